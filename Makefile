@@ -1,0 +1,62 @@
+# Everything one can do here. `make demo` and `make test` need Python >= 3.11, pip and make, nothing else.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+# Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
+JOBS   ?= auto
+
+.PHONY: help demo test lint types tests test-long fuzz bench lock generate clean
+.DEFAULT_GOAL := help
+
+help:
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# The environment is made anew when the lock changes. Hashes are checked; nothing is built from source but Kerf itself.
+$(VENV)/.installed: requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"kerf needs Python >= 3.11, {sys.executable} is {v[0]}.{v[1]}; set PYTHON=/path/to/python3.11")'
+	@if command -v uv >/dev/null 2>&1; then \
+		echo "setting up $(VENV) with uv"; \
+		uv venv -q --clear --python $(PYTHON) $(VENV) && \
+		uv pip install -q --python $(BIN)/python --require-hashes -r requirements-dev.lock && \
+		uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e . ; \
+	else \
+		echo "setting up $(VENV) with pip (about a minute)"; \
+		$(PYTHON) -m venv --clear $(VENV) && \
+		$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock && \
+		$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . ; \
+	fi
+	@touch $@
+
+demo: $(VENV)/.installed ## the whole story on an embedded cluster, about 20 seconds
+	@$(BIN)/kerf demo $(ARGS)
+
+test: lint types tests ## everything that must hold before a commit
+
+lint: $(VENV)/.installed ## ruff and the import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache | tail -n 4
+
+types: $(VENV)/.installed ## mypy --strict, tests too
+	@$(BIN)/mypy
+
+tests: $(VENV)/.installed ## unit, property and flow tests
+	@$(BIN)/pytest -q -n $(JOBS) -m "not long and not realcluster" $(ARGS)
+
+test-long: $(VENV)/.installed ## the same properties with many more generated cases
+	@KERF_HYPOTHESIS_PROFILE=long $(BIN)/pytest -q -n $(JOBS) -m "not realcluster" $(ARGS)
+
+bench: $(VENV)/.installed ## measurements, printed beside a baseline
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+generate: $(VENV)/.installed ## protobuf modules and CRDs, from their sources
+	@$(BIN)/python -m tests.generate
+
+lock: ## the two lock files, from pyproject.toml (needs uv)
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements.lock pyproject.toml
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra dev -o requirements-dev.lock pyproject.toml
+
+clean: ## the environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

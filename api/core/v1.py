@@ -1,0 +1,262 @@
+"""The few fields of core, coordination and events objects that Kerf reads or writes.
+
+Reading loses every other field: never write one of these back whole. Pods, Nodes and Namespaces are only read; status
+changes go as merge patches of exactly what changed.
+"""
+
+import msgspec
+
+from api.kinds import Kind, identity_kind
+from api.model.base import Value
+from api.model.metadata import Condition, NodeSelector, Object
+from api.model.quantity import Quantity
+
+
+class ContainerClaim(Value):
+    """``resources.claims[]``: a claim of the pod, or one request of it, that the container gets."""
+
+    name: str
+    request: str = ""
+
+
+class ResourceRequirements(Value):
+    """What one container asks for. ``limits`` may name an extended resource (KEP-5004)."""
+
+    claims: tuple[ContainerClaim, ...] = ()
+    limits: dict[str, Quantity] = {}
+    requests: dict[str, Quantity] = {}
+
+
+class EnvVar(Value):
+    """One variable with a literal value; other sources are not read."""
+
+    name: str
+    value: str = ""
+
+
+class Container(Value):
+    """What DRA needs of a container."""
+
+    name: str
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+
+
+class PodResourceClaim(Value):
+    """``spec.resourceClaims[]``: a claim by name, or a template from which one is made."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class NodeAffinity(Value):
+    """Only the required part: preferences do not exclude a node."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class Affinity(Value):
+    """Only node affinity is read."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class Toleration(Value):
+    """A pod's toleration of node taints: ``operator`` Exists or Equal; empty key or effect: every."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class PodSchedulingGate(Value):
+    """Holds a pod back from scheduling while present."""
+
+    name: str
+
+
+class PodSpec(Value):
+    """What the scheduler and the kubelet need to know of a pod with claims."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    node_name: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    scheduler_name: str = ""
+    restart_policy: str = "Always"
+    termination_grace_period_seconds: int | None = None
+
+
+class PodResourceClaimStatus(Value):
+    """Which claim was made for an entry of ``spec.resourceClaims``; no name: none was needed."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
+class PodStatus(Value):
+    """``phase``: Pending, Running, Succeeded, Failed, Unknown."""
+
+    phase: str = "Pending"
+    conditions: tuple[Condition, ...] = ()
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    message: str = ""
+    reason: str = ""
+
+
+class Pod(Object):
+    """A pod, as far as DRA goes."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status.phase in {"Succeeded", "Failed"}
+
+    def claim_names(self) -> dict[str, str]:
+        """Pod claim name to ResourceClaim name, for every claim that exists by now."""
+        made = {status.name: status.resource_claim_name for status in self.status.resource_claim_statuses}
+        named = {claim.name: claim.resource_claim_name or made.get(claim.name) for claim in self.spec.resource_claims}
+        return {name: claim for name, claim in named.items() if claim}
+
+
+class Taint(Value):
+    """A node's taint; ``effect``: NoSchedule, PreferNoSchedule, NoExecute."""
+
+    key: str
+    value: str = ""
+    effect: str
+
+
+class NodeSpec(Value):
+    """What decides whether a pod may go to a node, beside its labels."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeSystemInfo(Value):
+    """What the kubelet reports of its machine."""
+
+    boot_id: str = msgspec.field(default="", name="bootID")
+    kubelet_version: str = ""
+
+
+class NodeStatus(Value):
+    """Readiness and the kubelet's facts."""
+
+    conditions: tuple[Condition, ...] = ()
+    node_info: NodeSystemInfo = NodeSystemInfo()
+
+
+class Node(Object):
+    """A node, as far as DRA goes."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        return any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
+
+
+class Namespace(Object):
+    """A namespace: its labels decide on admin access (KEP-5018)."""
+
+
+class ObjectReference(Value):
+    """What an event is about."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class EventSource(Value):
+    """Which component made an event."""
+
+    component: str = ""
+
+
+class Event(Object):
+    """A core/v1 event: ``type`` Normal or Warning, ``reason`` a CamelCase word, ``message`` for people (<= 1024)."""
+
+    involved_object: ObjectReference
+    reason: str = ""
+    message: str = ""
+    type: str = "Normal"
+    count: int = 1
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    source: EventSource = EventSource()
+    reporting_component: str = ""
+    reporting_instance: str = ""
+
+
+class LeaseSpec(Value):
+    """Who holds a lease; times are RFC 3339 with microseconds."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object):
+    """``coordination.k8s.io/v1`` Lease: leader election and node heartbeats."""
+
+    spec: LeaseSpec = LeaseSpec()
+
+
+PODS: Kind[Pod] = identity_kind(Pod, group="", version="v1", plural="pods", namespaced=True)
+NODES: Kind[Node] = identity_kind(Node, group="", version="v1", plural="nodes", namespaced=False)
+NAMESPACES: Kind[Namespace] = identity_kind(Namespace, group="", version="v1", plural="namespaces", namespaced=False)
+EVENTS: Kind[Event] = identity_kind(Event, group="", version="v1", plural="events", namespaced=True)
+LEASES: Kind[Lease] = identity_kind(Lease, group="coordination.k8s.io", version="v1", plural="leases", namespaced=True)
+
+__all__ = [
+    "EVENTS",
+    "LEASES",
+    "NAMESPACES",
+    "NODES",
+    "PODS",
+    "Affinity",
+    "Container",
+    "ContainerClaim",
+    "EnvVar",
+    "Event",
+    "EventSource",
+    "Lease",
+    "LeaseSpec",
+    "Namespace",
+    "Node",
+    "NodeAffinity",
+    "NodeSpec",
+    "NodeStatus",
+    "NodeSystemInfo",
+    "ObjectReference",
+    "Pod",
+    "PodResourceClaim",
+    "PodResourceClaimStatus",
+    "PodSchedulingGate",
+    "PodSpec",
+    "PodStatus",
+    "ResourceRequirements",
+    "Taint",
+    "Toleration",
+]

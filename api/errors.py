@@ -1,0 +1,73 @@
+"""Kerf's exceptions.
+
+::
+
+    KerfError                       every error that a caller may want to show to a person
+    ├── InvalidDocumentError        a document of the user breaks rules; carries every problem found
+    ├── InvalidQuantityError        a text is no Kubernetes quantity
+    ├── UnsupportedError            the cluster or the hardware lacks what was asked for
+    ├── TransientError              may work later by itself: retry
+    └── PermanentError              will not work until somebody changes something: report, do not retry in a loop
+
+Libraries' errors are wrapped where they arise, with their cause chained. Subsystems add leaves under these, each saying
+what the caller can do.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class KerfError(Exception):
+    """An error with a message for people: what is wrong, where, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a document.
+
+    ``path`` is the field path as Kubernetes prints it (``spec.devices.requests[0].name``; empty: the whole document).
+    """
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+    def under(self, prefix: str) -> "Problem":
+        """The same problem seen from a document that holds this one at ``prefix``."""
+        if not self.path:
+            return Problem(prefix, self.message)
+        joint = "" if self.path.startswith("[") or not prefix else "."
+        return Problem(f"{prefix}{joint}{self.path}", self.message)
+
+
+class InvalidDocumentError(KerfError):
+    """A document breaks rules. ``problems`` holds all that were found, in document order; it is never empty."""
+
+    def __init__(self, subject: str, problems: Iterable[Problem]) -> None:
+        self.subject = subject
+        self.problems: Sequence[Problem] = tuple(problems)
+        super().__init__(f"{subject}: " + "; ".join(str(problem) for problem in self.problems))
+
+
+class InvalidQuantityError(KerfError, ValueError):
+    """A text is no Kubernetes quantity."""
+
+    def __init__(self, text: object) -> None:
+        self.text = text
+        super().__init__(
+            f"{text!r} is no quantity: write a number with an optional suffix such as 500m, 16, 20Gi or 1e3"
+        )
+
+
+class UnsupportedError(KerfError):
+    """The cluster, the kubelet or the hardware lacks what was asked for."""
+
+
+class TransientError(KerfError):
+    """May work later without anybody's help: retry with back-off."""
+
+
+class PermanentError(KerfError):
+    """Will fail again until somebody changes something: report it and wait for a change."""

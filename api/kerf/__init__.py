@@ -1,0 +1,1 @@
+"""Kerf's own API group, ``kerf.dev``."""

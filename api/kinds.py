@@ -1,0 +1,190 @@
+"""How one kind of object is spelled on the wire in one API version: its place in the API and its codec."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from api.errors import KerfError
+from api.model.base import JsonObject
+from api.model.metadata import Object, ObjectT
+from api.model.quantity import Quantity
+
+WireT = TypeVar("WireT", bound=msgspec.Struct)
+
+
+class UndecodableObjectError(KerfError):
+    """The server sent an object that does not have the shape of its kind: a version we do not know, or a fault."""
+
+    def __init__(self, kind: str, version: str, reason: str) -> None:
+        self.kind = kind
+        super().__init__(f"cannot read a {kind} of {version}: {reason}")
+
+
+class ListMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``metadata`` of a list: where a watch goes on, and where the next page starts (empty: this was the last)."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList(Generic[ObjectT]):
+    """One page of a list."""
+
+    metadata: ListMeta
+    items: tuple[ObjectT, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[ObjectT]):
+    """One object kind in one API version.
+
+    ``decode`` takes JSON bytes of one object, ``decode_list`` of one page; both raise UndecodableObjectError and ignore
+    unknown fields, as every Kubernetes client must. ``encode`` returns a JSON-ready dict with ``apiVersion`` and
+    ``kind``.
+    """
+
+    group: str
+    """API group; empty for the core group."""
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    type: type[ObjectT]
+    decode: Callable[[bytes | msgspec.Raw], ObjectT]
+    decode_list: Callable[[bytes], ObjectList[ObjectT]]
+    encode: Callable[[ObjectT], JsonObject]
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path of the collection, or of one object, or of its subresource.
+
+        An empty namespace of a namespaced kind means the collection over all namespaces.
+        """
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if namespace and self.namespaced:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/" + "/".join(parts)
+
+
+def dec_hook(target: type, value: object) -> object:
+    """Decodes our own types inside structs."""
+    if target is Quantity and isinstance(value, str | int):
+        return Quantity(value)
+    if target is Quantity and isinstance(value, float):  # YAML and JSON authors may write `1.5` without quotes
+        return Quantity(str(value))
+    raise NotImplementedError(f"no decoding of {target} from {type(value).__name__}")
+
+
+def enc_hook(value: object) -> object:
+    if isinstance(value, Quantity):
+        return str(value)
+    raise NotImplementedError(f"no encoding of {type(value).__name__}")
+
+
+def to_builtins(value: object) -> Any:  # noqa: ANN401  (whatever the value's JSON form is)
+    """``value`` as JSON-ready dicts, lists and scalars."""
+    return msgspec.to_builtins(value, enc_hook=enc_hook)
+
+
+def identity_kind(
+    type_: type[ObjectT], *, group: str, version: str, plural: str, namespaced: bool, kind: str = ""
+) -> Kind[ObjectT]:
+    """A kind whose wire form is the model's own shape."""
+    return _kind(
+        type_,
+        type_,
+        lambda wire: wire,
+        to_builtins,
+        names={"group": group, "version": version, "plural": plural, "kind": kind or type_.__name__},
+        namespaced=namespaced,
+    )
+
+
+def converted_kind(
+    type_: type[ObjectT],
+    wire_type: type[WireT],
+    to_model: Callable[[WireT], ObjectT],
+    from_model: Callable[[ObjectT], WireT],
+    *,
+    group: str,
+    version: str,
+    plural: str,
+    namespaced: bool,
+) -> Kind[ObjectT]:
+    """A kind whose wire form differs from the model: it is decoded into ``wire_type`` and converted once."""
+    return _kind(
+        type_,
+        wire_type,
+        to_model,
+        lambda value: to_builtins(from_model(value)),
+        names={"group": group, "version": version, "plural": plural, "kind": type_.__name__},
+        namespaced=namespaced,
+    )
+
+
+def _kind(
+    type_: type[ObjectT],
+    wire_type: type[Any],
+    to_model: Callable[[Any], ObjectT],
+    to_json: Callable[[ObjectT], JsonObject],
+    *,
+    names: Mapping[str, str],
+    namespaced: bool,
+) -> Kind[ObjectT]:
+    items_type: Any = tuple[wire_type, ...]  # type: ignore[valid-type]
+    page_type = msgspec.defstruct(
+        f"{wire_type.__name__}List", [("metadata", ListMeta, ListMeta()), ("items", items_type | None, ())]
+    )
+    decoder = msgspec.json.Decoder(wire_type, dec_hook=dec_hook)
+    page_decoder = msgspec.json.Decoder(page_type, dec_hook=dec_hook)
+    api_version = f"{names['group']}/{names['version']}" if names["group"] else names["version"]
+
+    def decode(data: bytes | msgspec.Raw) -> ObjectT:
+        try:
+            return to_model(decoder.decode(data))
+        except (msgspec.DecodeError, ValueError) as error:
+            raise UndecodableObjectError(names["kind"], api_version, str(error)) from error
+
+    def decode_list(data: bytes) -> ObjectList[ObjectT]:
+        try:
+            page: Any = page_decoder.decode(data)
+            return ObjectList(page.metadata, tuple(to_model(item) for item in page.items or ()))
+        except (msgspec.DecodeError, ValueError) as error:
+            raise UndecodableObjectError(f"{names['kind']}List", api_version, str(error)) from error
+
+    def encode(value: ObjectT) -> JsonObject:
+        return {"apiVersion": api_version, "kind": names["kind"], **to_json(value)}
+
+    return Kind(
+        group=names["group"],
+        version=names["version"],
+        kind=names["kind"],
+        plural=names["plural"],
+        namespaced=namespaced,
+        type=type_,
+        decode=decode,
+        decode_list=decode_list,
+        encode=encode,
+    )
+
+
+__all__ = [
+    "Kind",
+    "ListMeta",
+    "Object",
+    "ObjectList",
+    "UndecodableObjectError",
+    "converted_kind",
+    "dec_hook",
+    "enc_hook",
+    "identity_kind",
+    "to_builtins",
+]

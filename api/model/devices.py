@@ -1,0 +1,207 @@
+"""What a driver publishes: devices, counters, pools (``resource.k8s.io/v1`` ResourceSlice, DeviceTaintRule)."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from api.model.base import Value
+from api.model.metadata import Condition, NodeSelector, Object
+from api.model.quantity import Quantity
+
+AttributeValue: TypeAlias = int | bool | str | tuple[int, ...] | tuple[bool, ...] | tuple[str, ...]
+
+
+class Attribute(Value):
+    """A device attribute: exactly one field is set. Lists need the feature DRAListTypeAttributes (KEP-5491)."""
+
+    int_value: int | None = msgspec.field(default=None, name="int")
+    bool_value: bool | None = msgspec.field(default=None, name="bool")
+    string: str | None = None
+    version: str | None = None
+    ints: tuple[int, ...] | None = None
+    bools: tuple[bool, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, value: int | bool | str) -> "Attribute":
+        if isinstance(value, bool):
+            return cls(bool_value=value)
+        return cls(int_value=value) if isinstance(value, int) else cls(string=value)
+
+    @property
+    def value(self) -> AttributeValue | None:
+        """The one value that is set; None when none is (an invalid attribute, which the reader must refuse)."""
+        for field in (self.int_value, self.bool_value, self.string, self.version):
+            if field is not None:
+                return field
+        for fields in (self.ints, self.bools, self.strings, self.versions):
+            if fields is not None:
+                return fields
+        return None
+
+
+class CapacityRange(Value):
+    """Amounts from ``min`` to ``max`` in steps of ``step`` (KEP-5075)."""
+
+    min: Quantity
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(Value):
+    """How a request for a share of a capacity is rounded and limited (KEP-5075)."""
+
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] = ()
+    valid_range: CapacityRange | None = None
+
+
+class Capacity(Value):
+    """How much of something a device has."""
+
+    value: Quantity
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(Value):
+    """An amount in a counter set, or taken from it."""
+
+    value: Quantity
+
+
+class CounterSet(Value):
+    """Shared counters of one piece of hardware: partitions that exceed them together cannot coexist (KEP-4815)."""
+
+    name: str
+    counters: dict[str, Counter]
+
+
+class DeviceCounterConsumption(Value):
+    """What a device takes from one counter set. ``compatibility_groups``: KEP-5963, alpha in 1.37."""
+
+    counter_set: str
+    counters: dict[str, Counter]
+    compatibility_groups: tuple[str, ...] = ()
+
+
+class DeviceTaint(Value):
+    """Keeps claims away (NoSchedule) or also evicts (NoExecute) unless tolerated; effect None informs (KEP-5055)."""
+
+    key: str
+    value: str = ""
+    effect: str
+    time_added: str | None = None
+
+
+class DeviceToleration(Value):
+    """Tolerates taints: ``operator`` Exists or Equal; empty key: every key; empty effect: every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        return (
+            (not self.effect or self.effect == taint.effect)
+            and (not self.key or self.key == taint.key)
+            and (self.operator == "Exists" or self.value == taint.value)
+        )
+
+
+class NodeAllocatableMapping(Value):
+    """How one node resource follows from a device (KEP-5517, alpha)."""
+
+    capacity_key: str = ""
+    capacity_multiplier: Quantity | None = None
+    device_multiplier: Quantity | None = None
+
+
+class Device(Value):
+    """One allocatable device: a whole card or one possible partition. Names are unique within a pool."""
+
+    name: str
+    attributes: dict[str, Attribute] = {}
+    capacity: dict[str, Capacity] = {}
+    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: tuple[DeviceTaint, ...] = ()
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    allow_multiple_allocations: bool | None = None
+
+
+class ResourcePool(Value):
+    """Which pool a slice belongs to. Only slices of the highest generation count, and only when all are there."""
+
+    name: str
+    generation: int
+    resource_slice_count: int
+
+
+class ResourceSliceSpec(Value):
+    """A part of a pool. From 1.35 a slice holds devices or shared counters, not both."""
+
+    driver: str
+    pool: ResourcePool
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+    partition_type_attribute: str | None = None
+    skip_node_operations: tuple[str, ...] = ()
+
+
+class ResourceSlice(Object):
+    """A driver's inventory, or a part of it (cluster-scoped)."""
+
+    spec: ResourceSliceSpec
+
+
+class SliceContent(Value):
+    """What one slice of a pool holds, before it has a name, a generation and a place in the API."""
+
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+class Pool(Value):
+    """Everything that a driver publishes under one pool name, in publish order: first-fit takes the first match."""
+
+    name: str
+    slices: tuple[SliceContent, ...]
+
+
+class DeviceTaintSelector(Value):
+    """Which devices a rule taints; unset fields match everything, all set ones must match."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Value):
+    """Which devices get which taint; no selector: every device."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint
+
+
+class DeviceTaintRuleStatus(Value):
+    """What the eviction controller says of the rule."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class DeviceTaintRule(Object):
+    """An administrator's taint on devices (KEP-5055)."""
+
+    spec: DeviceTaintRuleSpec
+    status: DeviceTaintRuleStatus = DeviceTaintRuleStatus()

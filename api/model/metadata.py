@@ -1,0 +1,98 @@
+"""The part of ``metadata`` that Kerf reads or writes, for every object."""
+
+from typing import TypeVar
+
+from api.model.base import Value
+from api.model.names import ObjectRef
+
+
+class OwnerReference(Value):
+    """Who owns an object: it is garbage-collected with the last owner."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Value):
+    """``metadata`` of any object. Times are RFC 3339 texts as the server wrote them."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Object(Value):
+    """An API object: everything that has ``metadata``. Its kind and version belong to the codec, not to the value."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def ref(self) -> ObjectRef:
+        return ObjectRef(self.metadata.namespace, self.metadata.name)
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+
+ObjectT = TypeVar("ObjectT", bound=Object)
+
+
+class Condition(Value):
+    """One entry of ``status.conditions`` (``metav1.Condition``). ``status`` is True, False or Unknown, as text."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int | None = None
+
+
+class LabelSelectorRequirement(Value):
+    """One expression of a label selector; ``operator``: In, NotIn, Exists, DoesNotExist."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Value):
+    """``metav1.LabelSelector``: all requirements are AND-ed; an empty one matches everything."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+class NodeSelectorRequirement(Value):
+    """One requirement; ``operator``: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Value):
+    """Requirements on labels and on fields (``metadata.name``), all AND-ed; an empty term matches nothing."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(Value):
+    """``core/v1 NodeSelector``: the terms are OR-ed."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...]

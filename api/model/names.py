@@ -1,0 +1,88 @@
+"""Identities: what names a driver, a device, a claim, a request. Each is a type, not a bare string."""
+
+import re
+from typing import Final, NamedTuple, NewType
+
+DriverName = NewType("DriverName", str)
+"""A DRA driver's name: a DNS subdomain of at most 63 characters (KEP-4381)."""
+
+KERF_DRIVER: Final = DriverName("kerf.dev")
+"""The driver name unless the administrator chooses another; also the domain of Kerf's own attributes and kinds."""
+
+_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_DNS_LABEL: Final = re.compile(_LABEL)
+_DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+
+MAX_LABEL: Final = 63
+"""Longest DNS label (RFC 1123), in characters: device, request and counter names."""
+MAX_SUBDOMAIN: Final = 253
+"""Longest DNS subdomain (RFC 1123), in characters: names of most objects."""
+
+
+def is_dns_label(text: str) -> bool:
+    return len(text) <= MAX_LABEL and _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_dns_subdomain(text: str, limit: int = MAX_SUBDOMAIN) -> bool:
+    return len(text) <= limit and _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+class DeviceId(NamedTuple):
+    """One published device: the triple by which an allocation refers to it."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class ShareId(NamedTuple):
+    """One share of a device that allows several allocations; ``share`` is None for an exclusively held device."""
+
+    id: DeviceId
+    share: str | None
+
+    def __str__(self) -> str:
+        return str(self.id) if self.share is None else f"{self.id}#{self.share}"
+
+
+class ObjectRef(NamedTuple):
+    """Namespace and name of an object; ``namespace`` is empty for cluster-scoped ones."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class ClaimRef(NamedTuple):
+    """A ResourceClaim: its UID is the identity, namespace and name say where to find it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class RequestName(NamedTuple):
+    """The name in an allocation result: ``request``, or ``request/subrequest`` for a firstAvailable choice (KEP-4816).
+
+    >>> RequestName.parse("accelerator/small").request
+    'accelerator'
+    """
+
+    request: str
+    subrequest: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> "RequestName":
+        request, slash, subrequest = text.partition("/")
+        return cls(request, subrequest if slash else None)
+
+    def __str__(self) -> str:
+        return self.request if self.subrequest is None else f"{self.request}/{self.subrequest}"

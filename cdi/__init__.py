@@ -1,0 +1,1 @@
+"""Container Device Interface: spec files and container edits, for drivers and tools. Imports nothing of Kerf."""

@@ -1,0 +1,1 @@
+"""Geometry of cards turned into devices and counters. Pure: tables in, values out."""

@@ -1,0 +1,17 @@
+"""Shared by all tests: the async backend and hypothesis's profiles."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# "default" keeps `make test` within minutes; "long" is `make test-long`. No deadline: the machine may be busy.
+settings.register_profile("default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("KERF_HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Only asyncio: grpc.aio and aiohttp run nowhere else."""
+    return "asyncio"
