@@ -90,8 +90,8 @@ def enc_hook(value: object) -> object:
 
 
 def to_builtins(value: object) -> Any:  # noqa: ANN401  (whatever the value's JSON form is)
-    """``value`` as JSON-ready dicts, lists and scalars."""
-    return msgspec.to_builtins(value, enc_hook=enc_hook)
+    """``value`` as it would be read back from JSON: dicts, lists and scalars (``msgspec.to_builtins`` keeps tuples)."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=enc_hook))
 
 
 def identity_kind(

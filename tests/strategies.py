@@ -1,0 +1,55 @@
+"""Hypothesis strategies for model values, derived from the structs' own type information."""
+
+from typing import Any, TypeVar
+
+import msgspec
+from hypothesis import strategies as st
+
+from api.model.quantity import Quantity
+
+T = TypeVar("T")
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+JSON_OBJECTS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
+    TEXT,
+    st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT, st.lists, max_leaves=4),
+    max_size=3,
+)
+QUANTITIES = st.builds(
+    Quantity.of_nano, st.integers(-(10**30), 10**30), st.sampled_from(["decimal", "binary", "exponent"])
+)
+
+
+def values(type_: type[T]) -> st.SearchStrategy[T]:
+    """Any value of a struct, every field drawn by its type; fields with a default also take it."""
+    return _of(msgspec.inspect.type_info(type_))
+
+
+def _of(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
+    match info:
+        case msgspec.inspect.StructType():
+            return st.fixed_dictionaries(
+                {field.name: _of(field.type) for field in info.fields if field.required},
+                optional={field.name: _of(field.type) for field in info.fields if not field.required},
+            ).map(lambda fields: info.cls(**fields))
+        case msgspec.inspect.UnionType():
+            return st.one_of(*map(_of, info.types))
+        case msgspec.inspect.VarTupleType():
+            return st.lists(_of(info.item_type), max_size=2).map(tuple)
+        case msgspec.inspect.DictType():
+            if isinstance(info.value_type, msgspec.inspect.AnyType):
+                return JSON_OBJECTS
+            return st.dictionaries(TEXT, _of(info.value_type), max_size=2)
+        case msgspec.inspect.LiteralType():
+            return st.sampled_from(info.values)
+        case msgspec.inspect.CustomType(cls=cls) if cls is Quantity:
+            return QUANTITIES
+        case msgspec.inspect.IntType():
+            return st.integers(
+                info.ge if info.ge is not None else -(2**63), info.le if info.le is not None else 2**63 - 1
+            )
+    return {
+        msgspec.inspect.StrType: TEXT,
+        msgspec.inspect.BoolType: st.booleans(),
+        msgspec.inspect.NoneType: st.none(),
+    }[type(info)]
