@@ -1,0 +1,79 @@
+"""The command line, ``kerf``: arguments to settings to an app's ``run``. One file for each subcommand.
+
+Subcommands are imported when they are called, so that a daemon starts without the tables and colours of the others.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from api.errors import InvalidDocumentError, KerfError
+from driver.cli.exits import EXIT_BAD_INPUT, EXIT_FAILED
+
+COMMANDS: Final[Mapping[str, str]] = {
+    # name: what `kerf --help` says; the module is driver.cli.<name with _>, the command its attribute `command`
+    "demo": "Show the whole story on an embedded cluster.",
+    "controller": "Run the cluster's controller.",
+    "kubelet-plugin": "Run the plugin of one node.",
+    "devices": "Show what this node's backends see and what would be published.",
+    "cdi": "Inspect, validate and apply CDI specs.",
+    "completion": "Print the shell code that completes kerf's arguments.",
+    "version": "Print the version and what it speaks.",
+}
+
+
+class _LazyGroup(click.Group):
+    """Lists commands from a table and imports one only when it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"driver.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "KERF", "show_default": True},
+)
+def kerf() -> None:
+    """Cut GPUs and FPGAs to size on demand, for Kubernetes.
+
+    Every option can also be set by the environment variable that its help names.
+    """
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run ``kerf`` and return its exit code: 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    try:
+        result = kerf.main(args=arguments, prog_name="kerf", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.Abort:
+        return 128 + 2  # as a shell reports SIGINT
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except InvalidDocumentError as error:
+        for problem in error.problems:
+            click.echo(f"{error.subject}: {problem}", err=True)
+        return EXIT_BAD_INPUT
+    except KerfError as error:
+        click.echo(f"kerf: {error}", err=True)
+        return EXIT_FAILED
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,7 @@
+"""``python -m driver.cli``: the same as ``kerf``, for children that must run this very interpreter."""
+
+import sys
+
+from driver.cli import main
+
+sys.exit(main())

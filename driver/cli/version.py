@@ -1,0 +1,25 @@
+"""``kerf version``."""
+
+import platform
+from importlib.metadata import version
+
+import click
+
+from api.resource.registry import VERSIONS
+from driver.cli.output import OutputFormat, output_option, print_document
+
+
+@click.command(short_help="Print the version and what it speaks.")
+@output_option
+def command(output: OutputFormat) -> None:
+    """Print Kerf's version, its interpreter, and the API versions it speaks, newest first."""
+    facts = {
+        "kerf": version("kerf"),
+        "python": platform.python_version(),
+        "resourceApi": [f"resource.k8s.io/{kinds.version}" for kinds in VERSIONS],
+    }
+    if output != "text":
+        print_document(facts, output)
+        return
+    click.echo(f"kerf {facts['kerf']} (Python {facts['python']})")
+    click.echo(f"speaks {', '.join(facts['resourceApi'])}")
