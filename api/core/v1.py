@@ -186,6 +186,17 @@ class ObjectReference(Value):
     field_path: str = ""
 
 
+def reference(pod: Pod) -> ObjectReference:
+    """The pod as what an event is about."""
+    return ObjectReference(
+        api_version="v1",
+        kind="Pod",
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+    )
+
+
 class EventSource(Value):
     """Which component made an event."""
 
@@ -198,8 +209,8 @@ class Event(Object):
     involved_object: ObjectReference
     reason: str = ""
     message: str = ""
-    type: str = "Normal"
-    count: int = 1
+    type: str = ""
+    count: int = 0
     first_timestamp: str | None = None
     last_timestamp: str | None = None
     source: EventSource = EventSource()
@@ -223,21 +234,58 @@ class Lease(Object):
     spec: LeaseSpec = LeaseSpec()
 
 
+class Binding(Object):
+    """Assigns the pod of its own name to a node: created once, as the pod's subresource ``binding``."""
+
+    target: ObjectReference
+
+
+class CustomResourceDefinitionStatus(Value):
+    """``Established`` is true once objects of the kind can be made."""
+
+    conditions: tuple[Condition, ...] = ()
+
+
+class CustomResourceDefinition(Object):
+    """``apiextensions.k8s.io/v1``: whether a kind of ours is there."""
+
+    status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()
+
+    @property
+    def is_established(self) -> bool:
+        return any(
+            condition.type == "Established" and condition.status == "True" for condition in self.status.conditions
+        )
+
+
 PODS: Kind[Pod] = identity_kind(Pod, group="", version="v1", plural="pods", namespaced=True)
+BINDINGS: Kind[Binding] = identity_kind(Binding, group="", version="v1", plural="pods", namespaced=True)
 NODES: Kind[Node] = identity_kind(Node, group="", version="v1", plural="nodes", namespaced=False)
 NAMESPACES: Kind[Namespace] = identity_kind(Namespace, group="", version="v1", plural="namespaces", namespaced=False)
 EVENTS: Kind[Event] = identity_kind(Event, group="", version="v1", plural="events", namespaced=True)
+CUSTOM_RESOURCE_DEFINITIONS: Kind[CustomResourceDefinition] = identity_kind(
+    CustomResourceDefinition,
+    group="apiextensions.k8s.io",
+    version="v1",
+    plural="customresourcedefinitions",
+    namespaced=False,
+)
 LEASES: Kind[Lease] = identity_kind(Lease, group="coordination.k8s.io", version="v1", plural="leases", namespaced=True)
 
 __all__ = [
+    "BINDINGS",
+    "CUSTOM_RESOURCE_DEFINITIONS",
     "EVENTS",
     "LEASES",
     "NAMESPACES",
     "NODES",
     "PODS",
     "Affinity",
+    "Binding",
     "Container",
     "ContainerClaim",
+    "CustomResourceDefinition",
+    "CustomResourceDefinitionStatus",
     "EnvVar",
     "Event",
     "EventSource",
@@ -259,4 +307,5 @@ __all__ = [
     "ResourceRequirements",
     "Taint",
     "Toleration",
+    "reference",
 ]

@@ -1,0 +1,152 @@
+"""What can go wrong with the API server, by what the caller can do about it.
+
+::
+
+    ApiError                            every failed call
+    ├── UnreachableError                no answer, or half of one                  (transient)
+    └── StatusError                     an answer that says no; carries the Status object's fields
+        ├── NotFoundError        404
+        ├── AlreadyExistsError   409    reason AlreadyExists
+        ├── ConflictError        409    any other: read again, decide again        (transient)
+        ├── ExpiredError         410    the resource version is gone: list again   (transient)
+        ├── InvalidError         400, 422                                          (permanent)
+        ├── UnauthorizedError    401                                               (permanent)
+        ├── ForbiddenError       403                                               (permanent)
+        ├── ThrottledError       429                                               (transient)
+        └── ServerError          5xx                                               (transient)
+    AccessError                         no usable address or credentials           (permanent)
+
+A status without a leaf of its own (405, 415 …) is a plain StatusError.
+"""
+
+from typing import Final
+
+import msgspec
+
+from api.errors import KerfError, PermanentError, TransientError
+
+_LONGEST_BODY: Final = 500
+"""Characters of a body that is no Status object: enough for a proxy's title and first sentence."""
+
+
+class AccessError(PermanentError):
+    """No way to the API server: the address or the credentials are missing or unusable."""
+
+
+class ApiError(KerfError):
+    """A call to the API server failed. ``call`` is its verb and path."""
+
+    def __init__(self, call: str, message: str) -> None:
+        self.call = call
+        self.message = message
+        super().__init__(f"{call}: {message}")
+
+
+class UnreachableError(ApiError, TransientError):
+    """No answer came: refused, cut, or too late. A write may or may not have happened."""
+
+
+class StatusError(ApiError):
+    """The API server answered with an error status.
+
+    ``reason`` is the machine-readable word of the Status object (``metav1.StatusReason``), empty where there is none;
+    ``retry_after_s`` is when the server wants to be asked again, in seconds, None where it does not say.
+    """
+
+    def __init__(self, call: str, status: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
+        self.status = status
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+        super().__init__(call, message)
+
+
+class NotFoundError(StatusError):
+    """The object, or its kind, is not there."""
+
+
+class AlreadyExistsError(StatusError):
+    """There is an object of this name."""
+
+
+class ConflictError(StatusError, TransientError):
+    """The object changed since it was read, or a precondition does not hold: read and decide again."""
+
+
+class ExpiredError(StatusError, TransientError):
+    """The resource version or the continue token is too old: list again."""
+
+
+class InvalidError(StatusError, PermanentError):
+    """The server refuses the object or the request as it is."""
+
+
+class UnauthorizedError(StatusError, PermanentError):
+    """The server does not accept our credentials."""
+
+
+class ForbiddenError(StatusError, PermanentError):
+    """Our identity lacks a permission."""
+
+
+class ThrottledError(StatusError, TransientError):
+    """Too many requests."""
+
+
+class ServerError(StatusError, TransientError):
+    """The server failed."""
+
+
+_BY_STATUS: Final[dict[int, type[StatusError]]] = {
+    400: InvalidError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: ExpiredError,
+    422: InvalidError,
+    429: ThrottledError,
+}
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: int = 0
+
+
+class _Status(msgspec.Struct):
+    """``metav1.Status``, as far as callers care."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+_status_decoder: Final = msgspec.json.Decoder(_Status)
+
+
+def error_of(call: str, status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -> StatusError:
+    """The error for an answer: HTTP ``status``, its ``body`` and the ``Retry-After`` header.
+
+    A ``status`` of 0 means that the body alone tells: the ERROR event of a watch.
+    """
+    try:
+        details = _status_decoder.decode(body)
+    except msgspec.DecodeError:
+        details = _Status(message=bytes(body).decode(errors="replace"))
+    status = status or details.code or 500
+    leaf = _BY_STATUS.get(status, ServerError if status >= 500 else StatusError)
+    if status == 409 and details.reason == "AlreadyExists":
+        leaf = AlreadyExistsError
+    message = f"{status} {' '.join(details.message.split())}".strip()
+    if len(message) > _LONGEST_BODY:
+        message = f"{message[:_LONGEST_BODY]} …"
+    return leaf(call, status, details.reason, message, _retry_after_s(retry_after, details))
+
+
+def _retry_after_s(header: str | None, details: _Status) -> float | None:
+    """The header wins; its other form, an HTTP date, is not used by API servers."""
+    if header is not None and header.isdecimal():
+        return float(header)
+    if details.details is not None and details.details.retry_after_seconds > 0:
+        return float(details.details.retry_after_seconds)
+    return None

@@ -1,0 +1,1 @@
+"""What every process of Kerf has, whatever it does: start and stop, logs, probes, metrics, back-off and work queues."""

@@ -1,0 +1,96 @@
+"""Log lines: stdlib logging, one line per record on stderr, as text for people or as JSON for machines.
+
+Fields that belong to a whole flow (``claim``, ``request_id`` …) are set once with ``context`` and stand on every line
+logged inside, also by tasks started there. Bearer tokens are cut out of every line, whoever logged them.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Final, Literal, TextIO, TypeAlias, TypedDict, Unpack
+
+import msgspec
+
+Format: TypeAlias = Literal["text", "json"]
+
+
+class Fields(TypedDict, total=False):
+    """Every key that a line may carry beside time, level, logger, message and error."""
+
+    claim: str
+    claim_uid: str
+    node: str
+    driver: str
+    pool: str
+    device: str
+    request_id: str
+
+
+_fields: ContextVar[Fields] = ContextVar("fields", default=Fields())  # noqa: B039  (never changed, only replaced)
+
+_SECRET: Final = re.compile(r"(?i)(?<=bearer )[\w.~+/=-]+|\beyJ[\w-]+\.[\w-]+\.[\w-]+")
+"""What follows ``Bearer`` in an Authorization header, and JSON web tokens: service account tokens are such."""
+
+
+@contextmanager
+def context(**fields: Unpack[Fields]) -> Iterator[None]:
+    """Put ``fields`` on every record logged inside, beside those of contexts around this one."""
+    token = _fields.set({**_fields.get(), **fields})
+    try:
+        yield
+    finally:
+        _fields.reset(token)
+
+
+def configure(*, level: str, format: Format, stream: TextIO | None = None) -> None:  # noqa: A002  (its usual name)
+    """Send all records from ``level`` (``debug``, ``info`` …) on to ``stream``, stderr by default.
+
+    Replaces what was configured before. Raises ValueError for an unknown level.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    root.handlers[:] = [handler]
+    logging.captureWarnings(True)
+
+
+class JsonFormatter(logging.Formatter):
+    """``{"time": …, "level": …, "logger": …, "message": …, <fields>, "error": <traceback>}``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _utc(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _without_secrets(record.getMessage()),
+            **_fields.get(),
+        }
+        if record.exc_info:
+            line["error"] = _without_secrets(self.formatException(record.exc_info))
+        return msgspec.json.encode(line).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-11-20T08:30:00.123Z INFO    driver.kube.watching: message  claim=default/training node=n1``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_utc(record)} {record.levelname:<7} {record.name}: {record.getMessage()}"
+        fields = " ".join(f"{key}={value}" for key, value in _fields.get().items())
+        if fields:
+            line = f"{line}  {fields}"
+        if record.exc_info:
+            line = f"{line}\n{self.formatException(record.exc_info)}"
+        return _without_secrets(line)
+
+
+def _utc(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _without_secrets(text: str) -> str:
+    return _SECRET.sub("[secret]", text)

@@ -1,0 +1,102 @@
+"""The HTTP endpoints by which Kubernetes and Prometheus look at a process.
+
+- ``/healthz``: 200 as long as the event loop answers. A restart cures nothing else, so nothing else is asked.
+- ``/readyz``: 200 when every check is fine, else 503; one line per check.
+- ``/metrics``: Prometheus, in the format that the scraper asks for.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+import anyio
+from aiohttp import web
+from anyio.abc import TaskStatus
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from api.errors import PermanentError
+
+Check: TypeAlias = Callable[[], str | None]
+"""None: fine. A text: what is wrong, for people."""
+
+_STOP_S: Final = 1.0
+"""For requests in flight at the end; each takes milliseconds."""
+
+_log = logging.getLogger(__name__)
+
+
+class AddressError(PermanentError):
+    """The probes cannot listen where they were told to."""
+
+
+class Probes:
+    """Serves the endpoints; checks may be added at any time and are run at every request to ``/readyz``."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._checks: dict[str, Check] = {}
+
+    def add_check(self, name: str, check: Check) -> None:
+        """``check`` must be quick and must not block: it reads what is known."""
+        self._checks[name] = check
+
+    async def serve(self, address: str, *, task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve at ``host:port`` (``:8080``: all addresses; port 0: any free one) until cancelled.
+
+        The task's start value is the address in use. Raises AddressError when it cannot be had.
+        """
+        host, port = parse_address(address)
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S)
+        await runner.setup()
+        try:
+            await _listen(runner, host, port)
+            bound_host, bound_port, *_ = runner.addresses[0]
+            task_status.started(f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}")
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(2 * _STOP_S):
+                await runner.cleanup()
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        results = {name: _result(name, check) for name, check in self._checks.items()}
+        return web.Response(text=_report(results), status=503 if any(results.values()) else 200)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+
+
+async def _listen(runner: web.AppRunner, host: str | None, port: int) -> None:
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        raise AddressError(f"cannot serve probes at {host or ''}:{port}: {error.strerror or error}") from error
+
+
+def parse_address(address: str) -> tuple[str | None, int]:
+    """Host and port of ``host:port``; no host (``:8080``) means all addresses. Raises AddressError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise AddressError(f"{address!r} is no address: write host:port, for example 0.0.0.0:8080 or [::1]:8080")
+    return host.strip("[]") or None, int(port)
+
+
+def _result(name: str, check: Check) -> str | None:
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001  (a broken check is an answer, too)
+        _log.exception("readiness check %s failed", name)
+        return f"the check itself failed: {error}"
+
+
+def _report(results: Mapping[str, str | None]) -> str:
+    lines = [f"[-] {name}: {problem}" if problem else f"[+] {name}" for name, problem in results.items()]
+    return "".join(f"{line}\n" for line in lines) or "ok\n"

@@ -1,0 +1,10 @@
+"""Certificates for tests of TLS, made with openssl, valid for a hundred years, and trusted by nobody.
+
+``server-1`` and ``server-2`` are for the name ``kerf.test``, signed by ``ca-1`` and ``ca-2``, each with its key;
+``client-1`` and ``client-2`` are signed by ``ca-1``.
+"""
+
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).parent

@@ -1,0 +1,112 @@
+"""An HTTP server that answers as it is told, and writes down what it was asked."""
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from aiohttp import web
+
+from driver.kube.auth import Access
+from driver.kube.client import Client, ClientSettings
+from driver.runtime.backoff import Backoff
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+QUICK = ClientSettings(
+    connect_timeout_s=1,
+    attempt_timeout_s=0.2,
+    call_timeout_s=2,
+    silence_s=0.2,
+    retries=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
+    longest_wait_s=1,
+)
+"""Time limits that a test can wait for."""
+
+
+@dataclass
+class Asked:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+    client: str | None
+    """The common name of the client's certificate."""
+
+
+@dataclass
+class Stub:
+    """Gives its answers in turn, the last one for ever."""
+
+    answers: list[Answer]
+    asked: list[Asked] = field(default_factory=list)
+    url: str = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        certificate: Any = request.transport.get_extra_info("peercert") or {}
+        names = dict(pair for part in certificate.get("subject", ()) for pair in part)
+        self.asked.append(
+            Asked(
+                method=request.method,
+                path=request.raw_path.split("?")[0],
+                query=dict(request.query),
+                headers=dict(request.headers),
+                body=await request.read(),
+                client=names.get("commonName"),
+            )
+        )
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return await answer(request)
+
+    @asynccontextmanager
+    async def serving(self, context: ssl.SSLContext | None = None) -> AsyncIterator[Self]:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self.handle)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+            scheme = "https" if context else "http"
+            self.url = f"{scheme}://127.0.0.1:{runner.addresses[0][1]}"
+            yield self
+        finally:
+            await runner.cleanup()
+
+    def client(self, settings: ClientSettings = QUICK) -> Client:
+        return Client(Access(server=self.url), user_agent="kerf-test/1", settings=settings)
+
+
+def says(status: int, body: object = None, **headers: str) -> Answer:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.json_response(body, status=status, headers=headers)
+
+    return answer
+
+
+def sends(body: bytes, status: int = 200) -> Answer:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, status=status)
+
+    return answer
+
+
+async def cuts(request: web.Request) -> web.StreamResponse:
+    """The connection is lost instead of an answer."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def cuts_halfway(request: web.Request) -> web.StreamResponse:
+    """The connection is lost in the middle of the answer."""
+    response = web.StreamResponse(headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b'{"metadata": ')
+    assert request.transport is not None
+    request.transport.abort()
+    return response

@@ -1,0 +1,330 @@
+"""An API server in memory, small enough to be believed: the other side for tests of everything above HTTP.
+
+It is a Transport, so that a Client talks to it without sockets, under virtual time. ``faults`` break it on purpose.
+"""
+
+import json
+import math
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+
+from driver.kube.auth import Access
+from driver.kube.client import Client
+from driver.kube.errors import StatusError, UnreachableError, error_of
+from driver.kube.transport import Request
+from driver.runtime.pulse import Pulse
+
+Json = dict[str, Any]
+Fault = Callable[[Request], "Exception | None"]
+
+
+def status(request: Request, code: int, reason: str = "", message: str = "", retry_after_s: int = 0) -> StatusError:
+    body = {
+        "kind": "Status",
+        "code": code,
+        "reason": reason,
+        "message": message or reason,
+        "details": {"retryAfterSeconds": retry_after_s},
+    }
+    return error_of(str(request), code, json.dumps(body).encode())
+
+
+class HangError(Exception):
+    """Raised by a fault: the server never answers."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a path stands for."""
+
+    collection: str
+    namespace: str
+    name: str
+    subresource: str
+
+    @classmethod
+    def of(cls, path: str) -> "Place":
+        parts = path.strip("/").split("/")
+        parts = parts[2:] if parts[0] == "api" else parts[3:]
+        namespace = ""
+        if len(parts) > 2 and parts[0] == "namespaces":
+            namespace, parts = parts[1], parts[2:]
+        collection, name, subresource = (*parts, "", "", "")[:3]
+        return cls(collection, namespace, name, subresource)
+
+
+@dataclass
+class Entry:
+    """One change in the history."""
+
+    version: int
+    type: str
+    place: Place
+    object: Json
+    before: Json | None
+
+
+@dataclass
+class MemoryServer:
+    """Objects by collection, with a history that can be watched and forgotten."""
+
+    objects: dict[tuple[str, str, str], Json] = field(default_factory=dict)
+    version: int = 100
+    history: list[Entry] = field(default_factory=list)
+    forgotten: int = 0
+    """Watches from before this version are expired."""
+    requests: list[tuple[float, Request]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    json: dict[str, Json] = field(default_factory=dict)
+    """Answers by path: discovery."""
+    page: int | None = None
+    """At most so many objects in a page, whatever the limit."""
+    on_write: Callable[[Json], Json] = lambda value: value
+    """What the server makes of an object before it keeps it."""
+    streams: int = 0
+    _pulse: Pulse = field(default_factory=Pulse)
+    _cuts: int = 0
+    _ends: int = 0
+    _bookmarks: int = 0
+    _uids: int = 0
+
+    # What happens at the server, from outside any client.
+
+    def put(self, collection: str, value: Json, namespace: str = "") -> Json:
+        """Somebody creates or replaces an object."""
+        place = Place(collection, namespace, value["metadata"]["name"], "")
+        return self._keep(place, value)
+
+    def remove(self, collection: str, name: str, namespace: str = "") -> None:
+        key = (collection, namespace, name)
+        before = self.objects.pop(key)
+        self.version += 1
+        gone = {**before, "metadata": {**before["metadata"], "resourceVersion": str(self.version)}}
+        self.history.append(Entry(self.version, "DELETED", Place(collection, namespace, name, ""), gone, before))
+        self._pulse.beat()
+
+    def forget(self) -> None:
+        """Compaction: watches cannot start from before now."""
+        self.forgotten = self.version
+
+    def cut(self) -> None:
+        """All watches lose their connection."""
+        self._cuts += 1
+        self._pulse.beat()
+
+    def end(self) -> None:
+        """All watches are ended in good order."""
+        self._ends += 1
+        self._pulse.beat()
+
+    def bookmark(self) -> None:
+        self._bookmarks += 1
+        self._pulse.beat()
+
+    def client(self) -> Client:
+        return Client(Access(server="http://memory"), user_agent="test/1", transport=self)
+
+    def sent(self, method: str) -> list[Request]:
+        return [request for _, request in self.requests if request.method == method]
+
+    # Transport
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+    async def call(self, request: Request) -> bytes:
+        await self._begin(request)
+        if request.path in self.json:
+            return json.dumps(self.json[request.path]).encode()
+        place = Place.of(request.path)
+        body = json.loads(request.body or b"{}")
+        match request.method:
+            case "GET" if place.name:
+                answer = self._find(request, place)
+            case "GET" if place.collection:
+                answer = self._list(request, place)
+            case "GET":
+                raise status(request, 404, "NotFound")
+            case "POST":
+                answer = self._create(request, place, body)
+            case "PUT":
+                answer = self._update(request, place, body)
+            case "PATCH":
+                answer = self._keep(place, merged(self._find(request, place), body))
+            case _:
+                answer = self._delete(request, place, body)
+        return json.dumps(answer).encode()
+
+    async def lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+        await self._begin(request)
+        place, version = Place.of(request.path), int(request.query["resourceVersion"])
+        matches = selector(request.query.get("fieldSelector", ""))
+        cuts, ends, bookmarks = self._cuts, self._ends, self._bookmarks
+        self.streams += 1
+        try:
+            while True:
+                if version < self.forgotten and any(entry.version > version for entry in self.history):
+                    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+                    yield json.dumps({"type": "ERROR", "object": gone}).encode()
+                    return
+                for entry in [entry for entry in self.history if entry.version > version]:
+                    version = entry.version
+                    if in_collection(entry.place, place) and (event := event_of(entry, matches)):
+                        yield json.dumps(event).encode()
+                if bookmarks != self._bookmarks:
+                    bookmarks = self._bookmarks
+                    head = {"metadata": {"resourceVersion": str(self.version)}}
+                    yield json.dumps({"type": "BOOKMARK", "object": head}).encode()
+                if cuts != self._cuts:
+                    raise UnreachableError(str(request), "connection reset")
+                if ends != self._ends:
+                    return
+                await self._pulse.wait()
+        finally:
+            self.streams -= 1
+
+    # Verbs
+
+    async def _begin(self, request: Request) -> None:
+        self.requests.append((anyio.current_time(), request))
+        await anyio.lowlevel.checkpoint()
+        for fault in list(self.faults):
+            error = fault(request)
+            if isinstance(error, HangError):
+                await anyio.sleep_forever()
+            if error is not None:
+                raise error
+
+    def _find(self, request: Request, place: Place) -> Json:
+        found = self.objects.get((place.collection, place.namespace, place.name))
+        if found is None:
+            raise status(request, 404, "NotFound", f"{place.collection} {place.name!r} not found")
+        return found
+
+    def _list(self, request: Request, place: Place) -> Json:
+        matches = selector(request.query.get("fieldSelector", ""))
+        items = [
+            value
+            for (collection, namespace, name), value in sorted(self.objects.items())
+            if in_collection(Place(collection, namespace, name, ""), place) and matches(value)
+        ]
+        limit = min(int(request.query.get("limit", 10**9)), self.page or 10**9)
+        start = int(request.query.get("continue") or 0)
+        more = str(start + limit) if start + limit < len(items) else ""
+        metadata = {"resourceVersion": str(self.version), "continue": more}
+        return {"metadata": metadata, "items": items[start : start + limit]}
+
+    def _create(self, request: Request, place: Place, body: Json) -> Json:
+        place = Place(place.collection, place.namespace, body["metadata"]["name"], "")
+        if (place.collection, place.namespace, place.name) in self.objects:
+            raise status(request, 409, "AlreadyExists")
+        return self._keep(place, body)
+
+    def _update(self, request: Request, place: Place, body: Json) -> Json:
+        self._check(request, self._find(request, place), body["metadata"])
+        return self._keep(place, body)
+
+    def _delete(self, request: Request, place: Place, body: Json) -> Json:
+        self._check(request, self._find(request, place), body.get("preconditions", {}))
+        self.remove(place.collection, place.name, place.namespace)
+        return {"kind": "Status", "status": "Success"}
+
+    def _check(self, request: Request, found: Json, wanted: Mapping[str, Any]) -> None:
+        for precondition in ("uid", "resourceVersion"):
+            if wanted.get(precondition) and wanted[precondition] != found["metadata"][precondition]:
+                raise status(request, 409, "Conflict", "the object has been modified")
+
+    def _keep(self, place: Place, value: Json) -> Json:
+        key = (place.collection, place.namespace, place.name)
+        before = self.objects.get(key)
+        self.version += 1
+        if before is None:
+            self._uids += 1
+        uid = before["metadata"]["uid"] if before else f"uid-{self._uids}"
+        metadata = {**value["metadata"], "uid": uid, "resourceVersion": str(self.version)}
+        if place.namespace:
+            metadata["namespace"] = place.namespace
+        kept = self.on_write({**json.loads(json.dumps(value)), "metadata": metadata})
+        self.objects[key] = kept
+        self.history.append(Entry(self.version, "MODIFIED" if before else "ADDED", place, kept, before))
+        self._pulse.beat()
+        return kept
+
+
+def in_collection(place: Place, of: Place) -> bool:
+    return place.collection == of.collection and of.namespace in {"", place.namespace}
+
+
+def event_of(entry: Entry, matches: Callable[[Json], bool]) -> Json | None:
+    """As a watch with a selector shows it: an object that stops matching is deleted."""
+    now = entry.type != "DELETED" and matches(entry.object)
+    was = entry.before is not None and matches(entry.before)
+    if not now and not was:
+        return None
+    return {"type": "DELETED" if not now else "MODIFIED" if was else "ADDED", "object": entry.object}
+
+
+def selector(text: str) -> Callable[[Json], bool]:
+    """A field selector of equalities: ``spec.driver=a,spec.nodeName=b``."""
+    wanted = [requirement.split("=", 1) for requirement in text.split(",") if requirement]
+
+    def matches(value: Json) -> bool:
+        return all(field_of(value, path) == text for path, text in wanted)
+
+    return matches
+
+
+def field_of(value: Json, path: str) -> object:
+    found: Any = value
+    for part in path.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def merged(value: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(value) if isinstance(value, dict) else {}
+    for name, part in patch.items():
+        if part is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), part)
+    return result
+
+
+def failing(
+    *errors: Callable[[Request], Exception], times: float = math.inf, method: str = "", name: str = ""
+) -> Fault:
+    """A fault for matching requests: each of ``errors`` in turn, the last one ``times`` times in all."""
+    left: Iterator[int] = iter(range(int(times) if times != math.inf else 10**9))
+
+    def fault(request: Request) -> Exception | None:
+        if (method and request.method != method) or (name and name not in request.path):
+            return None
+        index = next(left, None)
+        return None if index is None else errors[min(index, len(errors) - 1)](request)
+
+    return fault
+
+
+def unreachable(request: Request) -> Exception:
+    return UnreachableError(str(request), "connection refused")
+
+
+def hanging(_request: Request) -> Exception:
+    return HangError()
+
+
+def answering(code: int, reason: str = "", retry_after_s: int = 0) -> Callable[[Request], Exception]:
+    return lambda request: status(request, code, reason, retry_after_s=retry_after_s)

@@ -1,0 +1,103 @@
+"""A real process each, because signals and exit codes are about processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import logging, sys
+import anyio
+from api.errors import KerfError
+from driver.runtime import lifecycle
+
+logging.basicConfig(format="%(levelname)s %(message)s", level="INFO")
+
+async def returns():
+    print("ready", flush=True)
+
+async def fails():
+    print("ready", flush=True)
+    async with anyio.create_task_group():
+        raise KerfError("no kubelet here")
+
+async def breaks():
+    print("ready", flush=True)
+    raise ValueError("a defect")
+
+async def serves():
+    try:
+        print("ready", flush=True)
+        await anyio.sleep_forever()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.lowlevel.checkpoint()
+            print("cleaned up", flush=True)
+
+async def hangs_at_the_end():
+    try:
+        print("ready", flush=True)
+        await anyio.sleep_forever()
+    finally:
+        with anyio.CancelScope(shield=True):
+            print("cleaning up", flush=True)
+            await anyio.sleep_forever()
+
+sys.exit(lifecycle.run(globals()[sys.argv[1]]))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def start(program: Path, main: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, str(program), main], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_a_main_that_returns_exits_with_0(program: Path) -> None:
+    with start(program, "returns") as process:
+        assert (process.communicate(timeout=20)[1], process.returncode) == ("", 0)
+
+
+def test_an_error_for_people_is_logged_as_its_message_and_exits_with_1(program: Path) -> None:
+    with start(program, "fails") as process:
+        assert process.communicate(timeout=20)[1] == "CRITICAL no kubelet here\n"
+        assert process.returncode == 1
+
+
+def test_a_defect_is_logged_with_its_traceback_and_exits_with_1(program: Path) -> None:
+    with start(program, "breaks") as process:
+        errors = process.communicate(timeout=20)[1]
+        assert errors.startswith("CRITICAL unexpected error\nTraceback")
+        assert errors.endswith("ValueError: a defect\n")
+        assert process.returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_cancels_main_waits_for_its_clean_up_and_exits_with_0(program: Path, number: signal.Signals) -> None:
+    with start(program, "serves") as process:
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=20)
+        assert (output, errors, process.returncode) == ("cleaned up\n", f"INFO {number.name}: stopping\n", 0)
+
+
+def test_a_second_signal_ends_the_process_at_once(program: Path) -> None:
+    with start(program, "hangs_at_the_end") as process:
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "cleaning up\n"
+        os.kill(process.pid, signal.SIGINT)
+        process.communicate(timeout=20)
+        assert process.returncode == 128 + signal.SIGINT

@@ -1,0 +1,49 @@
+"""An event loop whose clock jumps to the next timer instead of waiting for it.
+
+Code that asks the loop for the time (``anyio.sleep``, deadlines) runs through hours in milliseconds, in the order in
+which it would have. For tests without sockets and threads: their time cannot be jumped over. Use it in a module by::
+
+    @pytest.fixture
+    def anyio_backend() -> tuple[str, dict[str, object]]:
+        return VIRTUAL_TIME
+"""
+
+import asyncio
+import selectors
+from typing import Final
+
+_STUCK_S: Final = 10.0
+"""Real seconds without anything to do: the test waits for what will never happen."""
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000_000.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is not None:
+            self.now += timeout
+            return []
+        ready = super().select(_STUCK_S)
+        if not ready:
+            raise RuntimeError("everything waits, and no timer is set: this test would hang")
+        return ready
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+VIRTUAL_TIME: Final[tuple[str, dict[str, object]]] = ("asyncio", {"loop_factory": VirtualTimeLoop})
+"""What the fixture ``anyio_backend`` returns."""
