@@ -13,6 +13,7 @@ import click
 
 from api.errors import InvalidDocumentError, KerfError
 from driver.cli.exits import EXIT_BAD_INPUT, EXIT_FAILED
+from driver.runtime.lifecycle import leaves
 
 COMMANDS: Final[Mapping[str, str]] = {
     # name: what `kerf --help` says; the module is driver.cli.<name with _>, the command its attribute `command`
@@ -20,6 +21,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "controller": "Run the cluster's controller.",
     "kubelet-plugin": "Run the plugin of one node.",
     "devices": "Show what this node's backends see and what would be published.",
+    "models": "List the GPU models and FPGA shells that Kerf knows.",
     "cdi": "Inspect, validate and apply CDI specs.",
     "completion": "Print the shell code that completes kerf's arguments.",
     "version": "Print the version and what it speaks.",
@@ -73,7 +75,19 @@ def main(arguments: list[str] | None = None) -> int:
     except KerfError as error:
         click.echo(f"kerf: {error}", err=True)
         return EXIT_FAILED
+    except BaseExceptionGroup as group:
+        return _report(group)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _report(group: BaseExceptionGroup[BaseException]) -> int:
+    """Errors that task groups have wrapped; a defect of ours keeps its traceback."""
+    errors = list(leaves(group))
+    if not all(isinstance(error, KerfError) for error in errors):
+        raise group
+    for error in errors:
+        click.echo(f"kerf: {error}", err=True)
+    return EXIT_FAILED

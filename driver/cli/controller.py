@@ -1,0 +1,46 @@
+"""``kerf controller``: arguments to Settings to ``driver.controller.app``."""
+
+import os
+import socket
+from functools import partial
+from pathlib import Path
+
+import click
+
+from api.model.names import KERF_DRIVER, DriverName, ObjectRef
+from driver.cli.options import access_option, logging_options, option
+from driver.runtime import lifecycle, logs
+from driver.runtime.logs import Format
+
+
+@click.command(short_help="Run the cluster's controller.")
+@option("--driver-name", default=KERF_DRIVER, help="Whose devices classes select: the kubelet plugins' name.")
+@access_option
+@option("--identity", help="Of this process among those that want to lead. [default: host name and process id]")
+@option("--lease-namespace", default="kerf-system", help="Namespace of the Lease that the leader holds.")
+@option("--lease-name", default="kerf-controller", help="Name of that Lease.")
+@option("--probes-address", default=":8080", help="Serve /healthz, /readyz and /metrics there.")
+@logging_options
+def command(
+    driver_name: str,
+    kubeconfig: Path | None,
+    identity: str | None,
+    lease_namespace: str,
+    lease_name: str,
+    probes_address: str,
+    log_level: str,
+    log_format: Format,
+) -> int:
+    """Run the cluster's controller, until SIGTERM: compile resource classes and keep what they compile to."""
+    from driver.controller import app
+    from driver.controller.settings import Settings
+
+    settings = Settings(
+        kubeconfig=kubeconfig,
+        driver=DriverName(driver_name),
+        identity=identity or f"{socket.gethostname()}-{os.getpid()}",
+        lease=ObjectRef(lease_namespace, lease_name),
+        probes=probes_address,
+    )
+    logs.configure(level=log_level, format=log_format)
+    return lifecycle.run(partial(app.run, settings))

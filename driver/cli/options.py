@@ -1,0 +1,69 @@
+"""Options that several subcommands have."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from driver.kubeletplugin.backends.registry import BackendChoice
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+class BackendParameter(click.ParamType[BackendChoice]):
+    """``NAME`` or ``NAME=CONFIG``."""
+
+    name = "NAME[=CONFIG]"
+
+    def convert(
+        self,
+        value: str | BackendChoice,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> BackendChoice:
+        if isinstance(value, BackendChoice):
+            return value
+        name, _, config = value.partition("=")
+        if config and not Path(config).is_file():
+            self.fail(f"{value!r}: there is no file {config}", param, ctx)
+        return BackendChoice(name=name, config=Path(config) if config else None)
+
+
+def option(*names: str, help: str, **attributes: Any) -> Callable[[Command], Command]:  # noqa: A002, ANN401
+    """An option whose help names its environment variable."""
+    return click.option(*names, help=help, show_envvar=True, **attributes)
+
+
+def backend_option(command: Command) -> Command:
+    """``--backend``, repeatable."""
+    return option(
+        "--backend",
+        "backends",
+        type=BackendParameter(),
+        multiple=True,
+        required=True,
+        help="A hardware backend and its configuration file, e.g. simulated=/etc/kerf/cards.yaml. Repeatable.",
+    )(command)
+
+
+def logging_options(command: Command) -> Command:
+    """``--log-level`` and ``--log-format``."""
+    level = option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        help="Least severe records to log.",
+    )
+    format_ = option("--log-format", type=click.Choice(["text", "json"]), default="json", help="How to log.")
+    return level(format_(command))
+
+
+def access_option(command: Command) -> Command:
+    """``--kubeconfig``."""
+    return option(
+        "--kubeconfig", type=FILE, help="How to reach the API server; without it as the pod's service account."
+    )(command)

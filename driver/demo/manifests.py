@@ -1,0 +1,253 @@
+"""The objects of a demo: read from files, judged before anything is applied.
+
+Core kinds are checked by the official client's models, which know every field; kerf.dev kinds and the opaque parameters
+meant for Kerf by ``api.kerf``. Every problem of every document is found, each with file, document, kind, name and path.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from api.errors import InvalidDocumentError, KerfError, Problem
+from api.kerf.decoding import decode_device_config, decode_resource_class
+from api.model.base import JsonObject
+from api.model.names import KERF_DRIVER
+
+Check = Callable[[JsonObject], Iterable[Problem]]
+
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+"""What a directory's manifests end with, as for ``kubectl apply -f DIR``."""
+_QUANTITY_MAPS: Final = frozenset({"limits", "requests"})
+"""Maps of quantities, in which YAML authors may write a bare number; the models want text."""
+_ORDER: Final = ("Namespace", "ResourceClass", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim", "Pod")
+"""Kinds in the order of need: what others refer to comes first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One document of one file."""
+
+    file: Path
+    document: int
+    """1-based within the file."""
+    body: JsonObject
+
+    @property
+    def kind(self) -> str:
+        return str(self.body.get("kind", ""))
+
+    @property
+    def name(self) -> str:
+        return str(_mapping(self.body.get("metadata")).get("name", ""))
+
+    @property
+    def namespace(self) -> str:
+        return str(_mapping(self.body.get("metadata")).get("namespace", "") or "default")
+
+    def __str__(self) -> str:
+        what = f"{self.kind or 'no kind'} {self.name or 'without name'}"
+        return f"{self.file}: document {self.document}: {what}"
+
+
+class BadManifestsError(KerfError):
+    """Manifests cannot be used. ``lines`` has one line for each problem."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = tuple(lines)
+        super().__init__("\n".join(lines))
+
+
+def load(paths: Iterable[Path]) -> list[Manifest]:
+    """Every manifest of the files and directories, in the order in which to apply them.
+
+    Raises BadManifestsError with all problems of all files.
+    """
+    manifests: list[Manifest] = []
+    lines: list[str] = []
+    for path in paths:
+        for file in _files(path, lines):
+            manifests += _documents(file, lines)
+    for manifest in manifests:
+        lines += [f"{manifest}: {problem}" for problem in problems(manifest.body)]
+    lines += [*_twice(manifests), *_dangling(manifests)]
+    if not manifests and not lines:
+        lines.append(f"no manifest in {', '.join(str(path) for path in paths)}")
+    if lines:
+        raise BadManifestsError(lines)
+    return sorted(manifests, key=lambda manifest: _ORDER.index(manifest.kind))
+
+
+def problems(body: JsonObject) -> list[Problem]:
+    """What is wrong with one document; empty when it can be applied."""
+    kind, api_version = body.get("kind"), body.get("apiVersion")
+    check = _CHECKS.get((str(api_version), str(kind)))
+    if check is None:
+        known = ", ".join(f"{version} {name}" for version, name in _CHECKS)
+        return [Problem("kind", f"{api_version} {kind} is not known here; known are {known}")]
+    found = list(check(body))
+    if not _mapping(body.get("metadata")).get("name") and not any(p.path == "metadata.name" for p in found):
+        found.append(Problem("metadata.name", "is required"))
+    return found
+
+
+def _files(path: Path, lines: list[str]) -> Iterator[Path]:
+    if path.is_dir():
+        yield from sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+    elif path.exists():
+        yield path
+    else:
+        lines.append(f"{path}: there is no such file or directory")
+
+
+def _documents(file: Path, lines: list[str]) -> Iterator[Manifest]:
+    try:
+        documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        lines.append(f"{file}: cannot be read: {' '.join(str(error).split())}")
+        return
+    for number, body in enumerate(documents, start=1):
+        if isinstance(body, dict):
+            yield Manifest(file=file, document=number, body=body)
+        elif body is not None:
+            lines.append(f"{file}: document {number}: is a {type(body).__name__}, not an object")
+
+
+def _twice(manifests: Sequence[Manifest]) -> Iterator[str]:
+    seen: dict[tuple[str, str, str], Manifest] = {}
+    for manifest in manifests:
+        first = seen.setdefault((manifest.kind, manifest.namespace, manifest.name), manifest)
+        if first is not manifest:
+            yield f"{manifest}: is given twice; the first is {first.file}: document {first.document}"
+
+
+def _dangling(manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Names of what no document makes: a pod that needs it would wait for ever."""
+    made = {(manifest.kind, manifest.namespace, manifest.name) for manifest in manifests}
+    classes = {manifest.name for manifest in manifests if manifest.kind in {"ResourceClass", "DeviceClass"}}
+    for manifest in manifests:
+        for path, kind, name in _named_claims(manifest.body):
+            if (kind, manifest.namespace, name) not in made:
+                yield f"{manifest}: {path}: no {kind} {name} in namespace {manifest.namespace} is given"
+        for path, name in named_classes(manifest.body):
+            if name not in classes:
+                yield f"{manifest}: {path}: no ResourceClass or DeviceClass {name} is given"
+
+
+def _named_claims(body: JsonObject) -> Iterator[tuple[str, str, str]]:
+    """Path, kind and name of every claim and template that a pod refers to."""
+    if body.get("kind") != "Pod":
+        return
+    for index, entry in enumerate(_list(_mapping(body.get("spec")).get("resourceClaims"))):
+        for field, kind in _CLAIM_FIELDS.items():
+            name = _mapping(entry).get(field)
+            if isinstance(name, str):
+                yield f"spec.resourceClaims[{index}].{field}", kind, name
+
+
+def named_classes(body: JsonObject) -> Iterator[tuple[str, str]]:
+    """Path and name of every class that a claim or template refers to."""
+    spec, path = _mapping(body.get("spec")), "spec"
+    if body.get("kind") == "ResourceClaimTemplate":
+        spec, path = _mapping(spec.get("spec")), "spec.spec"
+    for index, request in enumerate(_list(_mapping(spec.get("devices")).get("requests"))):
+        at = f"{path}.devices.requests[{index}]"
+        choices = [(f"{at}.exactly", _mapping(request).get("exactly"))]
+        alternatives = _list(_mapping(request).get("firstAvailable"))
+        choices += [(f"{at}.firstAvailable[{number}]", choice) for number, choice in enumerate(alternatives)]
+        for where, choice in choices:
+            name = _mapping(choice).get("deviceClassName")
+            if isinstance(name, str):
+                yield f"{where}.deviceClassName", name
+
+
+_CLAIM_FIELDS: Final = {
+    "resourceClaimTemplateName": "ResourceClaimTemplate",
+    "resourceClaimName": "ResourceClaim",
+}
+
+
+def _check_class(body: JsonObject) -> Iterator[Problem]:
+    try:
+        decode_resource_class(body)
+    except InvalidDocumentError as error:
+        yield from error.problems
+
+
+def _check_core(model: str, *configs: tuple[str, ...]) -> Check:
+    """Check against a model of the official client, and Kerf's parameters in the lists that ``configs`` lead to."""
+
+    def check(body: JsonObject) -> Iterator[Problem]:
+        import kubernetes.client
+        from pydantic import ValidationError
+
+        try:
+            getattr(kubernetes.client, model).model_validate(body)
+        except ValidationError as error:
+            for found in error.errors():
+                if not _is_number_as_quantity(found):
+                    yield Problem(_path(found["loc"]), _words(found))
+        for keys in configs:
+            yield from _check_parameters(body, keys)
+
+    return check
+
+
+def _check_parameters(body: JsonObject, keys: tuple[str, ...]) -> Iterator[Problem]:
+    value: object = body
+    for key in keys:
+        value = _mapping(value).get(key)
+    for index, entry in enumerate(_list(value)):
+        opaque = _mapping(_mapping(entry).get("opaque"))
+        parameters = opaque.get("parameters")
+        if opaque.get("driver") == KERF_DRIVER and isinstance(parameters, dict):
+            try:
+                decode_device_config(parameters, f"{'.'.join(keys)}[{index}].opaque.parameters")
+            except InvalidDocumentError as error:
+                yield from error.problems
+
+
+def _is_number_as_quantity(found: Mapping[str, Any]) -> bool:
+    location, given = found["loc"], found["input"]
+    in_map = len(location) > 1 and location[-2] in _QUANTITY_MAPS
+    return in_map and found["type"] == "string_type" and isinstance(given, int | float) and not isinstance(given, bool)
+
+
+def _path(location: Iterable[str | int]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
+
+
+def _words(found: Mapping[str, Any]) -> str:
+    match found["type"]:
+        case "extra_forbidden":
+            return "unknown field"
+        case "missing":
+            return "is required"
+        case _:
+            return f"{str(found['msg']).removeprefix('Input ')}, not {found['input']!r}"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+_CHECKS: Final[Mapping[tuple[str, str], Check]] = {
+    ("kerf.dev/v1alpha1", "ResourceClass"): _check_class,
+    ("resource.k8s.io/v1", "DeviceClass"): _check_core("V1DeviceClass", ("spec", "config")),
+    ("resource.k8s.io/v1", "ResourceClaimTemplate"): _check_core(
+        "V1ResourceClaimTemplate", ("spec", "spec", "devices", "config")
+    ),
+    ("resource.k8s.io/v1", "ResourceClaim"): _check_core("ResourceV1ResourceClaim", ("spec", "devices", "config")),
+    ("v1", "Pod"): _check_core("V1Pod"),
+    ("v1", "Namespace"): _check_core("V1Namespace"),
+}
+"""What a demo can apply, and how it is judged."""

@@ -1,0 +1,81 @@
+"""Kerf's own programs as child processes: started with the flags a cluster would use, ended with the demo."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio.abc import Process
+
+from api.errors import KerfError
+
+_STOP_S: Final = 10.0
+"""For an orderly end after SIGTERM; then SIGKILL."""
+_TAIL: Final = 20
+"""Lines of a dead program's log that are shown."""
+
+
+class ProgramDiedError(KerfError):
+    """One of Kerf's programs ended while the demo needed it. The message has the end of its log."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Program:
+    """A running ``kerf`` subcommand."""
+
+    name: str
+    log: Path
+    process: Process
+
+    def check(self) -> None:
+        """Raises ProgramDiedError when it no longer runs."""
+        if self.process.returncode is not None:
+            lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:]
+            end = "\n".join(f"    {line}" for line in lines) or "    (it wrote nothing)"
+            raise ProgramDiedError(f"{self.name} ended with exit code {self.process.returncode}; its log ends:\n{end}")
+
+    def kill(self) -> None:
+        """As a crash would end it (SIGKILL)."""
+        self.process.kill()
+
+
+@asynccontextmanager
+async def program(
+    name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Program]:
+    """``kerf ARGUMENTS`` in this very interpreter's environment, stopped on exit however that comes about.
+
+    The child has a session of its own: Ctrl-C reaches the demo only, which then stops its programs in order.
+    """
+    command = [sys.executable, "-m", "driver.cli", *arguments]
+    with log.open("ab") as out:
+        process = await anyio.open_process(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+    try:
+        yield Program(name=name, log=log, process=process)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _stop(process)
+
+
+async def _stop(process: Process) -> None:
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+        with anyio.move_on_after(_STOP_S):
+            await process.wait()
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
+    await process.aclose()

@@ -1,0 +1,140 @@
+"""What a demo saw, as one document (``kerf demo --output json``)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from api.kinds import to_builtins
+from api.model.base import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReport:
+    """One allocated device. ``profile`` is the GPU profile, or the FPGA function; None for a whole card."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    profile: str | None
+    memory_bytes: int | None
+    """None where the device has no memory of its own."""
+    card: str
+    """UUID of the card that it is, or is cut from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimReport:
+    """One claim of a pod, and what it got."""
+
+    name: str
+    uid: str
+    devices: tuple[DeviceReport, ...]
+    cdi_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerReport:
+    """What a container sees, from the OCI runtime spec after the CDI edits."""
+
+    name: str
+    env: Mapping[str, str]
+    device_nodes: tuple[str, ...]
+    mounts: tuple[str, ...]
+    """``destination`` of each mount."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodReport:
+    """One pod as it was when it ran."""
+
+    namespace: str
+    name: str
+    node: str
+    phase: str
+    claims: tuple[ClaimReport, ...] = ()
+    containers: tuple[ContainerReport, ...] = ()
+
+    @property
+    def ref(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def devices(self) -> tuple[DeviceReport, ...]:
+        return tuple(device for claim in self.claims for device in claim.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardReport:
+    """A card of a node."""
+
+    index: int
+    kind: str
+    model: str
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """A node and its cards."""
+
+    name: str
+    cards: tuple[CardReport, ...]
+    devices: int
+    """Devices published: whole cards and every possible partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeReport:
+    """One card before and after: profiles that lived on it at the same time."""
+
+    node: str
+    card: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """One FPGA function and the slots it was loaded into."""
+
+    node: str
+    card: str
+    function: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftReport:
+    """What is left after every pod has gone; all zero when nothing leaks."""
+
+    partitions: int
+    cdi_files: int
+    checkpoint_records: int
+    claims: int
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.partitions or self.cdi_files or self.checkpoint_records or self.claims)
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """Filled as the story goes on."""
+
+    nodes: Sequence[NodeReport] = ()
+    pods: list[PodReport] = field(default_factory=list)
+    resized: ResizeReport | None = None
+    loaded: list[LoadReport] = field(default_factory=list)
+    left: LeftReport | None = None
+    timings_s: dict[str, float] = field(default_factory=dict)
+
+
+def as_document(report: Report) -> JsonObject:
+    """The report as plain data. ``container`` of a pod is its first one; most have no other."""
+    document: JsonObject = to_builtins(report)
+    for pod in document["pods"]:
+        pod["container"] = pod["containers"][0] if pod["containers"] else {}
+    document["resized"] = document["resized"] or {}
+    document["left"] = document["left"] or {}
+    document["timings_s"] = {name: round(seconds, 3) for name, seconds in report.timings_s.items()}
+    return document

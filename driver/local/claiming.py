@@ -1,0 +1,203 @@
+"""The claim controller: claims from templates, release of what is no longer used.
+
+What kube-controller-manager's ``resourceclaim`` controller does (KEP-4381): for every pod that names a template it
+makes one claim and notes its name in the pod's status; when a pod is done it takes the pod off ``reservedFor``, and a
+claim that nobody uses any more loses its allocation and its finalizer. A generated claim goes with its pod.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+from anyio import create_task_group
+
+from api.core.v1 import PODS, Pod, PodResourceClaim, reference
+from api.errors import TransientError
+from api.kinds import to_builtins
+from api.model.base import JsonObject
+from api.model.claims import ResourceClaim, ResourceClaimTemplate
+from api.model.metadata import ObjectMeta, OwnerReference
+from api.model.names import ObjectRef
+from api.resource.codec import ResourceKinds
+from driver.kube.caching import Change
+from driver.kube.client import Client, PatchType
+from driver.kube.errors import NotFoundError
+from driver.kube.reporting import EventReporter
+from driver.kube.watching import Informer
+from driver.runtime.queueing import KeyedQueue
+
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+"""Annotation on a generated claim: which entry of the pod's ``resourceClaims`` it is for."""
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+"""Keeps an allocated claim until it is deallocated (``k8s.io/api/resource/v1`` Finalizer)."""
+_WORKERS: Final = 4
+"""Keys synced at once: enough to hide the round trips of a burst of pods."""
+
+
+class Key(NamedTuple):
+    """What to sync."""
+
+    what: Literal["pod", "claim"]
+    ref: ObjectRef
+
+
+def is_done(pod: Pod | None) -> bool:
+    """Whether a pod will never use its claims (again): it ran to its end, or it goes before it was ever bound."""
+    return pod is None or pod.is_finished or (pod.is_terminating and not pod.spec.node_name)
+
+
+def claim_from_template(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
+    """The claim that a pod's entry gets: owned by the pod, named after both."""
+    owner = OwnerReference(
+        api_version="v1",
+        kind="Pod",
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    metadata = ObjectMeta(
+        generate_name=f"{pod.metadata.name}-{entry.name}-",
+        namespace=pod.metadata.namespace,
+        labels=template.spec.metadata.labels,
+        annotations={**template.spec.metadata.annotations, POD_CLAIM_NAME: entry.name},
+        owner_references=(owner,),
+    )
+    return ResourceClaim(metadata=metadata, spec=template.spec.spec)
+
+
+def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject | None:
+    """The status patch that drops consumers that are done, and the allocation with the last of them; None: nothing.
+
+    ``pods`` holds what every pod UID of ``reservedFor`` stands for now; None: it is gone.
+    """
+    reserved = claim.status.reserved_for
+    kept = tuple(consumer for consumer in reserved if consumer.resource != "pods" or not is_done(pods[consumer.uid]))
+    if kept == reserved and (kept or claim.status.allocation is None):
+        return None
+    status: JsonObject = {"reservedFor": to_builtins(kept) or None}
+    if not kept:
+        status |= {"allocation": None, "devices": None}
+    return {"metadata": _as_read(claim), "status": status}
+
+
+def owning_pod(claim: ResourceClaim) -> OwnerReference | None:
+    """The pod that the claim was made for; None for a user's own claim."""
+    return next((owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"), None)
+
+
+def _as_read(claim: ResourceClaim) -> JsonObject:
+    """Metadata that makes a patch fail when the claim has changed, or is another one of the same name."""
+    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+
+
+class ClaimController:
+    """Keeps claims in step with pods. Runs until cancelled."""
+
+    def __init__(self, client: Client, kinds: ResourceKinds, events: EventReporter) -> None:
+        self._client = client
+        self._kinds = kinds
+        self._events = events
+        self._queue: KeyedQueue[Key] = KeyedQueue()
+        self._pods = Informer(client, PODS, on_change=self._pod_changed)
+        self._claims = Informer(
+            client, kinds.resource_claims, indexers={"owner": _owners_of}, on_change=self._claim_changed
+        )
+
+    async def run(self) -> None:
+        async with create_task_group() as tasks:
+            tasks.start_soon(self._pods.run)
+            tasks.start_soon(self._claims.run)
+            await self._pods.wait_synced()
+            await self._claims.wait_synced()
+            await self._queue.run(self._sync, workers=_WORKERS)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        self._queue.add(Key("pod", change.ref))
+        for pod in (change.old, change.new):
+            for name in pod.claim_names().values() if pod else ():
+                self._queue.add(Key("claim", ObjectRef(change.ref.namespace, name)))
+
+    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+        self._queue.add(Key("claim", change.ref))
+
+    async def _sync(self, key: Key) -> None:
+        if key.what == "pod":
+            await self._sync_pod(self._pods.store.get(key.ref))
+        else:
+            await self._sync_claim(self._claims.store.get(key.ref))
+
+    async def _sync_pod(self, pod: Pod | None) -> None:
+        if pod is None or pod.is_terminating or is_done(pod):
+            return
+        made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+        for entry in pod.spec.resource_claims:
+            if entry.resource_claim_template_name and entry.name not in made:
+                made[entry.name] = (await self._ensure_claim(pod, entry)).metadata.name
+        if len(made) > len(pod.status.resource_claim_statuses):
+            await self._note_claims(pod, made)
+
+    async def _ensure_claim(self, pod: Pod, entry: PodResourceClaim) -> ResourceClaim:
+        for claim in self._claims.store.indexed("owner", pod.metadata.uid):
+            if claim.metadata.annotations.get(POD_CLAIM_NAME) == entry.name and not claim.is_terminating:
+                return claim
+        name = entry.resource_claim_template_name or ""
+        try:
+            template = await self._client.get(self._kinds.resource_claim_templates, name, pod.metadata.namespace)
+        except NotFoundError as error:
+            message = (
+                f"spec.resourceClaims: ResourceClaimTemplate {name!r} does not exist in namespace "
+                f"{pod.metadata.namespace}; create it, or correct resourceClaimTemplateName of {entry.name!r}"
+            )
+            self._events.report(reference(pod), type="Warning", reason="FailedResourceClaimCreation", message=message)
+            raise TransientError(message) from error
+        return await self._client.create(self._kinds.resource_claims, claim_from_template(pod, entry, template))
+
+    async def _note_claims(self, pod: Pod, made: Mapping[str, str | None]) -> None:
+        statuses = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
+        patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"resourceClaimStatuses": statuses}}
+        await self._client.patch(
+            PODS, pod.metadata.name, patch, type=PatchType.MERGE, namespace=pod.metadata.namespace, subresource="status"
+        )
+
+    async def _sync_claim(self, claim: ResourceClaim | None) -> None:
+        if claim is None:
+            return
+        name, namespace = claim.metadata.name, claim.metadata.namespace
+        consumers = [consumer for consumer in claim.status.reserved_for if consumer.resource == "pods"]
+        patch = release(claim, {pod.uid: await self._pod(namespace, pod.name, pod.uid) for pod in consumers})
+        if patch is not None:
+            claim = await self._client.patch(
+                self._kinds.resource_claims,
+                name,
+                patch,
+                type=PatchType.MERGE,
+                namespace=namespace,
+                subresource="status",
+            )
+        if claim.status.allocation is None and FINALIZER in claim.metadata.finalizers:
+            rest = [finalizer for finalizer in claim.metadata.finalizers if finalizer != FINALIZER]
+            unprotect: JsonObject = {"metadata": {**_as_read(claim), "finalizers": rest or None}}
+            claim = await self._client.patch(
+                self._kinds.resource_claims, name, unprotect, type=PatchType.MERGE, namespace=namespace
+            )
+        owner = owning_pod(claim)
+        if owner and not claim.is_terminating and is_done(await self._pod(namespace, owner.name, owner.uid)):
+            await self._client.delete(self._kinds.resource_claims, name, namespace, uid=claim.metadata.uid)
+
+    async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
+        """The pod as it is now; None when it is gone, or replaced by another one of its name.
+
+        A pod that the cache does not hold may only be too new for it: the server is asked before it counts as gone.
+        """
+        pod = self._pods.store.get(ObjectRef(namespace, name))
+        if pod is None or pod.metadata.uid != uid:
+            try:
+                pod = await self._client.get(PODS, name, namespace)
+            except NotFoundError:
+                return None
+        return pod if pod.metadata.uid == uid else None
+
+
+def _owners_of(claim: ResourceClaim) -> tuple[str, ...]:
+    owner = owning_pod(claim)
+    return (owner.uid,) if owner else ()

@@ -1,0 +1,99 @@
+"""The embedded cluster put together: API server, claim controller, scheduler, and one kubelet stand-in for each node.
+
+Every part talks to the API server over HTTP like any other client; nothing here knows Kerf.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+import yaml
+from anyio.abc import TaskStatus
+
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
+from api.model.base import JsonObject
+from driver.kube.auth import load_access
+from driver.kube.client import Client
+from driver.kube.discovering import discover
+from driver.kube.reporting import EventReporter
+from driver.local.apiserver import ApiServer
+from driver.local.claiming import ClaimController
+from driver.local.kubelet import Kubelet, KubeletSettings
+from driver.local.scheduling import Scheduler
+
+_ESTABLISH_S: Final = 10.0
+"""For the API server to take up a new kind; it does so at once."""
+_POLL_S: Final = 0.02
+_FIELD_MANAGER: Final = "local-cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """What an embedded cluster consists of."""
+
+    root: Path
+    """A folder of its own; nodes keep their sockets below it, so its path must be short."""
+    nodes: tuple[str, ...]
+    crds: Sequence[JsonObject] = ()
+    """CustomResourceDefinitions that are there from the start."""
+
+
+class LocalCluster:
+    """One embedded cluster. ``run`` it in a task group; its addresses are known once it has started."""
+
+    def __init__(self, settings: ClusterSettings, *, share_id: Callable[[], str], boot_id: Callable[[], str]) -> None:
+        self._settings = settings
+        self._share_id = share_id
+        self._boot_id = boot_id
+        self.server = ApiServer()
+        self.kubelets: Mapping[str, Kubelet] = {}
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self._settings.root / "kubeconfig"
+
+    def kubelet_root(self, node: str) -> Path:
+        return self._settings.root / node / "kubelet"
+
+    def cdi_dir(self, node: str) -> Path:
+        return self._settings.root / node / "cdi"
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Run until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self.server.serve)
+            self.kubeconfig.write_text(yaml.safe_dump(self.server.kubeconfig()))
+            async with Client(await load_access(self.kubeconfig), user_agent="kerf-local") as client:
+                await self._install_kinds(client)
+                api = await discover(client)
+                kinds = api.resource
+                events = EventReporter(client, component="local-cluster", instance="local-cluster")
+                tasks.start_soon(events.run)
+                tasks.start_soon(ClaimController(client, kinds, events).run)
+                tasks.start_soon(Scheduler(client, api, events, share_id=self._share_id).run)
+                self.kubelets = {
+                    node: Kubelet(client, kinds, events, self._kubelet_settings(node)) for node in self._settings.nodes
+                }
+                for kubelet in self.kubelets.values():
+                    tasks.start_soon(kubelet.run)
+                task_status.started()
+                await anyio.sleep_forever()
+
+    def _kubelet_settings(self, node: str) -> KubeletSettings:
+        return KubeletSettings(
+            node_name=node,
+            root=self.kubelet_root(node),
+            cdi_dir=self.cdi_dir(node),
+            boot_id=self._boot_id(),
+            labels={},
+        )
+
+    async def _install_kinds(self, client: Client) -> None:
+        for crd in self._settings.crds:
+            installed = await client.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager=_FIELD_MANAGER)
+            with anyio.fail_after(_ESTABLISH_S):
+                while not installed.is_established:
+                    await anyio.sleep(_POLL_S)
+                    installed = await client.get(CUSTOM_RESOURCE_DEFINITIONS, installed.metadata.name)

@@ -1,0 +1,156 @@
+"""Prepared claims: which pods use which claim, and the calls to drivers that follow.
+
+Rules of ``k8s.io/kubernetes/pkg/kubelet/cm/dra/manager.go``: one NodePrepareResources call for each driver with all of
+a pod's claims, drivers one after the other, the first error stops the pod's start; a claim that another pod of the node
+holds is not prepared again; unprepare happens with the last pod. Nothing here survives a restart.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from api.core.v1 import Container, Pod
+from api.errors import TransientError
+from api.model.claims import ResourceClaim
+from api.model.names import ClaimRef, RequestName
+from api.model.prepared import ReportedDevice
+from api.resource.codec import ResourceKinds
+from driver.kube.client import Client
+from driver.kube.errors import NotFoundError
+from driver.local.kubelet.plugins import Driver, DriverCallError, PluginWatcher
+
+CALL_TIMEOUT_S: Final = 45.0
+"""For one NodePrepareResources or NodeUnprepareResources call, as the kubelet's (half of its 90 s pod retry)."""
+
+
+class ClaimNotReadyError(TransientError):
+    """A claim cannot be prepared now: the pod waits and is tried again."""
+
+
+@dataclass(slots=True)
+class _HeldClaim:
+    """A claim that pods of this node use."""
+
+    ref: ClaimRef
+    drivers: frozenset[str]
+    pods: set[str] = field(default_factory=set)
+    devices: dict[str, tuple[ReportedDevice, ...]] = field(default_factory=dict)
+    """For each driver that has prepared its part."""
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.drivers <= self.devices.keys()
+
+
+class NodeClaims:
+    """The claims in use on one node."""
+
+    def __init__(self, client: Client, kinds: ResourceKinds, plugins: PluginWatcher) -> None:
+        self._client = client
+        self._kinds = kinds
+        self._plugins = plugins
+        self._held: dict[str, _HeldClaim] = {}
+
+    async def prepare(self, pod: Pod) -> None:
+        """Make all claims of ``pod`` ready. May be repeated. Raises ClaimNotReadyError or DriverCallError."""
+        claims = [await self._hold(pod, name) for name in pod.claim_names().values()]
+        missing = len(pod.spec.resource_claims) - len(claims)
+        if missing:
+            raise ClaimNotReadyError(f"{missing} of the pod's claims are not made yet")
+        waiting = [claim for claim in claims if not claim.is_prepared]
+        for driver in sorted({driver for claim in waiting for driver in claim.drivers}):
+            await self._prepare_with(driver, [claim for claim in waiting if driver in claim.drivers])
+
+    async def unprepare(self, pod: Pod) -> None:
+        """Take back what ``pod`` alone uses. May be repeated. Raises DriverCallError; the claim is kept then."""
+        for claim in [claim for claim in self._held.values() if pod.metadata.uid in claim.pods]:
+            if claim.pods == {pod.metadata.uid}:
+                for driver in sorted(claim.drivers):
+                    await self._unprepare_with(driver, claim)
+                del self._held[claim.ref.uid]
+            else:
+                claim.pods.discard(pod.metadata.uid)
+
+    def cdi_ids(self, pod: Pod, container: Container) -> tuple[str, ...]:
+        """The CDI devices of one container, each once, in the order of its references."""
+        ids: dict[str, None] = {}
+        names = pod.claim_names()
+        for wanted in container.resources.claims:
+            for claim in self._held.values():
+                if (claim.ref.namespace, claim.ref.name) == (pod.metadata.namespace, names.get(wanted.name)):
+                    devices = [device for part in claim.devices.values() for device in part]
+                    ids.update(dict.fromkeys(_ids_for(devices, wanted.request)))
+        return tuple(ids)
+
+    def devices(self, pod: Pod) -> Mapping[ClaimRef, tuple[ReportedDevice, ...]]:
+        """What each prepared claim of the pod got."""
+        return {
+            claim.ref: tuple(device for part in claim.devices.values() for device in part)
+            for claim in self._held.values()
+            if pod.metadata.uid in claim.pods
+        }
+
+    async def _hold(self, pod: Pod, name: str) -> _HeldClaim:
+        try:
+            claim = await self._client.get(self._kinds.resource_claims, name, pod.metadata.namespace)
+        except NotFoundError:
+            raise ClaimNotReadyError(f"ResourceClaim {name} does not exist") from None
+        ref = ClaimRef(pod.metadata.namespace, name, claim.metadata.uid)
+        for other in self._held.values():
+            if other.ref[:2] == ref[:2] and other.ref.uid != ref.uid:
+                raise ClaimNotReadyError(f"an older ResourceClaim {name} is still prepared on this node")
+        drivers = _usable_by(claim, pod)
+        held = self._held.setdefault(ref.uid, _HeldClaim(ref=ref, drivers=drivers))
+        held.pods.add(pod.metadata.uid)
+        return held
+
+    async def _prepare_with(self, name: str, claims: list[_HeldClaim]) -> None:
+        driver = self._driver(name)
+        refs = [claim.ref for claim in claims]
+        outcomes = await driver.call(driver.service.prepare, refs, CALL_TIMEOUT_S)
+        _check_uids(name, outcomes.keys(), {ref.uid for ref in refs})
+        for claim in claims:
+            outcome = outcomes[claim.ref.uid]
+            if outcome.error:
+                raise DriverCallError(f"driver {name} could not prepare ResourceClaim {claim.ref}: {outcome.error}")
+            claim.devices[name] = outcome.devices
+
+    async def _unprepare_with(self, name: str, claim: _HeldClaim) -> None:
+        driver = self._driver(name)
+        errors = await driver.call(driver.service.unprepare, [claim.ref], CALL_TIMEOUT_S)
+        _check_uids(name, errors.keys(), {claim.ref.uid})
+        if errors[claim.ref.uid]:
+            raise DriverCallError(
+                f"driver {name} could not unprepare ResourceClaim {claim.ref}: {errors[claim.ref.uid]}"
+            )
+        claim.devices.pop(name, None)
+
+    def _driver(self, name: str) -> Driver:
+        driver = self._plugins.get(name)
+        if driver is None:
+            raise DriverCallError(f"DRA driver {name} is not registered on this node")
+        return driver
+
+
+def _usable_by(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
+    """The drivers of an allocated claim that is reserved for the pod."""
+    if claim.status.allocation is None:
+        raise ClaimNotReadyError(f"ResourceClaim {claim.metadata.name} is not allocated")
+    if pod.metadata.uid not in {consumer.uid for consumer in claim.status.reserved_for}:
+        raise ClaimNotReadyError(f"ResourceClaim {claim.metadata.name} is not reserved for the pod")
+    return frozenset(result.driver for result in claim.status.allocation.devices.results)
+
+
+def _ids_for(devices: Iterable[ReportedDevice], request: str) -> Iterable[str]:
+    for device in devices:
+        requests = {RequestName.parse(name).request for name in device.requests}
+        if not request or not requests or request in requests:
+            yield from device.cdi_ids
+
+
+def _check_uids(driver: str, answered: Iterable[str], asked: set[str]) -> None:
+    answers = set(answered)
+    if missing := asked - answers:
+        raise DriverCallError(f"driver {driver} skipped the claims {', '.join(sorted(missing))}")
+    if unknown := answers - asked:
+        raise DriverCallError(f"driver {driver} answered for claims it was not asked for: {', '.join(sorted(unknown))}")

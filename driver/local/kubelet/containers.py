@@ -1,0 +1,61 @@
+"""What stands in for containers: the OCI runtime spec that a runtime would start, kept as a bundle on disk."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from api.core.v1 import Container, Pod
+from api.model.base import JsonObject
+from cdi import Cache, inject
+
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""What images without a PATH of their own get from container runtimes."""
+
+
+def oci_spec(pod: Pod, container: Container) -> JsonObject:
+    """The runtime spec of a container before any device is added (opencontainers/runtime-spec ``config.md``)."""
+    environment = [f"PATH={_PATH}", f"HOSTNAME={pod.metadata.name}"]
+    return {
+        "ociVersion": "1.2.0",
+        "process": {
+            "user": {"uid": 0, "gid": 0},
+            "args": [*container.command, *container.args] or ["/bin/sh"],
+            "cwd": "/",
+            "env": environment + [f"{variable.name}={variable.value}" for variable in container.env],
+        },
+        "root": {"path": "rootfs", "readonly": True},
+        "hostname": pod.metadata.name,
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+        "linux": {"namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "network"}]},
+    }
+
+
+class Containers:
+    """Bundles under ``root/<pod uid>/<container>/config.json``."""
+
+    def __init__(self, root: Path, cdi_dirs: Sequence[Path]) -> None:
+        self._root = root
+        self._cache = Cache(cdi_dirs)
+
+    def start(self, pod: Pod, container: Container, cdi_ids: Sequence[str]) -> None:
+        """Make the bundle with the devices in it; one that is there already is a running container and stays.
+
+        Raises cdi.CDIError when a device cannot be resolved; nothing is started then.
+        """
+        bundle = self._bundle(pod) / container.name
+        if (bundle / "config.json").exists():
+            return
+        self._cache.refresh()
+        spec = inject(self._cache, oci_spec(pod, container), cdi_ids)
+        bundle.mkdir(parents=True, exist_ok=True)
+        unfinished = bundle / "config.json.tmp"
+        unfinished.write_text(json.dumps(spec, indent=2))
+        unfinished.rename(bundle / "config.json")
+
+    def stop(self, pod: Pod) -> None:
+        shutil.rmtree(self._bundle(pod), ignore_errors=True)
+
+    def _bundle(self, pod: Pod) -> Path:
+        return self._root / pod.metadata.uid

@@ -1,0 +1,223 @@
+"""The kubelet stand-in of one node: its Node object, its pods, its drivers."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from api.core.v1 import NODES, PODS, Container, Node, Pod, reference
+from api.errors import KerfError
+from api.kinds import to_builtins
+from api.model.base import JsonObject
+from api.model.metadata import ObjectMeta
+from api.model.names import ClaimRef, ObjectRef
+from api.model.prepared import ReportedDevice
+from api.resource.codec import ResourceKinds
+from cdi import CDIError
+from driver.kube.caching import Change
+from driver.kube.client import Client, PatchType
+from driver.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from driver.kube.reporting import EventReporter
+from driver.kube.watching import Informer
+from driver.local.kubelet.claims import NodeClaims
+from driver.local.kubelet.containers import Containers
+from driver.local.kubelet.plugins import PluginWatcher
+from driver.runtime.queueing import KeyedQueue
+
+log = logging.getLogger(__name__)
+
+_WORKERS: Final = 8
+"""Pods synced at once: the kubelet has one worker for each pod; eight keep a card's lanes busy."""
+_READY_CONDITIONS: Final = ("Initialized", "ContainersReady", "Ready")
+"""What ``kubectl wait`` and ``kubectl get`` look at once containers run."""
+_HEARTBEAT_S: Final = 10.0
+"""Between two updates of the node's Ready condition, as the kubelet's lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """One stand-in's place and timing."""
+
+    node_name: str
+    root: Path
+    """As ``--root-dir`` of the kubelet: ``plugins/`` and ``plugins_registry/`` lie in it."""
+    cdi_dir: Path
+    boot_id: str
+    labels: dict[str, str]
+    versions: tuple[str, ...] = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+    """The DRA services that this kubelet knows."""
+    wipe_after_s: float = 30.0
+    """A driver that stays away this long loses its slices (kubernetes/kubernetes#132058)."""
+
+
+class Kubelet:
+    """One node. Runs until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        kinds: ResourceKinds,
+        events: EventReporter,
+        settings: KubeletSettings,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._kinds = kinds
+        self._events = events
+        self._settings = settings
+        self._clock = clock
+        self._queue: KeyedQueue[ObjectRef] = KeyedQueue()
+        self._away: KeyedQueue[str] = KeyedQueue()
+        self.plugins = PluginWatcher(settings.root / "plugins_registry", settings.versions, self._driver_changed)
+        self._claims = NodeClaims(client, kinds, self.plugins)
+        self._started: dict[ObjectRef, Pod] = {}
+        self._containers = Containers(settings.root / "containers", [settings.cdi_dir])
+        self._pods = Informer(
+            client, PODS, field_selector=f"spec.nodeName={settings.node_name}", on_change=self._pod_changed
+        )
+
+    def prepared(self, pod: Pod) -> Mapping[ClaimRef, tuple[ReportedDevice, ...]]:
+        """What each claim of a pod was given by the drivers."""
+        return self._claims.devices(pod)
+
+    async def run(self) -> None:
+        await self._wipe_slices()
+        await self._register_node()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.plugins.run)
+            tasks.start_soon(self._pods.run)
+            tasks.start_soon(self._heartbeat)
+            tasks.start_soon(self._wipe_absent_drivers)
+            await self._pods.wait_synced()
+            await self._queue.run(self._sync, workers=_WORKERS)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        self._queue.add(change.ref)
+
+    async def _sync(self, ref: ObjectRef) -> None:
+        pod, started = self._pods.store.get(ref), self._started.get(ref)
+        try:
+            if started is not None and (pod is None or pod.metadata.uid != started.metadata.uid):
+                await self._take_back(started)  # deleted by force
+            if pod is not None and pod.is_terminating:
+                await self._end(pod)
+            elif pod is not None and not pod.is_finished and ref not in self._started:
+                await self._start(pod)
+        except (KerfError, CDIError) as error:
+            about = pod or started
+            assert about is not None, "without a pod there was nothing to do"
+            reason = "FailedPrepareDynamicResources" if about is pod and not pod.is_terminating else "FailedKillPod"
+            self._events.report(reference(about), type="Warning", reason=reason, message=str(error))
+            raise
+
+    async def _start(self, pod: Pod) -> None:
+        await self._claims.prepare(pod)
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            self._containers.start(pod, container, self._claims.cdi_ids(pod, container))
+        if pod.status.phase != "Running":
+            await self._set_status(pod, _running_status(pod, _rfc3339(self._clock())))
+            self._events.report(reference(pod), type="Normal", reason="Started", message="Started the pod's containers")
+        self._started[pod.ref] = pod
+
+    async def _end(self, pod: Pod) -> None:
+        await self._take_back(pod)
+        try:
+            await self._set_status(pod, {"phase": "Succeeded"})
+            await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace_s=0)
+        except (NotFoundError, ConflictError):
+            return  # gone already, or another pod of the same name is there
+
+    async def _take_back(self, pod: Pod) -> None:
+        self._containers.stop(pod)
+        await self._claims.unprepare(pod)
+        self._started.pop(pod.ref, None)
+
+    async def _set_status(self, pod: Pod, status: JsonObject) -> None:
+        patch: JsonObject = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        await self._client.patch(
+            PODS, pod.metadata.name, patch, type=PatchType.MERGE, namespace=pod.metadata.namespace, subresource="status"
+        )
+
+    async def _register_node(self) -> None:
+        name = self._settings.node_name
+        labels = {"kubernetes.io/hostname": name, **self._settings.labels}
+        try:
+            await self._client.create(NODES, Node(metadata=ObjectMeta(name=name, labels=labels)))
+        except AlreadyExistsError:
+            await self._client.patch(NODES, name, {"metadata": {"labels": labels}}, type=PatchType.MERGE)
+        await self._report_ready()
+
+    async def _heartbeat(self) -> None:
+        while True:
+            await anyio.sleep(_HEARTBEAT_S)
+            try:
+                await self._report_ready()
+            except KerfError as error:
+                log.warning("cannot report node %s as ready: %s", self._settings.node_name, error)
+
+    async def _report_ready(self) -> None:
+        now = _rfc3339(self._clock())
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "the stand-in is running"}
+        status = {
+            "conditions": [{**ready, "lastHeartbeatTime": now, "lastTransitionTime": now}],
+            "capacity": {"pods": "110"},
+            "allocatable": {"pods": "110"},
+            "nodeInfo": {"bootID": self._settings.boot_id, "kubeletVersion": "v1.37.0"},
+        }
+        await self._client.patch(
+            NODES, self._settings.node_name, {"status": status}, type=PatchType.MERGE, subresource="status"
+        )
+
+    def _driver_changed(self, name: str, is_registered: bool) -> None:
+        for pod in self._pods.store.values():
+            self._queue.add(pod.ref)
+        if not is_registered:
+            self._away.add(name, after_s=self._settings.wipe_after_s)
+
+    async def _wipe_absent_drivers(self) -> None:
+        await self._away.run(self._wipe_if_absent, workers=1)
+
+    async def _wipe_if_absent(self, driver: str) -> None:
+        if self.plugins.get(driver) is None:
+            log.warning("driver %s has been away for %s s: deleting its slices", driver, self._settings.wipe_after_s)
+            await self._wipe_slices(driver)
+
+    async def _wipe_slices(self, driver: str | None = None) -> None:
+        selector = f"spec.nodeName={self._settings.node_name}" + (f",spec.driver={driver}" if driver else "")
+        kind = self._kinds.resource_slices
+        for slice_ in (await self._client.list(kind, field_selector=selector)).items:
+            try:
+                await self._client.delete(kind, slice_.metadata.name, uid=slice_.metadata.uid)
+            except NotFoundError:
+                continue
+
+
+def _running_status(pod: Pod, now: str) -> JsonObject:
+    kept = [condition for condition in pod.status.conditions if condition.type not in _READY_CONDITIONS]
+    met = [{"type": type_, "status": "True", "lastTransitionTime": now} for type_ in _READY_CONDITIONS]
+    return {
+        "phase": "Running",
+        "startTime": now,
+        "conditions": [*to_builtins(kept), *met],
+        "containerStatuses": [_container_status(container, now) for container in pod.spec.containers],
+    }
+
+
+def _container_status(container: Container, now: str) -> JsonObject:
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": True,
+        "started": True,
+        "restartCount": 0,
+        "state": {"running": {"startedAt": now}},
+    }
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

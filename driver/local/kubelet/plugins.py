@@ -1,0 +1,161 @@
+"""Plugin registration: sockets in ``plugins_registry`` become registered DRA drivers, and stop being that."""
+
+import logging
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+import grpc.aio
+
+from api.dra.registry import DRA_SERVICES
+from api.dra.service import DraService
+from api.errors import KerfError, TransientError
+from api.registration.v1 import DRA_PLUGIN, GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
+from api.rpc import Method
+
+log = logging.getLogger(__name__)
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+_SCAN_S: Final = 0.05
+"""Between two looks at the directory. The kubelet is told by inotify; a directory of a few sockets costs nothing."""
+_HANDSHAKE_S: Final = 5.0
+"""For GetInfo and NotifyRegistrationStatus each (the kubelet allows 1 s and 5 s; machines that run tests are slow)."""
+_FIRST_RETRY_S: Final = 0.5
+_LAST_RETRY_S: Final = 30.0
+"""Back-off after a failed handshake, as the kubelet's: 0.5 s, doubling (there up to two minutes)."""
+
+
+class DriverCallError(TransientError):
+    """A driver's socket did not answer, or its answer cannot be used."""
+
+
+async def call(
+    channel: grpc.aio.Channel, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
+) -> ResponseT:
+    """One unary call. Raises DriverCallError with the status and its details."""
+    stub = channel.unary_unary(
+        method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
+    )
+    try:
+        response: ResponseT = await stub(request, timeout=timeout_s)
+    except grpc.aio.AioRpcError as error:
+        raise DriverCallError(f"{method.path}: {error.code().name}: {error.details()}") from error
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A registered DRA driver."""
+
+    name: str
+    endpoint: str
+    service: DraService
+    channel: grpc.aio.Channel
+
+    async def call(self, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float) -> ResponseT:
+        return await call(self.channel, method, request, timeout_s)
+
+
+@dataclass(slots=True)
+class _Socket:
+    """What is known of one socket file: its inode tells a new one of the same name."""
+
+    inode: int
+    driver: str | None = None
+    retry_at: float = 0.0
+    retry_s: float = _FIRST_RETRY_S
+
+
+@dataclass(slots=True)
+class PluginWatcher:
+    """Watches one registry directory. Several instances of a driver may be registered: the last one serves."""
+
+    directory: Path
+    versions: tuple[str, ...]
+    """The ``*.DRAPlugin`` versions that this kubelet knows."""
+    on_change: Callable[[str, bool], None]
+    """Told a driver's name, and whether it is registered now."""
+    _sockets: dict[Path, _Socket] = field(default_factory=dict)
+    _drivers: dict[str, list[tuple[Path, Driver]]] = field(default_factory=dict)
+
+    def get(self, name: str) -> Driver | None:
+        instances = self._drivers.get(name)
+        return instances[-1][1] if instances else None
+
+    async def run(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            while True:
+                await self._scan()
+                await anyio.sleep(_SCAN_S)
+        finally:
+            with anyio.CancelScope(shield=True):
+                for path in list(self._sockets):
+                    await self._forget(path)
+
+    async def _scan(self) -> None:
+        found = {path: inode for path in self.directory.iterdir() if (inode := _socket_inode(path)) is not None}
+        for path in [path for path, socket in self._sockets.items() if found.get(path) != socket.inode]:
+            await self._forget(path)
+        for path, inode in sorted(found.items()):
+            socket = self._sockets.setdefault(path, _Socket(inode))
+            if socket.driver is None and anyio.current_time() >= socket.retry_at:
+                await self._register(path, socket)
+
+    async def _register(self, path: Path, socket: _Socket) -> None:
+        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+            try:
+                info = await call(channel, GET_INFO, None, _HANDSHAKE_S)
+                driver = self._accept(info)
+            except KerfError as error:
+                log.warning("cannot register the plugin at %s: %s", path, error)
+                await self._notify(channel, RegistrationStatus(registered=False, error=str(error)))
+                socket.retry_at = anyio.current_time() + socket.retry_s
+                socket.retry_s = min(2 * socket.retry_s, _LAST_RETRY_S)
+                return
+            socket.driver = driver.name
+            self._drivers.setdefault(driver.name, []).append((path, driver))
+            await self._notify(channel, RegistrationStatus(registered=True))
+        self.on_change(driver.name, True)
+
+    def _accept(self, info: PluginInfo) -> Driver:
+        if info.type != DRA_PLUGIN:
+            raise DriverCallError(f"plugin {info.name} is a {info.type}; only {DRA_PLUGIN} is handled")
+        services = {service.supported_version: service for service in DRA_SERVICES}
+        for version in info.supported_versions:
+            if version in self.versions:
+                channel = grpc.aio.insecure_channel(f"unix:{info.endpoint}")
+                return Driver(info.name, info.endpoint, services[version], channel)
+        offered = ", ".join(info.supported_versions) or "nothing"
+        raise DriverCallError(f"driver {info.name} offers {offered}; this kubelet knows {', '.join(self.versions)}")
+
+    async def _notify(self, channel: grpc.aio.Channel, status: RegistrationStatus) -> None:
+        try:
+            await call(channel, NOTIFY_REGISTRATION_STATUS, status, _HANDSHAKE_S)
+        except DriverCallError as error:
+            log.warning("a plugin did not take its registration status: %s", error)
+
+    async def _forget(self, path: Path) -> None:
+        socket = self._sockets.pop(path)
+        if socket.driver is None:
+            return
+        instances = self._drivers[socket.driver]
+        for instance in [instance for instance in instances if instance[0] == path]:
+            instances.remove(instance)
+            await instance[1].channel.close()
+        if not instances:
+            self.on_change(socket.driver, False)
+
+
+def _socket_inode(path: Path) -> int | None:
+    """The inode of a socket; None for anything else, for hidden names, and for what has just gone."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino if stat.S_ISSOCK(status.st_mode) and not path.name.startswith(".") else None

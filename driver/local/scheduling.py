@@ -1,0 +1,314 @@
+"""The scheduler: a node and devices for every pending pod, over ``driver.allocation``.
+
+What kube-scheduler does with DRA (KEP-4381): the pod's claims are allocated together on the first node where they all
+fit, the allocation and the pod's reservation are written to each claim's status, then the pod is bound. One pod at a
+time; own writes count before the watch shows them, so no device is given twice.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, TypeAlias
+
+import anyio
+
+from api.core.v1 import BINDINGS, NODES, PODS, Binding, Node, ObjectReference, Pod, reference
+from api.errors import KerfError
+from api.kinds import to_builtins
+from api.model.allocations import AllocationResult, ResourceClaimConsumerReference
+from api.model.base import JsonObject
+from api.model.claims import DeviceClass, ResourceClaim
+from api.model.metadata import Condition, Object, ObjectMeta
+from api.model.names import ObjectRef
+from driver.allocation import (
+    AllocatedState,
+    DoesNotFit,
+    Failed,
+    Features,
+    Fits,
+    Inventory,
+    NodeView,
+    Outcome,
+    StepBudget,
+    allocate,
+)
+from driver.allocation.matching import node_matches
+from driver.kube.caching import Change
+from driver.kube.client import Client, PatchType
+from driver.kube.discovering import ApiFeatures
+from driver.kube.reporting import EventReporter
+from driver.kube.watching import Informer
+from driver.local.claiming import FINALIZER, owning_pod
+from driver.local.filtering import obstacle, view
+
+log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 1.0
+"""After a failed write, when nothing else wakes the scheduler."""
+_REASONS: Final = 3
+"""Reasons told for each node: the first obstacles are the ones to remove first."""
+
+_DEFAULT_FEATURES: Final = Features()
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a pod goes, and what each of its unallocated claims gets."""
+
+    node: str
+    allocations: tuple[tuple[ResourceClaim, AllocationResult], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Why a pod cannot be placed now, for its condition and event."""
+
+    message: str
+
+
+Decision: TypeAlias = Placed | Pending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What one decision is based on."""
+
+    nodes: Sequence[Node]
+    """By name."""
+    classes: dict[str, DeviceClass]
+    inventory: Inventory
+    allocated: AllocatedState
+
+
+def decide(
+    pod: Pod, claims: Sequence[ResourceClaim], now: Snapshot, features: Features, share_id: Callable[[], str]
+) -> Decision:
+    """A node for ``pod`` and devices for those of its ``claims`` that have none. Pure but for ``share_id``."""
+    unallocated = [claim for claim in claims if claim.status.allocation is None]
+    obstacles: Counter[str] = Counter()
+    details: list[str] = []
+    for node in now.nodes:
+        reason = obstacle(pod, node) or _bound_elsewhere(claims, view(node))
+        if reason is None and unallocated:
+            outcome = allocate(
+                now.inventory,
+                unallocated,
+                view(node),
+                now.classes,
+                now.allocated,
+                features,
+                share_id=share_id,
+                budget=StepBudget(),
+            )
+            if isinstance(outcome, Fits):
+                return Placed(node.metadata.name, tuple(zip(unallocated, outcome.results, strict=True)))
+            if isinstance(outcome, Failed) and outcome.kind == "fatal":
+                return Pending(outcome.message)
+            reason = "cannot allocate all claims"
+            details += [f"{node.metadata.name}: {detail}" for detail in _details(outcome)]
+        if reason is None:
+            return Placed(node.metadata.name, ())
+        obstacles[reason] += 1
+    summary = ", ".join(f"{count} {reason}" for reason, count in sorted(obstacles.items())) or "the cluster has no node"
+    return Pending(f"0/{len(now.nodes)} nodes are available: {summary}." + "".join(f" {text}." for text in details))
+
+
+def _bound_elsewhere(claims: Iterable[ResourceClaim], node: NodeView) -> str | None:
+    for claim in claims:
+        selector = claim.status.allocation and claim.status.allocation.node_selector
+        if selector and not node_matches(node, None, None, selector):
+            return "node(s) are not where an allocated claim can be used"
+    return None
+
+
+def _details(outcome: Outcome) -> list[str]:
+    match outcome:
+        case DoesNotFit(reasons):
+            return [str(reason) for reason in reasons[:_REASONS]]
+        case Failed(message=message):
+            return [message]
+        case _:
+            return ["no decision within the step budget"]
+
+
+class Scheduler:
+    """Places pods that name no other scheduler. Runs until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        api: ApiFeatures,
+        events: EventReporter,
+        *,
+        share_id: Callable[[], str],
+        features: Features = _DEFAULT_FEATURES,
+    ) -> None:
+        self._client = client
+        self._kinds = api.resource
+        self._events = events
+        self._share_id = share_id
+        self._features = features
+        self._wake = anyio.Event()
+        self._inventory: Inventory | None = None
+        self._assumed: dict[ObjectRef, ResourceClaim] = {}
+        self._bound: set[ObjectRef] = set()
+        self._pods = Informer(client, PODS, on_change=self._pod_changed)
+        self._nodes = Informer(client, NODES, on_change=self._changed)
+        self._classes = Informer(client, api.resource.device_classes, on_change=self._changed)
+        self._claims = Informer(client, api.resource.resource_claims, on_change=self._claim_changed)
+        self._slices = Informer(client, api.resource.resource_slices, on_change=self._slices_changed)
+        self._rules = Informer(
+            client, api.device_taint_rules or api.resource.device_taint_rules, on_change=self._slices_changed
+        )
+
+    async def run(self) -> None:
+        informers = (self._pods, self._nodes, self._classes, self._claims, self._slices, self._rules)
+        async with anyio.create_task_group() as tasks:
+            for informer in informers:
+                tasks.start_soon(informer.run)
+            for informer in informers:
+                await informer.wait_synced()
+            while True:
+                self._wake = anyio.Event()
+                again_s = None if await self._schedule_all() else _RETRY_S
+                with anyio.move_on_after(again_s if again_s is not None else float("inf")):
+                    await self._wake.wait()
+
+    async def _schedule_all(self) -> bool:
+        """Try every pending pod, the oldest first. False when a write failed and must be tried again."""
+        waiting = [pod for pod in self._pods.store.values() if _is_pending(pod) and pod.ref not in self._bound]
+        done = True
+        for pod in sorted(waiting, key=_age):
+            try:
+                await self._schedule(pod)
+            except KerfError as error:
+                log.info("pod %s: %s; trying again", pod.ref, error)
+                done = False
+        return done
+
+    async def _schedule(self, pod: Pod) -> None:
+        claims = self._claims_of(pod)
+        if isinstance(claims, str):
+            await self._report_pending(pod, claims)
+            return
+        decision = decide(pod, claims, self._snapshot(), self._features, self._share_id)
+        if isinstance(decision, Pending):
+            await self._report_pending(pod, decision.message)
+            return
+        allocations = {claim.ref: allocation for claim, allocation in decision.allocations}
+        for claim in claims:
+            await self._reserve(claim, allocations.get(claim.ref), pod)
+        target = ObjectReference(kind="Node", name=decision.node)
+        binding = Binding(metadata=ObjectMeta(name=pod.metadata.name, namespace=pod.metadata.namespace), target=target)
+        await self._client.create_subresource(BINDINGS, binding, "binding")
+        self._bound.add(pod.ref)
+        message = f"Successfully assigned {pod.ref} to {decision.node}"
+        self._events.report(reference(pod), type="Normal", reason="Scheduled", message=message)
+
+    def _claims_of(self, pod: Pod) -> list[ResourceClaim] | str:
+        """The pod's claims as last written or seen; or what is still missing."""
+        names, claims = pod.claim_names(), []
+        for entry in pod.spec.resource_claims:
+            ref = ObjectRef(pod.metadata.namespace, names.get(entry.name, ""))
+            claim = self._assumed.get(ref) or self._claims.store.get(ref)
+            if claim is None:
+                return f"waiting for the claim of {entry.name!r} to be made"
+            if claim.is_terminating:
+                return f"claim {ref.name} is being deleted"
+            owner = owning_pod(claim)
+            if entry.resource_claim_template_name and (owner is None or owner.uid != pod.metadata.uid):
+                return f"claim {ref.name} was not made for this pod"
+            claims.append(claim)
+        return claims
+
+    def _snapshot(self) -> Snapshot:
+        if self._inventory is None:
+            self._inventory = Inventory.build(self._slices.store.values(), self._rules.store.values())
+        unseen = (claim for ref, claim in self._assumed.items() if self._claims.store.get(ref) is None)
+        held = (self._assumed.get(claim.ref, claim) for claim in self._claims.store.values())
+        return Snapshot(
+            nodes=sorted(self._nodes.store.values(), key=lambda node: node.metadata.name),
+            classes={class_.metadata.name: class_ for class_ in self._classes.store.values()},
+            inventory=self._inventory,
+            allocated=AllocatedState.from_claims(chain(held, unseen)),
+        )
+
+    async def _reserve(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> None:
+        """Write the allocation, unless it is there already, and the pod's reservation."""
+        name, namespace = claim.metadata.name, claim.metadata.namespace
+        if FINALIZER not in claim.metadata.finalizers:
+            protect = {"metadata": {**_as_read(claim), "finalizers": [*claim.metadata.finalizers, FINALIZER]}}
+            claim = await self._patch(name, namespace, protect)
+        consumer = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+        if consumer in claim.status.reserved_for and allocation is None:
+            return
+        consumers = dict.fromkeys((*claim.status.reserved_for, consumer))
+        status: JsonObject = {"reservedFor": to_builtins(tuple(consumers))}
+        if allocation is not None:
+            status["allocation"] = to_builtins(allocation)
+        claim = await self._patch(name, namespace, {"metadata": _as_read(claim), "status": status}, "status")
+        self._assumed[claim.ref] = claim
+
+    async def _patch(self, name: str, namespace: str, patch: JsonObject, subresource: str = "") -> ResourceClaim:
+        return await self._client.patch(
+            self._kinds.resource_claims,
+            name,
+            patch,
+            type=PatchType.MERGE,
+            namespace=namespace,
+            subresource=subresource,
+        )
+
+    async def _report_pending(self, pod: Pod, message: str) -> None:
+        condition = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
+        known = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
+        if known is not None and known.message == message:
+            return
+        others = [condition for condition in pod.status.conditions if condition.type != "PodScheduled"]
+        patch: JsonObject = {
+            "metadata": {"uid": pod.metadata.uid},
+            "status": {"conditions": to_builtins([*others, condition])},
+        }
+        await self._client.patch(
+            PODS, pod.metadata.name, patch, type=PatchType.MERGE, namespace=pod.metadata.namespace, subresource="status"
+        )
+        self._events.report(reference(pod), type="Warning", reason="FailedScheduling", message=message)
+
+    def _changed(self, _: object) -> None:
+        self._wake.set()
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        if change.new is None or change.new.spec.node_name:
+            self._bound.discard(change.ref)
+        self._wake.set()
+
+    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+        assumed = self._assumed.get(change.ref)
+        if assumed is not None and (change.new is None or _version(change.new) >= _version(assumed)):
+            del self._assumed[change.ref]
+        self._wake.set()
+
+    def _slices_changed(self, _: object) -> None:
+        self._inventory = None
+        self._wake.set()
+
+
+def _is_pending(pod: Pod) -> bool:
+    is_ours = pod.spec.scheduler_name in {"", "default-scheduler"}
+    return is_ours and not (pod.spec.node_name or pod.is_terminating or pod.is_finished or pod.spec.scheduling_gates)
+
+
+def _age(pod: Pod) -> tuple[str, int]:
+    return (pod.metadata.creation_timestamp or "", _version(pod))
+
+
+def _version(value: Object) -> int:
+    """Resource versions are comparable integers (KEP-5504)."""
+    return int(value.metadata.resource_version or 0)
+
+
+def _as_read(claim: ResourceClaim) -> JsonObject:
+    """Metadata that makes a patch fail when the claim has changed, or is another one of the same name."""
+    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}

@@ -1,0 +1,115 @@
+"""Manifests are judged before anything is applied, and every problem is told at once."""
+
+from pathlib import Path
+
+import pytest
+
+from driver.demo.manifests import BadManifestsError, load
+from driver.demo.packaged import packaged
+
+CLASS = """
+apiVersion: kerf.dev/v1alpha1
+kind: ResourceClass
+metadata: {name: small}
+spec: {device: gpu, minimum: {memory: 4Gi}}
+"""
+TEMPLATE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: small}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: small}}]}}}
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: small}]
+  containers: [{name: main, image: busybox, resources: {limits: {cpu: 1}, claims: [{name: gpu}]}}]
+"""
+
+
+def write(folder: Path, *documents: str, name: str = "objects.yaml") -> Path:
+    file = folder / name
+    file.write_text("---".join(documents))
+    return file
+
+
+def lines_of(*paths: Path) -> list[str]:
+    with pytest.raises(BadManifestsError) as caught:
+        load(paths)
+    return list(caught.value.lines)
+
+
+def test_what_others_refer_to_is_applied_first(tmp_path: Path) -> None:
+    file = write(tmp_path, POD, TEMPLATE, CLASS)
+    assert [manifest.kind for manifest in load([file])] == ["ResourceClass", "ResourceClaimTemplate", "Pod"]
+
+
+def test_a_directory_stands_for_its_manifests(tmp_path: Path) -> None:
+    write(tmp_path, POD, name="b.yaml")
+    write(tmp_path, TEMPLATE, CLASS, name="a.yml")
+    write(tmp_path, "not a manifest", name="README.md")
+    assert len(load([tmp_path])) == 3
+
+
+BAD = [
+    # what is written, in which document, and the line that tells it (after the file's name)
+    (
+        CLASS.replace("minimum", "minimun"),
+        'ResourceClass small: spec.minimun: unknown field; did you mean "minimum"?',
+    ),
+    (CLASS.replace("4Gi", "4Gx"), 'ResourceClass small: spec.minimum.memory: "4Gx" is no quantity'),
+    (TEMPLATE.replace("exactly", "exact"), "spec.spec.devices.requests[0].exact: unknown field"),
+    (POD.replace("image", "imgae"), "Pod p: spec.containers[0].imgae: unknown field"),
+    (POD.replace("cpu: 1", "cpu: [1]"), "Pod p: spec.containers[0].resources.limits.cpu: should be a valid string"),
+    (POD.replace("{name: p}", "{}"), "Pod without name: metadata.name: is required"),
+    (POD.replace("TemplateName: small", "TemplateName: big"), "no ResourceClaimTemplate big in namespace default"),
+    (TEMPLATE.replace("Name: small", "Name: big"), "deviceClassName: no ResourceClass or DeviceClass big"),
+    ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n", "kind: apps/v1 Deployment is not known here"),
+    ("[]\n", "is a list, not an object"),
+    ("a: [\n", "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("document", "line"), BAD)
+def test_a_bad_document_is_told_with_its_path(tmp_path: Path, document: str, line: str) -> None:
+    file = write(tmp_path, document)
+    [told] = [told for told in lines_of(file, write(tmp_path, CLASS, TEMPLATE, name="good.yaml")) if line in told]
+    assert told.startswith(f"{file}: ")
+
+
+def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    first = write(tmp_path, POD.replace("image", "imgae"), CLASS.replace("4Gi", "x"), name="1.yaml")
+    second = write(tmp_path, TEMPLATE.replace("exactly", "exact"), name="2.yaml")
+    lines = lines_of(first, second, tmp_path / "missing.yaml")
+    assert [line.split(":")[0] for line in lines[:4]] == [
+        str(tmp_path / "missing.yaml"),
+        str(first),
+        str(first),
+        str(second),
+    ]
+    assert f"{first}: document 2: ResourceClass small: spec.minimum.memory" in lines[2]
+
+
+def test_kerfs_own_parameters_inside_a_claim_are_checked_too(tmp_path: Path) -> None:
+    parameters = "{apiVersion: kerf.dev/v1alpha1, kind: GpuConfig, sharing: {strategy: Half}}"
+    config = f"config: [{{opaque: {{driver: kerf.dev, parameters: {parameters}}}}}], requests"
+    lines = lines_of(write(tmp_path, CLASS, TEMPLATE.replace("requests", config)))
+    assert "spec.spec.devices.config[0].opaque.parameters.sharing.strategy" in lines[0]
+
+
+def test_the_same_object_twice_is_refused(tmp_path: Path) -> None:
+    assert "is given twice" in lines_of(write(tmp_path, CLASS, CLASS))[0]
+
+
+def test_an_empty_selection_of_files_is_an_error(tmp_path: Path) -> None:
+    assert lines_of(tmp_path) == [f"no manifest in {tmp_path}"]
+
+
+def test_the_shipped_examples_are_good() -> None:
+    assert {manifest.kind for manifest in load([packaged("examples")])} >= {
+        "ResourceClass",
+        "ResourceClaimTemplate",
+        "Pod",
+    }
