@@ -1,5 +1,6 @@
 """``kerf demo``: arguments to DemoSettings to a story on a stage."""
 
+import logging
 import shutil
 import signal
 import tempfile
@@ -25,6 +26,7 @@ from driver.demo.stage import Stage, open_stage
 from driver.demo.story import Story
 from driver.partitions.catalogue import UnknownModelError, gpu_model, shell
 from driver.partitions.geometry import GpuModel, Shell
+from driver.runtime import logs
 
 _LONGEST_ROOT: Final = 40
 """Characters of the temporary folder: with a node's name and a driver's the sockets in it stay below 107 bytes."""
@@ -150,6 +152,7 @@ class _Telling:
                     self.scope.cancel()
 
     async def tell(self, root: Path) -> None:
+        _log_to(root / "cluster.log")
         with _display(self._output) as display:
             async with open_stage(self._settings, root) as stage:
                 story = Story(
@@ -183,6 +186,13 @@ def _display(output: OutputFormat) -> Display:
         return SilentDisplay()
     console = Console()
     return LiveDisplay(console) if console.is_terminal else PlainDisplay()
+
+
+def _log_to(file: Path) -> None:
+    """Records of the embedded cluster go to a file like those of Kerf's programs: the story has the terminal."""
+    handler = logging.FileHandler(file)
+    handler.setFormatter(logs.TextFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def _show_logs(stage: Stage) -> None:

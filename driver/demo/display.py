@@ -74,10 +74,10 @@ class SilentDisplay:
 
 
 class PlainDisplay(SilentDisplay):
-    """One line for everything that changes: for pipes and logs."""
+    """One line whenever a pod gets a node or another phase: for pipes and logs."""
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[str, ...]] = {}
+        self._last: dict[str, tuple[str, str]] = {}
 
     def chapter(self, title: str) -> None:
         click.echo(f"\n== {title}")
@@ -91,13 +91,14 @@ class PlainDisplay(SilentDisplay):
             click.echo(_node_line(node))
 
     def pods(self, pods: Iterable[PodReport]) -> None:
-        rows = {pod.ref: row(pod) for pod in pods}
-        for ref, cells in rows.items():
-            if self._last.get(ref) != cells:
-                click.echo("  ".join(cell for cell in cells if cell))
-        for ref in self._last.keys() - rows.keys():
+        pods = tuple(pods)
+        steps = {pod.ref: (pod.phase, pod.node) for pod in pods}
+        for pod in pods:
+            if self._last.get(pod.ref) != steps[pod.ref]:
+                click.echo("  ".join(cell for cell in row(pod) if cell))
+        for ref in sorted(self._last.keys() - steps.keys()):
             click.echo(f"{ref}  gone")
-        self._last = rows
+        self._last = steps
 
     def container(self, pod: PodReport, container: ContainerReport) -> None:
         for line in container_lines(pod, container):

@@ -9,12 +9,14 @@ from api.model.claims import ResourceClaim
 from api.model.devices import Device, ResourceSlice
 from api.model.names import DeviceId
 from api.model.vocabulary import (
+    ATTRIBUTE_CUT,
     ATTRIBUTE_FUNCTION,
     ATTRIBUTE_INDEX,
     ATTRIBUTE_KIND,
     ATTRIBUTE_MODEL,
     ATTRIBUTE_PARENT,
     ATTRIBUTE_PROFILE,
+    ATTRIBUTE_SIZE,
     CAPACITY_MEMORY,
 )
 from driver.demo.report import CardReport, ClaimReport, ContainerReport, DeviceReport, NodeReport, PodReport
@@ -100,10 +102,18 @@ def _device(request: str, id_: DeviceId, device: Device | None) -> DeviceReport:
         driver=id_.driver,
         pool=id_.pool,
         device=id_.device,
-        profile=_text(device, ATTRIBUTE_PROFILE) or _text(device, ATTRIBUTE_FUNCTION) or None,
+        profile=_cut(device),
         memory_bytes=(int(memory.value) or None) if memory else None,
         card=_text(device, ATTRIBUTE_PARENT),
     )
+
+
+def _cut(device: Device | None) -> str | None:
+    """What was cut or loaded: the profile, the function, or how many slots. None for a whole card."""
+    if _text(device, ATTRIBUTE_CUT) == "whole":
+        return None
+    slots = f"{_text(device, ATTRIBUTE_SIZE)} slots"
+    return _text(device, ATTRIBUTE_PROFILE) or _text(device, ATTRIBUTE_FUNCTION) or slots
 
 
 def _node(name: str, devices: PublishedDevices) -> NodeReport:

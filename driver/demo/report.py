@@ -9,7 +9,7 @@ from api.model.base import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
-    """One allocated device. ``profile`` is the GPU profile, or the FPGA function; None for a whole card."""
+    """One allocated device. ``profile``: GPU profile, FPGA function or number of slots; None for a whole card."""
 
     request: str
     driver: str

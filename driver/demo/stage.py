@@ -106,10 +106,18 @@ class Stage:
         self._changed = anyio.Event()
 
     async def wait_for(
-        self, what: str, is_true: Callable[[], bool], on_change: Callable[[], None] = lambda: None
+        self,
+        what: str,
+        is_true: Callable[[], bool],
+        on_change: Callable[[], None] = lambda: None,
+        timeout_s: float | None = None,
     ) -> None:
-        """Wait until ``is_true``, which is asked after every change. Raises StageError, and ProgramDiedError."""
-        with anyio.move_on_after(self.settings.step_timeout_s) as scope:
+        """Wait until ``is_true``, which is asked after every change; None: as long as the settings allow.
+
+        Raises StageError when the time is up, and ProgramDiedError.
+        """
+        seconds = self.settings.step_timeout_s if timeout_s is None else timeout_s
+        with anyio.move_on_after(seconds) as scope:
             while True:
                 changed = self._changed
                 on_change()
@@ -121,7 +129,6 @@ class Stage:
                     await changed.wait()
         if scope.cancelled_caught:
             waiting = [f"  pod {pod.ref}: {why_pending(pod)}" for pod in self.pods.store.values() if why_pending(pod)]
-            seconds = self.settings.step_timeout_s
             raise StageError("\n".join([f"after {seconds:.0f} s there is still no sign of {what}", *waiting]))
 
     async def apply(self, objects: Iterable[JsonObject]) -> None:

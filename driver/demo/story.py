@@ -5,7 +5,7 @@ Every chapter ends with a check; the story fails with StoryError when something 
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +20,13 @@ from driver.demo.leftovers import leftovers
 from driver.demo.manifests import Manifest, named_classes
 from driver.demo.observing import is_judged, why_not_usable
 from driver.demo.report import LoadReport, PodReport, Report, ResizeReport
-from driver.demo.stage import Stage
+from driver.demo.stage import Stage, StageError
 from driver.partitions.geometry import Function, Profile
 
 _CARD: Final = 0
 """Index of the card on which the generated pods are placed: every node with cards has one."""
+_ROOM_S: Final = 5.0
+"""How long an example may wait before others make room for it: several times what starting takes."""
 _KEPT: Final = ("Namespace", "ResourceClass", "DeviceClass")
 """Kinds that stay when the objects of a chapter go: offers cost nothing."""
 
@@ -60,8 +62,7 @@ class Story:
     async def bring_back(self) -> None:
         """Run the manifests once more, for somebody who wants to look around."""
         if not self.is_own:
-            await self.stage.apply(manifest.body for manifest in self.manifests)
-            await self._wait_running(self.manifests_pods)
+            await self._examples(self._runnable({}))
 
     async def end(self) -> None:
         """Take every pod back, end Kerf's programs, and prove that nothing of the claims is left."""
@@ -79,10 +80,6 @@ class Story:
     @property
     def kubeconfig(self) -> Path:
         return self.stage.cluster.kubeconfig
-
-    @property
-    def manifests_pods(self) -> frozenset[str]:
-        return frozenset(f"{m.namespace}/{m.name}" for m in self.manifests if m.kind == "Pod")
 
     async def _open(self) -> None:
         settings = self.stage.settings
@@ -107,13 +104,48 @@ class Story:
             classes = [manifest for manifest in self.manifests if manifest.kind in _KEPT]
             await self.stage.apply(manifest.body for manifest in classes)
             unmatched = await self._unmatched({m.name for m in classes if m.kind == "ResourceClass"})
-            self.manifests = [*classes, *self._runnable(unmatched)]
-            await self.stage.apply(manifest.body for manifest in self.manifests[len(classes) :])
-            await self._wait_running(self.manifests_pods)
-            for pod in self._pods_now(self.manifests_pods):
-                self.report.pods.append(pod)
-                for container in pod.containers:
-                    self.display.container(pod, container)
+            acts = self._runnable(unmatched)
+            if self.is_own:
+                await self._act([manifest for act in acts for manifest in act], self.stage.settings.step_timeout_s)
+            else:
+                await self._examples(acts)
+
+    async def _examples(self, acts: Sequence[Sequence[Manifest]]) -> None:
+        """One file after the other. Where the cluster is full, earlier ones make room."""
+        running: list[Manifest] = []
+        for act in acts:
+            obstacle = await self._try(act)
+            if obstacle and running:
+                self.display.say("the cluster is full: what ran before makes room")
+                await self._take_back(running)
+                running.clear()
+                obstacle = await self._try(act)
+            if obstacle:
+                self._leave_out(act, obstacle)
+                await self._take_back(act)
+            else:
+                running += act
+
+    async def _try(self, act: Sequence[Manifest]) -> str:
+        """Run one example; answers why it does not run, or nothing."""
+        try:
+            await self._act(act, _ROOM_S)
+        except StageError as error:
+            return str(error)
+        return ""
+
+    async def _act(self, manifests: Sequence[Manifest], timeout_s: float) -> None:
+        names = pods_of(manifests)
+        await self.stage.apply(manifest.body for manifest in manifests)
+        await self._wait_running(names, timeout_s)
+        for pod in self._pods_now(names):
+            self.report.pods.append(pod)
+            for container in pod.containers:
+                self.display.container(pod, container)
+
+    def _leave_out(self, act: Sequence[Manifest], why: str) -> None:
+        self.display.say(f"not with this hardware: {act[0].file.name} ({why})")
+        self.manifests = [manifest for manifest in self.manifests if manifest not in act]
 
     async def _unmatched(self, names: set[str]) -> dict[str, str]:
         """Classes that select no published device, and what the controller says of them."""
@@ -126,17 +158,20 @@ class Story:
         said = {class_.metadata.name: why_not_usable(class_) for class_ in classes()}
         return {name: message for name, message in said.items() if message}
 
-    def _runnable(self, unmatched: Mapping[str, str]) -> list[Manifest]:
-        """The manifests that can run on the chosen hardware: an example whose class finds no device is left out."""
-        rest = [manifest for manifest in self.manifests if manifest.kind not in _KEPT]
-        hopeless = {
-            manifest.file: name for manifest in rest for _, name in named_classes(manifest.body) if name in unmatched
-        }
-        if self.is_own and hopeless:
-            raise StoryError("; ".join(f"ResourceClass {name}: {unmatched[name]}" for name in set(hopeless.values())))
-        for file, name in hopeless.items():
-            self.display.say(f"not with this hardware: {file.name} ({unmatched[name]})")
-        return [manifest for manifest in rest if manifest.file not in hopeless]
+    def _runnable(self, unmatched: Mapping[str, str]) -> list[list[Manifest]]:
+        """The manifests by file, without classes. An example whose class finds no device is left out."""
+        acts: dict[Path, list[Manifest]] = {}
+        for manifest in self.manifests:
+            if manifest.kind not in _KEPT:
+                acts.setdefault(manifest.file, []).append(manifest)
+        for file, act in list(acts.items()):
+            asked = {name for manifest in act for _, name in named_classes(manifest.body)}
+            why = "; ".join(f"ResourceClass {name}: {unmatched[name]}" for name in sorted(asked & unmatched.keys()))
+            if why and self.is_own:
+                raise StoryError(f"{file}: {why}")
+            if why:
+                self._leave_out(acts.pop(file), why)
+        return list(acts.values())
 
     async def _resize(self) -> None:
         node, model = self.stage.settings.node_names[0], self.stage.settings.gpu_model
@@ -185,23 +220,27 @@ class Story:
         self.report.pods += pods
         return pods
 
-    async def _wait_running(self, names: frozenset[str]) -> None:
+    async def _wait_running(self, names: frozenset[str], timeout_s: float | None = None) -> None:
         def all_running() -> bool:
             phases = {pod.ref: pod.phase for pod in self.stage.pod_reports()}
             return all(phases.get(name) == "Running" for name in names)
 
-        await self.stage.wait_for("every pod running", all_running, self._show)
+        await self.stage.wait_for("every pod running", all_running, self._show, timeout_s)
 
-    async def _take_back(self) -> None:
-        """Delete pods, claims and templates, and wait until no claim is left."""
-        objects = [pod_object(pod) for pod in self.stage.pod_reports()]
-        objects = [manifest.body for manifest in self.manifests if manifest.kind not in _KEPT] + objects
+    async def _take_back(self, manifests: Iterable[Manifest] | None = None) -> None:
+        """Delete ``manifests`` but classes, or everything, and wait until their pods and claims have gone."""
+        chosen = list(self.manifests if manifests is None else manifests)
+        objects = [manifest.body for manifest in chosen if manifest.kind not in _KEPT]
+        if manifests is None:
+            objects += [pod_object(pod) for pod in self.stage.pod_reports()]
+        going = pods_of(chosen) if manifests is not None else frozenset(pod.ref for pod in self.stage.pod_reports())
         await self.stage.delete(objects)
-        await self.stage.wait_for(
-            "the end of every pod and claim",
-            lambda: not (self.stage.pods.store.values() or self.stage.claims.store.values()),
-            self._show,
-        )
+
+        def all_gone() -> bool:
+            left = {str(pod.ref) for pod in self.stage.pods.store.values()} & going
+            return not left and (manifests is not None or not self.stage.claims.store.values())
+
+        await self.stage.wait_for("the end of every pod and claim", all_gone, self._show)
 
     def _pods_now(self, names: frozenset[str]) -> list[PodReport]:
         pods = [pod for pod in self.stage.pod_reports() if pod.ref in names]
@@ -220,6 +259,10 @@ class Story:
         begin = self.clock()
         yield
         self.report.timings_s[timing] = self.clock() - begin
+
+
+def pods_of(manifests: Iterable[Manifest]) -> frozenset[str]:
+    return frozenset(f"{manifest.namespace}/{manifest.name}" for manifest in manifests if manifest.kind == "Pod")
 
 
 def pod_object(pod: PodReport) -> JsonObject:

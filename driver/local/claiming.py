@@ -121,10 +121,13 @@ class ClaimController:
         self._queue.add(Key("claim", change.ref))
 
     async def _sync(self, key: Key) -> None:
-        if key.what == "pod":
-            await self._sync_pod(self._pods.store.get(key.ref))
-        else:
-            await self._sync_claim(self._claims.store.get(key.ref))
+        try:
+            if key.what == "pod":
+                await self._sync_pod(self._pods.store.get(key.ref))
+            else:
+                await self._sync_claim(self._claims.store.get(key.ref))
+        except NotFoundError:
+            return  # gone since the watch last told of it; that is what it will tell next
 
     async def _sync_pod(self, pod: Pod | None) -> None:
         if pod is None or pod.is_terminating or is_done(pod):
