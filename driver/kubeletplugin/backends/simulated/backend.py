@@ -1,0 +1,206 @@
+"""The Backend protocol over the simulated cards."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from api.errors import KerfError, PermanentError
+from api.kerf.v1alpha1 import DeviceConfig
+from cdi import ContainerEdits
+from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareRefusedError, HealthChange
+from driver.kubeletplugin.backends.simulated.cards import SimulatedCard
+from driver.kubeletplugin.backends.simulated.config import SimulatedConfig, cards_of, read_config
+from driver.kubeletplugin.backends.simulated.containers import container_edits
+from driver.kubeletplugin.backends.simulated.cutting import SimulatedGpu
+from driver.kubeletplugin.backends.simulated.faults import Faults
+from driver.kubeletplugin.backends.simulated.fpga import FpgaState
+from driver.kubeletplugin.backends.simulated.gpu import GpuState
+from driver.kubeletplugin.backends.simulated.handles import from_json, owner_of, to_json
+from driver.kubeletplugin.backends.simulated.loading import SimulatedFpga
+from driver.kubeletplugin.backends.simulated.stepping import Sleep, Stepper, die
+from driver.kubeletplugin.backends.simulated.storing import CardFile, StateDirectory
+from driver.partitions.geometry import Card, GpuCard, Partition
+from driver.partitions.grids import grid_of
+from driver.partitions.naming import card_name, device_name
+
+_log = logging.getLogger(__name__)
+
+_UNDO_S: Final = 10.0
+"""A prepare that fails or is cancelled takes back what it made within this time: longer than the usual steps need,
+short enough for a plugin that is told to stop. What is left after it is found by ``abandon``."""
+
+
+class SimulatedBackend:
+    """A Backend without hardware. Its cards live in a directory, which other processes may use at the same time.
+
+    What it makes carries the mark of the claim's device; partitions without such a mark are left alone.
+    """
+
+    name = "simulated"
+
+    def __init__(
+        self,
+        config: SimulatedConfig,
+        *,
+        sleep: Sleep = anyio.sleep,
+        crash: Callable[[], None] = die,
+        undo_s: float = _UNDO_S,
+    ) -> None:
+        """``sleep``, ``crash`` and ``undo_s`` are given by tests.
+
+        Raises PermanentError when the state directory was made for other cards.
+        """
+        self._directory = StateDirectory(Path(config.state))
+        self._sleep = sleep
+        self._undo_s = undo_s
+        self._health_poll_s = config.health_poll_seconds
+        stepper = Stepper(self._directory, delays_s=config.delays, pace=config.pace, sleep=sleep, crash=crash)
+        self._cards: Mapping[str, SimulatedCard] = {
+            card.uuid: _simulated(card, self._directory, stepper) for card in cards_of(config)
+        }
+
+    async def discover(self) -> Sequence[Card]:
+        return [card.discover() for card in self._cards.values()]
+
+    async def prepare(self, device: AllocatedDevice, config: DeviceConfig | None) -> Handle:
+        card = self._card(device.partition)
+        card.handle(device, config)  # refuses a config that does not suit the device before anything is touched
+        owner = owner_of(device)
+        if not (device.admin_access or card.has(owner)):
+            self._refuse_ill(card)
+            async with _undone_on_failure(lambda: card.abandon(owner), self._undo_s):
+                await card.make(device, config, owner)
+        return to_json(card.handle(device, config))
+
+    async def unprepare(self, handle: Handle) -> None:
+        known = from_json(handle)
+        card = self._cards.get(known.card)
+        if card is not None and known.owner:
+            await card.take_back(known)
+
+    async def abandon(self, device: AllocatedDevice) -> None:
+        if not device.admin_access:
+            await self._card(device.partition).abandon(owner_of(device))
+
+    def edits(self, handle: Handle) -> ContainerEdits:
+        return container_edits(from_json(handle))
+
+    async def health(self) -> AsyncIterator[HealthChange]:
+        devices = self._devices()
+        told: Mapping[str, str] = {}
+        while True:
+            ill = self._ill()
+            for name in sorted(told.keys() | ill.keys()):
+                if told.get(name) == ill.get(name):
+                    continue
+                if name in devices:
+                    yield _health_change(devices[name], ill.get(name))
+                else:
+                    _log.warning("faults.json: there is no device %s that could be ill", name)
+            told = ill
+            await self._sleep(self._health_poll_s)
+
+    def inject(self, faults: Faults) -> None:
+        """Say what goes wrong from now on, as writing ``faults.json`` does."""
+        self._directory.inject(faults)
+
+    def held(self) -> dict[str, Partition]:
+        """What the cards hold, half-made partitions included, by its owner's mark."""
+        return {owner: partition for card in self._cards.values() for owner, partition in card.held()}
+
+    async def cut_by_hand(self, partition: Partition) -> None:
+        """Cut a GPU partition as an administrator would with nvidia-smi; Kerf must never touch it."""
+        card = self._card(partition)
+        assert isinstance(card, SimulatedGpu)
+        assert partition.placement is not None
+        await card.cut(partition, f"by-hand/{card.name}/{partition.placement.start}")
+
+    def reboot(self) -> None:
+        """Boot the machine: every card forgets its partitions, functions and modes. Nothing else changes."""
+        for card in self._cards.values():
+            card.boot()
+
+    def _card(self, partition: Partition) -> SimulatedCard:
+        card = self._cards.get(partition.card_uuid)
+        if card is None or card.kind is not partition.kind:
+            raise HardwareRefusedError(f"there is no {partition.kind} {partition.card_uuid} on this node")
+        return card
+
+    def _devices(self) -> Mapping[str, Partition]:
+        """Every device that can be published, by name: what ``faults.json`` may call ill."""
+        cards = [card.discover() for card in self._cards.values()]
+        partitions = [(card, cut.of(card.uuid)) for card in cards for cut in grid_of(card).cuts]
+        return {device_name(card, partition): partition for card, partition in partitions}
+
+    def _ill(self) -> Mapping[str, str]:
+        try:
+            return self._directory.faults().ill
+        except HardwareRefusedError as error:
+            _log.warning("%s", error)
+            return {}
+
+    def _refuse_ill(self, card: SimulatedCard) -> None:
+        reason = self._directory.faults().ill.get(card.name)
+        if reason is not None:
+            raise HardwareRefusedError(f"{card.name} is lost: {reason}")
+
+
+def open_backend(config: Path | None) -> SimulatedBackend:
+    """The factory of the entry point ``simulated``: the cards that the YAML document ``config`` describes.
+
+    Raises InvalidDocumentError for the document, PermanentError when there is none or its state directory belongs to
+    other cards.
+    """
+    if config is None:
+        raise PermanentError(
+            "the simulated backend needs a document that says which cards to simulate, for example: "
+            "{state: /var/lib/kerf/simulated, cards: [{kind: gpu, model: h100-80gb-sxm}]}"
+        )
+    return SimulatedBackend(read_config(config))
+
+
+def _simulated(card: Card, directory: StateDirectory, stepper: Stepper) -> SimulatedCard:
+    if isinstance(card, GpuCard):
+        gpu_file = CardFile(directory, card_name(card), GpuState(model=card.model.id))
+        _check_same(card, gpu_file.read().model, card.model.id, directory)
+        return SimulatedGpu(card, gpu_file, stepper)
+    fpga_file = CardFile(directory, card_name(card), FpgaState(shell=card.shell.name))
+    _check_same(card, fpga_file.read().shell, card.shell.name, directory)
+    return SimulatedFpga(card, fpga_file, stepper)
+
+
+def _check_same(card: Card, remembered: str, configured: str, directory: StateDirectory) -> None:
+    if remembered != configured:
+        raise PermanentError(
+            f"{directory.path} remembers {card_name(card)} as a {remembered}, but it is configured as a {configured}: "
+            "choose another state directory, or remove this one when nothing is prepared on it"
+        )
+
+
+def _health_change(partition: Partition, ill: str | None) -> HealthChange:
+    return HealthChange(
+        card_uuid=partition.card_uuid,
+        partition=None if partition.is_whole else partition,
+        healthy=ill is None,
+        reason=ill or "recovered",
+    )
+
+
+@asynccontextmanager
+async def _undone_on_failure(undo: Callable[[], Awaitable[None]], limit_s: float) -> AsyncIterator[None]:
+    """Take back what was made when the body fails or is cancelled."""
+    try:
+        yield
+    except (Exception, anyio.get_cancelled_exc_class()):
+        with anyio.move_on_after(limit_s, shield=True) as scope:
+            try:
+                await undo()
+            except KerfError as error:
+                _log.warning("a failed prepare could not be taken back: %s", error)
+        if scope.cancelled_caught:
+            _log.warning("a failed prepare could not be taken back within %g s", limit_s)
+        raise

@@ -1,0 +1,150 @@
+"""The configuration of the simulated backend: which cards there are, where their state lies, how fast they are.
+
+.. code-block:: yaml
+
+    state: /var/lib/kerf/simulated
+    cards:
+    - {kind: gpu, model: h100-80gb-sxm, count: 2}
+    - {kind: fpga, shell: quad}
+    delays: {nvmlDeviceCreateGpuInstanceWithPlacement: 0.5}
+"""
+
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+import yaml
+
+from api.errors import InvalidDocumentError, Problem
+from api.kerf.v1alpha1 import Strict
+from api.kerf.words import PositiveInt
+from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.partitions.catalogue import UnknownModelError, gpu_model, shell
+from driver.partitions.geometry import Card, FpgaCard, GpuCard
+
+_NAMESPACE: Final = uuid.UUID("2a6f0d0e-94c2-5d1b-8c8e-0d7f4d7a1f3b")
+"""Of the UUIDs of simulated cards."""
+_DRIVER_VERSION: Final = "1.0.0"
+_GPU_DOMAIN: Final = 0
+_FPGA_DOMAIN: Final = 1
+"""PCI domain of each kind, so that addresses never meet."""
+_BUS: Final = 32
+"""Devices on one PCI bus."""
+_SOCKETS: Final = 2
+"""Simulated machines have two NUMA nodes; cards take turns."""
+
+NonNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class GpuCards(Strict, tag_field="kind", tag="gpu"):
+    """Some GPUs of one model."""
+
+    model: str
+    """As ``catalogue.gpu_model`` takes it."""
+    count: PositiveInt = 1
+
+
+class FpgaCards(Strict, tag_field="kind", tag="fpga"):
+    """Some FPGAs with one shell."""
+
+    shell: str
+    count: PositiveInt = 1
+
+
+class SimulatedConfig(Strict):
+    """The document."""
+
+    state: str
+    """Directory of the hardware's state; relative to the document. Made when it is not there."""
+    cards: tuple[GpuCards | FpgaCards, ...]
+    delays: dict[Step, NonNegative] = {}
+    """Seconds that a step takes instead of the usual ones."""
+    pace: NonNegative = 1.0
+    """Every delay times this; 0: the hardware takes no time."""
+    seed: str = ""
+    """What the cards' UUIDs depend on, beside kind and number; empty: the state directory's path."""
+    health_poll_seconds: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    """How often to look whether a card has fallen ill: fast enough to watch, slow enough to cost nothing."""
+
+
+def read_config(path: Path) -> SimulatedConfig:
+    """The configuration in the YAML file ``path``, its ``state`` made absolute.
+
+    Raises InvalidDocumentError with the path of what is wrong: a field that is unknown, missing or of another type, a
+    model or shell that is not in the catalogue, a file that cannot be read.
+    """
+    try:
+        document = yaml.safe_load(path.read_bytes())
+        config = msgspec.convert(document, type=SimulatedConfig)
+    except (OSError, yaml.YAMLError) as error:
+        raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error
+    except msgspec.ValidationError as error:
+        raise InvalidDocumentError(str(path), [_problem(str(error))]) from error
+    problems = list(_unknown_models(config))
+    if problems:
+        raise InvalidDocumentError(str(path), problems)
+    return msgspec.structs.replace(config, state=str((path.parent / config.state).resolve()))
+
+
+def cards_of(config: SimulatedConfig) -> tuple[Card, ...]:
+    """The cards, numbered by kind in the order of the document. The same document gives the same UUIDs."""
+    gpus = [row.model for row in config.cards if isinstance(row, GpuCards) for _ in range(row.count)]
+    fpgas = [row.shell for row in config.cards if isinstance(row, FpgaCards) for _ in range(row.count)]
+    seed = config.seed or config.state
+    return (
+        *(_gpu(seed, index, model) for index, model in enumerate(gpus)),
+        *(_fpga(seed, index, name) for index, name in enumerate(fpgas)),
+    )
+
+
+def _gpu(seed: str, index: int, model: str) -> GpuCard:
+    return GpuCard(
+        uuid=f"GPU-{_uuid(seed, 'gpu', index)}",
+        index=index,
+        model=gpu_model(model),
+        pci_bus_id=_address(_GPU_DOMAIN, index),
+        numa_node=index % _SOCKETS,
+        driver_version=_DRIVER_VERSION,
+    )
+
+
+def _fpga(seed: str, index: int, name: str) -> FpgaCard:
+    return FpgaCard(
+        uuid=f"FPGA-{_uuid(seed, 'fpga', index)}",
+        index=index,
+        shell=shell(name),
+        pci_bus_id=_address(_FPGA_DOMAIN, index),
+        numa_node=index % _SOCKETS,
+        driver_version=_DRIVER_VERSION,
+        loaded={},
+    )
+
+
+def _address(domain: int, index: int) -> str:
+    return f"{domain:04x}:{index // _BUS:02x}:{index % _BUS:02x}.0"
+
+
+def _uuid(seed: str, kind: str, index: int) -> uuid.UUID:
+    return uuid.uuid5(_NAMESPACE, f"{seed}/{kind}/{index}")
+
+
+def _unknown_models(config: SimulatedConfig) -> Iterator[Problem]:
+    for number, row in enumerate(config.cards):
+        try:
+            if isinstance(row, GpuCards):
+                gpu_model(row.model)
+            else:
+                shell(row.shell)
+        except UnknownModelError as error:
+            field = "model" if isinstance(row, GpuCards) else "shell"
+            yield Problem(f"cards[{number}].{field}", str(error))
+
+
+def _problem(message: str) -> Problem:
+    """A ValidationError's text ends in ``- at `$.cards[0].count``` or ``- at `key` in `$.delays```: that goes first."""
+    match = re.fullmatch(r"(?s)(.*?)(?: - at (?:`key` in )?`\$\.?(.*)`)?", message)
+    assert match is not None  # the first group takes anything
+    return Problem(match[2] or "", match[1])

@@ -1,0 +1,168 @@
+"""The API server's limits on what is published, checked before it is, with the card and the device named.
+
+Source: ``k8s.io/api/resource/v1/types.go`` and its validation, Kubernetes 1.33 to 1.37. The API server refuses a slice
+that breaks one; a name that appears twice makes the scheduler ignore the whole pool (KEP-4381).
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from enum import Enum
+from typing import Final
+
+from api.errors import PermanentError
+from api.model.devices import Attribute, CounterSet, Device, Pool, SliceContent
+from api.model.names import is_dns_label, is_dns_subdomain
+
+MAX_DEVICES: Final = 64
+"""Devices of a slice whose devices have taints or consume counters."""
+MAX_PROPERTIES: Final = 32
+"""Attributes and capacities of a device, together."""
+MAX_NAME: Final = 32
+"""Characters of an attribute's or capacity's name, without its domain."""
+MAX_DOMAIN: Final = 63
+MAX_VALUE: Final = 64
+"""Bytes of a string or version attribute."""
+MAX_SETS: Final = 8
+"""Counter sets of a slice (1.35 and later)."""
+MAX_COUNTERS: Final = 32
+"""Counters of a set, and of what one device takes from a set; before 1.35 also of all sets of a slice together."""
+MAX_CONSUMED: Final = 1024
+"""Counters that all devices of a slice consume, together (before 1.35)."""
+MAX_TAINTS: Final = 16
+MAX_TAINTS_COMBINED: Final = 4
+"""Taints of a device before 1.35."""
+MAX_POOL_NAME: Final = 253
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SEMVER: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
+
+
+class SliceLayout(Enum):
+    """Where shared counters stand, which changed in Kubernetes 1.35."""
+
+    SPLIT = "split"
+    """1.35 and later: in slices of their own, apart from the devices that consume them."""
+    COMBINED = "combined"
+    """1.33 and 1.34: in the slice of the devices that consume them."""
+
+
+class CompileError(PermanentError):
+    """Cards cannot be published as they are: says which card and device, and what they break."""
+
+    def __init__(self, *, card: str = "", device: str = "", reason: str) -> None:
+        self.card = card
+        self.device = device
+        named = [f"{kind} {name}" for kind, name in (("card", card), ("device", device)) if name]
+        super().__init__(f"cannot publish {', '.join(named) or 'the pool'}: {reason}")
+
+
+def check_pool(pool: Pool, layout: SliceLayout) -> None:
+    """Raise CompileError for the first thing in ``pool`` that the API server or the scheduler would refuse."""
+    parts = pool.name.split("/")
+    if len(pool.name) > MAX_POOL_NAME or not all(is_dns_subdomain(part) for part in parts):
+        raise CompileError(
+            reason=f"pool name {pool.name!r}: must be DNS subdomains joined by /, {MAX_POOL_NAME} characters in all"
+        )
+    _check_unique([device.name for content in pool.slices for device in content.devices])
+    sets = [counters.name for content in pool.slices for counters in content.shared_counters]
+    _check_unique(sets)
+    for content in pool.slices:
+        _check_slice(content, layout, sets)
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise CompileError(device=name, reason="the name appears twice in the pool; do two cards have one index?")
+        seen.add(name)
+
+
+def _check_slice(content: SliceContent, layout: SliceLayout, sets: Collection[str]) -> None:
+    _check_sets(content, layout)
+    card = _card(content.devices[0]) if content.devices else ""
+    if len(content.devices) > MAX_DEVICES:
+        raise CompileError(
+            card=card,
+            reason=f"{len(content.devices)} devices in a slice, at most {MAX_DEVICES}; before Kubernetes 1.35 all "
+            "devices of a card must stand in one",
+        )
+    if layout is SliceLayout.COMBINED:
+        sets = [counters.name for counters in content.shared_counters]
+        consumed = sum(len(taken.counters) for device in content.devices for taken in device.consumes_counters)
+        if consumed > MAX_CONSUMED:
+            raise CompileError(card=card, reason=f"{consumed} consumed counters in a slice, at most {MAX_CONSUMED}")
+    for device in content.devices:
+        _check_device(device, layout, sets)
+
+
+def _check_sets(content: SliceContent, layout: SliceLayout) -> None:
+    if layout is SliceLayout.SPLIT:
+        if content.devices and content.shared_counters:
+            raise CompileError(card=content.shared_counters[0].name, reason="devices and counters in one slice")
+        if len(content.shared_counters) > MAX_SETS:
+            reason = f"{len(content.shared_counters)} counter sets in a slice, at most {MAX_SETS}"
+            raise CompileError(card=content.shared_counters[0].name, reason=reason)
+    else:
+        total = sum(len(counters.counters) for counters in content.shared_counters)
+        if total > MAX_COUNTERS:
+            reason = f"{total} counters in a slice, at most {MAX_COUNTERS} before Kubernetes 1.35"
+            raise CompileError(card=content.shared_counters[0].name, reason=reason)
+    for counters in content.shared_counters:
+        _check_set(counters)
+
+
+def _check_set(counters: CounterSet) -> None:
+    if len(counters.counters) > MAX_COUNTERS:
+        reason = f"{len(counters.counters)} counters in its set, at most {MAX_COUNTERS}"
+        raise CompileError(card=counters.name, reason=reason)
+    for name in (counters.name, *counters.counters):
+        if not is_dns_label(name):
+            raise CompileError(card=counters.name, reason=f"{name!r} is no DNS label, as counter names must be")
+
+
+def _check_device(device: Device, layout: SliceLayout, sets: Collection[str]) -> None:
+    def fail(reason: str) -> CompileError:
+        return CompileError(card=_card(device), device=device.name, reason=reason)
+
+    if not is_dns_label(device.name):
+        raise fail("the name is no DNS label (lower-case letters, digits and -, at most 63 characters)")
+    properties = len(device.attributes) + len(device.capacity)
+    if properties > MAX_PROPERTIES:
+        raise fail(f"{properties} attributes and capacities together, at most {MAX_PROPERTIES}")
+    for name in (*device.attributes, *device.capacity):
+        if not _is_qualified_name(name):
+            raise fail(f"{name!r} is no attribute name: an identifier of {MAX_NAME} characters, with a domain or not")
+    for name, attribute in device.attributes.items():
+        problem = _value_problem(attribute)
+        if problem:
+            raise fail(f"attribute {name}: {problem}")
+    taints = MAX_TAINTS if layout is SliceLayout.SPLIT else MAX_TAINTS_COMBINED
+    if len(device.taints) > taints:
+        raise fail(f"{len(device.taints)} taints, at most {taints}")
+    for taken in device.consumes_counters:
+        if taken.counter_set not in sets:
+            raise fail(f"consumes from counter set {taken.counter_set!r}, which is not there")
+
+
+def _card(device: Device) -> str:
+    """Counter sets are named after their cards."""
+    return device.consumes_counters[0].counter_set if device.consumes_counters else ""
+
+
+def _is_qualified_name(name: str) -> bool:
+    domain, slash, identifier = name.rpartition("/")
+    if slash and not is_dns_subdomain(domain, MAX_DOMAIN):
+        return False
+    return len(identifier) <= MAX_NAME and _IDENTIFIER.fullmatch(identifier) is not None
+
+
+def _value_problem(attribute: Attribute) -> str:
+    text = attribute.version if attribute.version is not None else attribute.string
+    if text is None:
+        return "" if attribute.value is not None else "no value"
+    if len(text.encode()) > MAX_VALUE:
+        return f"{text!r} has more than {MAX_VALUE} bytes"
+    if attribute.version is not None and not _SEMVER.fullmatch(text):
+        return f"{text!r} is no semantic version"
+    return ""

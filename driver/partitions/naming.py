@@ -1,0 +1,30 @@
+"""Names of published devices: DNS labels that say what they are and stay the same while the node is up.
+
+``gpu-0``, ``gpu-0-1g-10gb-at-0``, ``gpu-0-1g-24gb-no-me-at-3``, ``fpga-0``, ``fpga-0-slot-2``, ``fpga-0-slots-0-1``,
+``fpga-0-aes-gcm-at-2``.
+"""
+
+from driver.partitions.geometry import Card, Partition
+
+
+def card_name(card: Card) -> str:
+    """The whole card's device name: the prefix of its partitions' names, and the name of its counter set."""
+    return f"{card.kind}-{card.index}"
+
+
+def device_name(card: Card, partition: Partition) -> str:
+    """The name of ``partition``, which belongs to ``card``."""
+    prefix = card_name(card)
+    if partition.placement is None:
+        return prefix
+    start, size = partition.placement
+    if partition.profile is not None:
+        return f"{prefix}-{_profile_label(partition.profile)}-at-{start}"
+    if partition.function is not None:
+        return f"{prefix}-{partition.function}-at-{start}"
+    return f"{prefix}-slot-{start}" if size == 1 else f"{prefix}-slots-{start}-{start + size - 1}"
+
+
+def _profile_label(profile: str) -> str:
+    """``1g.24gb+me.all`` becomes ``1g-24gb-me-all``. A minus means without, so ``1g.24gb-me`` is ``1g-24gb-no-me``."""
+    return profile.replace("-", "-no-").replace("+", "-").replace(".", "-")

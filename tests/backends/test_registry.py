@@ -1,0 +1,63 @@
+"""Backends by name: from entry points, with errors that name what is installed."""
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from api.errors import InvalidDocumentError
+from driver.kubeletplugin.backends.registry import GROUP, BackendChoice, BackendUnavailableError, load_backends
+from driver.kubeletplugin.backends.simulated import SimulatedBackend
+
+SIMULATED = EntryPoint(name="simulated", value="driver.kubeletplugin.backends.simulated:open_backend", group=GROUP)
+MISSING = EntryPoint(name="missing", value="no_such_vendor.kerf:open_backend", group=GROUP)
+NAMELESS = EntryPoint(name="nameless", value="driver.kubeletplugin.backends.simulated:no_such_name", group=GROUP)
+INSTALLED = (SIMULATED, MISSING, NAMELESS)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "simulated.yaml"
+    path.write_text("state: hardware\ncards: [{kind: gpu, model: a30}]\n")
+    return path
+
+
+def test_chosen_backends_are_opened_with_their_configuration(config: Path) -> None:
+    (backend,) = load_backends([BackendChoice(name="simulated", config=config)], installed=INSTALLED)
+    assert isinstance(backend, SimulatedBackend)
+
+
+def test_nothing_is_loaded_that_was_not_chosen() -> None:
+    assert load_backends([], installed=INSTALLED) == []
+
+
+def test_an_unknown_backend_is_an_error_with_the_known_names() -> None:
+    with pytest.raises(BackendUnavailableError, match="'nvidia'; installed are: missing, nameless, simulated"):
+        load_backends([BackendChoice(name="nvidia")], installed=INSTALLED)
+
+
+def test_without_any_backend_the_error_says_so() -> None:
+    with pytest.raises(BackendUnavailableError, match="installed are: none"):
+        load_backends([BackendChoice(name="nvidia")], installed=())
+
+
+@pytest.mark.parametrize("name", ["missing", "nameless"])
+def test_a_backend_that_cannot_be_imported_is_named_with_the_cause(name: str) -> None:
+    with pytest.raises(BackendUnavailableError, match=rf"backend '{name}' \(.*\) cannot be imported: .*no_such"):
+        load_backends([BackendChoice(name=name)], installed=INSTALLED)
+
+
+def test_a_backend_chosen_twice_is_refused(config: Path) -> None:
+    choices = [BackendChoice(name="simulated", config=config)] * 2
+    with pytest.raises(BackendUnavailableError, match="'simulated' is chosen twice"):
+        load_backends(choices, installed=INSTALLED)
+
+
+def test_what_a_backend_says_of_its_configuration_is_passed_on(tmp_path: Path) -> None:
+    with pytest.raises(InvalidDocumentError, match="nowhere"):
+        load_backends([BackendChoice(name="simulated", config=tmp_path / "nowhere.yaml")], installed=INSTALLED)
+
+
+def test_the_simulated_backend_is_installed_with_kerf(config: Path) -> None:
+    (backend,) = load_backends([BackendChoice(name="simulated", config=config)])
+    assert isinstance(backend, SimulatedBackend)

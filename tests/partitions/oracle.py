@@ -1,0 +1,35 @@
+"""What may be cut from one card at the same time, written from NVIDIA's rules without units, masks or counters of ours.
+
+Two GPU instances may coexist when their memory slices are disjoint. Of a profile there may be as many as NVIDIA states.
+Media engines (decoders, encoders, JPEG, optical flow) are not shared, so together the instances have no more of them
+than the card. The whole card is nobody's beside anything else.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from driver.partitions.geometry import Card, GpuCard, Partition, Profile
+
+_MEDIA: Final = ("decoders", "encoders", "jpeg", "ofa")
+
+
+def may_coexist(card: Card, partitions: Collection[Partition]) -> bool:
+    if any(partition.placement is None for partition in partitions):
+        return len(partitions) == 1
+    slices = [unit for partition in partitions if partition.placement for unit in partition.placement.units]
+    if len(slices) != len(set(slices)):
+        return False
+    return not isinstance(card, GpuCard) or _engines_suffice(card, [_profile(card, p) for p in partitions])
+
+
+def _engines_suffice(card: GpuCard, profiles: list[Profile]) -> bool:
+    counts_hold = all(profiles.count(profile) <= profile.max_instances for profile in profiles)
+    media_hold = all(
+        sum(getattr(profile.engines, engine) for profile in profiles) <= getattr(card.model.engines, engine)
+        for engine in _MEDIA
+    )
+    return counts_hold and media_hold
+
+
+def _profile(card: GpuCard, partition: Partition) -> Profile:
+    return next(profile for profile in card.model.profiles if profile.name == partition.profile)

@@ -1,0 +1,124 @@
+"""Counters admit a set of devices if and only if the geometry does: exhaustively for every model and shell."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.partitions.catalogue import gpu_model, gpu_models, shells
+from driver.partitions.compiling import CompiledPool, SliceLayout, compile_pool
+from driver.partitions.geometry import Card, GpuModel
+from driver.partitions.naming import device_name
+from tests.partitions.cards import cut, fpga, gpu, slots, whole
+from tests.partitions.counters import Counters, most_of
+from tests.partitions.oracle import may_coexist
+
+CARDS: list[Card] = [*(gpu(model) for model in gpu_models()), *(fpga(shell) for shell in shells())]
+
+
+def compiled_of(card: Card) -> CompiledPool:
+    return compile_pool(f"n/{card.kind}", "n", [card], layout=SliceLayout.SPLIT)
+
+
+def name_of(card: Card) -> str:
+    return card.model.id if hasattr(card, "model") else card.shell.name
+
+
+@pytest.mark.parametrize("card", CARDS, ids=name_of)
+def test_counters_admit_exactly_the_sets_that_the_geometry_allows(card: Card) -> None:
+    """Every subset of placements: both verdicts stay no when devices are added, so it suffices to extend the yeses."""
+    compiled = compiled_of(card)
+    counters, names = Counters(compiled), sorted(compiled.partitions)
+
+    def extend(taken: list[str], rest: Sequence[str]) -> None:
+        for number, name in enumerate(rest):
+            together = [*taken, name]
+            admitted = counters.admit(together)
+            assert admitted == may_coexist(card, [compiled.partitions[one] for one in together]), together
+            if admitted:
+                extend(together, rest[number + 1 :])
+
+    extend([], names)
+
+
+@given(data=st.data())
+def test_counters_of_a_node_admit_what_the_geometry_of_each_card_allows(data: st.DataObject) -> None:
+    models = data.draw(st.lists(st.sampled_from(gpu_models()), min_size=2, max_size=4))
+    cards = [gpu(model, index) for index, model in enumerate(models)]
+    compiled = compile_pool("n/gpu", "n", cards, layout=SliceLayout.COMBINED)
+    names = data.draw(st.lists(st.sampled_from(sorted(compiled.partitions)), unique=True, max_size=10))
+    taken = [compiled.partitions[name] for name in names]
+    allowed = all(may_coexist(card, [p for p in taken if p.card_uuid == card.uuid]) for card in cards)
+    assert Counters(compiled).admit(names) == allowed
+
+
+@pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
+def test_placements_and_counters_allow_as_many_of_a_profile_as_nvidia_states(model: GpuModel) -> None:
+    compiled = compiled_of(gpu(model))
+    counters = Counters(compiled)
+    allowed = {
+        profile.name: most_of(counters, [n for n, p in compiled.partitions.items() if p.profile == profile.name])
+        for profile in model.profiles
+    }
+    assert allowed == {profile.name: profile.max_instances for profile in model.profiles}
+
+
+def test_cards_do_not_compete_with_each_other() -> None:
+    cards = [gpu(index=0), gpu(index=1)]
+    compiled = compile_pool("n/gpu", "n", cards, layout=SliceLayout.SPLIT)
+    assert Counters(compiled).admit([device_name(card, whole(card)) for card in cards])
+
+
+def test_a_claim_for_a_two_slot_function_takes_slots_0_and_1_and_leaves_slot_2_free() -> None:
+    card = fpga("quad")
+    counters = Counters(compiled_of(card))
+    fft = device_name(card, slots(card, 0, 2, "fft-large"))
+    together = {slot: counters.admit([fft, device_name(card, slots(card, slot, 1))]) for slot in range(4)}
+    assert together == {0: False, 1: False, 2: True, 3: True}
+
+
+def test_half_a_card_excludes_its_quarters_and_the_whole_but_not_the_other_half() -> None:
+    card = gpu("rtx-pro-6000-blackwell-96gb")
+    counters = Counters(compiled_of(card))
+    half = device_name(card, cut(card, "2g.48gb", 0))
+    others = {
+        "its quarter": cut(card, "1g.24gb", 3),
+        "the whole": whole(card),
+        "the full profile": cut(card, "4g.96gb", 0),
+        "the other half": cut(card, "2g.48gb", 6),
+        "a quarter of the other half": cut(card, "1g.24gb", 9),
+    }
+    admitted = {what for what, other in others.items() if counters.admit([half, device_name(card, other)])}
+    assert admitted == {"the other half", "a quarter of the other half"}
+
+
+def test_an_instance_with_all_media_engines_leaves_room_only_for_instances_without_any() -> None:
+    card = gpu("rtx-pro-6000-blackwell-96gb")
+    counters = Counters(compiled_of(card))
+    everything = device_name(card, cut(card, "1g.24gb+me.all", 0))
+    beside = {
+        profile: counters.admit([everything, device_name(card, cut(card, profile, 3))])
+        for profile in ("1g.24gb-me", "1g.24gb", "1g.24gb+me", "1g.24gb+gfx")
+    }
+    assert beside == {"1g.24gb-me": True, "1g.24gb": False, "1g.24gb+me": False, "1g.24gb+gfx": False}
+
+
+def test_the_seven_slice_family_never_has_more_than_seven_compute_slices() -> None:
+    """No counter says so: the placements imply it."""
+    model = gpu_model("h100-80gb-sxm")
+    card = gpu(model)
+    compiled = compiled_of(card)
+    counters = Counters(compiled)
+    compute = {p.name: p.compute_slices for p in model.profiles}
+    slices = {name: compute[p.profile] for name, p in compiled.partitions.items() if p.profile}
+
+    def most(taken: list[str], rest: list[str]) -> int:
+        extended = [
+            most([*taken, name], rest[number + 1 :])
+            for number, name in enumerate(rest)
+            if counters.admit([*taken, name])
+        ]
+        return max(extended, default=sum(slices[name] for name in taken))
+
+    assert most([], [name for name in sorted(slices) if "-me-" not in name]) == 7
