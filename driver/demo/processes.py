@@ -30,6 +30,7 @@ class Program:
     """A running ``kerf`` subcommand."""
 
     name: str
+    arguments: Sequence[str]
     log: Path
     process: Process
 
@@ -40,9 +41,10 @@ class Program:
             end = "\n".join(f"    {line}" for line in lines) or "    (it wrote nothing)"
             raise ProgramDiedError(f"{self.name} ended with exit code {self.process.returncode}; its log ends:\n{end}")
 
-    def kill(self) -> None:
-        """As a crash would end it (SIGKILL)."""
+    async def kill(self) -> None:
+        """End it as a crash would (SIGKILL)."""
         self.process.kill()
+        await self.process.wait()
 
 
 @asynccontextmanager
@@ -64,7 +66,7 @@ async def program(
             start_new_session=True,
         )
     try:
-        yield Program(name=name, log=log, process=process)
+        yield Program(name=name, arguments=arguments, log=log, process=process)
     finally:
         with anyio.CancelScope(shield=True):
             await _stop(process)
