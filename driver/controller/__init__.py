@@ -1,0 +1,1 @@
+"""The controller: one per cluster. It compiles ResourceClasses into DeviceClasses and says what became of them."""

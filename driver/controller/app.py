@@ -1,0 +1,142 @@
+"""The controller process: informers feed a queue of classes, whoever leads works on it.
+
+::
+
+    ResourceClass  DeviceClass  ResourceSlice  Node      informers, in every candidate: a new leader starts warm
+          └────────────┴──────┬──────┴───────────┘
+                          triggering                     which classes need a pass
+                           KeyedQueue                    merged, one pass per class at a time
+                          reconciling                    in the leader only
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Final
+
+import anyio
+
+from api.core.v1 import NODES
+from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
+from api.model.claims import DeviceClass
+from api.model.metadata import ObjectT
+from driver.controller.counting import Matches
+from driver.controller.published import Published
+from driver.controller.reconciling import Caches, Reconciler
+from driver.controller.settings import Settings
+from driver.controller.snapshots import OwnWrites
+from driver.controller.triggering import Triggers
+from driver.kube.auth import load_access
+from driver.kube.client import Client
+from driver.kube.discovering import ApiFeatures, discover
+from driver.kube.leading import lead
+from driver.kube.reporting import EventReporter
+from driver.kube.watching import Informer
+from driver.runtime.metrics import REGISTRY
+from driver.runtime.probes import Probes
+from driver.runtime.queueing import KeyedQueue
+
+NAME: Final = "kerf-controller"
+
+
+async def run(settings: Settings) -> None:
+    """Run until cancelled.
+
+    Raises AccessError when there is no way to the API server, UnsupportedError when it has no usable DRA, and ApiError
+    when it cannot be asked at the start.
+    """
+    access = await load_access(settings.kubeconfig, settings.context)
+    async with Client(access, user_agent=f"{NAME}/{version('kerf')}") as client:
+        await _Controller(client, await discover(client), settings).run()
+
+
+class _Controller:
+    """The parts of the process and how they are connected."""
+
+    def __init__(self, client: Client, features: ApiFeatures, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._queue: KeyedQueue[str] = KeyedQueue()
+        self._events = EventReporter(client, component=NAME, instance=settings.identity)
+        self._probes = Probes(REGISTRY)
+        published = Published()
+        own_classes: OwnWrites[ResourceClassObject] = OwnWrites(time.monotonic)
+        own_device_classes: OwnWrites[DeviceClass] = OwnWrites(time.monotonic)
+        self._triggers = Triggers(
+            self._queue,
+            published,
+            lambda: self._resource_classes.store.values(),
+            own_classes,
+            own_device_classes,
+            recount_s=settings.recount_s,
+            node_settle_s=settings.node_settle_s,
+        )
+        self._resource_classes = Informer(client, RESOURCE_CLASSES, on_change=self._triggers.on_resource_class)
+        self._device_classes = Informer(
+            client, features.resource.device_classes, on_change=self._triggers.on_device_class
+        )
+        self._slices = Informer(
+            client,
+            features.resource.resource_slices,
+            field_selector=f"spec.driver={settings.driver}",
+            on_change=self._triggers.on_slice,
+        )
+        self._nodes = Informer(client, NODES, on_change=self._triggers.on_node)
+        self._reconciler = Reconciler(
+            client,
+            features.resource.device_classes,
+            Caches(
+                resource_classes=self._resource_classes.store,
+                device_classes=self._device_classes.store,
+                nodes=self._nodes.store,
+                published=published,
+                own_classes=own_classes,
+                own_device_classes=own_device_classes,
+            ),
+            driver=settings.driver,
+            compile_selector=_compile_selector,
+            events=self._events,
+            now=lambda: datetime.now(UTC),
+            monotonic=time.monotonic,
+        )
+
+    async def run(self) -> None:
+        informers = (self._resource_classes, self._device_classes, self._slices, self._nodes)
+        self._probes.add_check(
+            "resourceclasses", _synced(self._resource_classes, "is the CRD of deploy/crds installed?")
+        )
+        self._probes.add_check("deviceclasses", _synced(self._device_classes))
+        self._probes.add_check("resourceslices", _synced(self._slices))
+        self._probes.add_check("nodes", _synced(self._nodes))
+        async with anyio.create_task_group() as group:
+            await group.start(self._probes.serve, self._settings.probes)
+            for informer in informers:
+                group.start_soon(informer.run)
+            group.start_soon(self._events.run)
+            for informer in informers:
+                await informer.wait_synced()
+            settings = self._settings
+            await lead(self._client, settings.lease, settings.identity, settings.leading, self._work)
+            group.cancel_scope.cancel()
+
+    async def _work(self) -> None:
+        """What the leader does, for ever."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._resync)
+            await self._queue.run(self._reconciler.reconcile, workers=self._settings.workers)
+
+    async def _resync(self) -> None:
+        while True:
+            self._triggers.all_classes()
+            await anyio.sleep(self._settings.resync_s)
+
+
+def _synced(informer: Informer[ObjectT], hint: str = "") -> Callable[[], str | None]:
+    return lambda: None if informer.synced else f"not listed yet{f'; {hint}' if hint else ''}"
+
+
+def _compile_selector(expression: str) -> Matches:
+    from driver.allocation.expressions import compile_selector  # 40 MB that a candidate need not hold while it waits
+
+    return compile_selector(expression).matches

@@ -1,0 +1,86 @@
+"""What the nodes publish, summed up slice by slice: enough to count what a class matches without reading every device.
+
+Devices of one shape on one node are alike to a class (``hardware.Shape``), so one of them answers for all.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from api.model import vocabulary as v
+from api.model.devices import Attribute, Device, ResourceSlice
+from api.model.names import ObjectRef
+from driver.controller.hardware import Shape, shape_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The devices of one slice that have one shape, on one node."""
+
+    driver: str
+    shape: Shape
+    node: str
+    total: int
+    cards: frozenset[str]
+    device: Device = field(compare=False)
+    """One of them. Which one is no difference: a republished order changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    pool: str
+    generation: int
+    groups: frozenset[Group]
+
+
+class Published:
+    """The current slices. Only those of a pool's newest generation count (KEP-4381)."""
+
+    def __init__(self) -> None:
+        self._slices: dict[ObjectRef, _Summary] = {}
+        self._shapes: frozenset[Shape] | None = None  # None: to be gathered anew
+
+    def update(self, ref: ObjectRef, slice_: ResourceSlice | None) -> bool:
+        """Take in what a slice is now (None: gone); says whether that makes a difference to any class."""
+        before = self._slices.pop(ref, None)
+        after = None if slice_ is None else _summarize(slice_)
+        if after is not None:
+            self._slices[ref] = after
+        if before == after:
+            return False
+        self._shapes = None
+        return True
+
+    def groups(self) -> Iterator[Group]:
+        newest: dict[str, int] = {}
+        for summary in self._slices.values():
+            newest[summary.pool] = max(summary.generation, newest.get(summary.pool, summary.generation))
+        for summary in self._slices.values():
+            if summary.generation == newest[summary.pool]:
+                yield from summary.groups
+
+    def shapes(self) -> frozenset[Shape]:
+        if self._shapes is None:
+            self._shapes = frozenset(group.shape for summary in self._slices.values() for group in summary.groups)
+        return self._shapes
+
+
+def _summarize(slice_: ResourceSlice) -> _Summary:
+    spec = slice_.spec
+    return _Summary(
+        pool=spec.pool.name,
+        generation=spec.pool.generation,
+        groups=frozenset(_groups(spec.driver, spec.node_name or "", spec.devices)),
+    )
+
+
+def _groups(driver: str, node_name: str, devices: Iterable[Device]) -> Iterator[Group]:
+    alike: dict[tuple[Shape, str], list[Device]] = {}
+    for device in devices:
+        alike.setdefault((shape_of(device), _text(device, v.ATTRIBUTE_NODE) or node_name), []).append(device)
+    for (shape, node), members in alike.items():
+        cards = frozenset(_text(device, v.ATTRIBUTE_PARENT) or device.name for device in members)
+        yield Group(driver=driver, shape=shape, node=node, total=len(members), cards=cards, device=members[0])
+
+
+def _text(device: Device, name: str) -> str:
+    return device.attributes.get(name, Attribute()).string or ""

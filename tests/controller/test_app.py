@@ -1,0 +1,202 @@
+"""The whole controller against an embedded API server: caches, queue, leader election, garbage collection."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, LEASES, NODES, Node
+from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
+from api.model.claims import DeviceClass
+from api.model.metadata import ObjectMeta
+from api.model.names import ObjectRef
+from api.resource.v1 import KINDS
+from driver.controller.app import run
+from driver.controller.settings import Settings
+from driver.kube.auth import load_access
+from driver.kube.client import Client, PatchType
+from driver.kube.errors import InvalidError, NotFoundError
+from driver.kube.leading import LeaseSettings
+from driver.local.apiserver import ApiServer
+from driver.runtime.metrics import REGISTRY
+from tests.generate import crds
+
+from .hardware import gpus, slices
+
+PATIENCE_S = 10.0
+"""For something that takes some ten milliseconds, on a busy machine."""
+LEASE = ObjectRef("default", "kerf-controller")
+
+
+class World:
+    """A server, an administrator's client, and controllers that come and go."""
+
+    def __init__(self, server: ApiServer, kubeconfig: Path, admin: Client) -> None:
+        self.server = server
+        self.kubeconfig = kubeconfig
+        self.admin = admin
+
+    @asynccontextmanager
+    async def controller(self, identity: str = "one") -> AsyncIterator[None]:
+        settings = Settings(
+            kubeconfig=self.kubeconfig,
+            identity=identity,
+            lease=LEASE,
+            leading=LeaseSettings(duration_s=1.0, renew_deadline_s=0.6, retry_s=0.1),
+            recount_s=0.01,
+            node_settle_s=0.01,
+            probes="127.0.0.1:0",
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(run, settings)
+            yield
+            group.cancel_scope.cancel()
+
+    async def put_class(self, name: str, spec: dict[str, Any]) -> None:
+        await self.admin.apply(RESOURCE_CLASSES, {"metadata": {"name": name}, "spec": spec}, field_manager="admin")
+
+    async def device_class(self, name: str) -> DeviceClass | None:
+        try:
+            return await self.admin.get(KINDS.device_classes, name)
+        except NotFoundError:
+            return None
+
+    async def verdicts(self, name: str) -> dict[str, str]:
+        held = await self.resource_class(name)
+        return {one.type: one.status for one in held.status.conditions}
+
+    async def resource_class(self, name: str) -> ResourceClassObject:
+        return await self.admin.get(RESOURCE_CLASSES, name)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    server = ApiServer()
+    async with anyio.create_task_group() as group:
+        await group.start(server.serve)
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        async with Client(await load_access(kubeconfig), user_agent="tests") as admin:
+            for path in crds.generate(tmp_path):
+                crd = yaml.safe_load((tmp_path / path).read_text())
+                await admin.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="admin")
+            yield World(server, kubeconfig, admin)
+        group.cancel_scope.cancel()
+
+
+async def eventually(holds: Callable[[], Any]) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        while not await holds():  # noqa: ASYNC110  (another program's doing, which sets no event of ours)
+            await anyio.sleep(0.01)
+
+
+async def test_a_class_is_compiled_kept_and_taken_away(world: World) -> None:
+    for one in slices("n1", gpus("h100-80gb-sxm")):
+        await world.admin.create(KINDS.resource_slices, one)
+    async with world.controller():
+        await world.put_class("small", {"device": "gpu", "minimum": {"memory": "18Gi"}})
+        ready = {"Accepted": "True", "Ready": "True", "Matching": "True"}
+        await eventually(lambda: _is(world.verdicts("small"), ready))
+        status = (await world.resource_class("small")).status
+        assert status.matching_devices is not None
+        assert status.matching_devices.total == 11
+
+        intended = await world.admin.get(KINDS.device_classes, "small")
+        drift = {"spec": {"selectors": [{"cel": {"expression": "true"}}], "extendedResourceName": "example.com/all"}}
+        await world.admin.patch(KINDS.device_classes, "small", drift, type=PatchType.MERGE)
+        await eventually(lambda: _has(world.device_class("small"), lambda found: found.spec == intended.spec))
+
+        with pytest.raises(InvalidError, match=r"spec\.minimum\.memory"):
+            await world.put_class("small", {"device": "gpu", "minimum": {"memory": "18Gx"}})
+        await world.put_class("small", {"device": "gpu", "profile": "9g.90gb"})
+        wrong = {"Accepted": "False", "Ready": "False", "Matching": "Unknown"}
+        await eventually(lambda: _is(world.verdicts("small"), wrong))
+        assert (await world.admin.get(KINDS.device_classes, "small")).spec == intended.spec
+
+        await world.admin.delete(RESOURCE_CLASSES, "small")
+        await eventually(lambda: _has(world.device_class("small"), lambda found: found is None))
+    reasons = {event.reason for event in (await world.admin.list(EVENTS)).items}
+    assert {"Compiled", "UnknownProfile"} <= reasons
+
+
+async def test_a_node_that_gets_a_label_joins_the_class(world: World) -> None:
+    await world.admin.create(NODES, Node(metadata=ObjectMeta(name="n1")))
+    async with world.controller():
+        await world.put_class("racked", {"device": "gpu", "nodes": {"matchLabels": {"rack": "r1"}}})
+        await eventually(lambda: _selects(world, "racked", "node in []"))
+        await world.admin.patch(NODES, "n1", {"metadata": {"labels": {"rack": "r1"}}}, type=PatchType.MERGE)
+        await eventually(lambda: _selects(world, "racked", 'node in ["n1"]'))
+
+
+async def test_a_quiet_cluster_sees_no_writes(world: World) -> None:
+    for one in slices("n1", gpus("a30")):
+        await world.admin.create(KINDS.resource_slices, one)
+    async with world.controller():
+        for name in ("a", "b", "c"):
+            await world.put_class(name, {"device": "gpu"})
+        for name in ("a", "b", "c"):
+            await eventually(partial(_has_status, world, name))
+        versions = {name: (await world.resource_class(name)).metadata.resource_version for name in "abc"}
+        await world.put_class("d", {"device": "fpga"})  # whose pass comes after those that our own writes cause
+        await eventually(partial(_has_status, world, "d"))
+        assert versions == {name: (await world.resource_class(name)).metadata.resource_version for name in "abc"}
+
+
+async def test_another_candidate_goes_on_where_the_leader_ended(world: World) -> None:
+    async with world.controller("two"):
+        async with world.controller("one"):
+            await eventually(lambda: _has(_holder(world), bool))
+            await world.put_class("first", {"device": "gpu"})
+            await eventually(lambda: _has(world.device_class("first"), bool))
+            leader = await _holder(world)
+        await world.put_class("second", {"device": "gpu"})
+        await eventually(lambda: _has(world.device_class("second"), bool))
+        assert leader in {"one", "two"}
+        assert await _holder(world) == "two"
+
+
+async def test_a_leader_that_lost_its_lease_writes_nothing_until_it_has_it_back(world: World) -> None:
+    async with world.controller():
+        await world.put_class("first", {"device": "gpu"})
+        await eventually(lambda: _has(world.device_class("first"), bool))
+        stolen = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3600}}
+        await world.admin.patch(LEASES, LEASE.name, stolen, type=PatchType.MERGE, namespace=LEASE.namespace)
+        await eventually(_nobody_leads)
+        await world.put_class("second", {"device": "gpu"})
+        assert await world.device_class("second") is None
+        freed = {"spec": {"holderIdentity": None}}
+        await world.admin.patch(LEASES, LEASE.name, freed, type=PatchType.MERGE, namespace=LEASE.namespace)
+        await eventually(lambda: _has(world.device_class("second"), bool))
+
+
+async def _nobody_leads() -> bool:
+    return REGISTRY.get_sample_value("kerf_leader") == 0
+
+
+async def _holder(world: World) -> str | None:
+    try:
+        return (await world.admin.get(LEASES, LEASE.name, LEASE.namespace)).spec.holder_identity
+    except NotFoundError:
+        return None
+
+
+async def _has_status(world: World, name: str) -> bool:
+    return bool((await world.resource_class(name)).status.conditions)
+
+
+async def _is(found: Any, expected: Any) -> bool:
+    return bool(await found == expected)
+
+
+async def _has(found: Any, holds: Callable[[Any], Any]) -> bool:
+    return bool(holds(await found))
+
+
+async def _selects(world: World, name: str, text: str) -> bool:
+    found = await world.device_class(name)
+    return found is not None and any(text in one.cel.expression for one in found.spec.selectors if one.cel)

@@ -1,0 +1,63 @@
+"""Generates the CRD manifests of ``deploy/crds`` from the structs of ``api.kerf``.
+
+``python -m tests.generate.crds`` writes them in place; a test generates them into another folder and compares.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import yaml
+
+from api.kerf import v1alpha1
+from api.kerf.schema import FieldDocs, resource_class_crd
+from api.model import devices, metadata
+
+ROOT: Final = Path(__file__).parents[2]
+GENERATED: Final = Path("deploy/crds")
+
+_HEADER: Final = "# Generated from api/kerf by `make generate`; the structs' docstrings are the descriptions.\n"
+_MODULES: Final = (metadata, devices, v1alpha1)
+"""Where the structs of our documents are written."""
+_WIDTH: Final = 120
+"""Characters per line, as everywhere in the repository."""
+
+
+def generate(target: Path) -> list[Path]:
+    """Write the manifests below ``target`` and return their paths relative to it."""
+    path = GENERATED / "kerf.dev_resourceclasses.yaml"
+    crd = resource_class_crd(field_docs())
+    text = yaml.dump(crd, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+    (target / GENERATED).mkdir(parents=True, exist_ok=True)
+    (target / path).write_text(_HEADER + text, encoding="utf-8")
+    return [path]
+
+
+def field_docs() -> FieldDocs:
+    """The docstrings of fields, which Python does not keep, from the sources."""
+    return {found: doc for module in _MODULES for found, doc in _module_docs(module)}
+
+
+def _module_docs(module: ModuleType) -> Iterator[tuple[tuple[type, str], str]]:
+    for class_ in ast.parse(inspect.getsource(module)).body:
+        if isinstance(class_, ast.ClassDef):
+            for field, doc in zip(class_.body, class_.body[1:], strict=False):
+                match field, doc:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        yield (getattr(module, class_.name), name), text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Without anchors: a manifest repeats what it says twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+if __name__ == "__main__":
+    for path in generate(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT):
+        print(path)
