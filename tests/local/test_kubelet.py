@@ -94,7 +94,7 @@ class Plugin:
 
 def devices_of(claim: ClaimRef) -> tuple[ReportedDevice, ...]:
     return tuple(
-        ReportedDevice(requests=(request,), pool="p", device=request, cdi_ids=(f"x.example/c={claim.uid}-{request}",))
+        ReportedDevice(requests=(request,), pool="p", device=request, cdi_ids=(f"x.example/dev={claim.uid}-{request}",))
         for request in ("one", "two/small")
     )
 
@@ -352,14 +352,14 @@ async def test_a_container_gets_the_devices_of_the_requests_it_names_each_once(
     a = pod("a", "x", requests=requests)
     node.api.add("x", a)
     await node.claims.prepare(a)
-    assert node.claims.cdi_ids(a, a.spec.containers[0]) == tuple(f"x.example/c={id_}" for id_ in ids)
+    assert node.claims.cdi_ids(a, a.spec.containers[0]) == tuple(f"x.example/dev={id_}" for id_ in ids)
 
 
 @pytest.fixture
 def cdi_dir(root: Path) -> Path:
     edits = cdi.ContainerEdits(env=("A=b",))
     spec = cdi.Spec(
-        kind=cdi.Kind(vendor="x.example", class_name="c"), devices=(cdi.Device(name="d", container_edits=edits),)
+        kind=cdi.Kind(vendor="x.example", class_name="dev"), devices=(cdi.Device(name="d", container_edits=edits),)
     )
     cdi.Store(root / "cdi").write("x", spec)
     return root / "cdi"
@@ -367,16 +367,16 @@ def cdi_dir(root: Path) -> Path:
 
 def test_a_container_is_its_runtime_spec_with_the_cdi_edits_in_it(root: Path, cdi_dir: Path) -> None:
     containers, a = Containers(root / "containers", [cdi_dir]), pod("a")
-    containers.start(a, a.spec.containers[0], ["x.example/c=d"])
+    containers.start(a, a.spec.containers[0], ["x.example/dev=d"])
     spec = json.loads((root / "containers" / "a" / "main" / "config.json").read_text())
     assert "A=b" in spec["process"]["env"]
-    containers.start(a, a.spec.containers[0], ["x.example/c=gone"])  # it runs already
+    containers.start(a, a.spec.containers[0], ["x.example/dev=gone"])  # it runs already
     containers.stop(a)
     assert list((root / "containers").iterdir()) == []
 
 
 def test_a_device_that_no_cdi_file_defines_starts_no_container(root: Path, cdi_dir: Path) -> None:
     containers, a = Containers(root / "containers", [cdi_dir]), pod("a")
-    with pytest.raises(cdi.CDIError, match=r"x\.example/c=gone"):
-        containers.start(a, a.spec.containers[0], ["x.example/c=gone"])
+    with pytest.raises(cdi.CDIError, match=r"x\.example/dev=gone"):
+        containers.start(a, a.spec.containers[0], ["x.example/dev=gone"])
     assert not (root / "containers").exists()
