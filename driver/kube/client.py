@@ -19,7 +19,7 @@ from api.kinds import Kind, ListMeta, ObjectList, UndecodableObjectError
 from api.model.base import JsonObject
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
-from driver.kube.auth import Access
+from driver.kube.access import Access
 from driver.kube.decoding import EventType, Page, WatchEvent, read_event, read_page
 from driver.kube.errors import ExpiredError, InvalidError
 from driver.kube.transport import ClientSettings, HttpTransport, Request, Transport

@@ -15,7 +15,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from driver.kube.auth import Access, CredentialPlugin, Pem
+from driver.kube.access import Access, CredentialPlugin, Pem
 from driver.kube.errors import AccessError
 
 REREAD_S: Final = 60.0

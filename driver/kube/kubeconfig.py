@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from api.errors import Problem
-from driver.kube.auth import Access, CredentialPlugin, Pem
+from driver.kube.access import Access, CredentialPlugin, Pem
 from driver.kube.errors import AccessError
 
 _log = logging.getLogger(__name__)

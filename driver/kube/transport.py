@@ -26,7 +26,7 @@ import aiohttp
 import anyio
 from yarl import URL
 
-from driver.kube.auth import Access
+from driver.kube.access import Access
 from driver.kube.credentials import Credentials
 from driver.kube.errors import ApiError, ServerError, StatusError, ThrottledError, UnreachableError, error_of
 from driver.runtime import metrics

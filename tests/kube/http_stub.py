@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from driver.kube.auth import Access
+from driver.kube.access import Access
 from driver.kube.client import Client, ClientSettings
 from driver.runtime.backoff import Backoff
 

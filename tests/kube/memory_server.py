@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import anyio
 
-from driver.kube.auth import Access
+from driver.kube.access import Access
 from driver.kube.client import Client
 from driver.kube.errors import StatusError, UnreachableError, error_of
 from driver.kube.transport import Request

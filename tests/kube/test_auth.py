@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.kube.auth import Access, CredentialPlugin, in_cluster, load_access
+from driver.kube.access import Access, CredentialPlugin
+from driver.kube.auth import in_cluster, load_access
 from driver.kube.errors import AccessError
 
 Json = dict[str, Any]

@@ -4,7 +4,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from driver.kube.auth import Access, load_access
+from driver.kube.access import Access
+from driver.kube.auth import load_access
 from driver.kube.credentials import REREAD_S, Credentials
 from driver.kube.errors import AccessError
 from tests.kube.certificates import HERE

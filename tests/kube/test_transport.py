@@ -14,7 +14,7 @@ from aiohttp import web
 from api.core.v1 import NODES, Node
 from api.kinds import UndecodableObjectError
 from api.model.metadata import ObjectMeta
-from driver.kube.auth import Access
+from driver.kube.access import Access
 from driver.kube.client import Client
 from driver.kube.errors import (
     AccessError,
