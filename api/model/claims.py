@@ -1,6 +1,6 @@
 """What users ask for: claims, templates, classes (``resource.k8s.io/v1``)."""
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from api.model.allocations import ResourceClaimStatus
 from api.model.base import JsonObject, Value
@@ -8,7 +8,8 @@ from api.model.devices import DeviceToleration
 from api.model.metadata import Object, ObjectMeta
 from api.model.quantity import Quantity
 
-AllocationMode: TypeAlias = Literal["ExactCount", "All"]
+AllocationMode: TypeAlias = str
+"""``ExactCount`` or ``All``; a later Kubernetes may know more, which only who allocates must refuse."""
 
 
 class CelSelector(Value):

@@ -74,14 +74,14 @@ class CounterSet(Value):
     """Shared counters of one piece of hardware: partitions that exceed them together cannot coexist (KEP-4815)."""
 
     name: str
-    counters: dict[str, Counter]
+    counters: dict[str, Counter] = {}
 
 
 class DeviceCounterConsumption(Value):
     """What a device takes from one counter set. ``compatibility_groups``: KEP-5963, alpha in 1.37."""
 
     counter_set: str
-    counters: dict[str, Counter]
+    counters: dict[str, Counter] = {}
     compatibility_groups: tuple[str, ...] = ()
 
 

@@ -1,0 +1,59 @@
+"""The allocator of structured DRA: pure, from published slices and claims to allocation results.
+
+Nothing in here does I/O, reads a clock or draws random numbers; what kube-scheduler's allocator
+(``k8s.io/dynamic-resource-allocation/structured``) decides, this decides alike.
+"""
+
+from driver.allocation.decisions import (
+    DoesNotFit,
+    Failed,
+    Features,
+    Fits,
+    NodeView,
+    Obstacle,
+    Outcome,
+    Reason,
+    StepBudget,
+    Undecided,
+)
+from driver.allocation.environment import STORED, Dialect
+from driver.allocation.expressions import (
+    AttributeExpression,
+    ExpressionCompileError,
+    ExpressionRuntimeError,
+    Selector,
+    UnsupportedExpressionError,
+    compile_attribute,
+    compile_selector,
+)
+from driver.allocation.inventory import Inventory
+from driver.allocation.ledger import AllocatedState
+from driver.allocation.matching import InvalidNodeSelectorError, node_matches
+from driver.allocation.searching import allocate
+
+__all__ = [
+    "STORED",
+    "AllocatedState",
+    "AttributeExpression",
+    "Dialect",
+    "DoesNotFit",
+    "ExpressionCompileError",
+    "ExpressionRuntimeError",
+    "Failed",
+    "Features",
+    "Fits",
+    "InvalidNodeSelectorError",
+    "Inventory",
+    "NodeView",
+    "Obstacle",
+    "Outcome",
+    "Reason",
+    "Selector",
+    "StepBudget",
+    "Undecided",
+    "UnsupportedExpressionError",
+    "allocate",
+    "compile_attribute",
+    "compile_selector",
+    "node_matches",
+]

@@ -1,0 +1,147 @@
+"""Shared counters (KEP-4815) and compatibility groups (KEP-5963), packed for fast checks.
+
+The counters of one set are the fields of one integer. Above every field stands a guard bit; taking from a set is one
+subtraction, and it fits exactly when no field borrows from its guard::
+
+    guards | available   1.0111 1.0010
+    - use                0.0011 0.0011
+                         1.0100 0.1111     the second guard is gone: the second counter does not suffice
+
+Amounts are whole multiples of the counter's greatest common divisor, so that fields stay narrow.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd
+from typing import Final, NamedTuple
+
+from api.model.devices import CounterSet, Device
+
+Groups = frozenset[str]
+NO_GROUPS: Final[Groups] = frozenset()
+CLASHING: Final[Groups] = frozenset({""})
+"""Groups of devices that should not have come together: no device has the empty group, so none can join."""
+
+
+class Use(NamedTuple):
+    """What a device takes from one set. ``amount`` None: more than the set ever has."""
+
+    set: int
+    """Position of the set in ``Counters.names``."""
+    amount: int | None
+    groups: Groups
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The counter sets of a pool, and what its devices take from them."""
+
+    names: tuple[str, ...]
+    guards: tuple[int, ...]
+    totals: tuple[int, ...]
+    """Of each set, with the guards."""
+    fields: tuple[Mapping[str, "Field"], ...]
+
+    def use(self, device: Device) -> tuple[Use, ...]:
+        """What ``device`` takes. The device must be one of the pool's."""
+        return tuple(
+            Use(
+                set=(index := self.names.index(consumption.counter_set)),
+                amount=_packed(
+                    self.fields[index], {name: counter.value.nano for name, counter in consumption.counters.items()}
+                ),
+                groups=frozenset(consumption.compatibility_groups),
+            )
+            for consumption in device.consumes_counters
+        )
+
+    def remaining(self, taken: Iterable[Use]) -> list[int] | None:
+        """What is left of each set beside ``taken``, with the guards; None when a set is overdrawn."""
+        remaining = list(self.totals)
+        for use in taken:
+            if not fits(remaining[use.set], use.amount, self.guards[use.set]):
+                return None
+            remaining[use.set] -= use.amount or 0
+        return remaining
+
+    def exhausted(self, remaining: int, use: Use) -> str:
+        """The first counter of a set that ``remaining`` does not suffice for; for messages."""
+        for name, field in self.fields[use.set].items():
+            if use.amount is None or field.read(use.amount) > field.read(remaining):
+                return name
+        return ""
+
+
+class Field(NamedTuple):
+    """Where one counter lies in the integer of its set."""
+
+    shift: int
+    width: int
+    """Without the guard bit above it."""
+    unit: int
+    """One of the field in units of 1e-9."""
+
+    def read(self, packed: int) -> int:
+        return (packed >> self.shift) & ((1 << self.width) - 1)
+
+
+def fits(remaining: int, amount: int | None, guards: int) -> bool:
+    """Whether ``amount`` can be taken from ``remaining`` (which has its guards)."""
+    return amount is not None and (remaining - amount) & guards == guards
+
+
+def pack_counters(sets: Sequence[CounterSet], devices: Iterable[Device]) -> Counters:
+    """The packed form of a pool's ``sets``. Every set and counter that ``devices`` name must exist."""
+    amounts = {set_.name: {name: [counter.value.nano] for name, counter in set_.counters.items()} for set_ in sets}
+    for device in devices:
+        for consumption in device.consumes_counters:
+            of_set = amounts[consumption.counter_set]
+            for name, counter in consumption.counters.items():
+                of_set[name].append(counter.value.nano)
+    fields = tuple(_layout(amounts[set_.name]) for set_ in sets)
+    guards = tuple(sum(1 << (field.shift + field.width) for field in of_set.values()) for of_set in fields)
+    return Counters(
+        names=tuple(set_.name for set_ in sets),
+        guards=guards,
+        totals=tuple(
+            guard + (_packed(of_set, {name: counter.value.nano for name, counter in set_.counters.items()}) or 0)
+            for set_, of_set, guard in zip(sets, fields, guards, strict=True)
+        ),
+        fields=fields,
+    )
+
+
+def _layout(amounts: Mapping[str, Sequence[int]]) -> dict[str, Field]:
+    """Fields for the counters of a set; ``amounts`` lists the total of each first, then what devices take."""
+    fields: dict[str, Field] = {}
+    shift = 0
+    for name, (total, *taken) in amounts.items():
+        unit = reduce(gcd, taken, total) or 1
+        fields[name] = Field(shift=shift, width=(total // unit).bit_length(), unit=unit)
+        shift += fields[name].width + 1
+    return fields
+
+
+def _packed(fields: Mapping[str, Field], amounts: Mapping[str, int]) -> int | None:
+    packed = 0
+    for name, amount in amounts.items():
+        field = fields[name]
+        multiple = amount // field.unit
+        if multiple.bit_length() > field.width:
+            return None
+        packed |= multiple << field.shift
+    return packed
+
+
+def admitted(present: Groups | None, joining: Groups) -> Groups | None:
+    """The groups that all devices on a counter set share once another joins; None when it must not.
+
+    ``present`` is what the devices there share, None when there are none. A device without groups shares a set only
+    with others without groups (KEP-5963).
+    """
+    if present is None:
+        return joining
+    if not present or not joining:
+        return NO_GROUPS if not present and not joining else None
+    return present & joining or None

@@ -1,0 +1,123 @@
+"""What the allocator is told and what it answers.
+
+Expected outcomes are values, one class each. Their order of preference for a caller with several nodes: the first
+``Fits`` wins; ``Failed("fatal")`` ends the whole attempt, as a CEL run-time error does in kube-scheduler; every other
+outcome says something about this node only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+from api.model.allocations import AllocationResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """Which optional parts of structured DRA are switched on; the defaults are those of Kubernetes 1.37.
+
+    Named as in ``k8s.io/dynamic-resource-allocation/structured`` (``Features``), where each is a feature gate.
+    """
+
+    admin_access: bool = True
+    prioritized_list: bool = True
+    partitionable_devices: bool = True
+    device_taints: bool = True
+    device_binding_and_status: bool = True
+    consumable_capacity: bool = True
+    fractional_capacity_range: bool = True
+    list_type_attributes: bool = False
+    derived_attributes: bool = False
+    compatibility_groups: bool = False
+    optional_node_operations: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What allocation may look at of a node."""
+
+    name: str
+    labels: Mapping[str, str]
+    declared_features: frozenset[str] = frozenset()
+    """``status.declaredFeatures``: what its kubelet says it supports (KEP-5328)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepBudget:
+    """How many steps a search may take before it gives up as ``Undecided``; a step places one device tentatively.
+
+    A number, not a time: the same question always gets the same answer.
+    """
+
+    steps: int = 100_000
+    """A few seconds of work, below the ten that kube-scheduler gives a node (gate DRASchedulerFilterTimeout); the
+    claims of real pods need some dozens."""
+
+
+class Obstacle(StrEnum):
+    """Why a request could not be served, in the order in which the obstacles are met."""
+
+    NO_POOL = "no-pool"
+    POOL_INCOMPLETE = "pool-incomplete"
+    POOL_INVALID = "pool-invalid"
+    CLASS = "class"
+    SELECTOR = "selector"
+    NODE = "node"
+    CAPACITY = "capacity"
+    TAINTED = "tainted"
+    IN_USE = "in-use"
+    COUNTERS = "counters"
+    CONSTRAINT = "constraint"
+    TOO_FEW = "too-few"
+    LIMIT = "limit"
+    COMBINATION = "combination"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """The first obstacle that one request met on one node.
+
+    ``claim`` is ``namespace/name``, ``request`` the name in the claim (``request/subrequest`` for an alternative).
+    ``message`` is for people, without claim and request, and without a full stop.
+    """
+
+    claim: str
+    request: str
+    obstacle: Obstacle
+    message: str
+
+    def __str__(self) -> str:
+        return f"claim {self.claim}, request {self.request}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """One allocation result for each claim, in the order of the claims."""
+
+    results: tuple[AllocationResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DoesNotFit:
+    """No combination of devices serves all claims on this node; a later change of the cluster may help."""
+
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The question has no answer. ``node``: on this node; ``fatal``: on none, until somebody changes an object."""
+
+    kind: Literal["node", "fatal"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """The step budget ran out after ``steps`` steps, with neither a solution nor a proof that there is none."""
+
+    steps: int
+
+
+Outcome: TypeAlias = Fits | DoesNotFit | Failed | Undecided

@@ -1,0 +1,96 @@
+"""What the drivers publish, as one node sees it.
+
+The order decides what first-fit takes: driver, pool name, slice name, position in the slice; pools with binding
+conditions come last (``k8s.io/dynamic-resource-allocation/structured``, GatherPools).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from api.model.devices import DeviceTaintRule, ResourceSlice
+from driver.allocation.decisions import Features, NodeView
+from driver.allocation.pooling import Pool
+from driver.allocation.pools import PoolId, PoolView
+
+
+class Inventory:
+    """All published slices. Immutable: a change gives a new inventory, which shares every pool that did not change."""
+
+    def __init__(
+        self,
+        pools: Mapping[PoolId, Pool],
+        of_node: Mapping[str, frozenset[PoolId]],
+        shared: frozenset[PoolId],
+        rules: tuple[DeviceTaintRule, ...],
+    ) -> None:
+        self._pools = pools
+        self._of_node = of_node
+        """Pools with slices for one node by its name."""
+        self._shared = shared
+        """Pools with other slices."""
+        self._rules = rules
+
+    @classmethod
+    def build(cls, slices: Iterable[ResourceSlice], taint_rules: Iterable[DeviceTaintRule] = ()) -> "Inventory":
+        """The inventory of all ``slices``, with the taints of ``taint_rules`` added to the devices."""
+        grouped: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
+        for slice_ in slices:
+            grouped[_pool_of(slice_)].append(slice_)
+        rules = tuple(taint_rules)
+        pools = {id_: Pool(id_, of_pool, _rules_of(id_, rules)) for id_, of_pool in grouped.items()}
+        of_node: dict[str, set[PoolId]] = defaultdict(set)
+        for id_, pool in pools.items():
+            for node in pool.nodes:
+                of_node[node].add(id_)
+        return cls(
+            pools=pools,
+            of_node={node: frozenset(ids) for node, ids in of_node.items()},
+            shared=frozenset(id_ for id_, pool in pools.items() if pool.is_shared),
+            rules=rules,
+        )
+
+    def with_slice(self, changed: ResourceSlice) -> "Inventory":
+        """The same inventory with one slice added, or replaced by its name."""
+        return self._with_pool(_pool_of(changed), [*self._others(changed), changed])
+
+    def without_slice(self, removed: ResourceSlice) -> "Inventory":
+        """The same inventory without the slice of that name and pool."""
+        return self._with_pool(_pool_of(removed), self._others(removed))
+
+    def views(self, node: NodeView, features: Features) -> list[PoolView]:
+        """The pools that ``node`` can use something of, in search order. Raises InvalidNodeSelectorError."""
+        ids = {*self._of_node.get(node.name, ()), *self._shared}
+        views = [view for id_ in sorted(ids) if (view := self._pools[id_].view(node, features)) is not None]
+        return sorted(views, key=lambda view: view.traits.conditional != 0)
+
+    def _others(self, slice_: ResourceSlice) -> list[ResourceSlice]:
+        pool = self._pools.get(_pool_of(slice_))
+        return [each for each in pool.slices if each.metadata.name != slice_.metadata.name] if pool else []
+
+    def _with_pool(self, id_: PoolId, slices: Sequence[ResourceSlice]) -> "Inventory":
+        before = self._pools.get(id_)
+        pool = Pool(id_, slices, _rules_of(id_, self._rules))
+        pools = {**self._pools, id_: pool}
+        if not slices:
+            del pools[id_]
+        of_node = dict(self._of_node)
+        for node in before.nodes if before else ():
+            of_node[node] -= {id_}
+        for node in pool.nodes:
+            of_node[node] = of_node.get(node, frozenset()) | {id_}
+        shared = self._shared | {id_} if pool.is_shared else self._shared - {id_}
+        return Inventory(pools=pools, of_node=of_node, shared=shared, rules=self._rules)
+
+
+def _pool_of(slice_: ResourceSlice) -> PoolId:
+    return PoolId(slice_.spec.driver, slice_.spec.pool.name)
+
+
+def _rules_of(pool: PoolId, rules: Iterable[DeviceTaintRule]) -> tuple[DeviceTaintRule, ...]:
+    """The rules that taint devices of a pool; what a rule does not name, it does not restrict."""
+    return tuple(
+        rule
+        for rule in rules
+        if (selector := rule.spec.device_selector) is None
+        or (selector.driver in (None, pool.driver) and selector.pool in (None, pool.name))
+    )

@@ -1,0 +1,213 @@
+"""What a CEL expression reads of a device, found from its tokens.
+
+A selector usually reads three or four of a device's attributes, and a cluster has few distinct combinations of those:
+knowing the reads turns most evaluations into a look-up. The analysis is on the safe side: only spellings it knows in
+full (``device.attributes["domain"].id``, ``"id" in device.capacity["domain"]`` and so on) are narrow reads; with
+anything else the expression reads a whole domain, or everything.
+
+The same pass rewrites the expression where Kubernetes' CEL environment cannot be declared as it is:
+
+- Looking up an unknown domain gives an empty map there, while the map has no such key
+  (``k8s.io/dynamic-resource-allocation/cel``, ``mapper``). So look-ups go to a second variable that is filled up.
+- ``version == "text"`` is a run-time error there (``k8s.io/apiserver/pkg/cel`` Semver.Equal), so an attribute compared
+  with a text goes through a function of ours.
+- Some functions go by another name to implementations of ours, see ``RENAMED``.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+FILLED: Final = {"attributes": "__attributes", "capacity": "__capacity"}
+"""Variable that replaces ``device.<map>`` in look-ups."""
+EQUALS_TEXT: Final = "__equals_text"
+"""Function that replaces ``attribute == "text"``."""
+
+RENAMED: Final = {name: f"__{name}" for name in ("indexOf", "lastIndexOf", "substring")}
+"""Functions that the engine has for strings, but not for lists, or refuses for whole strings."""
+
+_STRING: Final = r"""'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+_TOKEN: Final = re.compile(
+    rf"""(?P<lead>(?:\s|//[^\n]*)*)
+    (?:(?P<string>[bBrR]{{0,2}}(?:{_STRING}))
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<number>0[xX][0-9A-Fa-f]+[uU]?|[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?[uU]?)
+    |(?P<operator>&&|\|\||==|!=|<=|>=|\S))""",
+    re.DOTALL | re.VERBOSE,
+)
+_PLAIN_STRING: Final = re.compile(r"""(["'])((?:(?!\1)[^\\])*)\1""")
+_LOOSER_BEFORE: Final = frozenset({"", "(", "&&", "||", "?", ":", ",", "[", "{"})
+"""What may stand before an operand of ``==`` or ``in`` so that nothing binds it more tightly."""
+_LOOSER_AFTER: Final = frozenset({"", ")", "&&", "||", "?", ":", ",", "]", "}"})
+"""What may stand after one."""
+
+_FIELDS: Final = frozenset({"driver", "attributes", "capacity", "allowMultipleAllocations"})
+
+Map = Literal["attributes", "capacity"]
+
+
+class Read(NamedTuple):
+    """One place that an expression looks at. ``id`` None: the whole domain."""
+
+    map: Map
+    domain: str
+    id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an expression reads, and the expression to compile in its place."""
+
+    expression: str
+    reads: tuple[Read, ...]
+    """Sorted, without repetition."""
+    is_exact: bool
+    """False: it may read anything besides."""
+    reads_domains: bool
+    """Whether some of ``reads`` are of whole domains."""
+    reads_driver: bool
+    reads_sharing: bool
+    """Whether it reads ``device.allowMultipleAllocations``."""
+    domains: frozenset[str]
+    """Every text or name in the expression that may be a domain."""
+    names: frozenset[str]
+    """Every name in the expression as it was written."""
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    lead: str
+    """White space and comments before it."""
+
+
+def read_expression(expression: str) -> Reading:
+    """Analyse and rewrite ``expression``. Never fails: what is no CEL is left for the compiler to refuse."""
+    tokens = [
+        _Token(kind=match.lastgroup or "", text=match[match.lastgroup or 0], lead=match["lead"])
+        for match in _TOKEN.finditer(expression)
+    ]
+    return _Reader(tokens).run()
+
+
+class _Reader:
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._output: list[str] = []
+        self._reads: set[Read] = set()
+        self._is_exact = True
+        self._reads_driver = False
+        self._reads_sharing = False
+
+    def run(self) -> Reading:
+        at = 0
+        while at < len(self._tokens):
+            self._output.append(self._tokens[at].lead)
+            at = self._presence(at) or self._step(at)
+        names = frozenset(token.text for token in self._tokens if token.kind == "name")
+        strings = (token.text for token in self._tokens if token.kind == "string")
+        reads = tuple(sorted(self._reads, key=lambda read: (read.map, read.domain, read.id or "")))
+        return Reading(
+            expression="".join(self._output),
+            reads=reads,
+            is_exact=self._is_exact,
+            reads_domains=any(read.id is None for read in reads),
+            reads_driver=self._reads_driver or not self._is_exact,
+            reads_sharing=self._reads_sharing or not self._is_exact,
+            domains=names | {plain[2] for plain in map(_PLAIN_STRING.fullmatch, strings) if plain},
+            names=names,
+        )
+
+    def _text(self, at: int) -> str:
+        return self._tokens[at].text if 0 <= at < len(self._tokens) else ""
+
+    def _step(self, at: int) -> int:
+        """Handle the token at ``at``, or the whole look-up that begins there. Returns where to go on."""
+        if self._text(at) != "device" or self._text(at - 1) == ".":
+            is_call = self._text(at - 1) == "." and self._text(at + 1) == "("
+            self._output.append(RENAMED.get(self._text(at), self._text(at)) if is_call else self._text(at))
+            return at + 1
+        field = self._text(at + 2) if self._text(at + 1) == "." else ""
+        if field == "attributes":
+            return self._look_up("attributes", at)
+        if field == "capacity":
+            return self._look_up("capacity", at)
+        if field == "driver":
+            self._reads_driver = True
+        elif field == "allowMultipleAllocations":
+            self._reads_sharing = True
+        else:
+            self._is_exact = False
+            self._output.append("device")
+            return at + 1
+        self._output.append(f"device.{field}")
+        return at + 3
+
+    def _presence(self, at: int) -> int | None:
+        """``has(device.field)``: the fields are always there, but the engine cannot be asked. None: something else."""
+        words = tuple(self._text(at + offset) for offset in range(6))
+        if words[:4] != ("has", "(", "device", ".") or words[4] not in _FIELDS or words[5] != ")":
+            return None
+        self._output.append("true")
+        return at + 6
+
+    def _look_up(self, map_: Map, start: int) -> int:
+        """``device.<map>`` from ``start`` on: the bare map, a domain of it, or one value."""
+        at = start + 3
+        domain, at = self._key(at)
+        if domain is None:
+            is_indexed = self._text(at) in ("[", ".") and self._text(at + 2) != "("
+            self._is_exact = False
+            self._output.append(FILLED[map_] if is_indexed else f"device.{map_}")
+            return at
+        id_, end = self._key(at)
+        text = f"{FILLED[map_]}[{_quoted(domain)}]"
+        if id_ is None:
+            present = self._presence_before(start) if self._text(end) in _LOOSER_AFTER else None
+            self._reads.add(Read(map_, domain, present))
+            self._output.append(text)
+            return at
+        self._reads.add(Read(map_, domain, id_))
+        text += f"[{_quoted(id_)}]" if self._text(at) == "[" else f".{id_}"
+        if map_ == "attributes":
+            return self._compare(text, start, end)
+        self._output.append(text)
+        return end
+
+    def _key(self, at: int) -> tuple[str | None, int]:
+        """A constant key at ``at``: ``["key"]`` or ``.key``; and where it ends. None: no constant key there."""
+        if self._text(at) == "[" and self._text(at + 2) == "]" and self._tokens[at + 1].kind == "string":
+            plain = _PLAIN_STRING.fullmatch(self._text(at + 1))
+            return (plain[2], at + 3) if plain else (None, at)
+        is_field = self._text(at) == "." and at + 1 < len(self._tokens) and self._tokens[at + 1].kind == "name"
+        if is_field and self._text(at + 2) != "(":
+            return self._text(at + 1), at + 2
+        return None, at
+
+    def _presence_before(self, start: int) -> str | None:
+        """The ``id`` of ``"id" in <domain>`` when that is what stands before the domain."""
+        if self._text(start - 1) != "in" or self._text(start - 3) not in _LOOSER_BEFORE:
+            return None
+        plain = _PLAIN_STRING.fullmatch(self._text(start - 2))
+        return plain[2] if plain else None
+
+    def _compare(self, attribute: str, start: int, end: int) -> int:
+        """``attribute``, or the whole comparison when it is one with a text."""
+        operator, operand = self._text(end), self._text(end + 1)  # `!=` is true there, as it is here
+        is_comparison = (
+            operator == "=="
+            and end + 1 < len(self._tokens)
+            and self._tokens[end + 1].kind == "string"
+            and self._text(end + 2) in _LOOSER_AFTER
+            and self._text(start - 1) in _LOOSER_BEFORE
+        )
+        if not is_comparison:
+            self._output.append(attribute)
+            return end
+        self._output.append(f"{EQUALS_TEXT}({attribute}, {operand})")
+        return end + 2
+
+
+def _quoted(text: str) -> str:
+    """A CEL string literal. ``text`` holds no backslash."""
+    return "'" + text.replace("'", "\\'") + "'"

@@ -1,0 +1,208 @@
+"""The search for devices: the first solution of a fixed depth-first order, as kube-scheduler finds it.
+
+Claims come in the order given, requests and alternatives as they stand in the claim, devices as they stand in the
+offer. Within one request devices are chosen in ascending order only, so that each combination is tried once; the next
+request begins with the first device again. Nothing of this may be reordered: the first solution is the answer
+(``k8s.io/dynamic-resource-allocation/structured``, allocateOne).
+
+What is cut short are failures. A situation equal to one that failed is left at once, and bounds end a search that
+cannot succeed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from api.model.claims import DeviceClass, ResourceClaim
+from driver.allocation.asking import ask
+from driver.allocation.concluding import conclude
+from driver.allocation.decisions import (
+    DoesNotFit,
+    Failed,
+    Features,
+    Fits,
+    NodeView,
+    Outcome,
+    StepBudget,
+    Undecided,
+)
+from driver.allocation.explaining import explain
+from driver.allocation.forecasting import Forecaster
+from driver.allocation.inventory import Inventory
+from driver.allocation.ledger import AllocatedState
+from driver.allocation.matching import InvalidNodeSelectorError
+from driver.allocation.offering import Offer
+from driver.allocation.questions import MAX_RESULTS, Question, UnanswerableError, Want
+from driver.allocation.remembering import Memory, Situation
+from driver.allocation.tallying import Placement, Tally
+
+
+def allocate(
+    inventory: Inventory,
+    claims: Sequence[ResourceClaim],
+    node: NodeView,
+    classes: Mapping[str, DeviceClass],
+    allocated: AllocatedState,
+    features: Features,
+    *,
+    share_id: Callable[[], str],
+    budget: StepBudget,
+) -> Outcome:
+    """Devices on ``node`` for all ``claims`` of one pod, or why there are none.
+
+    ``classes`` by name. ``share_id`` gives a new UUID for every share of a shared device. The same arguments give the
+    same answer, but for the share ids.
+    """
+    try:
+        offer = Offer.build(inventory, node, allocated, features)
+        question = ask(offer, claims, classes)
+        search = _Search(question, budget)
+        wants = search.run()
+    except (UnanswerableError, InvalidNodeSelectorError) as error:
+        return Failed("fatal", str(error))
+    except _BudgetSpentError:
+        return Undecided(budget.steps)
+    if wants is not None:
+        return Fits(conclude(question, wants, search.tally.placements, share_id))
+    for view in offer.views:
+        if view.problem is not None and view.problem.kind == "invalid":
+            return Failed("node", view.problem.message)
+    return DoesNotFit(explain(question))
+
+
+class _BudgetSpentError(Exception):
+    """The search has taken as many steps as it may."""
+
+
+@dataclass(slots=True)
+class _Choice:
+    """A point of the search at which one want, or one device for a want, is to be chosen."""
+
+    situation: Situation
+    want: Want | None
+    """For which a device is chosen; None: a want is chosen."""
+    options: int
+    """What is still to be tried: wants of the request, or devices."""
+    latest: int = -1
+    """The option that was tried last."""
+    placed: Placement | None = None
+    """What that option took."""
+
+    def take_option(self) -> int:
+        """The next option, which is then no longer to be tried."""
+        lowest = self.options & -self.options
+        self.options ^= lowest
+        self.latest = lowest.bit_length() - 1
+        return self.latest
+
+
+class _Search:
+    """One search. An explicit stack of choices: a pod may have more devices than Python has frames."""
+
+    def __init__(self, question: Question, budget: StepBudget) -> None:
+        self.tally = Tally(question)
+        self._question = question
+        self._forecaster = Forecaster(question)
+        self._memory = Memory(question)
+        self._steps_left = budget.steps
+        self._has_failed = False
+
+    def run(self) -> tuple[Want, ...] | None:
+        """The want chosen for each request, whose devices ``tally`` holds then; None: there is no solution.
+
+        Raises UnanswerableError and _BudgetSpentError.
+        """
+        choices: list[_Choice] = []
+        following = self._at_request(0)
+        while following is not None:
+            choices.append(following)
+            while not self._advance(choices[-1]):
+                self._memory.record(self.tally, choices.pop().situation)
+                if not choices or self._is_hopeless():
+                    return None
+            following = self._after(choices[-1])
+        alternatives = {choice.situation.request: choice.latest for choice in choices if choice.want is None}
+        return tuple(
+            request.wants[alternatives.get(position, 0)] for position, request in enumerate(self._question.requests)
+        )
+
+    def _is_hopeless(self) -> bool:
+        """Whether the bounds say, at the first failure, that there is no solution at all."""
+        is_first, self._has_failed = not self._has_failed, True
+        return (
+            is_first
+            and not self._question.may_fail
+            and not self._forecaster.can_succeed(Tally(self._question), position=0)
+        )
+
+    def _advance(self, choice: _Choice) -> bool:
+        """Give up the latest option and take the next one that can be had; False: there is none."""
+        if choice.placed is not None:
+            self.tally.remove(choice.placed)
+            choice.placed = None
+        while choice.options:
+            option = choice.take_option()
+            if choice.want is None:
+                return True
+            choice.placed = self._place(choice.want, option)
+            if choice.placed is not None:
+                return True
+        return False
+
+    def _place(self, want: Want, device: int) -> Placement | None:
+        if device in want.failing:
+            raise UnanswerableError(want.failing[device])
+        if self._steps_left <= 0:
+            raise _BudgetSpentError
+        self._steps_left -= 1
+        return self.tally.place(want, device)
+
+    def _after(self, choice: _Choice) -> _Choice | None:
+        """What is to be chosen next; None: nothing, the search is done."""
+        at = choice.situation
+        if choice.want is None:
+            return self._at_want(at.request, choice.latest)
+        if at.chosen + 1 == choice.want.count:
+            return self._at_request(at.request + 1)
+        return self._choice(at._replace(chosen=at.chosen + 1, start=choice.latest + 1), choice.want)
+
+    def _at_request(self, position: int) -> _Choice | None:
+        if position == len(self._question.requests):
+            return None
+        wants = len(self._question.requests[position].wants)
+        if wants == 1:
+            return self._at_want(position, 0)
+        return self._choice(Situation(request=position, want=None, chosen=0, start=0), None)
+
+    def _at_want(self, position: int, index: int) -> _Choice | None:
+        want = self._question.requests[position].wants[index]
+        situation = Situation(request=position, want=index, chosen=0, start=0)
+        exceeds = len(self.tally.placements[want.claim]) + want.count > MAX_RESULTS
+        if exceeds or (want.is_all and not want.count):
+            return _Choice(situation, want, options=0)
+        return self._choice(situation, want) if want.count else self._at_request(position + 1)
+
+    def _choice(self, situation: Situation, want: Want | None) -> _Choice:
+        """The choice at ``situation``; without options where it is known that nothing comes of it."""
+        options = 0 if self._is_known_to_fail(situation) else self._options(situation, want)
+        return _Choice(situation, want, options)
+
+    def _is_known_to_fail(self, situation: Situation) -> bool:
+        """Whether bounds or an equal situation say that nothing comes of it."""
+        is_new = situation.chosen == 0
+        may_bound = not self._question.may_fail
+        if may_bound and self._forecaster.is_starved(self.tally, situation.request + (not is_new)):
+            return True
+        if not self._has_failed:
+            return False
+        if self._memory.has_failed(self.tally, situation):
+            return True
+        return may_bound and is_new and not self._forecaster.can_succeed(self.tally, situation.request)
+
+    def _options(self, situation: Situation, want: Want | None) -> int:
+        if want is None:
+            return (1 << len(self._question.requests[situation.request].wants)) - 1
+        ahead = -1 << situation.start
+        if not want.is_all:
+            return (want.candidates | want.failing_mask) & self.tally.free(want) & ahead
+        following = want.candidates & ahead
+        return following & -following  # every device of ``All`` is needed: there is nothing to choose

@@ -1,0 +1,66 @@
+"""Semantic versions (semver.org 2.0.0), as the CEL function ``semver`` and version attributes have them.
+
+Build metadata is read and forgotten: it plays no part in precedence, and Kubernetes compares by precedence.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+_NUMBER: Final = r"(?:0|[1-9][0-9]*)"
+_IDENTIFIER: Final = rf"(?:{_NUMBER}|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
+_SYNTAX: Final = re.compile(
+    rf"(?P<major>{_NUMBER})\.(?P<minor>{_NUMBER})\.(?P<patch>{_NUMBER})"
+    rf"(?:-(?P<pre>{_IDENTIFIER}(?:\.{_IDENTIFIER})*))?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
+)
+_CACHE_SIZE: Final = 1024
+"""Driver and firmware versions in one cluster are few."""
+
+
+class _Identifier(NamedTuple):
+    """One dot-separated part of a pre-release. In this order: numbers come before words."""
+
+    is_word: bool
+    number: int
+    word: str
+
+
+class Version(NamedTuple):
+    """A parsed version. Compare with ``compare``: a release comes after its pre-releases, which no tuple order says."""
+
+    major: int
+    minor: int
+    patch: int
+    pre: tuple[_Identifier, ...]
+
+    def __str__(self) -> str:
+        core = f"{self.major}.{self.minor}.{self.patch}"
+        words = ".".join(part.word if part.is_word else str(part.number) for part in self.pre)
+        return f"{core}-{words}" if words else core
+
+
+def compare(one: Version, other: Version) -> int:
+    """-1, 0 or 1."""
+    mine = (one[:3], not one.pre, one.pre)
+    theirs = (other[:3], not other.pre, other.pre)
+    return (mine > theirs) - (mine < theirs)
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def parse_version(text: str, *, normalize: bool = False) -> Version | None:
+    """The version that ``text`` is; None when it is none.
+
+    ``normalize`` first drops a leading ``v`` and leading zeros and adds a missing minor or patch number.
+    """
+    match = _SYNTAX.fullmatch(_normalized(text) if normalize else text)
+    if match is None:
+        return None
+    pre = match["pre"].split(".") if match["pre"] else []
+    parts = tuple(_Identifier(False, int(part), "") if part.isdecimal() else _Identifier(True, 0, part) for part in pre)
+    return Version(int(match["major"]), int(match["minor"]), int(match["patch"]), parts)
+
+
+def _normalized(text: str) -> str:
+    parts = [re.sub(r"^0+(?=[0-9])", "", part) for part in text.removeprefix("v").split(".", 2)]
+    is_short_with_suffix = len(parts) < 3 and re.search(r"[-+]", parts[-1]) is not None
+    return text if is_short_with_suffix else ".".join(parts + ["0"] * (3 - len(parts)))
