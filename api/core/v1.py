@@ -157,6 +157,8 @@ class NodeStatus(Value):
 
     conditions: tuple[Condition, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
+    declared_features: tuple[str, ...] = ()
+    """What the kubelet says it supports (KEP-5328)."""
 
 
 class Node(Object):

@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 
 from api.core.v1 import Node, Pod, Taint, Toleration
-from driver.allocation import NodeView
-from driver.allocation.matching import node_matches
+from driver.allocation import NodeView, node_matches
 
 
 def view(node: Node) -> NodeView:
     """The node as selectors see it."""
-    return NodeView(node.metadata.name, node.metadata.labels)
+    return NodeView(node.metadata.name, node.metadata.labels, frozenset(node.status.declared_features))
 
 
 def obstacle(pod: Pod, node: Node) -> str | None:

@@ -33,8 +33,8 @@ from driver.allocation import (
     Outcome,
     StepBudget,
     allocate,
+    node_matches,
 )
-from driver.allocation.matching import node_matches
 from driver.kube.caching import Change
 from driver.kube.client import Client, PatchType
 from driver.kube.discovering import ApiFeatures
@@ -151,16 +151,16 @@ class Scheduler:
         self._share_id = share_id
         self._features = features
         self._wake = anyio.Event()
-        self._inventory: Inventory | None = None
+        self._inventory = Inventory.build(())
         self._assumed: dict[ObjectRef, ResourceClaim] = {}
         self._bound: set[ObjectRef] = set()
         self._pods = Informer(client, PODS, on_change=self._pod_changed)
         self._nodes = Informer(client, NODES, on_change=self._changed)
         self._classes = Informer(client, api.resource.device_classes, on_change=self._changed)
         self._claims = Informer(client, api.resource.resource_claims, on_change=self._claim_changed)
-        self._slices = Informer(client, api.resource.resource_slices, on_change=self._slices_changed)
+        self._slices = Informer(client, api.resource.resource_slices, on_change=self._slice_changed)
         self._rules = Informer(
-            client, api.device_taint_rules or api.resource.device_taint_rules, on_change=self._slices_changed
+            client, api.device_taint_rules or api.resource.device_taint_rules, on_change=self._rules_changed
         )
 
     async def run(self) -> None:
@@ -224,8 +224,6 @@ class Scheduler:
         return claims
 
     def _snapshot(self) -> Snapshot:
-        if self._inventory is None:
-            self._inventory = Inventory.build(self._slices.store.values(), self._rules.store.values())
         unseen = (claim for ref, claim in self._assumed.items() if self._claims.store.get(ref) is None)
         held = (self._assumed.get(claim.ref, claim) for claim in self._claims.store.values())
         return Snapshot(
@@ -290,9 +288,20 @@ class Scheduler:
             del self._assumed[change.ref]
         self._wake.set()
 
-    def _slices_changed(self, _: object) -> None:
-        self._inventory = None
+    def _slice_changed(self, change: Change[ResourceSlice]) -> None:
+        if change.old is not None and (change.new is None or _pool(change.old) != _pool(change.new)):
+            self._inventory = self._inventory.without_slice(change.old)
+        if change.new is not None:
+            self._inventory = self._inventory.with_slice(change.new)
         self._wake.set()
+
+    def _rules_changed(self, _: object) -> None:
+        self._inventory = Inventory.build(self._slices.store.values(), self._rules.store.values())
+        self._wake.set()
+
+
+def _pool(slice_: ResourceSlice) -> tuple[str, str]:
+    return slice_.spec.driver, slice_.spec.pool.name
 
 
 def _is_pending(pod: Pod) -> bool:
