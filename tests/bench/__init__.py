@@ -1,0 +1,1 @@
+"""Measurements, each beside a baseline of the same run: ``make bench``. Nothing here is an assertion."""

@@ -1,0 +1,31 @@
+"""``kerf demo`` from its start to its exit code, beside an interpreter that imports what it imports."""
+
+import subprocess
+import sys
+import time
+
+from tests.bench.measuring import Row
+
+RUNS = 3
+
+
+async def measure() -> list[Row]:
+    whole, imports = [], []
+    for _ in range(RUNS):
+        whole.append(_seconds("-m", "driver.cli", "demo", "-o", "json"))
+        imports.append(_seconds("-c", "import driver.cli.demo"))
+    row = Row(
+        name="demo: the whole story",
+        unit="s",
+        samples=whole,
+        baseline_name="its imports",
+        baseline=imports,
+        goal="<= 30 s",
+    )
+    return [row]
+
+
+def _seconds(*arguments: str) -> float:
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    return time.perf_counter() - begin

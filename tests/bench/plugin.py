@@ -1,0 +1,229 @@
+"""The kubelet plugin as a process: start, memory, and prepare over its socket, with hardware that takes no time.
+
+Baselines: a bare Python process with the same libraries that opens a gRPC socket, and a bare grpc.aio server that
+answers every claim at once. The API server is the embedded one, in a process of its own.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import grpc.aio
+import yaml
+
+from api.core.v1 import NODES, Node
+from api.dra.v1 import SERVICE
+from api.kinds import to_builtins
+from api.model.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
+from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
+from api.model.metadata import ObjectMeta
+from api.model.names import ClaimRef
+from api.resource.v1 import KINDS
+from driver.kube.auth import load_access
+from driver.kube.client import Client, PatchType
+from driver.local.kubelet.plugins import Driver, PluginWatcher, call
+from tests.bench.measuring import Row
+
+STARTS = 5
+CLAIMS = 200
+CALL_S = 45.0
+_BARE = """
+import sys, asyncio, grpc, grpc.aio, aiohttp, anyio, msgspec, prometheus_client, sqlite3, yaml
+async def main():
+    server = grpc.aio.server()
+    server.add_insecure_port(f"unix:{sys.argv[1]}")
+    await server.start()
+    await asyncio.sleep(3600)
+asyncio.run(main())
+"""
+_API_SERVER = """
+import sys, anyio, yaml
+from pathlib import Path
+from driver.local.apiserver import ApiServer
+async def main():
+    server = ApiServer()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(server.serve)
+        unfinished = Path(sys.argv[1]).with_suffix(".tmp")
+        unfinished.write_text(yaml.safe_dump(server.kubeconfig()))
+        unfinished.rename(sys.argv[1])
+        await anyio.sleep_forever()
+anyio.run(main)
+"""
+_ECHO = """
+import sys, anyio
+from pathlib import Path
+from api.dra import v1
+from api.model.prepared import PrepareOutcome, ReportedDevice
+from driver.kubeletplugin.sockets import serving_at, unary
+async def prepare(claims):
+    devices = (ReportedDevice(requests=("gpu",), pool="p", device="d", cdi_ids=("k8s.kerf.dev/claim=d",)),)
+    return {claim.uid: PrepareOutcome(devices=devices) for claim in claims}
+async def unprepare(claims):
+    return {claim.uid: "" for claim in claims}
+async def main():
+    handlers = dict([unary(v1.SERVICE.prepare, prepare), unary(v1.SERVICE.unprepare, unprepare)])
+    async with serving_at(Path(sys.argv[1]), handlers, grace_s=0):
+        await anyio.sleep_forever()
+anyio.run(main)
+"""
+
+
+async def measure() -> list[Row]:
+    with TemporaryDirectory(prefix="kb", dir="/tmp") as folder:
+        root = Path(folder)
+        with _child(_API_SERVER, str(root / "kubeconfig")):
+            await _appears(root / "kubeconfig")
+            async with Client(await load_access(root / "kubeconfig"), user_agent="bench/1") as client:
+                await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
+                return [*await _starting(root), *await _preparing(root, client)]
+
+
+async def _starting(root: Path) -> list[Row]:
+    seconds, bare_seconds, memory, bare_memory = [], [], [], []
+    for number in range(STARTS):
+        place = root / f"s{number}"
+        begin = time.perf_counter()
+        async with _plugin(root, place) as (process, _):
+            seconds.append(time.perf_counter() - begin)
+            memory.append(_rss_mb(process))
+        begin = time.perf_counter()
+        with _child(_BARE, str(place / "bare.sock")) as bare:
+            await _appears(place / "bare.sock")
+            bare_seconds.append(time.perf_counter() - begin)
+            bare_memory.append(_rss_mb(bare))
+    return [
+        Row(
+            name="plugin: start to registered",
+            unit="s",
+            samples=seconds,
+            baseline_name="same libraries, a socket",
+            baseline=bare_seconds,
+            goal="<= 1 s",
+        ),
+        Row(
+            name="plugin: memory when registered",
+            unit="MB",
+            samples=memory,
+            baseline_name="same libraries, a socket",
+            baseline=bare_memory,
+            goal="<= 65 MB",
+        ),
+    ]
+
+
+async def _preparing(root: Path, client: Client) -> list[Row]:
+    place = root / "p"
+    async with _plugin(root, place) as (process, driver):
+        claims = [await _allocated_claim(client, number) for number in range(CLAIMS)]
+        with _child(_ECHO, str(root / "echo.sock")):
+            await _appears(root / "echo.sock")
+            async with grpc.aio.insecure_channel(f"unix:{root / 'echo.sock'}") as channel:
+                prepares, unprepares, answers = [], [], []
+                for claim in claims:
+                    prepares.append(await _milliseconds(_prepared(driver.channel, claim)))
+                    unprepares.append(await _milliseconds(_unprepared(driver.channel, claim)))
+                    answers.append(await _milliseconds(_prepared(channel, claim)))
+        memory = _rss_mb(process)
+    bare = "bare gRPC answer"
+    name = f"plugin: memory after {CLAIMS} claims"
+    return [
+        Row(name="plugin: prepare", unit="ms", samples=prepares, baseline_name=bare, baseline=answers, goal="<= 5 ms"),
+        Row(name="plugin: unprepare", unit="ms", samples=unprepares, baseline_name=bare, baseline=answers),
+        Row(name=name, unit="MB", samples=[memory], goal="<= 65 MB"),
+    ]
+
+
+async def _prepared(channel: grpc.aio.Channel, claim: ClaimRef) -> None:
+    outcomes = await call(channel, SERVICE.prepare, [claim], CALL_S)
+    if outcomes[claim.uid].error:
+        raise RuntimeError(outcomes[claim.uid].error)
+
+
+async def _unprepared(channel: grpc.aio.Channel, claim: ClaimRef) -> None:
+    errors = await call(channel, SERVICE.unprepare, [claim], CALL_S)
+    if errors[claim.uid]:
+        raise RuntimeError(errors[claim.uid])
+
+
+async def _milliseconds(work: Awaitable[object]) -> float:
+    begin = time.perf_counter()
+    await work
+    return 1000 * (time.perf_counter() - begin)
+
+
+@asynccontextmanager
+async def _plugin(root: Path, place: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
+    """The process, once a kubelet has registered it and its devices are published."""
+    place.mkdir()
+    cards = {"state": "hardware", "pace": 0, "cards": [{"kind": "gpu", "model": "h100-80gb-sxm"}]}
+    (place / "cards.yaml").write_text(yaml.safe_dump(cards))
+    arguments = {
+        "--node-name": "node-1",
+        "--kubeconfig": root / "kubeconfig",
+        "--backend": f"simulated={place / 'cards.yaml'}",
+        "--kubelet-root": place,
+        "--cdi-dir": place / "cdi",
+        "--probes-address": "127.0.0.1:0",
+        "--log-level": "warning",
+    }
+    command = [sys.executable, "-m", "driver.cli", "kubelet-plugin"]
+    registered = anyio.Event()
+    watcher = PluginWatcher(place / "plugins_registry", (SERVICE.supported_version,), lambda *_: registered.set())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watcher.run)
+        with _process([*command, *(str(part) for pair in arguments.items() for part in pair)]) as process:
+            await registered.wait()
+            driver = watcher.get("kerf.dev")
+            assert driver is not None
+            yield process, driver
+        tasks.cancel_scope.cancel()
+
+
+async def _allocated_claim(client: Client, number: int) -> ClaimRef:
+    """A claim that holds the first small partition; only one is prepared at a time."""
+    request = DeviceRequest(name="gpu", exactly=ExactDeviceRequest(device_class_name="any"))
+    claim = ResourceClaim(
+        metadata=ObjectMeta(name=f"claim-{number}", namespace="default"),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=(request,))),
+    )
+    made = await client.create(KINDS.resource_claims, claim)
+    result = DeviceRequestAllocationResult(
+        request="gpu", driver="kerf.dev", pool="node-1/gpu", device="gpu-0-1g-10gb-at-0"
+    )
+    allocation = AllocationResult(devices=DeviceAllocationResult(results=(result,)))
+    status = {"status": {"allocation": to_builtins(allocation)}}
+    name = made.metadata.name
+    await client.patch(
+        KINDS.resource_claims, name, status, type=PatchType.MERGE, namespace="default", subresource="status"
+    )
+    return ClaimRef("default", name, made.metadata.uid)
+
+
+async def _appears(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110  (a directory sets no event)
+        await anyio.sleep(0.001)
+
+
+def _child(code: str, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    return _process([sys.executable, "-c", code, *arguments])
+
+
+@contextmanager
+def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(command) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def _rss_mb(process: subprocess.Popen[bytes]) -> float:
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    [kilobytes] = [line.split()[1] for line in lines if line.startswith("VmRSS:")]
+    return int(kilobytes) / 1024
