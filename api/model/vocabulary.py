@@ -1,7 +1,7 @@
 """The words that Kerf's devices are described with: attribute and capacity names, and how names are formed.
 
-Every device carries every attribute and every capacity, with a neutral value (``""``, 0) where one has no meaning: a CEL
-selector that meets a missing attribute is a run-time error and aborts the pod's whole scheduling attempt
+Every device carries every attribute and every capacity, with a neutral value (``""``, 0) where one has no meaning: a
+CEL selector that meets a missing attribute is a run-time error and aborts the pod's whole scheduling attempt
 (kubernetes/dynamic-resource-allocation ``structured``). Names without a domain belong to the driver's.
 """
 

@@ -20,6 +20,7 @@ from api.kinds import to_builtins
 from api.model.allocations import AllocationResult, ResourceClaimConsumerReference
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass, ResourceClaim
+from api.model.devices import ResourceSlice
 from api.model.metadata import Condition, Object, ObjectMeta
 from api.model.names import ObjectRef
 from driver.allocation import (

@@ -1,0 +1,1 @@
+"""The kubelet plugin's records as bytes."""

@@ -1,0 +1,141 @@
+"""Records of prepared claims as bytes, for the kubelet plugin's checkpoint: schema 1.
+
+A record is a JSON envelope ``{"schema": 1, "sha256": "...", "record": {...}}``. The checksum is over the very bytes of
+``record``, so a field added later does not make old records unreadable. Such a field needs a default here; a reader
+that does not know it skips it. Only a change that an older reader would misunderstand raises the schema.
+"""
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from api.errors import PermanentError
+from api.kinds import dec_hook, enc_hook
+from api.model.base import JsonObject, Value
+from api.model.names import ClaimRef, DeviceId, ShareId
+from api.model.prepared import CardPart, ClaimState, PreparedClaim, PreparedDevice
+from api.model.quantity import Quantity
+
+SCHEMA: Final = 1
+
+
+class CheckpointError(PermanentError):
+    """What the plugin knows of prepared claims cannot be read or written. It is never taken for empty."""
+
+    def __init__(self, where: str, reason: str, remedy: str) -> None:
+        self.where = where
+        super().__init__(f"{where}: {reason}; {remedy}")
+
+
+class DeviceRecord(Value):
+    """One device, flat: names and order of fields may change in the model, never here."""
+
+    requests: tuple[str, ...] = ()
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    admin_access: bool = False
+    consumed_capacity: dict[str, Quantity] = {}
+    part: CardPart
+    backend: str
+    config: JsonObject | None = None
+    handle: JsonObject | None = None
+    cdi_ids: tuple[str, ...] = msgspec.field(default=(), name="cdiIDs")
+
+
+class ClaimRecord(Value):
+    """One claim."""
+
+    namespace: str
+    name: str
+    uid: str
+    state: ClaimState
+    boot_id: str = msgspec.field(default="", name="bootID")
+    devices: tuple[DeviceRecord, ...] = ()
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """A record and what it takes to trust it."""
+
+    schema: int
+    sha256: str
+    record: msgspec.Raw
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(Envelope)
+_RECORD: Final = msgspec.json.Decoder(ClaimRecord, dec_hook=dec_hook)
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
+
+
+def encode(claim: PreparedClaim) -> bytes:
+    """The record of ``claim``; equal claims give equal bytes."""
+    record = _ENCODER.encode(_to_wire(claim))
+    return _ENCODER.encode(Envelope(schema=SCHEMA, sha256=_checksum(record), record=msgspec.Raw(record)))
+
+
+def decode(data: bytes, where: str) -> PreparedClaim:
+    """Read one record. Raises CheckpointError, naming ``where`` it lies, when it is damaged or too new."""
+    try:
+        envelope = _ENVELOPE.decode(data)
+        if envelope.schema > SCHEMA:
+            reason = f"written by a newer Kerf (schema {envelope.schema}, this one reads up to {SCHEMA})"
+            raise CheckpointError(where, reason, "start that version, or drain the node and remove the file")
+        if _checksum(bytes(envelope.record)) != envelope.sha256:
+            raise _damaged(where, "the checksum does not match")
+        return _to_model(_RECORD.decode(envelope.record))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(where, str(error)) from error
+
+
+def _damaged(where: str, reason: str) -> CheckpointError:
+    remedy = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
+    return CheckpointError(where, f"unreadable: {reason}", remedy)
+
+
+def _checksum(record: bytes) -> str:
+    return hashlib.sha256(record).hexdigest()
+
+
+def _to_wire(claim: PreparedClaim) -> ClaimRecord:
+    devices = tuple(
+        DeviceRecord(
+            requests=device.requests,
+            driver=device.share.id.driver,
+            pool=device.share.id.pool,
+            device=device.share.id.device,
+            share_id=device.share.share,
+            admin_access=device.admin_access,
+            consumed_capacity=device.consumed_capacity,
+            part=device.part,
+            backend=device.backend,
+            config=device.config,
+            handle=device.handle,
+            cdi_ids=device.cdi_ids,
+        )
+        for device in claim.devices
+    )
+    namespace, name, uid = claim.claim
+    return ClaimRecord(
+        namespace=namespace, name=name, uid=uid, state=claim.state, boot_id=claim.boot_id, devices=devices
+    )
+
+
+def _to_model(record: ClaimRecord) -> PreparedClaim:
+    devices = tuple(
+        PreparedDevice(
+            requests=device.requests,
+            share=ShareId(DeviceId(device.driver, device.pool, device.device), device.share_id),
+            admin_access=device.admin_access,
+            consumed_capacity=device.consumed_capacity,
+            part=device.part,
+            backend=device.backend,
+            config=device.config,
+            handle=device.handle,
+            cdi_ids=device.cdi_ids,
+        )
+        for device in record.devices
+    )
+    claim = ClaimRef(record.namespace, record.name, record.uid)
+    return PreparedClaim(claim=claim, state=record.state, boot_id=record.boot_id, devices=devices)

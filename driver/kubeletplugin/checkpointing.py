@@ -1,0 +1,139 @@
+"""The checkpoint: which claims this node has prepared or begun to prepare, durable across crashes and power loss.
+
+One SQLite database, one row for each claim (``api.checkpoint``). A write is on the disk when the call returns: with a
+write-ahead log and ``synchronous=FULL`` that is one fsync. The file appears complete or not at all, so an empty,
+foreign or damaged one is never taken for "nothing prepared": the plugin refuses to start and says what to do.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from api.checkpoint import v1
+from api.checkpoint.v1 import CheckpointError
+from api.model.prepared import PreparedClaim
+
+FILE_NAME: Final = "checkpoint.db"
+
+_APPLICATION_ID: Final = 0x6B657266
+"""``kerf`` in ASCII, in the header of the file: tells ours from any other SQLite database."""
+_LAYOUT: Final = 1
+"""Of the tables (``PRAGMA user_version``); records have a schema of their own."""
+_LOCKED_S: Final = 0.5
+"""Wait this long for a person who has the file open to write: every call waits meanwhile, and may be repeated."""
+_DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
+_UNWRITABLE: Final = "free space on its disk or make it writable; nothing was changed and the call may be repeated"
+
+
+class Checkpoint:
+    """Records by claim UID. Reads come from memory; only one process may have it open (``locking``)."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        """Reads everything. Raises CheckpointError when anything in the file cannot be trusted."""
+        self._path = path
+        self._connection = connection
+        self._records: dict[str, PreparedClaim] = {}
+        with _reading(path):
+            _check(path, connection)
+            rows: list[tuple[str, bytes]] = connection.execute(
+                "SELECT uid, record FROM claims ORDER BY rowid"
+            ).fetchall()
+        for uid, record in rows:
+            self._records[uid] = v1.decode(record, f"{path}, claim {uid}")
+
+    @property
+    def records(self) -> Mapping[str, PreparedClaim]:
+        """A live view."""
+        return MappingProxyType(self._records)
+
+    def get(self, uid: str) -> PreparedClaim | None:
+        return self._records.get(uid)
+
+    def put(self, record: PreparedClaim) -> None:
+        """Durable on return. Raises CheckpointError; what was stored before is then still there."""
+        uid = record.claim.uid
+        self._write(
+            "INSERT INTO claims (uid, record) VALUES (?, ?) ON CONFLICT (uid) DO UPDATE SET record = excluded.record",
+            (uid, v1.encode(record)),
+        )
+        self._records[uid] = record
+
+    def drop(self, uid: str) -> None:
+        """Durable on return; dropping what is not there is fine. Raises CheckpointError."""
+        self._write("DELETE FROM claims WHERE uid = ?", (uid,))
+        self._records.pop(uid, None)
+
+    def _write(self, statement: str, parameters: tuple[object, ...]) -> None:
+        try:
+            self._connection.execute(statement, parameters)
+        except sqlite3.Error as error:
+            raise CheckpointError(str(self._path), f"cannot be written: {error}", _UNWRITABLE) from error
+
+
+@contextmanager
+def open_checkpoint(directory: Path) -> Iterator[Checkpoint]:
+    """The checkpoint in ``directory``, made when there is none. Raises CheckpointError.
+
+    The caller holds the lock on the directory.
+    """
+    path = directory / FILE_NAME
+    with _reading(path):
+        if not path.exists():
+            _create(path)
+        if path.stat().st_size == 0:
+            raise CheckpointError(str(path), "unreadable: it is empty", _DAMAGED)
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_LOCKED_S)
+    try:
+        yield Checkpoint(path, connection)
+    finally:
+        connection.close()
+
+
+def _create(path: Path) -> None:
+    """Make an empty database beside ``path`` and move it there whole."""
+    for log in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-journal")):
+        if log.exists():
+            raise CheckpointError(str(path), f"it is missing though its log {log.name} is there", _DAMAGED)
+    unborn = path.with_name(f"{path.name}.new")
+    unborn.unlink(missing_ok=True)
+    connection = sqlite3.connect(unborn, isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {_LAYOUT}")
+        connection.execute("CREATE TABLE claims (uid TEXT PRIMARY KEY, record BLOB NOT NULL)")
+    finally:
+        connection.close()
+    unborn.chmod(0o600)
+    unborn.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    def pragma(name: str) -> object:
+        return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+    if pragma("application_id") != _APPLICATION_ID:
+        raise CheckpointError(str(path), "unreadable: it is not a checkpoint of Kerf", _DAMAGED)
+    if pragma("user_version") != _LAYOUT:
+        reason = f"written by another version of Kerf (layout {pragma('user_version')}, this one knows {_LAYOUT})"
+        raise CheckpointError(str(path), reason, "start that version, or drain the node and remove the file")
+    if (verdict := pragma("quick_check(1)")) != "ok":
+        raise CheckpointError(str(path), f"unreadable: {' '.join(str(verdict).split())}", _DAMAGED)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise CheckpointError(str(path), f"unreadable: {error}", _DAMAGED) from error

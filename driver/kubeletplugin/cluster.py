@@ -1,0 +1,99 @@
+"""What the plugin needs of the cluster: claims to read, a place for its devices."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from api.core.v1 import NODES
+from api.model.claims import ResourceClaim
+from api.model.devices import Pool
+from api.model.metadata import OwnerReference
+from api.model.names import ClaimRef
+from driver.kube.client import Client
+from driver.kube.discovering import ApiFeatures, discover
+from driver.kube.errors import NotFoundError
+from driver.kube.publishing import PublishSettings, SlicePublisher
+from driver.kubeletplugin.inventory import Place
+from driver.kubeletplugin.settings import Settings
+from driver.partitions.limits import SliceLayout
+
+_COUNTER_FIELDS: Final = ("consumesCounters", "sharedCounters")
+
+_log = logging.getLogger(__name__)
+
+
+class Cluster(Protocol):
+    """The cluster as seen from one node."""
+
+    @property
+    def place(self) -> Place:
+        """Where devices are published, as far as known now."""
+        ...
+
+    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
+        """The claim of this name as the API server has it now, None when there is none. Raises ApiError."""
+        ...
+
+    def publish(self, pools: Sequence[Pool]) -> None:
+        """Have these pools published from now on. Returns at once."""
+        ...
+
+    async def run(self, on_place: Callable[[], None]) -> None:
+        """Publish, for ever. ``on_place`` is called when ``place`` has changed."""
+        ...
+
+
+class KubeCluster:
+    """A real one."""
+
+    def __init__(self, client: Client, features: ApiFeatures, owner: OwnerReference, settings: Settings) -> None:
+        self._client = client
+        self._claims = features.resource.resource_claims
+        self._on_place: Callable[[], None] = lambda: None
+        layout = SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED
+        self.place = Place(driver=settings.driver_name, node=settings.node_name, layout=layout)
+        self._publisher = SlicePublisher(
+            client,
+            features.resource,
+            driver=settings.driver_name,
+            node_name=settings.node_name,
+            owner=owner,
+            settings=PublishSettings(min_interval_s=settings.publish_min_interval_s),
+            on_problem=self._note_problem,
+        )
+
+    @classmethod
+    async def connect(cls, client: Client, settings: Settings) -> "KubeCluster":
+        """Learn what the API server offers and find this node. Raises ApiError and UnsupportedError."""
+        features = await discover(client)
+        node = await client.get(NODES, settings.node_name)
+        owner = OwnerReference(
+            api_version=NODES.api_version,
+            kind=NODES.kind,
+            name=node.metadata.name,
+            uid=node.metadata.uid,
+            controller=True,
+        )
+        return cls(client, features, owner, settings)
+
+    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
+        try:
+            return await self._client.get(self._claims, claim.name, claim.namespace)
+        except NotFoundError:
+            return None
+
+    def publish(self, pools: Sequence[Pool]) -> None:
+        self._publisher.publish(pools)
+
+    async def run(self, on_place: Callable[[], None]) -> None:
+        self._on_place = on_place
+        await self._publisher.run()
+
+    def _note_problem(self, _problem: str) -> None:
+        """The publisher has logged it. Lost counters call for other devices; they stay lost until a restart."""
+        lost = self._publisher.lost_fields
+        if self.place.keeps_counters and any(path.endswith(_COUNTER_FIELDS) for path in lost):
+            _log.error("offering whole cards only: the API server drops the counters that keep partitions apart")
+            self.place = replace(self.place, keeps_counters=False)
+            self._on_place()

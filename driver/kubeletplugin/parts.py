@@ -1,0 +1,27 @@
+"""Partitions as the checkpoint keeps them, and back."""
+
+from api.model.prepared import CardPart
+from driver.partitions.geometry import DeviceKind, Partition, Placement
+
+
+def part_of(partition: Partition) -> CardPart:
+    placement = partition.placement
+    return CardPart(
+        kind=partition.kind.value,
+        card_uuid=partition.card_uuid,
+        profile=partition.profile,
+        start=None if placement is None else placement.start,
+        size=None if placement is None else placement.size,
+        function=partition.function,
+    )
+
+
+def partition_of(part: CardPart) -> Partition:
+    whole = part.start is None or part.size is None
+    return Partition(
+        kind=DeviceKind(part.kind),
+        card_uuid=part.card_uuid,
+        profile=part.profile,
+        placement=None if whole else Placement(part.start or 0, part.size or 0),
+        function=part.function,
+    )

@@ -1,0 +1,105 @@
+"""The kubelet's DRA and health services, every version of them from one implementation.
+
+Each claim of a call is answered for itself: an error with one is that one's answer, not the call's (KEP-3063).
+"""
+
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+import anyio
+
+from api.dra.health import DeviceHealth
+from api.dra.registry import DRA_SERVICES, HEALTH_SERVICES
+from api.errors import KerfError
+from api.model.names import ClaimRef
+from api.model.prepared import PrepareOutcome, reported
+from driver.kubeletplugin.preparing import Preparing
+from driver.kubeletplugin.sockets import Handlers, stream, unary
+from driver.runtime import logs
+from driver.runtime.pulse import Pulse
+
+AnswerT = TypeVar("AnswerT")
+
+_log = logging.getLogger(__name__)
+
+
+class DraNode:
+    """Answers the kubelet for one node's claims."""
+
+    def __init__(self, preparing: Preparing) -> None:
+        self._preparing = preparing
+
+    @property
+    def handlers(self) -> Handlers:
+        methods = [unary(row.prepare, self.prepare) for row in DRA_SERVICES]
+        methods += [unary(row.unprepare, self.unprepare) for row in DRA_SERVICES]
+        return dict(methods)
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareOutcome]:
+        async def one(claim: ClaimRef) -> PrepareOutcome:
+            return PrepareOutcome(devices=reported(await self._preparing.prepare(claim)))
+
+        return await _each(claims, one, lambda error: PrepareOutcome(error=error))
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        async def one(claim: ClaimRef) -> str:
+            await self._preparing.unprepare(claim)
+            return ""
+
+        return await _each(claims, one, lambda error: error)
+
+
+class HealthFeed:
+    """Sends the health of devices in use: at once when it changes, and again before the kubelet lets it expire."""
+
+    def __init__(self, reports: Callable[[], Sequence[DeviceHealth]], *, interval_s: float) -> None:
+        self._reports = reports
+        self._interval_s = interval_s
+        self._change = Pulse()
+        self._closed = False
+
+    @property
+    def handlers(self) -> Handlers:
+        return dict(stream(row.watch, self.watch) for row in HEALTH_SERVICES)
+
+    def changed(self) -> None:
+        self._change.beat()
+
+    def close(self) -> None:
+        """End all streams: a server cannot stop while one of its calls goes on."""
+        self._closed = True
+        self._change.beat()
+
+    async def watch(self, _request: None) -> AsyncIterator[Sequence[DeviceHealth]]:
+        while not self._closed:
+            change = self._change.next
+            yield self._reports()
+            with anyio.move_on_after(self._interval_s):
+                await change.wait()
+
+
+async def _each(
+    claims: Sequence[ClaimRef], work: Callable[[ClaimRef], Awaitable[AnswerT]], failed: Callable[[str], AnswerT]
+) -> dict[str, AnswerT]:
+    """The answer for each claim's UID. One operation id stands on every log line of the call."""
+    answers: dict[str, AnswerT] = {}
+
+    async def one(claim: ClaimRef) -> None:
+        try:
+            answers[claim.uid] = await work(claim)
+        except KerfError as error:
+            answers[claim.uid] = failed(str(error) or type(error).__name__)
+        except Exception as error:  # noqa: BLE001  (a fault of ours fails this claim, not the others; it is logged)
+            answers[claim.uid] = failed(f"internal error of the kubelet plugin, see its log: {error!r}")
+
+    with logs.context(request_id=secrets.token_hex(4)):
+        try:
+            async with anyio.create_task_group() as group:
+                for claim in claims:
+                    group.start_soon(one, claim)
+        except anyio.get_cancelled_exc_class():
+            _log.warning("the kubelet no longer waits; the work goes on, and the next call joins it")
+            raise
+    return answers

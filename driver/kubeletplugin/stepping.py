@@ -1,0 +1,161 @@
+"""Carries out the steps of ``transitions`` for one claim: the only place that changes records, hardware and CDI files.
+
+Whatever happens, hardware that was touched has a record. A prepare that fails takes back what it did; if even that
+fails, or the process dies, the record says *started* and the next call, or ``collecting``, goes on from there.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+import cdi
+from api.errors import KerfError, TransientError
+from api.model.names import ClaimRef
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from driver.kubeletplugin import cdispecs
+from driver.kubeletplugin.checkpointing import Checkpoint
+from driver.kubeletplugin.lanes import DevicesFailedError, Lanes
+from driver.kubeletplugin.resolving import DeviceInUseError, refuse_conflicts
+from driver.kubeletplugin.transitions import UNDO, Step
+from driver.runtime import metrics
+
+_log = logging.getLogger(__name__)
+
+_RECORDS: Final = metrics.gauge("kerf_claim_records", "Claims in the checkpoint of this node.")
+
+
+class CdiFileError(TransientError):
+    """The claim's CDI file could not be written or removed."""
+
+
+@dataclass(slots=True)
+class Job:
+    """One claim while steps are carried out."""
+
+    claim: ClaimRef
+    record: PreparedClaim | None
+    """As in the checkpoint, except between the hardware's work and the step that records it."""
+    wanted: tuple[PreparedDevice, ...] = ()
+    """What to make, where something is to be made."""
+
+    @property
+    def existing(self) -> PreparedClaim:
+        assert self.record is not None, "the steps before have written one"
+        return self.record
+
+
+class Stepping:
+    """The means to carry out steps. Every step may be repeated, by this process or its successor."""
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        boot_id: str,
+        checkpoint: Checkpoint,
+        lanes: Lanes,
+        store: cdi.Store,
+        on_change: Callable[[], None],
+        on_conflict: Callable[[ClaimRef], None],
+    ) -> None:
+        """``on_change`` is called when what is in use has changed, ``on_conflict`` with a claim that is in the way."""
+        self._driver = driver
+        self._boot_id = boot_id
+        self._checkpoint = checkpoint
+        self._lanes = lanes
+        self._store = store
+        self._on_change = on_change
+        self._on_conflict = on_conflict
+        self._steps: dict[Step, Callable[[Job], Awaitable[None]]] = {
+            Step.RECORD_STARTED: self._record_started,
+            Step.PREPARE_HARDWARE: self._prepare_hardware,
+            Step.WRITE_CDI: self._write_cdi,
+            Step.RECORD_PREPARED: self._record_prepared,
+            Step.RECORD_RELEASING: self._record_releasing,
+            Step.REMOVE_CDI: self._remove_cdi,
+            Step.RELEASE_HARDWARE: self._release_hardware,
+            Step.DROP_RECORD: self._drop_record,
+        }
+
+    async def carry_out(self, steps: Sequence[Step], job: Job) -> None:
+        """One after the other; the first that fails is the last. Raises its KerfError."""
+        for step in steps:
+            await self._steps[step](job)
+
+    async def _record_started(self, job: Job) -> None:
+        """Nothing is awaited between the check for conflicts and the record: two claims cannot both pass."""
+        others = (record for uid, record in self._checkpoint.records.items() if uid != job.claim.uid)
+        try:
+            refuse_conflicts(job.wanted, others)
+        except DeviceInUseError as error:
+            self._on_conflict(error.holder)
+            raise
+        state = ClaimState.STARTED
+        self._put(job, PreparedClaim(claim=job.claim, state=state, boot_id=self._boot_id, devices=job.wanted))
+
+    async def _prepare_hardware(self, job: Job) -> None:
+        record = job.existing
+        try:
+            devices = await self._lanes.prepare(job.claim, record.devices)
+        except DevicesFailedError as error:
+            job.record = replace(record, devices=error.devices)
+            await self._undo(job)
+            raise
+        job.record = replace(record, devices=devices)
+
+    async def _undo(self, job: Job) -> None:
+        """Take back a prepare that failed. If that fails, too, the record stays, and it is tried again later."""
+        try:
+            await self.carry_out(UNDO, job)
+        except KerfError as error:
+            _log.error("could not take back what a failed prepare did, will try again: %s", error)
+
+    async def _write_cdi(self, job: Job) -> None:
+        record = job.existing
+        spec = cdispecs.spec(self._driver, job.claim, record.devices, self._lanes.edits(record.devices))
+        if spec is None:
+            await self._remove_cdi(job)
+        else:
+            with _cdi_errors():
+                self._store.write(cdispecs.file_name(self._driver, job.claim.uid), spec)
+        job.record = replace(record, devices=cdispecs.with_ids(job.claim, record.devices, spec))
+
+    async def _record_prepared(self, job: Job) -> None:
+        self._put(job, replace(job.existing, state=ClaimState.PREPARED))
+
+    async def _record_releasing(self, job: Job) -> None:
+        """Handles are kept, so that exactly what was made is taken back."""
+        self._put(job, replace(job.existing, state=ClaimState.STARTED))
+
+    async def _remove_cdi(self, job: Job) -> None:
+        with _cdi_errors():
+            self._store.remove(cdispecs.file_name(self._driver, job.claim.uid))
+
+    async def _release_hardware(self, job: Job) -> None:
+        await self._lanes.release(job.claim, job.existing.devices)
+
+    async def _drop_record(self, job: Job) -> None:
+        self._checkpoint.drop(job.claim.uid)
+        job.record = None
+        self._changed()
+
+    def _put(self, job: Job, record: PreparedClaim) -> None:
+        self._checkpoint.put(record)
+        job.record = record
+        self._changed()
+
+    def _changed(self) -> None:
+        _RECORDS.set(len(self._checkpoint.records))
+        self._on_change()
+
+
+@contextmanager
+def _cdi_errors() -> Iterator[None]:
+    try:
+        yield
+    except cdi.CDIError as error:
+        raise CdiFileError(f"the claim's CDI file: {error}") from error

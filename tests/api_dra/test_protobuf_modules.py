@@ -1,0 +1,38 @@
+"""The generated modules are those that the protos beside them give, and only their adapters import them."""
+
+import ast
+from pathlib import Path
+
+from tests.generate import protos
+
+ADAPTERS = {
+    "dra_v1": {"api/dra/v1.py"},
+    "dra_v1beta1": {"api/dra/v1beta1.py"},
+    "health_v1": {"api/dra/health.py"},
+    "health_v1alpha1": {"api/dra/health.py"},
+    "registration_v1": {"api/registration/v1.py"},
+}
+
+
+def test_generating_again_changes_nothing(tmp_path: Path) -> None:
+    generated = protos.generate(tmp_path)
+    assert len(generated) == 2 * len(ADAPTERS)
+    for path in generated:
+        assert (tmp_path / path).read_text() == (protos.ROOT / path).read_text(), f"{path}: run `make generate`"
+
+
+def test_generated_modules_are_imported_by_their_adapter_only() -> None:
+    importers: dict[str, set[str]] = {name: set() for name in ADAPTERS}
+    for package in ("api", "driver", "cdi"):
+        for file in (protos.ROOT / package).rglob("*.py"):
+            path = file.relative_to(protos.ROOT)
+            if path.is_relative_to(protos.GENERATED):
+                continue
+            for name in _generated_imports(file):
+                importers[name].add(str(path))
+    assert importers == ADAPTERS
+
+
+def _generated_imports(file: Path) -> set[str]:
+    modules = {node.module or "" for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)}
+    return {module.split(".")[2] for module in modules if module.startswith("api._generated.")}

@@ -1,0 +1,62 @@
+"""Allocated claims, as the scheduler leaves them."""
+
+from collections.abc import Sequence
+
+from api.model.allocations import (
+    AllocationResult,
+    ConfigSource,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    OpaqueAllocationConfiguration,
+    ResourceClaimStatus,
+)
+from api.model.base import JsonObject
+from api.model.claims import ResourceClaim
+from api.model.metadata import ObjectMeta
+from api.model.names import ClaimRef
+
+DRIVER = "kerf.dev"
+NODE = "node-1"
+NAMESPACE = "default"
+
+
+def result(
+    device: str,
+    *,
+    request: str = "accelerator",
+    driver: str = DRIVER,
+    admin: bool | None = None,
+    share: str | None = None,
+) -> DeviceRequestAllocationResult:
+    """One allocated device of the node; the pool follows from its name."""
+    kind = device.partition("-")[0]
+    return DeviceRequestAllocationResult(
+        request=request, driver=driver, pool=f"{NODE}/{kind}", device=device, admin_access=admin, share_id=share
+    )
+
+
+def config(
+    parameters: JsonObject, *, requests: Sequence[str] = (), source: ConfigSource = "FromClaim", driver: str = DRIVER
+) -> DeviceAllocationConfiguration:
+    opaque = OpaqueAllocationConfiguration(driver=driver, parameters=parameters)
+    return DeviceAllocationConfiguration(source=source, requests=tuple(requests), opaque=opaque)
+
+
+def claim(
+    name: str,
+    *devices: str | DeviceRequestAllocationResult,
+    uid: str = "",
+    configs: Sequence[DeviceAllocationConfiguration] = (),
+) -> ResourceClaim:
+    """A claim that got ``devices``; without any it is not allocated."""
+    results = tuple(result(device) if isinstance(device, str) else device for device in devices)
+    allocation = AllocationResult(devices=DeviceAllocationResult(results=results, config=tuple(configs)))
+    return ResourceClaim(
+        metadata=ObjectMeta(namespace=NAMESPACE, name=name, uid=uid or f"uid-of-{name}"),
+        status=ResourceClaimStatus(allocation=allocation if results else None),
+    )
+
+
+def ref(claim: ResourceClaim) -> ClaimRef:
+    return ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)

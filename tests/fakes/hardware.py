@@ -1,0 +1,184 @@
+"""A backend whose hardware is a table: it can be stopped at each step, made to fail, and it remembers in a file."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from api.kerf.v1alpha1 import DeviceConfig
+from cdi import ContainerEdits
+from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError, HealthChange
+from driver.partitions.geometry import Card, DeviceKind, Partition, Placement
+from driver.runtime.pulse import Pulse
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What exists on the hardware. ``serial`` is its identity: made anew, it is another."""
+
+    claim_uid: str
+    device: str
+    card_uuid: str
+    start: int | None
+    size: int | None
+    serial: int
+    admin: bool = False
+
+    @property
+    def partition(self) -> Partition:
+        placement = None if self.start is None or self.size is None else Placement(self.start, self.size)
+        return Partition(kind=DeviceKind.GPU, card_uuid=self.card_uuid, placement=placement)
+
+
+class State(msgspec.Struct):
+    """All of the hardware's state."""
+
+    made: dict[str, Made] = {}
+    serial: int = 0
+
+
+class Gate:
+    """Stops whoever comes until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = anyio.Event()
+        self.opened = anyio.Event()
+
+    async def pass_through(self) -> None:
+        self.reached.set()
+        await self.opened.wait()
+
+
+class FakeBackend:
+    """Implements ``Backend``. With ``file`` the state outlives the process."""
+
+    name = "fake"
+
+    def __init__(self, cards: Sequence[Card], file: Path | None = None) -> None:
+        self.cards = list(cards)
+        self.file = file
+        self.gates: dict[tuple[str, str], Gate] = {}
+        """By operation and device."""
+        self.failures: dict[tuple[str, str], list[Exception]] = {}
+        """By operation and device: what its next calls raise."""
+        self.calls: list[tuple[str, str]] = []
+        self.configs: dict[str, DeviceConfig | None] = {}
+        self.busy: set[str] = set()
+        self.most_busy = 0
+        self.without_edits: set[str] = set()
+        self.health_error: Exception | None = None
+        self._health_changes: list[HealthChange] = []
+        self._health = Pulse()
+        self.discovery_error: Exception | None = None
+        self._state = State()
+        if file is not None and file.exists():
+            self._state = msgspec.json.decode(file.read_bytes(), type=State)
+
+    @property
+    def made(self) -> dict[str, Made]:
+        """By ``claim UID/device``."""
+        return self._state.made
+
+    def gate(self, operation: str, device: str) -> Gate:
+        return self.gates.setdefault((operation, device), Gate())
+
+    def fail(self, operation: str, device: str, *errors: Exception) -> None:
+        self.failures.setdefault((operation, device), []).extend(errors)
+
+    def reboot(self) -> None:
+        self._state.made.clear()
+        self._save()
+
+    async def discover(self) -> Sequence[Card]:
+        if gate := self.gates.get(("discover", "")):
+            await gate.pass_through()
+        if self.discovery_error is not None:
+            raise self.discovery_error
+        return tuple(self.cards)
+
+    async def prepare(self, device: AllocatedDevice, config: DeviceConfig | None) -> Handle:
+        name = device.share.id.device
+        await self._step("prepare", name, device.partition.card_uuid)
+        self.configs[name] = config
+        key = f"{device.claim.uid}/{name}"
+        if key not in self.made:
+            for other in self.made.values():
+                if not device.admin_access and not other.admin and other.partition.overlaps(device.partition):
+                    raise HardwareBusyError(
+                        f"insufficient resources: {other.device} of claim {other.claim_uid} is there"
+                    )
+            self._state.serial += 1
+            placement = device.partition.placement
+            self.made[key] = Made(
+                claim_uid=device.claim.uid,
+                device=name,
+                card_uuid=device.partition.card_uuid,
+                start=None if placement is None else placement.start,
+                size=None if placement is None else placement.size,
+                serial=self._state.serial,
+                admin=device.admin_access,
+            )
+            self._save()
+        return {"key": key, "serial": self.made[key].serial}
+
+    async def unprepare(self, handle: Handle) -> None:
+        name = handle["key"].partition("/")[2]
+        await self._step("unprepare", name, "")
+        there = self.made.get(handle["key"])
+        if there is not None and there.serial == handle["serial"]:
+            del self.made[handle["key"]]
+            self._save()
+
+    async def abandon(self, device: AllocatedDevice) -> None:
+        name = device.share.id.device
+        await self._step("abandon", name, device.partition.card_uuid)
+        self.made.pop(f"{device.claim.uid}/{name}", None)
+        self._save()
+
+    def edits(self, handle: Handle) -> ContainerEdits:
+        name = handle["key"].partition("/")[2]
+        if name in self.without_edits:
+            return ContainerEdits()
+        return ContainerEdits(env=(f"FAKE_{name.upper().replace('-', '_')}={handle['serial']}",))
+
+    def report(self, card: str, reason: str = "") -> None:
+        """The card is ill for ``reason``, or well again without one."""
+        change = HealthChange(card_uuid=card, partition=None, healthy=not reason, reason=reason)
+        self._health_changes.append(change)
+        self._health.beat()
+
+    def forget_reports(self) -> None:
+        """All cards are well, as if they had never been ill; streams begin again."""
+        self._health_changes.clear()
+        self._health.beat()
+
+    async def health(self) -> AsyncIterator[HealthChange]:
+        told = 0
+        while True:
+            change = self._health.next
+            for update in self._health_changes[told:]:
+                told += 1
+                yield update
+            if self.health_error is not None:
+                raise self.health_error
+            await change.wait()
+
+    async def _step(self, operation: str, device: str, card_uuid: str) -> None:
+        self.calls.append((operation, device))
+        assert not card_uuid or card_uuid not in self.busy, f"two calls at once for card {card_uuid}"
+        self.busy.add(card_uuid)
+        self.most_busy = max(self.most_busy, len(self.busy))
+        try:
+            await anyio.lowlevel.checkpoint()
+            if gate := self.gates.get((operation, device)):
+                await gate.pass_through()
+        finally:
+            self.busy.discard(card_uuid)
+        if errors := self.failures.get((operation, device)):
+            raise errors.pop(0)
+
+    def _save(self) -> None:
+        if self.file is not None:
+            unborn = self.file.with_suffix(".new")
+            unborn.write_bytes(msgspec.json.encode(self._state))
+            unborn.rename(self.file)

@@ -1,0 +1,100 @@
+"""A whole plugin around fakes: fake cluster, fake hardware, fake kubelet; real files, sockets and gRPC."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+
+import cdi
+from driver.kubeletplugin.app import opened_state
+from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.node import serve_node
+from driver.kubeletplugin.settings import Settings
+from tests.fakes.cards import fpga, gpu
+from tests.fakes.claims import NODE
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.hardware import FakeBackend
+from tests.fakes.kubelet import FakeKubelet
+
+BOOT = "boot-1"
+LONGEST_S = 20.0
+"""Of one plugin's life in a test: each takes tenths of a second on an idle machine."""
+
+
+@contextmanager
+def short_directory() -> Iterator[Path]:
+    """Socket paths have a limit that pytest's ``tmp_path`` comes near to."""
+    with TemporaryDirectory(prefix="kerf-") as directory:
+        yield Path(directory)
+
+
+@dataclass
+class Machine:
+    """A node: what is outside of the plugin and outlives it."""
+
+    root: Path
+    cluster: FakeCluster
+    backend: FakeBackend
+    kubelet: FakeKubelet
+    settings: Settings
+    boot_id: str = BOOT
+
+    @property
+    def store(self) -> cdi.Store:
+        return cdi.Store(self.settings.cdi_dir)
+
+    @property
+    def cdi_files(self) -> list[str]:
+        return self.store.names()
+
+    def cdi_spec(self, claim_uid: str) -> Any:
+        return self.store.path(f"k8s.kerf.dev-claim_{claim_uid}").read_text()
+
+    @asynccontextmanager
+    async def plugin(self, *, register: bool = True) -> AsyncIterator[None]:
+        """The plugin runs inside, registered. A test that waits for what never comes fails after LONGEST_S."""
+        with anyio.fail_after(LONGEST_S):
+            async with anyio.create_task_group() as group:
+                await group.start(self._run)
+                if register:
+                    await self.kubelet.register()
+                yield
+                group.cancel_scope.cancel()
+
+    async def _run(self, *, task_status: Any) -> None:
+        with opened_state(self.settings) as checkpoint:
+            await serve_node(
+                self.settings,
+                self.cluster,
+                [self.backend],
+                checkpoint,
+                boot_id=self.boot_id,
+                task_status=task_status,
+            )
+
+
+@contextmanager
+def machine(**settings: Any) -> Iterator[Machine]:
+    """A node with two GPUs and one FPGA."""
+    with short_directory() as root:
+        defaults = Settings(
+            node_name=NODE,
+            backends=(BackendChoice(name="fake"),),
+            kubelet_root=root / "kubelet",
+            cdi_dir=root / "cdi",
+            probes_address="127.0.0.1:0",
+            socket_poll_s=0.02,
+            rpc_grace_s=0.1,
+            shutdown_grace_s=0.5,
+        )
+        yield Machine(
+            root=root,
+            cluster=FakeCluster(),
+            backend=FakeBackend([gpu(0), gpu(1), fpga(0)], root / "hardware.json"),
+            kubelet=FakeKubelet(root / "kubelet"),
+            settings=replace(defaults, **settings),
+        )

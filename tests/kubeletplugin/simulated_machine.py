@@ -1,0 +1,41 @@
+"""A node with simulated hardware, and a process that makes one call on it: for deaths inside the hardware's own steps.
+
+``python -m tests.kubeletplugin.simulated_machine ROOT CLAIM prepare|unprepare``.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import anyio
+
+from api.model.claims import ResourceClaim
+from driver.kubeletplugin.backends.simulated import SimulatedBackend, open_backend
+from tests.fakes.claims import claim, config, ref
+from tests.fakes.cluster import FakeCluster
+from tests.kubeletplugin.workshop import workshop
+
+FUNCTION = {"apiVersion": "kerf.dev/v1alpha1", "kind": "FpgaConfig", "function": "aes-gcm"}
+GPU_CLAIM = claim("gpu", "gpu-0-1g-10gb-at-0", "gpu-0-2g-20gb-at-2")
+FPGA_CLAIM = claim("fpga", "fpga-0-slot-1", configs=[config(FUNCTION)])
+STATE = "hardware"
+
+
+def hardware(root: Path) -> SimulatedBackend:
+    """The cards whose state lies below ``root``; they take no time."""
+    file = root / "cards.yaml"
+    cards = [{"kind": "gpu", "model": "h100-80gb-sxm"}, {"kind": "fpga", "shell": "quad"}]
+    file.write_text(json.dumps({"state": STATE, "pace": 0, "cards": cards}))
+    return open_backend(file)
+
+
+async def call(root: Path, held: ResourceClaim, operation: str) -> None:
+    cluster = FakeCluster()
+    cluster.add(held)
+    async with workshop(root, cluster, other_backend=hardware(root)) as shop:
+        await (shop.preparing.prepare(ref(held)) if operation == "prepare" else shop.preparing.unprepare(ref(held)))
+
+
+if __name__ == "__main__":
+    (chosen,) = [held for held in (GPU_CLAIM, FPGA_CLAIM) if held.metadata.name == sys.argv[2]]
+    anyio.run(call, Path(sys.argv[1]), chosen, sys.argv[3])

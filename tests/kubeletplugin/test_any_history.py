@@ -1,0 +1,178 @@
+"""Whatever happens in whatever order, with crashes, reboots and failing hardware: records, hardware and files agree.
+
+A rule is one life of the plugin: some calls, perhaps cut short before one of its effects. State is on the disk between.
+"""
+
+import tempfile
+from collections.abc import Callable
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import anyio
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from api.errors import KerfError
+from api.model.names import ClaimRef
+from api.model.prepared import ClaimState, PreparedClaim
+from driver.kubeletplugin.backends.base import HardwareBusyError
+from driver.kubeletplugin.checkpointing import open_checkpoint
+from driver.kubeletplugin.parts import partition_of
+from driver.kubeletplugin.transitions import is_gone
+from tests.fakes.claims import claim, ref
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.hardware import Made, State
+from tests.kubeletplugin.workshop import GRACE_S, Effects, Workshop, workshop
+
+NAMES = ("a", "b")
+DEVICES = ("gpu-0", "gpu-0-2g-2gb-at-0", "gpu-0-1g-1gb-at-0", "gpu-0-1g-1gb-at-3", "fpga-0-slot-1")
+"""Some overlap: the scheduler would not give them out together, but the plugin must not rely on it."""
+LONGEST_CALL = 6
+"""Effects of preparing two devices, and one more."""
+
+names = st.sampled_from(NAMES)
+devices = st.lists(st.sampled_from(DEVICES), min_size=1, max_size=2, unique=True).map(tuple)
+call = st.tuples(st.sampled_from(["prepare", "unprepare", "collect"]), names)
+crashes = st.lists(st.tuples(call, st.integers(1, LONGEST_CALL)), min_size=1, max_size=4)
+failures = st.lists(
+    st.tuples(st.sampled_from(["prepare", "unprepare", "abandon"]), st.sampled_from(DEVICES)), max_size=2
+)
+
+
+Call: TypeAlias = tuple[str, str]
+"""What is called, and on what."""
+
+
+class Crash(BaseException):
+    """The process is no more; nothing of it runs after this but what Python cannot help."""
+
+
+def crash() -> None:
+    raise Crash
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """A node over many lives of its plugin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory(prefix="kerf-")
+        self.root = Path(self.directory.name)
+        self.cluster = FakeCluster()
+        self.boot = 1
+
+    def teardown(self) -> None:
+        """When every claim is unprepared at last, nothing is left."""
+        self._live([("unprepare", name) for name in NAMES])
+        assert (self._records(), self._hardware(), self._files()) == ([], {}, set())
+        self.directory.cleanup()
+
+    @initialize(first=devices, second=devices)
+    def allocate_all(self, first: tuple[str, ...], second: tuple[str, ...]) -> None:
+        for name, held in zip(NAMES, (first, second), strict=True):
+            self.cluster.add(claim(name, *held))
+
+    @rule(name=names, held=st.none() | devices)
+    def change_claim(self, name: str, held: tuple[str, ...] | None) -> None:
+        self.cluster.claims.pop(("default", name), None)
+        if held is not None:
+            self.cluster.add(claim(name, *held))
+
+    @rule(calls=st.lists(call, min_size=1, max_size=3), failures=failures)
+    def live(self, calls: list[Call], failures: list[Call]) -> None:
+        self._live(calls, failures=failures)
+
+    @rule(crashes=crashes)
+    def crash(self, crashes: list[tuple[Call, int]]) -> None:
+        for call, crash_at in crashes:
+            self._live([call], crash_at)
+            self.all_agree()
+
+    @rule()
+    def reboot(self) -> None:
+        self.boot += 1
+        (self.root / "hardware.json").unlink(missing_ok=True)
+
+    @rule(name=names)
+    def lose_cdi_file_and_prepare(self, name: str) -> None:
+        if ("default", name) in self.cluster.claims:
+            (self.root / f"cdi/{self._file(ref(claim(name)).uid)}").unlink(missing_ok=True)
+            self._live([("prepare", name)])
+
+    @invariant()
+    def all_agree(self) -> None:
+        records, hardware, files = self._records(), self._hardware(), self._files()
+        made = {f"{record.claim.uid}/{device.share.id.device}" for record in records for device in record.devices}
+        assert hardware.keys() <= made, "hardware of ours has a record"
+        assert files <= {self._file(record.claim.uid) for record in records}, "files have a record"
+        for record in records:
+            if record.state is ClaimState.PREPARED and record.boot_id == f"boot-{self.boot}":
+                assert self._file(record.claim.uid) in files, "what is prepared has its file"
+                for device in record.devices:
+                    there = hardware[f"{record.claim.uid}/{device.share.id.device}"]
+                    assert device.handle is not None
+                    assert device.handle["serial"] == there.serial, "and its hardware, this very one"
+        parts = [[partition_of(device.part) for device in record.devices] for record in records]
+        pairs = [(x, y) for one, other in combinations(parts, 2) for x, y in product(one, other)]
+        assert not any(x.overlaps(y) for x, y in pairs), "no two claims have the same hardware"
+
+    def _live(self, calls: list[Call], crash_at: int = 0, failures: list[Call] | None = None) -> None:
+        try:
+            anyio.run(self._life, calls, crash_at, failures or [])
+        except BaseExceptionGroup as group:
+            crashed, rest = group.split(Crash)
+            if crashed is None or rest is not None:
+                raise
+
+    async def _life(self, calls: list[Call], crash_at: int, failures: list[Call]) -> None:
+        effects = Effects(crash_at, crash)
+        async with workshop(self.root, self.cluster, effects, boot_id=f"boot-{self.boot}") as shop:
+            for operation, device in failures:
+                shop.backend.fail(operation, device, HardwareBusyError("busy"))
+            shop.collecting.sweep_files()
+            for call, name in calls:
+                if call == "collect":
+                    await self._collect(shop)
+                else:
+                    await self._call(shop, call, ref(claim(name)), lambda: bool(failures) or effects.has_struck)
+
+    async def _call(self, shop: Workshop, call: str, held: ClaimRef, may_fail: Callable[[], bool]) -> None:
+        try:
+            await (shop.preparing.prepare(held) if call == "prepare" else shop.preparing.unprepare(held))
+        except KerfError:
+            assert call == "prepare" or may_fail(), "an unprepare fails only with the hardware"
+            return
+        record = shop.checkpoint.get(held.uid)
+        assert (record is None) == (call == "unprepare")
+        if record is not None:
+            assert (record.state, record.boot_id) == (ClaimState.PREPARED, f"boot-{self.boot}")
+            now = self.cluster.claims["default", held.name]
+            assert not is_gone(now, record), "prepared is what is allocated"
+
+    async def _collect(self, shop: Workshop) -> None:
+        for now in (0.0, 2 * GRACE_S):
+            shop.clock[0] += now
+            await shop.collecting.collect(set(shop.checkpoint.records))
+
+    def _records(self) -> list[PreparedClaim]:
+        with open_checkpoint(self.root) as checkpoint:
+            return list(checkpoint.records.values())
+
+    def _hardware(self) -> dict[str, Made]:
+        hardware = self.root / "hardware.json"
+        return msgspec.json.decode(hardware.read_bytes(), type=State).made if hardware.exists() else {}
+
+    def _files(self) -> set[str]:
+        directory = self.root / "cdi"
+        return {path.name for path in directory.iterdir()} if directory.exists() else set()
+
+    @staticmethod
+    def _file(uid: str) -> str:
+        return f"k8s.kerf.dev-claim_{uid}.json"
+
+
+TestAnyHistory: Any = AnyHistory.TestCase
+TestAnyHistory.settings = settings(stateful_step_count=25)

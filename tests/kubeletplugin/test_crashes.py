@@ -1,0 +1,118 @@
+"""Killed between any two effects of prepare and unprepare, and started again: the table of ``transitions`` holds.
+
+Real processes, real SIGKILL, real files. What is found after the kill is compared with the table; then each of the ways
+on is tried from there: prepare again, unprepare, and the claim being gone.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from api.model.names import ClaimRef
+from driver.kubeletplugin.checkpointing import open_checkpoint
+from tests.fakes.claims import ref
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.hardware import State
+from tests.kubeletplugin.crashing import CLAIM, DEVICES
+from tests.kubeletplugin.workshop import Workshop, workshop
+
+# What died before which effect leaves: record, number of devices on the hardware, whether the CDI file is there.
+PREPARE = {
+    1: ("none", 0, False),
+    2: ("Started", 0, False),
+    3: ("Started", 1, False),
+    4: ("Started", 2, False),
+    5: ("Started", 2, True),
+}
+PREPARE_EFFECTS = ["record Started", "prepare hardware", "prepare hardware", "write CDI file", "record Prepared"]
+UNPREPARE = {
+    1: ("Prepared", 2, True),
+    2: ("Started", 2, True),
+    3: ("Started", 2, False),
+    4: ("Started", 1, False),
+    5: ("Started", 0, False),
+}
+UNPREPARE_EFFECTS = ["record Started", "remove CDI file", "release hardware", "release hardware", "drop record"]
+FILE = "k8s.kerf.dev-claim_uid-of-training.json"
+
+
+def run(root: Path, operation: str, at: int) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "tests.kubeletplugin.crashing", str(root), operation, str(at)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def found(root: Path) -> tuple[str, int, bool]:
+    """Record, devices on the hardware, CDI file."""
+    with open_checkpoint(root) as checkpoint:
+        records = [record.state.value for record in checkpoint.records.values()]
+    hardware = root / "hardware.json"
+    made = msgspec.json.decode(hardware.read_bytes(), type=State).made if hardware.exists() else {}
+    return (records or ["none"])[0], len(made), (root / "cdi" / FILE).exists()
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an undisturbed prepare leaves."""
+    root = tmp_path_factory.mktemp("prepared")
+    result = run(root, "prepare", 0)
+    assert result.stdout.splitlines() == PREPARE_EFFECTS, result.stderr
+    assert found(root) == ("Prepared", 2, True)
+    return root
+
+
+def test_an_undisturbed_unprepare_leaves_nothing(prepared: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(prepared, tmp_path / "root")
+    assert run(root, "unprepare", 0).stdout.splitlines() == UNPREPARE_EFFECTS
+    assert found(root) == ("none", 0, False)
+
+
+@pytest.mark.parametrize("at", PREPARE)
+async def test_killed_during_prepare(at: int, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    assert run(root, "prepare", at).returncode == -9
+    assert found(root) == PREPARE[at]
+    await every_way_on_ends_well(root)
+
+
+@pytest.mark.parametrize("at", UNPREPARE)
+async def test_killed_during_unprepare(at: int, prepared: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(prepared, tmp_path / "root")
+    assert run(root, "unprepare", at).returncode == -9
+    assert found(root) == UNPREPARE[at]
+    await every_way_on_ends_well(root)
+
+
+async def every_way_on_ends_well(root: Path) -> None:
+    async def prepare_again(shop: Workshop, claim: ClaimRef) -> None:
+        record = await shop.preparing.prepare(claim)
+        assert [device.share.id.device for device in record.devices] == list(DEVICES)
+
+    async def unprepare(shop: Workshop, claim: ClaimRef) -> None:
+        await shop.preparing.unprepare(claim)
+
+    async def collect(shop: Workshop, claim: ClaimRef) -> None:
+        shop.cluster.remove(claim)
+        shop.collecting.sweep_files()
+        for now in (0.0, 1000.0):
+            shop.clock[0] = now
+            await shop.collecting.collect(set(shop.checkpoint.records))
+
+    for way, expected in (
+        (prepare_again, ("Prepared", 2, True)),
+        (unprepare, ("none", 0, False)),
+        (collect, ("none", 0, False)),
+    ):
+        for boot_id in ("boot-1", "boot-2"):
+            copy = shutil.copytree(root, root.with_name(f"{way.__name__}-{boot_id}"))
+            cluster = FakeCluster()
+            cluster.add(CLAIM)
+            async with workshop(copy, cluster, boot_id=boot_id) as shop:
+                if boot_id != "boot-1":
+                    shop.backend.reboot()
+                await way(shop, ref(CLAIM))
+            assert found(copy) == expected, f"{way.__name__} in {boot_id}"

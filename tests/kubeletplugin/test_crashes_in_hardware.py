@@ -1,0 +1,87 @@
+"""Killed inside the hardware's own steps, where a GPU instance may exist without its compute instance.
+
+The simulated backend kills its process at a step that ``faults.json`` names; the next process must finish, or find and
+remove, what was left, whatever step it was.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from api.model.claims import ResourceClaim
+from driver.kubeletplugin.checkpointing import open_checkpoint
+from tests.fakes.cluster import FakeCluster
+from tests.kubeletplugin.simulated_machine import FPGA_CLAIM, GPU_CLAIM, STATE, call, hardware
+from tests.kubeletplugin.workshop import workshop
+
+MAKING = [
+    (GPU_CLAIM, "nvmlDeviceSetMigMode"),
+    (GPU_CLAIM, "nvmlDeviceCreateGpuInstanceWithPlacement"),
+    (GPU_CLAIM, "nvmlGpuInstanceCreateComputeInstance"),
+    (FPGA_CLAIM, "fpga-check"),
+    (FPGA_CLAIM, "fpga-program"),
+    (FPGA_CLAIM, "fpga-read-back"),
+]
+RELEASING = [
+    (GPU_CLAIM, "nvmlComputeInstanceDestroy"),
+    (GPU_CLAIM, "nvmlGpuInstanceDestroy"),
+    (FPGA_CLAIM, "fpga-blank"),
+]
+DEVICES = {"gpu": 2, "fpga": 1}
+WHEN = pytest.mark.parametrize("when", ["before", "after"])
+
+
+def killed_at(root: Path, held: ResourceClaim, operation: str, step: str, when: str) -> None:
+    """A process that does ``operation`` dies at ``step``."""
+    hardware(root)
+    faults = root / STATE / "faults.json"
+    faults.parent.mkdir(exist_ok=True)
+    faults.write_text(json.dumps({"faults": [{"step": step, "effect": "crash", "when": when}]}))
+    command = [sys.executable, "-m", "tests.kubeletplugin.simulated_machine", str(root), held.metadata.name, operation]
+    assert subprocess.run(command, check=False, timeout=60).returncode == -9
+    assert json.loads(faults.read_text()).get("faults", []) == []
+
+
+def left(root: Path) -> tuple[int, int]:
+    """Records, and partitions on the hardware."""
+    with open_checkpoint(root) as checkpoint:
+        return len(checkpoint.records), len(hardware(root).held())
+
+
+async def ends_well(root: Path, held: ResourceClaim) -> None:
+    """The claim can be prepared, and unprepare leaves nothing."""
+    await call(root, held, "prepare")
+    assert left(root) == (1, DEVICES[held.metadata.name])
+    await call(root, held, "unprepare")
+    assert left(root) == (0, 0)
+
+
+@WHEN
+@pytest.mark.parametrize(("held", "step"), MAKING, ids=[step for _, step in MAKING])
+async def test_killed_while_making_a_partition(held: ResourceClaim, step: str, when: str, tmp_path: Path) -> None:
+    killed_at(tmp_path, held, "prepare", step, when)
+    assert left(tmp_path)[0] == 1
+    await ends_well(tmp_path, held)
+
+
+@WHEN
+@pytest.mark.parametrize(("held", "step"), MAKING, ids=[step for _, step in MAKING])
+async def test_killed_while_making_a_partition_and_then_the_claim_goes(
+    held: ResourceClaim, step: str, when: str, tmp_path: Path
+) -> None:
+    killed_at(tmp_path, held, "prepare", step, when)
+    async with workshop(tmp_path, FakeCluster(), other_backend=hardware(tmp_path)) as shop:
+        await shop.collecting.collect(set(shop.checkpoint.records))
+    assert left(tmp_path) == (0, 0)
+
+
+@WHEN
+@pytest.mark.parametrize(("held", "step"), RELEASING, ids=[step for _, step in RELEASING])
+async def test_killed_while_releasing_a_partition(held: ResourceClaim, step: str, when: str, tmp_path: Path) -> None:
+    await call(tmp_path, held, "prepare")
+    killed_at(tmp_path, held, "unprepare", step, when)
+    assert left(tmp_path)[0] == 1
+    await ends_well(tmp_path, held)

@@ -1,0 +1,307 @@
+"""How the plugin starts and ends: what it refuses, what it finds from before, in which order it goes."""
+
+import os
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+import grpc.aio
+import pytest
+
+from api.checkpoint.v1 import CheckpointError
+from api.core.v1 import Node
+from api.errors import KerfError
+from api.model.metadata import ObjectMeta
+from api.model.names import DriverName
+from api.model.prepared import ClaimState
+from driver.kube.client import Client
+from driver.kube.errors import UnreachableError
+from driver.kubeletplugin.app import connect
+from driver.kubeletplugin.backends.base import HardwareBusyError
+from driver.kubeletplugin.checkpointing import FILE_NAME, open_checkpoint
+from driver.kubeletplugin.locking import AlreadyRunningError
+from driver.kubeletplugin.node import SocketRemovedError
+from driver.kubeletplugin.sockets import SocketError
+from driver.partitions.limits import SliceLayout
+from driver.runtime.backoff import Backoff
+from tests.fakes.claims import claim
+from tests.fakes.kubelet import ClaimError
+from tests.kubeletplugin.harness import Machine, machine
+from tests.kubeletplugin.waiting import until
+
+SLICE = "gpu-0-1g-1gb-at-0"
+SECOND_SLICE = "gpu-0-1g-1gb-at-1"
+
+
+async def fails_to_start(node: Machine, error: type[KerfError]) -> str:
+    """The message with which the plugin refuses to start; it has offered nothing to the kubelet."""
+    with pytest.raises(ExceptionGroup) as raised:
+        async with node.plugin(register=False):
+            pass
+    found: BaseException = raised.value
+    while isinstance(found, BaseExceptionGroup):
+        (found,) = found.exceptions
+    assert isinstance(found, error), repr(found)
+    assert node.kubelet.sockets == []
+    return str(found)
+
+
+async def test_a_socket_path_that_is_too_long_is_refused_with_its_length_and_the_flag_to_shorten_it() -> None:
+    with machine() as node:
+        root = node.root / ("x" * 80)
+        node.settings = replace(node.settings, kubelet_root=root)
+        path = root / "plugins/kerf.dev/dra.sock"
+        message = await fails_to_start(node, SocketError)
+        assert message == (
+            f"socket path {path} has {len(str(path))} bytes, the limit is 107: shorten it with --kubelet-root or "
+            "--driver-name"
+        )
+
+
+async def test_the_longest_path_that_is_allowed_works() -> None:
+    with machine() as node:
+        fill = 107 - len(str(node.root / "/plugins_registry/kerf.dev-reg.sock")) - len(str(node.root))
+        node.kubelet.root = node.root / ("x" * (fill - 1))
+        (node.kubelet.root / "plugins_registry").mkdir(parents=True)
+        node.settings = replace(node.settings, kubelet_root=node.kubelet.root)
+        assert len(str(node.settings.registration_socket)) == 107
+        async with node.plugin():
+            pass
+
+
+async def test_a_second_instance_is_refused_and_the_first_serves_on() -> None:
+    with machine() as node:
+        held = node.cluster.add(claim("training", SLICE))
+        async with node.plugin():
+            with pytest.raises(ExceptionGroup) as raised:
+                async with node.plugin(register=False):
+                    pass
+            assert raised.group_contains(
+                AlreadyRunningError, match=f"process {os.getpid()}\\) holds .*/lock", depth=None
+            )
+            await node.kubelet.prepare(held)
+
+
+async def test_an_unreadable_checkpoint_is_refused_with_its_path() -> None:
+    with machine() as node:
+        async with node.plugin():
+            pass
+        path = node.settings.state / FILE_NAME
+        path.write_bytes(b"x" * 100)
+        message = await fails_to_start(node, CheckpointError)
+        assert message.startswith(f"{path}: unreadable: file is not a database; restore the file")
+
+
+async def test_prepared_claims_are_answered_from_the_record_after_a_restart() -> None:
+    with machine() as node:
+        held = node.cluster.add(claim("training", SLICE))
+        async with node.plugin():
+            before = await node.kubelet.prepare(held)
+        calls = list(node.backend.calls)
+        async with node.plugin():
+            assert await node.kubelet.prepare(held) == before
+            assert node.backend.calls == calls
+            await node.kubelet.unprepare(held)
+        assert (node.cdi_files, node.backend.made) == ([], {})
+
+
+async def test_after_a_reboot_prepare_makes_everything_anew() -> None:
+    with machine() as node:
+        held = node.cluster.add(claim("training", SLICE))
+        async with node.plugin():
+            await node.kubelet.prepare(held)
+        node.boot_id = "boot-2"
+        node.backend.reboot()
+        node.store.remove(node.cdi_files[0])
+        async with node.plugin():
+            await node.kubelet.prepare(held)
+            assert set(node.backend.made) == {f"{held.uid}/{SLICE}"}
+            assert len(node.cdi_files) == 1
+
+
+async def test_after_a_reboot_a_device_still_belongs_to_its_claim() -> None:
+    with machine() as node:
+        held = node.cluster.add(claim("training", SLICE))
+        rival = node.cluster.add(claim("rival", SLICE))
+        async with node.plugin():
+            await node.kubelet.prepare(held)
+        node.boot_id = "boot-2"
+        node.backend.reboot()
+        async with node.plugin():
+            with pytest.raises(ClaimError, match="two claims for one exclusive device"):
+                await node.kubelet.prepare(rival)
+
+
+async def test_a_claim_begun_and_gone_is_taken_back_at_the_start() -> None:
+    with machine() as node:
+        held = node.cluster.add(claim("training", SLICE, "gpu-1"))
+        node.backend.fail("prepare", "gpu-1", HardwareBusyError("busy"))
+        node.backend.fail("unprepare", SLICE, HardwareBusyError("busy"))
+        async with node.plugin():
+            with pytest.raises(ClaimError):
+                await node.kubelet.prepare(held)
+        assert node.backend.made
+        node.cluster.remove(held)
+        async with node.plugin():
+            await until(lambda: not node.backend.made)
+        with open_checkpoint(node.settings.state) as checkpoint:
+            assert not checkpoint.records
+
+
+async def test_a_claim_begun_and_still_there_waits_for_the_kubelet() -> None:
+    with machine() as node:
+        held = node.cluster.add(claim("training", SLICE, "gpu-1"))
+        node.backend.fail("prepare", "gpu-1", HardwareBusyError("busy"))
+        node.backend.fail("unprepare", SLICE, HardwareBusyError("busy"))
+        async with node.plugin():
+            with pytest.raises(ClaimError):
+                await node.kubelet.prepare(held)
+        async with node.plugin():
+            await node.kubelet.prepare(held)
+            assert len(node.backend.made) == 2
+            assert len(node.cdi_files) == 1
+
+
+async def test_stray_cdi_files_of_ours_are_swept_and_those_of_others_stay() -> None:
+    with machine() as node:
+        held = node.cluster.add(claim("training", SLICE))
+        async with node.plugin():
+            await node.kubelet.prepare(held)
+        directory = node.settings.cdi_dir
+        for name in (
+            "k8s.kerf.dev-claim_gone.json",
+            "k8s.kerf.dev-other_gone.json",
+            "k8s.nic.example.com-claim_x.json",
+        ):
+            (directory / name).write_text("{}")
+        async with node.plugin():
+            pass
+        assert node.cdi_files == [
+            "k8s.kerf.dev-claim_uid-of-training",
+            "k8s.kerf.dev-other_gone",
+            "k8s.nic.example.com-claim_x",
+        ]
+
+
+async def test_the_kubelet_forgets_the_plugin_before_the_plugin_stops_serving() -> None:
+    with machine() as node:
+        registered_at_the_end: list[bool] = []
+
+        async def watch(*, task_status: Any) -> None:
+            async with node.kubelet.watching_health() as report:
+                await report()
+                task_status.started()
+                while await report() is not grpc.aio.EOF:
+                    pass
+                registered_at_the_end.append(bool(node.kubelet.sockets))
+
+        async with anyio.create_task_group() as kubelet, node.plugin():
+            await kubelet.start(watch)
+        assert registered_at_the_end == [False]
+        assert not node.settings.dra_socket.exists()
+
+
+async def test_hardware_work_in_flight_ends_before_the_plugin_does() -> None:
+    with machine(shutdown_grace_s=60) as node:
+        held = node.cluster.add(claim("training", SLICE))
+        gate = node.backend.gate("prepare", SLICE)
+        async with anyio.create_task_group() as calls, node.plugin():
+            calls.start_soon(_ignoring_errors, node.kubelet.prepare, held)
+            await gate.reached.wait()
+            calls.start_soon(_open_when_unregistered, node, gate)
+        with open_checkpoint(node.settings.state) as checkpoint:
+            assert checkpoint.records[held.uid].state is ClaimState.PREPARED
+        assert len(node.cdi_files) == 1
+
+
+async def test_hardware_work_that_does_not_end_in_time_is_left_to_the_next_start() -> None:
+    with machine(shutdown_grace_s=0.01) as node:
+        held = node.cluster.add(claim("training", SLICE))
+        gate = node.backend.gate("prepare", SLICE)
+        async with anyio.create_task_group() as calls, node.plugin():
+            calls.start_soon(_ignoring_errors, node.kubelet.prepare, held)
+            await gate.reached.wait()
+        with open_checkpoint(node.settings.state) as checkpoint:
+            assert checkpoint.records[held.uid].state is ClaimState.STARTED
+        gate.opened.set()
+        async with node.plugin():
+            await node.kubelet.prepare(held)
+            assert set(node.backend.made) == {f"{held.uid}/{SLICE}"}
+
+
+async def test_a_plugin_whose_dra_socket_was_removed_ends_so_that_it_is_started_again() -> None:
+    with machine() as node:
+
+        async def lose_socket() -> None:
+            async with node.plugin():
+                node.settings.dra_socket.unlink()
+                await anyio.sleep_forever()
+
+        with pytest.raises(ExceptionGroup) as raised:
+            await lose_socket()
+        assert raised.group_contains(SocketRemovedError, match=r"dra\.sock was removed", depth=None)
+
+
+async def test_a_backend_that_cannot_discover_does_not_keep_the_plugin_from_unpreparing() -> None:
+    with machine() as node:
+        held = node.cluster.add(claim("training", SLICE))
+        async with node.plugin():
+            await node.kubelet.prepare(held)
+        node.backend.discovery_error = RuntimeError("no driver loaded")
+        async with node.plugin():
+            await node.kubelet.prepare(held)
+            with pytest.raises(ClaimError, match="this node does not have it"):
+                await node.kubelet.prepare(node.cluster.add(claim("other", SECOND_SLICE)))
+            await node.kubelet.unprepare(held)
+        assert node.backend.made == {}
+
+
+class LateServer:
+    """Stands for the client of an API server that answers from the third call on."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def get_json(self, path: str) -> dict[str, Any]:
+        self.calls += 1
+        if self.calls <= 2:
+            raise UnreachableError(f"GET {path}", "connection refused")
+        versions = [{"version": "v1"}]
+        return {"major": "1", "minor": "34", "versions": versions, "resources": []}
+
+    async def get(self, kind: Any, name: str) -> Node:
+        return Node(metadata=ObjectMeta(name=name, uid="uid-of-node"))
+
+
+async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
+    backoff = Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
+    with machine() as node:
+        cluster = await connect(cast("Client", LateServer()), node.settings, backoff=backoff)
+    assert cluster.place.layout is SliceLayout.COMBINED
+    assert caplog.text.count("cannot reach the API server yet") == 2
+
+
+async def test_two_drivers_share_a_node() -> None:
+    with machine() as node:
+        other = replace(node.settings, driver_name=DriverName("other.kerf.dev"))
+        assert {other.dra_socket, other.registration_socket, other.state}.isdisjoint(
+            {node.settings.dra_socket, node.settings.registration_socket, node.settings.state}
+        )
+
+
+def test_instances_of_a_rolling_update_have_sockets_of_their_own() -> None:
+    with machine(instance="1b9d6bcd") as node:
+        assert node.settings.dra_socket.name == "dra-1b9d6bcd.sock"
+        assert node.settings.registration_socket.name == "kerf.dev-1b9d6bcd-reg.sock"
+
+
+async def _ignoring_errors(call: Any, *arguments: Any) -> None:
+    try:
+        await call(*arguments)
+    except Exception:
+        return
+
+
+async def _open_when_unregistered(node: Machine, gate: Any) -> None:
+    await until(lambda: not node.kubelet.sockets)
+    gate.opened.set()

@@ -1,0 +1,152 @@
+"""The plugin as it is run: with an API server, simulated hardware, and a kubelet, all over real sockets."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from api.core.v1 import NODES, Node
+from api.model.allocations import ResourceClaimStatus
+from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
+from api.model.devices import ResourceSlice
+from api.model.metadata import ObjectMeta
+from api.model.names import ClaimRef
+from api.resource.codec import ResourceKinds
+from driver.kube.auth import load_access
+from driver.kube.client import Client
+from driver.kube.discovering import discover
+from driver.kubeletplugin import app
+from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.backends.simulated import open_backend
+from driver.kubeletplugin.settings import Settings
+from driver.local.apiserver import ApiServer, ApiServerSettings
+from tests.fakes.claims import NODE, claim, ref
+from tests.fakes.kubelet import ClaimError, FakeKubelet
+from tests.kubeletplugin.harness import LONGEST_S, short_directory
+
+SLICE = "gpu-0-1g-10gb-at-0"
+FUNCTION = "fpga-0-aes-gcm-at-1"
+SPEC = ResourceClaimSpec(
+    devices=DeviceClaim(
+        requests=(DeviceRequest(name="accelerator", exactly=ExactDeviceRequest(device_class_name="any", count=2)),)
+    )
+)
+VERSIONS = pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+
+
+@dataclass
+class Site:
+    """A cluster of one node."""
+
+    server: ApiServer
+    client: Client
+    kinds: ResourceKinds
+    kubelet: FakeKubelet
+    settings: Settings
+    hardware: Path
+
+    async def allocated(self, wanted: ResourceClaim) -> ClaimRef:
+        """The claim, as the scheduler leaves it."""
+        bare = replace(wanted, metadata=replace(wanted.metadata, uid=""), spec=SPEC, status=ResourceClaimStatus())
+        made = await self.client.create(self.kinds.resource_claims, bare)
+        await self.client.update(self.kinds.resource_claims, replace(made, status=wanted.status), subresource="status")
+        return ClaimRef(made.metadata.namespace, made.metadata.name, made.metadata.uid)
+
+    async def slices(self) -> tuple[ResourceSlice, ...]:
+        return (await self.client.list(self.kinds.resource_slices)).items
+
+    async def published(self) -> set[str]:
+        return {device.name for one in await self.slices() for device in one.spec.devices}
+
+    async def until_published(self, device: str, *, without: str = "") -> None:
+        while device not in (names := await self.published()) or without in names:  # noqa: ASYNC110  (as elsewhere)
+            await anyio.sleep(0.005)
+
+
+@asynccontextmanager
+async def site(settings: ApiServerSettings) -> AsyncIterator[Site]:
+    with short_directory() as root, anyio.fail_after(LONGEST_S):
+        server = ApiServer(settings=settings)
+        hardware = root / "cards.yaml"
+        cards = [{"kind": "gpu", "model": "h100-80gb-sxm", "count": 2}, {"kind": "fpga", "shell": "quad"}]
+        hardware.write_text(json.dumps({"state": "hardware", "pace": 0, "healthPollSeconds": 0.05, "cards": cards}))
+        plugin = Settings(
+            node_name=NODE,
+            backends=(BackendChoice(name="simulated", config=hardware),),
+            kubeconfig=root / "kubeconfig",
+            kubelet_root=root / "kubelet",
+            cdi_dir=root / "cdi",
+            probes_address="127.0.0.1:0",
+            publish_min_interval_s=0.01,
+        )
+        async with anyio.create_task_group() as group:
+            await group.start(server.serve)
+            (root / "kubeconfig").write_text(json.dumps(server.kubeconfig()))
+            async with Client(await load_access(root / "kubeconfig"), user_agent="kerf-test/1") as client:
+                await client.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
+                kinds = (await discover(client)).resource
+                yield Site(server, client, kinds, FakeKubelet(root / "kubelet"), plugin, hardware)
+            group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def running(place: Site) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(app.run, place.settings))
+        await place.kubelet.register()
+        yield
+        group.cancel_scope.cancel()
+
+
+@VERSIONS
+async def test_from_slices_to_a_prepared_claim_and_back(version: str) -> None:
+    async with site(ApiServerSettings(resource_versions=(version,))) as place:
+        async with running(place):
+            await place.until_published(SLICE)
+            held = await place.allocated(claim("training", SLICE, FUNCTION))
+            first, second = await place.kubelet.prepare(held)
+            assert (first.device_name, second.device_name) == (SLICE, FUNCTION)
+            assert len(open_backend(place.hardware).held()) == 2
+            await place.kubelet.unprepare(held)
+            assert open_backend(place.hardware).held() == {}
+            assert not list(place.settings.cdi_dir.iterdir())
+            with pytest.raises(ClaimError, match=r"claim default/missing .* does not exist"):
+                await place.kubelet.prepare(ref(claim("missing")))
+        slices = await place.slices()
+        assert slices, "slices stay, for the plugin's successor"
+        assert {one.spec.node_name for one in slices} == {NODE}
+        (owner,) = slices[0].metadata.owner_references
+        assert (owner.kind, owner.name) == ("Node", NODE)
+
+
+async def test_where_the_api_server_drops_counters_only_whole_cards_are_offered() -> None:
+    dropped = {"resourceslices": ("spec.devices[].consumesCounters", "spec.sharedCounters")}
+    async with site(ApiServerSettings(kubernetes=(1, 35), dropped_fields=dropped)) as place, running(place):
+        await place.until_published("gpu-0", without=SLICE)
+        assert await place.published() == {"gpu-0", "gpu-1", "fpga-0"}
+
+
+async def test_an_ill_card_is_tainted_on_the_server() -> None:
+    async with site(ApiServerSettings()) as place, running(place):
+        await place.until_published("gpu-0")
+        (place.hardware.parent / "hardware/faults.json").write_text(json.dumps({"ill": {"gpu-0": "Xid 79"}}))
+        while True:
+            devices = [device for one in await place.slices() for device in one.spec.devices]
+            tainted = {device.name for device in devices if device.taints}
+            if tainted:
+                break
+            await anyio.sleep(0.005)
+        assert tainted == {device.name for device in devices if device.name.startswith("gpu-0")}
+
+
+async def test_a_node_that_the_cluster_does_not_know_is_an_error_not_a_wait() -> None:
+    async with site(ApiServerSettings()) as place:
+        await place.client.delete(NODES, NODE)
+        with pytest.raises(Exception, match=f"nodes.*{NODE}.*not found"):
+            await app.run(place.settings)
