@@ -86,7 +86,7 @@ def test_v1beta1_spells_requests_flat_and_devices_wrapped() -> None:
     model = v1beta1.KINDS.resource_claims.decode(json.dumps(claim).encode())
     assert model.spec.devices.requests[0].exactly is not None
     newer = v1.KINDS.resource_claims.encode(model)
-    assert newer["spec"]["devices"]["requests"][0] == {"name": "gpu", "exactly": {"deviceClassName": "c", "count": 2}}
+    assert newer["spec"]["devices"]["requests"] == [NESTED_REQUEST]
     assert v1.KINDS.resource_claims.decode(json.dumps(newer).encode()) == model
 
     device = Device(name="gpu-0", attributes={"model": Attribute.of("h100")})
