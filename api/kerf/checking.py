@@ -5,7 +5,6 @@ of them. Structs that forbid unknown fields are strict; others (``metadata``, ``
 (Quantity) in Kerf's documents are sizes and must be more than zero.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,6 +60,8 @@ def convert(cleaned: object, type_: Any) -> Any:  # noqa: ANN401  (as above)
 
 def suggestion(word: str, known: Collection[str], limit: int = 1) -> str:
     """A half sentence for an unknown word: at most ``limit`` that were probably meant, or what there is."""
+    import difflib  # only where a word was mistyped: daemons rarely need it
+
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = [f'"{by_lower[found]}"' for found in difflib.get_close_matches(word.lower(), by_lower, n=limit)]
     if close:

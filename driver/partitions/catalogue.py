@@ -4,7 +4,6 @@ What is published about a card of a known model comes from here only where nothi
 the hardware replaces these figures by what it says.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
@@ -71,6 +70,8 @@ def _find(kind: str, name: str, known: Mapping[str, GeometryT], aliases: Mapping
     beginning = [id_ for id_ in known if wanted and id_.startswith(wanted)]
     if len(beginning) == 1:
         return known[beginning[0]]
+    import difflib  # only where a name was mistyped: daemons need it never
+
     close = beginning or difflib.get_close_matches(wanted, known, n=_SUGGESTIONS)
     raise UnknownModelError(kind, name, close)
 

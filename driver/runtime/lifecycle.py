@@ -4,6 +4,7 @@ The first SIGTERM or SIGINT cancels ``main``; its clean-up is its own business, 
 second signal ends the process at once: whoever sends it does not want to wait.
 """
 
+import ctypes
 import logging
 import os
 import signal
@@ -21,12 +22,17 @@ FAILED: Final = 1
 _log = logging.getLogger(__name__)
 
 
+_M_ARENA_MAX: Final = -8
+"""Parameter of mallopt(3) in glibc's ``malloc.h``."""
+
+
 def run(main: Callable[[], Awaitable[None]]) -> int:
     """Run ``main`` until it returns, raises or is stopped by a signal; returns the exit code.
 
     0: it returned, or was stopped and cleaned up. 1: it raised; a KerfError is logged as the message it is, anything
     else with its traceback.
     """
+    _share_one_heap()
     try:
         anyio.run(_until_signalled, main, backend="asyncio")
     except Exception as error:  # noqa: BLE001  (the last resort: whatever it is becomes an exit code)
@@ -37,6 +43,13 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
                 _log.critical("unexpected error", exc_info=leaf)
         return FAILED
     return 0
+
+
+def _share_one_heap() -> None:
+    """Keep gRPC's threads from making a heap of their own each: they would keep a megabyte for good."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # other C libraries have other ways
+        mallopt(_M_ARENA_MAX, 1)
 
 
 async def _until_signalled(main: Callable[[], Awaitable[None]]) -> None:
