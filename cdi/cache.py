@@ -1,0 +1,168 @@
+"""The spec directories of a machine, read and kept up to date.
+
+``refresh`` looks at every file's status and reads those that changed; a scan of a thousand unchanged files reads
+nothing. That is asked for rather than told by inotify: it sees what inotify watchers miss (a rename from elsewhere, a
+link whose target changes, a directory that is deleted and made anew), needs no descriptors, which run out, and no
+thread, and whoever needs to know the moment can call it as often as they like.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from cdi.catalog import Catalog, SpecFile
+from cdi.decoding import Document, read
+from cdi.errors import Finding
+from cdi.names import Semantics
+
+DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
+"""For files that stay, and for files that are made anew with every boot (SPEC.md), which have the higher priority."""
+
+_EXTENSIONS = (".json", ".yaml")
+# A little more than ``cdi.parsing`` takes, so that it is the one to refuse.
+_READ_AT_MOST = 4 * 1024 * 1024 + 1
+# File times move with the kernel's timer, 4 ms at its coarsest of usual settings. A file this fresh may change again
+# with no other trace, and is read again next time.
+_SETTLED_AFTER_NS = 50_000_000
+
+_Signature: TypeAlias = tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What a refresh changed, by qualified device name or path, each sorted."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    """Devices that do something else now, or come from elsewhere."""
+    errors: Mapping[Path, tuple[str, ...]]
+    """Errors that were not there before."""
+
+
+class Cache:
+    """What the files of ``directories`` define, weakest first. Reading never fails: see ``catalog.errors``."""
+
+    def __init__(
+        self,
+        directories: Sequence[Path] = DEFAULT_DIRECTORIES,
+        *,
+        semantics: Semantics = "1.1",
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.directories = tuple(directories)
+        self.semantics: Semantics = semantics
+        self.catalog = Catalog(files=(), directory_errors={})
+        self._clock_ns = clock_ns
+        self._known: dict[tuple[int, Path], tuple[_Signature | None, SpecFile]] = {}
+        self.refresh()
+
+    def refresh(self) -> Difference | None:
+        """Read what has changed. None: everything is as before."""
+        errors: dict[Path, str] = {}
+        known = {}
+        for priority, directory in enumerate(self.directories):
+            if self.semantics == "1.1" and directory.is_symlink():
+                errors[directory] = "is a symbolic link, which readers up to release 1.1.0 pass over"
+            for path in _listing(directory, errors):
+                known[priority, path] = self._file(path, priority)
+        files = tuple(file for _, file in known.values())
+        before, after = self.catalog, Catalog(files=files, directory_errors=errors)
+        self._known = known
+        if (before.files, before.directory_errors) == (after.files, after.directory_errors):
+            return None
+        self.catalog = after
+        return difference(before, after)
+
+    def _file(self, path: Path, priority: int) -> tuple[_Signature | None, SpecFile]:
+        signature, file = self._known.get((priority, path), (None, None))
+        if file is not None and signature is not None and signature == _signature(path):
+            return signature, file
+        status, data = _opened(path)
+        if isinstance(data, Finding):
+            document = Document(spec=None, findings=(data,))
+        else:
+            document = read(data, semantics=self.semantics)
+        is_settled = status is not None and self._clock_ns() - status.st_mtime_ns > _SETTLED_AFTER_NS
+        kept = _signature_of(status) if status is not None and is_settled else None
+        return kept, SpecFile(path=path, priority=priority, document=document)
+
+
+def difference(before: Catalog, after: Catalog) -> Difference:
+    """What is in ``after`` and not in ``before``, and the other way round."""
+    old, new = before.devices, after.devices
+    return Difference(
+        added=tuple(name for name in new if name not in old),
+        removed=tuple(name for name in old if name not in new),
+        changed=tuple(name for name in new if name in old and new[name] != old[name]),
+        errors={path: found for path, found in after.errors.items() if before.errors.get(path) != found},
+    )
+
+
+def watch(
+    cache: Cache, *, interval_s: float = 1.0, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[Difference]:
+    """Every change from now on, looked for every ``interval_s``. Does not end by itself."""
+    while True:
+        change = cache.refresh()
+        if change is not None:
+            yield change
+        sleep(interval_s)
+
+
+def _listing(directory: Path, errors: dict[Path, str]) -> list[Path]:
+    """The files that readers would look at: hidden ones too, but nothing in a directory further down."""
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(_EXTENSIONS) and not _is_directory(entry)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        errors[directory] = f"cannot be read: {error.strerror}"
+        return []
+    return [directory / name for name in sorted(names)]
+
+
+def _is_directory(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _signature(path: Path) -> _Signature | None:
+    try:
+        return _signature_of(path.stat())
+    except OSError:
+        return None
+
+
+def _signature_of(status: os.stat_result) -> _Signature:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def content(path: Path) -> bytes | Finding:
+    """What is in the file. Never waits, whatever ``path`` is, and reads no more than ``read`` takes."""
+    return _opened(path)[1]
+
+
+def _opened(path: Path) -> tuple[os.stat_result | None, bytes | Finding]:
+    """The content, and the file's status when it was read."""
+    try:
+        # Without O_NONBLOCK a FIFO would keep us until somebody writes to it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return None, _unreadable("it is no regular file")
+            return status, file.read(_READ_AT_MOST)
+    except OSError as error:
+        return None, _unreadable(error.strerror or str(error))
+
+
+def _unreadable(reason: str) -> Finding:
+    return Finding(code="unreadable", path="", message=f"cannot be read: {reason}")

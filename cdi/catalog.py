@@ -1,0 +1,139 @@
+"""Which devices a set of spec files defines, and which files get in each other's way. Pure.
+
+A directory later in the list has the higher priority, and its definition of a device wins silently. Two definitions of
+equal priority take the device away altogether, also from other directories (``refresh`` in pkg/cdi of
+container-device-interface). The other devices of these files stay.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cdi.decoding import Document
+from cdi.errors import InvalidNameError
+from cdi.names import QualifiedName, Semantics
+from cdi.spec import Device, Spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecFile:
+    """One file of a spec directory, as it was read."""
+
+    path: Path
+    priority: int
+    """The place of its directory in the list: the higher the stronger."""
+    document: Document
+
+    @property
+    def spec(self) -> Spec | None:
+        """Its spec, if that can be used."""
+        return self.document.spec if self.document.is_valid else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """One device in one file."""
+
+    name: QualifiedName
+    device: Device
+    spec: Spec
+    file: SpecFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """What all files together define. ``files`` are in the order they are scanned."""
+
+    files: tuple[SpecFile, ...]
+    directory_errors: Mapping[Path, str]
+    """Directories that could not be read. One that does not exist is no error."""
+
+    @cached_property
+    def definitions(self) -> Mapping[str, tuple[Definition, ...]]:
+        """Every definition of every device by qualified name, also of devices that cannot be had."""
+        found: defaultdict[str, list[Definition]] = defaultdict(list)
+        for file in self.files:
+            for definition in _definitions(file, file.spec):
+                found[str(definition.name)].append(definition)
+        return {name: tuple(found[name]) for name in sorted(found)}
+
+    @cached_property
+    def conflicts(self) -> Mapping[str, tuple[Path, ...]]:
+        """The files whose definitions of a device cancel one another, by qualified name."""
+        return {name: paths for name, found in self.definitions.items() if (paths := _rivals(found))}
+
+    @cached_property
+    def devices(self) -> Mapping[str, Definition]:
+        """The devices that can be had, by qualified name, in order of name."""
+        return {
+            name: max(every, key=lambda one: one.file.priority)
+            for name, every in self.definitions.items()
+            if name not in self.conflicts
+        }
+
+    @cached_property
+    def errors(self) -> Mapping[Path, tuple[str, ...]]:
+        """Why files and directories are not, or not wholly, of use, by path."""
+        errors: defaultdict[Path, list[str]] = defaultdict(list)
+        for path, message in self.directory_errors.items():
+            errors[path].append(message)
+        for file in self.files:
+            errors[file.path] += [str(one) for one in file.document.findings if one.severity == "error"]
+        for name, paths in self.conflicts.items():
+            for path in paths:
+                others = ", ".join(str(other) for other in paths if other != path)
+                errors[path].append(f"device {name} is also defined in {others}; nobody gets it")
+        return {path: tuple(errors[path]) for path in sorted(errors) if errors[path]}
+
+    @property
+    def vendors(self) -> tuple[str, ...]:
+        """The vendors of all files that can be used, sorted."""
+        return tuple(sorted({file.spec.kind.vendor for file in self.files if file.spec}))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of all files that can be used, sorted."""
+        return tuple(sorted({file.spec.kind.class_name for file in self.files if file.spec}))
+
+    def specs(self, vendor: str | None = None) -> tuple[SpecFile, ...]:
+        """The files that can be used, of ``vendor`` or of all."""
+        return tuple(file for file in self.files if file.spec and vendor in (None, file.spec.kind.vendor))
+
+    def why_missing(self, name: str, semantics: Semantics = "1.1") -> str:
+        """For people: why ``name`` is not among ``devices``, which runtimes only call unresolvable."""
+        try:
+            qualified = QualifiedName.parse(name, semantics)
+        except InvalidNameError as error:
+            return str(error)
+        if name in self.conflicts:
+            return f"defined with equal priority in {_listed(self.conflicts[name])}; keep one of them"
+        broken = [file for file in self.files if file.spec is None]
+        for file in broken:
+            if any(str(definition.name) == name for definition in _definitions(file, file.document.spec)):
+                return f"{file.path} defines it but cannot be used: {self.errors[file.path][0]}"
+        same_kind = [file for file in self.files if file.spec and file.spec.kind == qualified.kind]
+        if same_kind:
+            known = _listed(device for device in self.devices if device.startswith(f"{qualified.kind}="))
+            return f"{_listed(file.path for file in same_kind)} has {known or 'no such device'}"
+        hint = f"; {_listed(file.path for file in broken)} cannot be used" if broken else ""
+        return f"no file defines devices of kind {qualified.kind}{hint}"
+
+
+def _definitions(file: SpecFile, spec: Spec | None) -> Iterable[Definition]:
+    if spec is not None:
+        for device in spec.devices:
+            name = QualifiedName(kind=spec.kind, device=device.name)
+            yield Definition(name=name, device=device, spec=spec, file=file)
+
+
+def _rivals(found: Iterable[Definition]) -> tuple[Path, ...]:
+    by_priority: defaultdict[int, list[Path]] = defaultdict(list)
+    for definition in found:
+        by_priority[definition.file.priority].append(definition.file.path)
+    return tuple(path for paths in by_priority.values() if len(paths) > 1 for path in paths)
+
+
+def _listed(things: Iterable[object]) -> str:
+    return ", ".join(str(thing) for thing in things)

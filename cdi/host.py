@@ -1,0 +1,55 @@
+"""What the host's device nodes are: the one question that injecting asks of the machine it runs on."""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cdi.errors import HostDeviceError
+
+_TYPES = {stat.S_IFBLK: "b", stat.S_IFCHR: "c", stat.S_IFIFO: "p"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostNode:
+    """A device node as the host has it."""
+
+    type: str
+    """b, c or p."""
+    major: int
+    minor: int
+    file_mode: int
+    """Permission bits, without the file's type."""
+
+
+class HostView(Protocol):
+    """Knows the host's device nodes."""
+
+    def node(self, path: str) -> HostNode:
+        """The node at ``path``. Errors: HostDeviceError, host-missing or host-not-device."""
+        ...
+
+
+class Host:
+    """The machine we run on, or the one whose file system is mounted at ``root``."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+
+    def node(self, path: str) -> HostNode:
+        """A symbolic link is no device node, wherever it leads: runtimes do not follow it either."""
+        try:
+            status = (self._root / path.lstrip("/")).lstat()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise HostDeviceError(path, "host-missing", f"the host has none to complete it from: {reason}") from error
+        kind = _TYPES.get(stat.S_IFMT(status.st_mode))
+        if kind is None:
+            raise HostDeviceError(path, "host-not-device", "what the host has there is no device node")
+        return HostNode(
+            type=kind,
+            major=os.major(status.st_rdev),
+            minor=os.minor(status.st_rdev),
+            file_mode=stat.S_IMODE(status.st_mode),
+        )

@@ -1,0 +1,94 @@
+"""The rules a spec can break, by code, and who refuses a document that breaks each.
+
+Readers check less than they should, and not all the same. A spec that is to be written may break no rule that is an
+error to anybody; a file that was read is judged as one library would judge it, and the rest are warnings.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cdi.errors import Severity
+from cdi.names import Semantics
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who refuses a document that breaks it."""
+
+    refused_by: frozenset[Semantics]
+    """Readers to which it is an error."""
+    written: bool
+    """Whether this package writes it all the same. Never true of what a reader refuses."""
+
+
+_EVERY_READER = Rule(frozenset(("1.1", "main")), written=False)
+_OLD_READERS = Rule(frozenset(("1.1",)), written=False)
+_NOT_WRITTEN = Rule(frozenset(), written=False)
+_ADVICE = Rule(frozenset(), written=True)
+
+READING: Mapping[str, Rule] = {
+    # The document itself.
+    "unreadable": _EVERY_READER,
+    "syntax": _EVERY_READER,
+    "too-large": _EVERY_READER,  # to this package; others go on until memory ends
+    "empty-document": _EVERY_READER,
+    "duplicate-key": _EVERY_READER,
+    "two-spellings": _EVERY_READER,  # to 1.1.1 and this package; 1.1.0 melts the two values into one
+    "unknown-field": _EVERY_READER,
+    "wrong-type": _EVERY_READER,
+    "null-item": _EVERY_READER,  # a nil pointer is followed: the whole process goes down
+    # Read, but differently from release to release, or not as it looks.
+    "key-case": _ADVICE,  # 1.1.0 matches keys in any case, 1.1.1 only as they are
+    "bare-scalar": _ADVICE,  # 1.1.0 rewrites what looks like a number or boolean, 1.1.1 takes the text
+    "converted-number": _ADVICE,  # 1.5e1 and 0660 are read as 15 and 432
+    "null-text": _ADVICE,
+    "explicit-tag": _ADVICE,
+    "merge-key": _ADVICE,
+    "ignored-rest": _ADVICE,  # only the first document of a file counts
+}
+
+CONTENT: Mapping[str, Rule] = {
+    "unknown-version": _EVERY_READER,
+    "version-too-low": _EVERY_READER,
+    "version-understated": _NOT_WRITTEN,  # too low as well, but readers overlook it
+    "version-too-high": _ADVICE,  # fewer readers than could be, and those left out say nothing
+    "vendor-name": _EVERY_READER,
+    "class-name": _EVERY_READER,
+    "one-letter-name": _OLD_READERS,  # an index out of range: the whole process goes down
+    "vendor-not-dns": _ADVICE,  # SPEC.md asks for a DNS subdomain, nobody enforces it
+    "class-too-long": _ADVICE,
+    "no-devices": _EVERY_READER,
+    "device-name": _EVERY_READER,
+    "duplicate-device": _EVERY_READER,
+    "device-empty-edits": _EVERY_READER,
+    "annotation-key": _NOT_WRITTEN,  # readers mean to check it and never do; one day they will
+    "annotations-too-large": _NOT_WRITTEN,
+    "env-entry": _EVERY_READER,
+    "env-name": _NOT_WRITTEN,
+    "duplicate-env": _ADVICE,
+    "device-path": _EVERY_READER,
+    "device-type": _EVERY_READER,
+    "device-permissions": _EVERY_READER,
+    "permissions-none": _OLD_READERS,
+    "duplicate-device-node": _ADVICE,
+    "net-device": _EVERY_READER,
+    "interface-name": _NOT_WRITTEN,
+    "mount": _EVERY_READER,
+    "mount-not-bind": _NOT_WRITTEN,  # runc: "no such device", whatever the type says
+    "duplicate-mount": _ADVICE,
+    "hook-name": _EVERY_READER,
+    "hook-path": _EVERY_READER,
+    "hook-deprecated": _ADVICE,
+    "hook-timeout": _NOT_WRITTEN,  # OCI runtime-spec: must be greater than zero
+    "closid": _EVERY_READER,
+    "relative-path": _NOT_WRITTEN,
+    "not-text": _NOT_WRITTEN,
+    "out-of-range": _NOT_WRITTEN,
+}
+
+
+def severity(code: str, semantics: Semantics | None) -> Severity:
+    """Whether breaking a rule is an error to the library ``semantics`` or, with None, on writing."""
+    rule = CONTENT.get(code) or READING[code]
+    is_error = not rule.written if semantics is None else semantics in rule.refused_by
+    return "error" if is_error else "warning"

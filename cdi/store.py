@@ -1,0 +1,235 @@
+"""Writes and removes spec files so that readers see a whole file or none, also across a crash: the one place that does.
+
+Readers watch the directory and parse whatever ends in ``.json`` or ``.yaml``, hidden files too. So a file is made under
+a name that ends in neither, in the same directory (a rename from elsewhere is not noticed by readers up to release
+1.1.0), synced, made readable for rootless readers, and renamed. Every write makes every reader scan everything again,
+hence a file that already has the content is left alone.
+
+A crash leaves at most a temporary file, which no reader looks at and ``sweep`` removes.
+"""
+
+import errno
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from cdi.encoding import encode_json
+from cdi.errors import StoreError
+from cdi.spec import Spec
+
+# What vendor, class and identity are made of (``cdi.names``), plus what is harmless in a file name. The first is a
+# letter or digit, so no hidden file and no ``..``; there is no slash. Linux takes 255 bytes; a temporary name adds 24.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,199}")
+_EXTENSION = ".json"
+_TEMPORARY = re.compile(r"\.(?P<name>[A-Za-z0-9].*)\.json\.[0-9a-f]{16}\.tmp")
+
+# Rootless readers are not root; a driver's umask must not decide for them.
+_FILE_MODE = 0o644
+_DIRECTORY_MODE = 0o755
+
+# Writing takes milliseconds. A temporary file this old has lost its writer, even on a machine that was stopped a while.
+STALE_AFTER_S = 60.0
+
+
+class Filesystem(Protocol):
+    """The calls ``Store`` changes the disk with, as in ``os``: the seam where tests make the disk fail or the power."""
+
+    def create(self, path: Path) -> int:
+        """Open a new file for writing. Errors: FileExistsError."""
+        ...
+
+    def write(self, descriptor: int, content: bytes) -> None: ...
+    def make_readable(self, descriptor: int, mode: int) -> None: ...
+    def sync(self, descriptor: int) -> None: ...
+    def close(self, descriptor: int) -> None: ...
+    def rename(self, source: Path, target: Path) -> None: ...
+    def unlink(self, path: Path) -> None: ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Make renames and removals in the directory last."""
+        ...
+
+
+class LinuxFilesystem:
+    """The real one."""
+
+    def create(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+    def write(self, descriptor: int, content: bytes) -> None:
+        while content:
+            content = content[os.write(descriptor, content) :]
+
+    def make_readable(self, descriptor: int, mode: int) -> None:
+        os.fchmod(descriptor, mode)
+
+    def sync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)  # noqa: PTH104 - beside its siblings of os, whose errors it shares
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)  # noqa: PTH108 - as above
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class Store:
+    """The spec files of one directory, by name without extension. Made by one writer per name; readers are many.
+
+    Errors of every method: StoreError. The directory is made (mode 0755) by the first ``write``.
+    """
+
+    def __init__(self, directory: Path, filesystem: Filesystem | None = None) -> None:
+        self.directory = directory
+        self._filesystem: Filesystem = filesystem or LinuxFilesystem()
+
+    def path(self, name: str) -> Path:
+        """The file that ``name`` stands for. Errors: StoreError when it is no safe file name."""
+        if not _NAME.fullmatch(name) or name.endswith((".json", ".yaml")):
+            raise StoreError(
+                self.directory / Path(name or "?").name,
+                f"{name!r} cannot name a spec file",
+                "use 1 to 200 letters, digits and _.:@+-, starting with a letter or digit, without .json or .yaml",
+            )
+        return self.directory / f"{name}{_EXTENSION}"
+
+    def write(self, name: str, spec: Spec) -> bool:
+        """Make the file hold ``spec``. False: it already did and was not touched.
+
+        On return the content survives a power cut. Errors: InvalidSpecError as well; then nothing has changed.
+        """
+        target, content = self.path(name), encode_json(spec)
+        is_there = _holds(target, content)
+        try:
+            if not is_there:
+                self._make_directory()
+                self._replace(target, content)
+            # Also when it was there: the try that renamed it may have failed here.
+            self._filesystem.sync_directory(self.directory)
+        except OSError as error:
+            raise _explained(error, target, "written") from error
+        return not is_there
+
+    def remove(self, name: str) -> bool:
+        """Make the file go away. False: it was not there."""
+        target = self.path(name)
+        try:
+            self._filesystem.unlink(target)
+            self._filesystem.sync_directory(self.directory)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _explained(error, target, "removed") from error
+        return True
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The names of the files there are, sorted; only those that ``write`` could have made."""
+        found = (file.removesuffix(_EXTENSION) for file in self._files() if file.endswith(_EXTENSION))
+        return sorted(name for name in found if name.startswith(prefix) and _NAME.fullmatch(name))
+
+    def sweep(self, prefix: str = "", now: Callable[[], float] = time.time) -> list[Path]:
+        """Remove temporary files that a crashed writer left for names with ``prefix``, and say which.
+
+        A file younger than ``STALE_AFTER_S`` may still have its writer and stays.
+        """
+        swept = []
+        for file in self._files():
+            temporary = _TEMPORARY.fullmatch(file)
+            path = self.directory / file
+            if temporary and temporary["name"].startswith(prefix) and _is_stale(path, now()):
+                self._remove_temporary(path)
+                swept.append(path)
+        return swept
+
+    def _make_directory(self) -> None:
+        if not self.directory.is_dir():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.chmod(_DIRECTORY_MODE)
+
+    def _replace(self, target: Path, content: bytes) -> None:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            descriptor = self._filesystem.create(temporary)
+            try:
+                self._filesystem.write(descriptor, content)
+                self._filesystem.make_readable(descriptor, _FILE_MODE)
+                self._filesystem.sync(descriptor)
+            finally:
+                self._filesystem.close(descriptor)
+            self._filesystem.rename(temporary, target)
+        except OSError:
+            self._discard(temporary)
+            raise
+
+    def _discard(self, temporary: Path) -> None:
+        try:
+            self._filesystem.unlink(temporary)
+        except OSError:
+            pass  # Never made, or the disk is failing and the error that brought us here says so; sweep comes again.
+
+    def _remove_temporary(self, path: Path) -> None:
+        try:
+            self._filesystem.unlink(path)
+        except FileNotFoundError:
+            pass  # Its writer was only slow, and is done.
+        except OSError as error:
+            raise _explained(error, path, "removed") from error
+
+    def _files(self) -> list[str]:
+        try:
+            return sorted(path.name for path in self.directory.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _explained(error, self.directory, "listed") from error
+
+
+def _is_stale(path: Path, now: float) -> bool:
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and now - status.st_mtime > STALE_AFTER_S
+
+
+def _holds(target: Path, content: bytes) -> bool:
+    """Whether the file is there as ``write`` would leave it."""
+    try:
+        status = target.lstat()
+        is_ours = stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == _FILE_MODE
+        return is_ours and status.st_size == len(content) and target.read_bytes() == content
+    except OSError:
+        return False
+
+
+_REMEDIES = {
+    errno.EACCES: "run as a user that may write there",
+    errno.EPERM: "run as a user that may write there",
+    errno.EROFS: "mount the directory writable",
+    errno.ENOSPC: "free space on that file system",
+    errno.EDQUOT: "free space on that file system, or raise the quota",
+    errno.ENOTDIR: "a file stands where a directory is needed; remove it",
+    errno.EEXIST: "a file stands where a directory is needed; remove it",
+    errno.EISDIR: "a directory has the file's name; remove it",
+    errno.ENOENT: "the directory was deleted, maybe under a mount: restart, so that it is mounted anew",
+}
+
+
+def _explained(error: OSError, path: Path, verb: str) -> StoreError:
+    remedy = _REMEDIES.get(error.errno or 0, "look after the directory and its disk, then try again")
+    return StoreError(path, f"could not be {verb}: {error.strerror or error}", remedy)

@@ -1,0 +1,140 @@
+"""Which version of the format a spec needs, and why.
+
+A reader drops a file whose version it does not know without a word, so a writer declares the lowest version that its
+content needs (``specs-go/version.go`` of container-device-interface). One row of ``_FEATURES`` is one thing that a
+version brought; 0.8.0 and 1.0.0 brought none.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from cdi.spec import ContainerEdits, Spec
+
+VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
+"""Every version there is that readers take, oldest first. Versions are compared by their place here."""
+
+WITHDRAWN = ("0.1.0", "0.2.0")
+"""Known to readers, who refuse them as too low."""
+
+_Finder = Callable[[Spec], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a spec needs at least ``version``: the content at ``path``."""
+
+    version: str
+    path: str
+    feature: str
+
+    def __str__(self) -> str:
+        return f"{self.version} because of {self.path} ({self.feature})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimumVersion:
+    """The lowest version a spec may declare, and the content that forces it (nothing forces the lowest of all)."""
+
+    version: str
+    reasons: tuple[Reason, ...]
+
+    def __str__(self) -> str:
+        return self.version
+
+
+def minimum_version(spec: Spec) -> MinimumVersion:
+    """The lowest version that ``spec``'s content needs, whatever it declares."""
+    reasons = [
+        Reason(version=version, path=path, feature=feature)
+        for version, feature, find in _FEATURES
+        for path in find(spec)
+    ]
+    lowest = max((reason.version for reason in reasons), key=VERSIONS.index, default=VERSIONS[0])
+    return MinimumVersion(version=lowest, reasons=tuple(r for r in reasons if r.version == lowest))
+
+
+def version_readers_need(spec: Spec) -> str:
+    """The version below which readers refuse ``spec``: too low at times, so fit only to tell what they do.
+
+    Two of their checks keep a pointer to a loop variable, and so look at the last device alone (``requiresV040`` and
+    ``requiresV050``, through release 1.1.1).
+    """
+    last_device = replace(spec, devices=spec.devices[-1:])
+    needed = [
+        version
+        for version, _, find in _FEATURES
+        if any(find(last_device if find in (_mount_types, _host_paths) else spec))
+    ]
+    return max(needed, key=VERSIONS.index, default=VERSIONS[0])
+
+
+def edits_of(spec: Spec) -> Iterator[tuple[str, ContainerEdits]]:
+    """Every edits object with its path: the spec's own first, then each device's."""
+    yield "containerEdits", spec.container_edits
+    for index, device in enumerate(spec.devices):
+        yield f"devices[{index}].containerEdits", device.container_edits
+
+
+def _mount_types(spec: Spec) -> Iterator[str]:
+    for path, edits in edits_of(spec):
+        yield from (f"{path}.mounts[{i}].type" for i, mount in enumerate(edits.mounts) if mount.type)
+
+
+def _host_paths(spec: Spec) -> Iterator[str]:
+    for path, edits in edits_of(spec):
+        yield from (f"{path}.deviceNodes[{i}].hostPath" for i, node in enumerate(edits.device_nodes) if node.host_path)
+
+
+def _digit_names(spec: Spec) -> Iterator[str]:
+    for index, device in enumerate(spec.devices):
+        if device.name[:1] in tuple("0123456789"):
+            yield f"devices[{index}].name"
+
+
+def _annotations(spec: Spec) -> Iterator[str]:
+    if spec.annotations:
+        yield "annotations"
+    yield from (f"devices[{i}].annotations" for i, device in enumerate(spec.devices) if device.annotations)
+
+
+def _dotted_class(spec: Spec) -> Iterator[str]:
+    if spec.kind.vendor and "." in spec.kind.class_name:
+        yield "kind"
+
+
+def _intel_rdt(spec: Spec) -> Iterator[str]:
+    yield from (f"{path}.intelRdt" for path, edits in edits_of(spec) if edits.intel_rdt is not None)
+
+
+def _additional_gids(spec: Spec) -> Iterator[str]:
+    yield from (f"{path}.additionalGids" for path, edits in edits_of(spec) if edits.additional_gids)
+
+
+def _net_devices(spec: Spec) -> Iterator[str]:
+    yield from (f"{path}.netDevices" for path, edits in edits_of(spec) if edits.net_devices)
+
+
+def _schemata(spec: Spec) -> Iterator[str]:
+    for path, edits in edits_of(spec):
+        if edits.intel_rdt is not None and edits.intel_rdt.schemata is not None:
+            yield f"{path}.intelRdt.schemata"
+
+
+def _monitoring(spec: Spec) -> Iterator[str]:
+    for path, edits in edits_of(spec):
+        if edits.intel_rdt is not None and edits.intel_rdt.enable_monitoring:
+            yield f"{path}.intelRdt.enableMonitoring"
+
+
+_FEATURES: tuple[tuple[str, str, _Finder], ...] = (
+    ("0.4.0", "a mount's type", _mount_types),
+    ("0.5.0", "a device node's host path", _host_paths),
+    ("0.5.0", "a device name that starts with a digit", _digit_names),
+    ("0.6.0", "annotations", _annotations),
+    ("0.6.0", "a dot in the class", _dotted_class),
+    ("0.7.0", "Intel RDT", _intel_rdt),
+    ("0.7.0", "additional groups", _additional_gids),
+    ("1.1.0", "network devices", _net_devices),
+    ("1.1.0", "Intel RDT schemata", _schemata),
+    ("1.1.0", "Intel RDT monitoring", _monitoring),
+)

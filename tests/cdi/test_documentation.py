@@ -1,0 +1,78 @@
+"""Every example in the README and in docstrings does what it says."""
+
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cdi
+
+PACKAGE = Path(cdi.__file__).parent
+MODULES = sorted(file.stem for file in PACKAGE.glob("[a-z]*.py"))
+
+
+def test_the_readme_is_true(tmp_path: Path) -> None:
+    text = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    test = doctest.DocTestParser().get_doctest(text, {"directory": str(tmp_path)}, "README.md", "cdi/README.md", 0)
+    results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
+    assert results.attempted > 20
+    assert results.failed == 0
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_docstrings_are_true(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"cdi.{module}")).failed == 0
+
+
+def test_the_readme_names_every_command() -> None:
+    text = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    help_ = subprocess.run([sys.executable, "-m", "cdi", "--help"], capture_output=True, text=True, check=True).stdout
+    commands = re.findall(r"^    (\w+)", help_.partition("  COMMAND\n")[2], re.MULTILINE)
+    assert len(commands) > 8
+    for command in commands:
+        assert f"`{command}" in text, command
+
+
+def test_everything_public_is_listed_and_documented() -> None:
+    assert sorted(cdi.__all__) == sorted(set(cdi.__all__))
+    for name in cdi.__all__:
+        value = getattr(cdi, name)
+        assert not isinstance(value, type) or value.__doc__, name
+
+
+def run(*lines: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_who_only_writes_does_not_wait_for_yaml(tmp_path: Path) -> None:
+    out = run(
+        "import sys",
+        "from pathlib import Path",
+        "from cdi import *",
+        "edits = ContainerEdits(env=('A=b',))",
+        "spec = Spec(kind=Kind.parse('acme.io/widget'), devices=(Device(name='w', container_edits=edits),))",
+        f"Store(Path({str(tmp_path)!r})).write('a', spec)",
+        "encode_yaml(spec)",
+        "print('yaml' in sys.modules, 'argparse' in sys.modules)",
+        f"Cache([Path({str(tmp_path)!r})])",
+        "print('yaml' in sys.modules)",
+    )
+    assert out.split() == ["False", "False", "True"]
+
+
+def test_the_package_imports_nothing_but_the_standard_library_and_pyyaml() -> None:
+    out = run(
+        "import sys",
+        "before = set(sys.modules)",
+        "import cdi, cdi.cli, cdi.parsing",
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}",
+        "print(*sorted(new - set(sys.stdlib_module_names)))",
+    )
+    # Cython's own runtime comes with PyYAML's binding to libyaml.
+    assert {name for name in out.split() if "cython" not in name} == {"cdi", "yaml"}
