@@ -80,6 +80,7 @@ class Stepping:
             Step.RELEASE_HARDWARE: self._release_hardware,
             Step.DROP_RECORD: self._drop_record,
         }
+        _RECORDS.set(len(checkpoint.records))  # those that the process before us has left
 
     async def carry_out(self, steps: Sequence[Step], job: Job) -> None:
         """One after the other; the first that fails is the last. Raises its KerfError."""
