@@ -1,0 +1,129 @@
+"""``python -m tests.realcluster``: build, up, down, status, logs, kubectl."""
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+import click
+
+from tests.realcluster import requirements
+from tests.realcluster.api import Api
+from tests.realcluster.building import BuildError, build
+from tests.realcluster.cluster import Cluster, NotReadyError, end_leftover
+from tests.realcluster.kerf import USUAL, Kerf
+from tests.realcluster.places import ROOTS, Places
+from tests.realcluster.processes import PartDiedError
+from tests.realcluster.versions import NEWEST, VERSIONS, KubernetesVersion, UnknownVersionError, find
+
+
+class _Version(click.ParamType[KubernetesVersion]):
+    name = "VERSION"
+
+    def convert(
+        self, value: str | KubernetesVersion, param: click.Parameter | None, ctx: click.Context | None
+    ) -> KubernetesVersion:
+        if isinstance(value, KubernetesVersion):
+            return value
+        try:
+            return find(value)
+        except UnknownVersionError as error:
+            self.fail(str(error), param, ctx)
+
+
+_version = click.argument("version", type=_Version(), default=NEWEST)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def realcluster() -> None:
+    """A real Kubernetes on this machine. VERSION is 1.37 where it is not given."""
+
+
+@realcluster.command("build")
+@_version
+def build_command(version: KubernetesVersion) -> None:
+    """Build the programs of VERSION into the cache; say what the machine lacks."""
+    requirements.ensure()
+    programs = build(version)
+    click.echo(f"{programs.kube}\n{programs.containerd}")
+
+
+@realcluster.command("up")
+@_version
+@click.option("--nodes-without-kubelet", type=click.IntRange(0, 1000), default=0, help="Nodes for scheduling only.")
+@click.option("--no-kubelet", is_flag=True, help="No real node.")
+@click.option("--with-kerf", is_flag=True, help="Install Kerf, with two simulated GPUs and an FPGA on the real node.")
+def up_command(version: KubernetesVersion, nodes_without_kubelet: int, no_kubelet: bool, with_kerf: bool) -> None:
+    """Start a cluster of VERSION, until `down`, and print its kubeconfig."""
+    requirements.ensure()
+    cluster = Cluster.planned(
+        version,
+        nodes=() if no_kubelet else ("node1",),
+        bare_nodes=[f"bare{number}" for number in range(1, nodes_without_kubelet + 1)],
+    )
+    anyio.run(_up, cluster, with_kerf)
+    click.echo(cluster.kubeconfig)
+
+
+async def _up(cluster: Cluster, with_kerf: bool) -> None:
+    await end_leftover(cluster.version)
+    await cluster.up()
+    if with_kerf:
+        async with Api(cluster.kubeconfig) as api:
+            kerf = Kerf(cluster, api)
+            await kerf.install()
+            await kerf.start_controller()
+            for node in cluster.nodes:
+                kerf.describe_hardware(node, USUAL)
+                await kerf.start_plugin(node)
+
+
+@realcluster.command("down")
+@click.argument("versions", type=_Version(), nargs=-1)
+def down_command(versions: tuple[KubernetesVersion, ...]) -> None:
+    """End the clusters of VERSIONS, or all."""
+    for version in versions or VERSIONS:
+        anyio.run(end_leftover, version)
+
+
+@realcluster.command("status")
+def status_command() -> None:
+    """Say what runs."""
+    for cluster in _clusters():
+        click.echo(f"Kubernetes {cluster.version.release}: {cluster.kubeconfig}")
+        for name in cluster.processes.names:
+            click.echo(f"  {name}: {'runs' if cluster.processes.is_running(name) else 'has ended'}")
+
+
+@realcluster.command("logs")
+@click.argument("part")
+@_version
+def logs_command(part: str, version: KubernetesVersion) -> None:
+    """Print the log of PART (as `status` names it)."""
+    log = Places(ROOTS / version.minor).log(part)
+    if not log.exists():
+        known = ", ".join(sorted(file.stem for file in log.parent.glob("*.log"))) or "no part has run"
+        raise click.BadParameter(f"there is no log of {part}; there is: {known}")
+    click.echo(log.read_text(errors="replace"), nl=False)
+
+
+@realcluster.command("kubectl", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("version", type=_Version())
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def kubectl_command(version: KubernetesVersion, arguments: tuple[str, ...]) -> None:
+    """Run the real kubectl on the cluster of VERSION."""
+    command = Cluster.existing(Places(ROOTS / version.minor)).kubectl(*arguments)
+    os.execv(command[0], list(command))
+
+
+def _clusters() -> list[Cluster]:
+    folders: list[Path] = sorted(ROOTS.iterdir()) if ROOTS.exists() else []
+    return [Cluster.existing(Places(folder)) for folder in folders if Places(folder).state.exists()]
+
+
+if __name__ == "__main__":
+    try:
+        realcluster.main(prog_name="python -m tests.realcluster")
+    except (requirements.MissingRequirementsError, BuildError, NotReadyError, PartDiedError) as failure:
+        click.echo(failure, err=True)
+        sys.exit(1)

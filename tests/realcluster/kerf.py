@@ -1,0 +1,221 @@
+"""Kerf on a real cluster: what ``deploy/`` has is installed, and its two programs run with those permissions only.
+
+No container image is needed: the programs run as processes of this machine, with the arguments that Deployment and
+DaemonSet have, except for paths. Each has a token of its own service account, made with the TokenRequest API as the
+kubelet makes them: the plugin's is bound to a pod on its node, or to the node itself where no kubelet can run pods.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import anyio
+import yaml
+
+from tests.realcluster.api import Api, Document
+from tests.realcluster.cluster import READY_S, Cluster, NotReadyError
+from tests.realcluster.documents import IMAGE
+from tests.realcluster.machine import with_boot_id
+
+DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+NAMESPACE: Final = "kerf-system"
+CONTROLLER: Final = "kerf-controller"
+PLUGIN: Final = "kerf-kubelet-plugin"
+
+_WORKLOADS: Final = {"Deployment", "DaemonSet"}
+_TOKEN_S: Final = 3600
+"""Longer than any test module; the API server's default for pods."""
+_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The simulated cards of one node."""
+
+    cards: Sequence[Mapping[str, object]]
+    options: Mapping[str, object]
+    """Further fields of the simulated backend's document (``pace``, ``delays``)."""
+
+
+USUAL: Final = Hardware(
+    cards=[{"kind": "gpu", "model": "h100-80gb-sxm", "count": 2}, {"kind": "fpga", "shell": "quad"}], options={}
+)
+
+
+class Kerf:
+    """Kerf's programs on one cluster."""
+
+    def __init__(self, cluster: Cluster, api: Api) -> None:
+        """``api`` is an administrator's."""
+        self._cluster = cluster
+        self._api = api
+        self._processes = cluster.processes
+
+    async def install(self) -> None:
+        """Apply everything of ``deploy/``; the workloads are only tried out, their place is taken by our processes."""
+        for document in manifests(DEPLOY / "crds"):
+            await self._api.apply(document)
+        for document in manifests(DEPLOY / "manifests"):
+            is_workload = document["kind"] in _WORKLOADS
+            await self._api.apply(document, **({"dryRun": "All"} if is_workload else {}))
+        await self._wait_for_kind()
+
+    async def start_controller(self) -> None:
+        """Start it and wait until it is ready."""
+        user = await self._token_file(CONTROLLER, CONTROLLER, None)
+        arguments = self._arguments(CONTROLLER, {"POD_NAME": CONTROLLER}, drop=("--probes-address",))
+        address = f"127.0.0.1:{self._cluster.ports.controller_probes}"
+        command = _kerf([*arguments, f"--kubeconfig={user}", f"--probes-address={address}", "--log-format=text"])
+        self._processes.start(CONTROLLER, command)
+        await self._wait_ready(CONTROLLER, address)
+
+    async def start_plugin(self, node: str) -> None:
+        """Start the plugin of ``node``, whose hardware is described, and wait until the kubelet has registered it."""
+        self.launch_plugin(node, await self._plugin_user(node))
+        await self.wait_plugin_ready(node)
+
+    def launch_plugin(self, node: str, kubeconfig: Path, *, process: str = "", arguments: Sequence[str] = ()) -> None:
+        """Start it and return at once. ``process``: another name than usual, where two run on one node."""
+        places = self._cluster.node_places(node)
+        usual = self._arguments(PLUGIN, {"NODE_NAME": node}, drop=("--probes-address", "--backend"))
+        own = [
+            f"--kubeconfig={kubeconfig}",
+            f"--backend=simulated={self.hardware_file(node)}",
+            f"--kubelet-root={places.kubelet}",
+            f"--cdi-dir={places.cdi}",
+            f"--probes-address=127.0.0.1:{self._cluster.ports.plugin_probes}",
+            "--log-format=text",
+        ]
+        command = with_boot_id(places, _kerf([*usual, *own, *arguments]))
+        self._processes.start(process or plugin_process(node), command)
+
+    async def wait_plugin_ready(self, node: str) -> None:
+        await self._wait_ready(plugin_process(node), f"127.0.0.1:{self._cluster.ports.plugin_probes}")
+
+    async def stop_plugin(self, node: str) -> None:
+        """SIGTERM, as in a rolling update."""
+        await self._processes.stop(plugin_process(node))
+
+    async def crash_plugin(self, node: str) -> None:
+        """SIGKILL."""
+        await self._processes.kill(plugin_process(node))
+
+    async def restart_plugin(self, node: str) -> None:
+        await self.stop_plugin(node)
+        await self.start_plugin(node)
+
+    def describe_hardware(self, node: str, hardware: Hardware) -> None:
+        """Say which cards ``node`` has; their state begins blank."""
+        document = {"state": "hardware", "seed": node, "cards": list(hardware.cards), **hardware.options}
+        self.hardware_file(node).write_text(yaml.safe_dump(document))
+
+    def hardware_file(self, node: str) -> Path:
+        return self._cluster.node_places(node).root / "hardware.yaml"
+
+    def hardware_state(self, node: str) -> Path:
+        """Folder in which the simulated cards remember what is on them."""
+        return self._cluster.node_places(node).root / "hardware"
+
+    async def token(self, account: str, bound_to: Document | None) -> str:
+        """A token of a service account of Kerf's, bound to an object as the kubelet binds it to a pod."""
+        path = await self._api.path("v1", "ServiceAccount", NAMESPACE, account, "token")
+        spec: Document = {"expirationSeconds": _TOKEN_S, "boundObjectRef": bound_to and _reference(bound_to)}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        answer = await self._api.request("POST", path, request)
+        return str(answer["status"]["token"])
+
+    async def plugin_pod(self, node: str) -> Document:
+        """A pod on ``node`` with the plugin's service account: it stands in for the DaemonSet's, which has an image."""
+        name = f"{PLUGIN}-{node}"
+        pod: Document = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {
+                "nodeName": node,
+                "serviceAccountName": PLUGIN,
+                "automountServiceAccountToken": False,
+                "terminationGracePeriodSeconds": 0,
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "stand-in", "image": IMAGE, "imagePullPolicy": "Never"}],
+            },
+        }
+        return await self._api.find("v1", "Pod", name, NAMESPACE) or await self._api.create(pod)
+
+    async def _plugin_user(self, node: str) -> Path:
+        bound_to = await self.plugin_pod(node) if node in self._cluster.nodes else None
+        return await self._token_file(plugin_process(node), PLUGIN, bound_to or await self._api.get("v1", "Node", node))
+
+    async def _token_file(self, user: str, account: str, bound_to: Document | None) -> Path:
+        file = self._cluster.places.root / f"{user}.token"
+        file.write_text(await self.token(account, bound_to))
+        return self._cluster.write_kubeconfig(user, {"tokenFile": str(file)})
+
+    def _arguments(self, workload: str, environment: Mapping[str, str], *, drop: Sequence[str]) -> Sequence[str]:
+        """As the manifest has them, without those options that stand for paths and ports of a pod."""
+        (found,) = (
+            document
+            for document in manifests(DEPLOY / "manifests")
+            if document["kind"] in _WORKLOADS and document["metadata"]["name"] == workload
+        )
+        arguments: list[str] = found["spec"]["template"]["spec"]["containers"][0]["args"]
+        for name, value in environment.items():
+            arguments = [argument.replace(f"$({name})", value) for argument in arguments]
+        return [argument for argument in arguments if argument.partition("=")[0] not in drop]
+
+    async def _wait_for_kind(self) -> None:
+        with anyio.fail_after(READY_S):
+            while True:
+                crd = await self._api.get(
+                    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "resourceclasses.kerf.dev"
+                )
+                conditions = crd.get("status", {}).get("conditions", ())
+                if any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
+                    return
+                await anyio.sleep(_POLL_S)
+
+    async def _wait_ready(self, process: str, address: str) -> None:
+        said = "nothing"
+        with anyio.move_on_after(READY_S):
+            async with aiohttp.ClientSession() as session:
+                while True:
+                    self._processes.pid(process)
+                    try:
+                        async with session.get(f"http://{address}/readyz") as response:
+                            said = await response.text()
+                            if response.status == 200:
+                                return
+                    except aiohttp.ClientError as error:
+                        said = str(error)
+                    await anyio.sleep(_POLL_S)
+        raise NotReadyError(f"{process} is not ready, it says:\n{said}\n{self._processes.tail(process)}")
+
+
+def plugin_process(node: str) -> str:
+    return f"{node}-kerf-kubelet-plugin"
+
+
+def manifests(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every document of a folder's files, in the order in which kubectl takes them."""
+    for file in sorted(folder.glob("*.yaml")):
+        yield from (document for document in yaml.safe_load_all(file.read_text()) if document)
+
+
+def _kerf(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "driver.cli", *arguments]
+
+
+def _reference(value: Document) -> Document:
+    metadata = value["metadata"]
+    return {
+        "apiVersion": value["apiVersion"],
+        "kind": value["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
+__all__ = ["CONTROLLER", "DEPLOY", "NAMESPACE", "PLUGIN", "USUAL", "Hardware", "Kerf", "manifests", "plugin_process"]

@@ -1,0 +1,129 @@
+"""The command line of every part. Pure.
+
+The control plane listens on 127.0.0.1 and speaks TLS with a certificate of its own; each part is a user with its own
+token. Nobody elects a leader: there is one of each.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.realcluster.building import Programs
+from tests.realcluster.places import NodePlaces, Places, Ports
+from tests.realcluster.versions import KubernetesVersion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the command lines depend on."""
+
+    version: KubernetesVersion
+    programs: Programs
+    places: Places
+    ports: Ports
+    has_bare_nodes: bool
+    """Some nodes have no kubelet: nobody renews their leases, so nobody may watch them."""
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self.ports.api_server}"
+
+
+def etcd(plan: Plan) -> Sequence[str]:
+    clients = f"http://127.0.0.1:{plan.ports.etcd}"
+    peers = f"http://127.0.0.1:{plan.ports.etcd_peers}"
+    return [
+        *_kube(plan, "etcd"),
+        f"--data-dir={plan.places.etcd}",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=default={peers}",
+        "--unsafe-no-fsync",  # a cluster of minutes survives no power cut anyway
+        "--log-level=warn",
+    ]
+
+
+def api_server(plan: Plan) -> Sequence[str]:
+    places = plan.places
+    served = ",".join(f"resource.k8s.io/{version}=true" for version in plan.version.resource_versions)
+    return [
+        *_kube(plan, "apiserver"),
+        f"--etcd-servers=http://127.0.0.1:{plan.ports.etcd}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={plan.ports.api_server}",
+        "--endpoint-reconciler-type=none",  # it refuses to publish a loopback address
+        f"--cert-dir={places.certificates}",
+        f"--service-account-key-file={places.account_key}",
+        f"--service-account-signing-key-file={places.account_key}",
+        "--service-account-issuer=https://kerf.test",
+        f"--token-auth-file={places.tokens}",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        f"--runtime-config={served}",
+        *_gates(plan.version),
+    ]
+
+
+def controller_manager(plan: Plan) -> Sequence[str]:
+    left_out = ["-node-ipam-controller", *(["-node-lifecycle-controller"] if plan.has_bare_nodes else [])]
+    return [
+        *_kube(plan, "controller-manager"),
+        f"--kubeconfig={plan.places.kubeconfig('controller-manager')}",
+        f"--secure-port={plan.ports.controller_manager}",
+        "--use-service-account-credentials",
+        f"--service-account-private-key-file={plan.places.account_key}",
+        f"--root-ca-file={plan.places.authority}",
+        "--leader-elect=false",
+        f"--controllers={','.join(['*', *left_out])}",
+        *_gates(plan.version),
+    ]
+
+
+def scheduler(plan: Plan) -> Sequence[str]:
+    return [
+        *_kube(plan, "scheduler"),
+        f"--kubeconfig={plan.places.kubeconfig('scheduler')}",
+        f"--secure-port={plan.ports.scheduler}",
+        "--leader-elect=false",
+        "--authentication-skip-lookup",
+        *_gates(plan.version),
+    ]
+
+
+def containerd(plan: Plan, node: NodePlaces) -> Sequence[str]:
+    return [str(plan.programs.containerd / "containerd"), f"--config={node.containerd_config}"]
+
+
+def kubelet(plan: Plan, node: NodePlaces) -> Sequence[str]:
+    name = node.root.name
+    return [
+        *_kube(plan, "kubelet"),
+        f"--config={node.kubelet_config}",
+        f"--root-dir={node.kubelet}",
+        f"--cert-dir={node.root / 'pki'}",
+        f"--kubeconfig={plan.places.kubeconfig(name)}",
+        f"--hostname-override={name}",
+    ]
+
+
+def import_image(plan: Plan, node: NodePlaces, archive: Path) -> Sequence[str]:
+    return [
+        str(plan.programs.containerd / "ctr"),
+        f"--address={node.containerd_socket}",
+        "--namespace=k8s.io",
+        "images",
+        "import",
+        str(archive),
+    ]
+
+
+def _kube(plan: Plan, part: str) -> Sequence[str]:
+    return [str(plan.programs.kube), part]
+
+
+def _gates(version: KubernetesVersion) -> Sequence[str]:
+    gates = ",".join(f"{gate}=true" for gate in version.feature_gates)
+    return [f"--feature-gates={gates}"] if gates else []

@@ -1,0 +1,158 @@
+"""Where everything of one cluster lies. Values only.
+
+::
+
+    ROOT/cluster.json             what was started, for whoever comes later
+    ROOT/pids/PART.json           running programs
+    ROOT/logs/PART.log
+    ROOT/admin.kubeconfig …       one for each user
+    ROOT/NODE/                    a node's own: kubelet, containerd, CDI files, pods' logs
+"""
+
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOTS: Final = Path("/tmp/kerf-e2e")
+"""Short: a plugin's registration socket, with a pod's UID in its name, must stay below 108 bytes (sun_path)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Paths of one cluster."""
+
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        return self.root / "cluster.json"
+
+    @property
+    def pids(self) -> Path:
+        return self.root / "pids"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def etcd(self) -> Path:
+        return self.root / "etcd"
+
+    @property
+    def certificates(self) -> Path:
+        return self.root / "certs"
+
+    @property
+    def authority(self) -> Path:
+        """Whom clients trust: the API server's own certificate, which it signs itself."""
+        return self.certificates / "apiserver.crt"
+
+    @property
+    def account_key(self) -> Path:
+        """Signs service-account tokens."""
+        return self.root / "sa.key"
+
+    @property
+    def tokens(self) -> Path:
+        """The users that the API server knows from the start."""
+        return self.root / "tokens.csv"
+
+    @property
+    def image(self) -> Path:
+        return self.root / "image.tar"
+
+    def kubeconfig(self, user: str) -> Path:
+        return self.root / f"{user}.kubeconfig"
+
+    def log(self, part: str) -> Path:
+        return self.logs / f"{part}.log"
+
+    def node(self, name: str) -> "NodePlaces":
+        return NodePlaces(self.root / name)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlaces:
+    """Paths of one node with a kubelet."""
+
+    root: Path
+
+    @property
+    def kubelet(self) -> Path:
+        """The kubelet's ``--root-dir``."""
+        return self.root / "kubelet"
+
+    @property
+    def kubelet_config(self) -> Path:
+        return self.root / "kubelet.yaml"
+
+    @property
+    def pod_resources(self) -> Path:
+        """Socket of the kubelet's pod-resources API."""
+        return self.kubelet / "pod-resources" / "kubelet.sock"
+
+    @property
+    def pod_logs(self) -> Path:
+        return self.root / "pod-logs"
+
+    @property
+    def cdi(self) -> Path:
+        return self.root / "cdi"
+
+    @property
+    def cni(self) -> Path:
+        return self.root / "cni"
+
+    @property
+    def containerd(self) -> Path:
+        """Its ``root``: what survives a reboot."""
+        return self.root / "ctr-root"
+
+    @property
+    def containerd_state(self) -> Path:
+        """What does not."""
+        return self.root / "ctr-state"
+
+    @property
+    def containerd_config(self) -> Path:
+        return self.root / "containerd.toml"
+
+    @property
+    def containerd_socket(self) -> Path:
+        return self.root / "containerd.sock"
+
+    @property
+    def boot_id(self) -> Path:
+        """Read by whoever on the node looks at ``/proc/sys/kernel/random/boot_id``."""
+        return self.root / "boot_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """TCP ports of one cluster, on 127.0.0.1."""
+
+    etcd: int
+    etcd_peers: int
+    api_server: int
+    controller_manager: int
+    scheduler: int
+    kubelet: int
+    controller_probes: int
+    plugin_probes: int
+
+
+def free_ports() -> Ports:
+    """Ports that nobody has now. Somebody may take one before it is used: on a test machine that is rare enough."""
+    return Ports(**dict(zip(Ports.__dataclass_fields__, _free(len(Ports.__dataclass_fields__)), strict=True)))
+
+
+def _free(count: int) -> Sequence[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
