@@ -3,12 +3,14 @@
 What a driver needs is here: values (``Spec``, ``Device``, ``ContainerEdits``), ``validate``, ``encode_json`` and
 ``Store``. What a tool or runtime needs too: ``load``, ``Cache``, ``inject``. The format is SPEC.md of
 cncf-tags/container-device-interface, versions 0.3.0 to 1.1.0; where readers differ from it, readers are followed.
+
+A driver lives on every node for as long as the node does, so what only tools need is imported when it is first asked
+for (PEP 562).
 """
 
-from cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, watch
-from cdi.catalog import Catalog, Definition, SpecFile
-from cdi.decoding import Document, load, read
-from cdi.editing import apply
+import importlib
+from typing import TYPE_CHECKING
+
 from cdi.encoding import encode_json, encode_yaml
 from cdi.errors import (
     CDIError,
@@ -20,8 +22,6 @@ from cdi.errors import (
     StoreError,
     UnresolvedError,
 )
-from cdi.host import Host, HostNode, HostView
-from cdi.injecting import inject, requested_edits
 from cdi.names import Kind, QualifiedName, Semantics, spec_name, transient_name
 from cdi.spec import (
     HOOK_STAGES,
@@ -37,6 +37,36 @@ from cdi.spec import (
 from cdi.store import Store
 from cdi.validating import validate
 from cdi.versions import VERSIONS, MinimumVersion, Reason, minimum_version
+
+if TYPE_CHECKING:
+    from cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, watch
+    from cdi.catalog import Catalog, Definition, SpecFile
+    from cdi.decoding import Document, load, read
+    from cdi.editing import apply
+    from cdi.host import Host, HostNode, HostView
+    from cdi.injecting import inject, requested_edits
+else:
+    # Hidden from type checkers, to which a module with ``__getattr__`` has every name there could be.
+    _LATER = {
+        "cdi.cache": ("DEFAULT_DIRECTORIES", "Cache", "Difference", "watch"),
+        "cdi.catalog": ("Catalog", "Definition", "SpecFile"),
+        "cdi.decoding": ("Document", "load", "read"),
+        "cdi.editing": ("apply",),
+        "cdi.host": ("Host", "HostNode", "HostView"),
+        "cdi.injecting": ("inject", "requested_edits"),
+    }
+
+    def __getattr__(name: str) -> object:
+        for module, names in _LATER.items():
+            if name in names:
+                value = globals()[name] = getattr(importlib.import_module(module), name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "DEFAULT_DIRECTORIES",

@@ -50,20 +50,40 @@ def run(*lines: str) -> str:
     ).stdout.strip()
 
 
-def test_who_only_writes_does_not_wait_for_yaml(tmp_path: Path) -> None:
+def test_who_only_writes_loads_nothing_that_reads(tmp_path: Path) -> None:
     out = run(
         "import sys",
         "from pathlib import Path",
-        "from cdi import *",
+        "import cdi",
+        "from cdi import ContainerEdits, Device, Kind, Spec, Store, encode_yaml",
         "edits = ContainerEdits(env=('A=b',))",
         "spec = Spec(kind=Kind.parse('acme.io/widget'), devices=(Device(name='w', container_edits=edits),))",
         f"Store(Path({str(tmp_path)!r})).write('a', spec)",
         "encode_yaml(spec)",
+        "print(*(name.removeprefix('cdi.') for name in sys.modules if name.startswith('cdi.')))",
         "print('yaml' in sys.modules, 'argparse' in sys.modules)",
-        f"Cache([Path({str(tmp_path)!r})])",
+        f"cdi.Cache([Path({str(tmp_path)!r})])",
         "print('yaml' in sys.modules)",
     )
-    assert out.split() == ["False", "False", "True"]
+    modules, *yaml = out.splitlines()
+    assert set(modules.split()) == {
+        "encoding",
+        "errors",
+        "names",
+        "rules",
+        "spec",
+        "store",
+        "validating",
+        "versions",
+        "wire",
+    }
+    assert yaml == ["False False", "True"]
+
+
+def test_a_name_that_is_not_there_is_an_ordinary_mistake() -> None:
+    with pytest.raises(AttributeError, match="module 'cdi' has no attribute 'Cash'"):
+        getattr(cdi, "Cash")  # noqa: B009 - mypy knows that it is not there
+    assert {*cdi.__all__} <= {*dir(cdi)}
 
 
 def test_the_package_imports_nothing_but_the_standard_library_and_pyyaml() -> None:
