@@ -1,0 +1,87 @@
+"""Faults on request: what a client must survive, made to happen exactly when a test wants it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Literal, TypeAlias
+
+from driver.local.apiserver.objects.errors import MODIFIED, RefusedError, conflict, expired
+
+Kind: TypeAlias = Literal["answer", "hang", "cut"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What happens to a request. ``answer``: a Status with ``code``; ``hang``: no answer until the client gives up;
+    ``cut``: the connection is closed, of a watch after ``after_lines`` lines, of anything else before the answer.
+    """
+
+    kind: Kind = "answer"
+    code: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR
+    retry_after_s: int | None = None
+    after_lines: int = 0
+
+    def refusal(self, resource: str, name: str) -> RefusedError:
+        """What a request about this object is answered."""
+        match self.code:
+            case HTTPStatus.GONE:
+                return expired("too old resource version: 1 (2)")
+            case HTTPStatus.CONFLICT:
+                return conflict("", resource, name, MODIFIED)
+            case HTTPStatus.TOO_MANY_REQUESTS:
+                message = "the server has received too many requests and has asked us to try again later"
+                return RefusedError(self.code, "TooManyRequests", message, retry_after_s=self.retry_after_s or 1)
+            case code:
+                message = f"fault injected: {code.value} {code.phrase}"
+                reason = _REASONS.get(code, "InternalError")
+                return RefusedError(code, reason, message, retry_after_s=self.retry_after_s)
+
+
+_REASONS: Final = {
+    HTTPStatus.BAD_REQUEST: "BadRequest",
+    HTTPStatus.UNAUTHORIZED: "Unauthorized",
+    HTTPStatus.FORBIDDEN: "Forbidden",
+    HTTPStatus.NOT_FOUND: "NotFound",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailable",
+    HTTPStatus.GATEWAY_TIMEOUT: "Timeout",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Planned:
+    fault: Fault
+    verb: str
+    resource: str
+    name: str
+    left: int
+
+    def fits(self, verb: str, resource: str, name: str) -> bool:
+        wanted = ((self.verb, verb), (self.resource, resource), (self.name, name))
+        return self.left > 0 and all(want in {"", given} for want, given in wanted)
+
+
+class FaultPlan:
+    """The faults to come, in the order they were added; each spends itself on matching requests."""
+
+    def __init__(self) -> None:
+        self._planned: list[_Planned] = []
+
+    def add(self, fault: Fault, *, verb: str = "", resource: str = "", name: str = "", times: int = 1) -> None:
+        """The next ``times`` matching requests meet the fault. An empty verb, resource (plural) or name matches all."""
+        self._planned.append(_Planned(fault=fault, verb=verb, resource=resource, name=name, left=times))
+
+    def next(self, verb: str, resource: str, name: str) -> Fault | None:
+        """The fault for a request, spent by asking; None: the request is served."""
+        for planned in self._planned:
+            if planned.fits(verb, resource, name):
+                planned.left -= 1
+                return planned.fault
+        return None
+
+    def clear(self) -> None:
+        self._planned.clear()
+
+    @property
+    def pending(self) -> Iterable[Fault]:
+        """The faults that have not been met yet."""
+        return tuple(planned.fault for planned in self._planned if planned.left > 0)

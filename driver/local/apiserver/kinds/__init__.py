@@ -1,0 +1,1 @@
+"""The built-in kinds as rows of one table, and for each its defaults, its validation and its printed columns."""

@@ -1,0 +1,82 @@
+"""Small operations on JSON documents."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from api.model.base import JsonObject
+
+
+def fresh(document: JsonObject) -> JsonObject:
+    """A deep copy that may be changed in place. Faster than ``copy.deepcopy`` by an order of magnitude."""
+    copy: JsonObject = msgspec.json.decode(msgspec.json.encode(document))
+    return copy
+
+
+def lookup(document: Any, *path: str) -> Any:  # noqa: ANN401  (whatever the document has there)
+    """What a document has at a path of fields; None where it has nothing."""
+    for step in path:
+        if not isinstance(document, dict):
+            return None
+        document = document.get(step)
+    return document
+
+
+def objects_at(document: Any, path: Sequence[str]) -> Iterator[JsonObject]:  # noqa: ANN401  (any JSON)
+    """Every object at a path of fields; ``field[]`` steps into each item of a list, ``field{}`` into each value."""
+    if not path:
+        if isinstance(document, dict):
+            yield document
+        return
+    step, rest = path[0], path[1:]
+    value = lookup(document, step.rstrip("[]{}"))
+    if step.endswith("[]"):
+        inside = value if isinstance(value, list) else []
+    elif step.endswith("{}"):
+        inside = list(value.values()) if isinstance(value, dict) else []
+    else:
+        inside = [value]
+    for item in inside:
+        yield from objects_at(item, rest)
+
+
+def drop(document: JsonObject, path: str) -> None:
+    """Removes, in place, every field at a path such as ``spec.devices[].taints``."""
+    *parents, last = path.split(".")
+    for parent in objects_at(document, parents):
+        parent.pop(last, None)
+
+
+def replace(document: JsonObject, path: str, change: Callable[[Any], Any]) -> None:
+    """Changes, in place, every value at a path; one that ends in ``[]`` or ``{}`` means what is inside."""
+    *parents, last = path.split(".")
+    name = last.rstrip("[]{}")
+    for parent in objects_at(document, parents):
+        match parent.get(name):
+            case None:
+                pass
+            case dict() as values if last.endswith("{}"):
+                parent[name] = {key: change(value) for key, value in values.items()}
+            case list() as values if last.endswith("[]"):
+                parent[name] = [change(value) for value in values]
+            case value:
+                parent[name] = change(value)
+
+
+def without(document: JsonObject, *fields: str) -> JsonObject:
+    """A shallow copy lacking some fields."""
+    return {key: value for key, value in document.items() if key not in fields}
+
+
+def pruned(document: JsonObject) -> JsonObject:
+    """A copy without ``null`` fields: typed clients send them, and they mean absent (of built-in kinds)."""
+    return {key: _pruned(value) for key, value in document.items() if value is not None}
+
+
+def _pruned(value: Any) -> Any:  # noqa: ANN401  (any JSON)
+    if isinstance(value, dict):
+        return pruned(value)
+    if isinstance(value, list):
+        return [_pruned(item) for item in value]
+    return value

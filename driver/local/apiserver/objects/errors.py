@@ -1,0 +1,236 @@
+"""What the API server says when it refuses: field errors inside a document, and ``Status`` answers.
+
+Texts are those of Kubernetes, since programs and people compare them (``k8s.io/apimachinery`` ``util/validation/field``
+and ``api/errors``).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from api.errors import KerfError
+from api.model.base import JsonObject
+
+MODIFIED: Final = "the object has been modified; please apply your changes to the latest version and try again"
+"""Why an update with an old ``resourceVersion`` is refused."""
+
+# Cause types of a Status and the words that start their messages.
+_WORDS: Final = {
+    "FieldValueRequired": "Required value",
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueTypeInvalid": "Invalid value",
+    "FieldValueNotSupported": "Unsupported value",
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueDuplicate": "Duplicate value",
+    "FieldValueNotFound": "Not found",
+    "FieldValueTooLong": "Too long",
+    "FieldValueTooMany": "Too many",
+}
+
+UNSAID: Final = object()
+"""A bad value that is not part of the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing that is wrong in a document: ``reason`` is a Status' cause type, ``path`` as Kubernetes prints it."""
+
+    reason: str
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+def quoted(value: object) -> str:
+    """A value as messages show it: strings in quotes, everything as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def _error(reason: str, path: str, value: object, detail: str) -> FieldError:
+    parts = [_WORDS[reason]]
+    if value is not UNSAID:
+        parts.append(quoted(value))
+    if detail:
+        parts.append(detail)
+    return FieldError(reason, path, ": ".join(parts))
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    return _error("FieldValueRequired", path, UNSAID, detail)
+
+
+def invalid(path: str, value: object, detail: str) -> FieldError:
+    return _error("FieldValueInvalid", path, value, detail)
+
+
+def type_invalid(path: str, value: object, detail: str) -> FieldError:
+    return _error("FieldValueTypeInvalid", path, value, detail)
+
+
+def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldError:
+    names = ", ".join(quoted(name) for name in supported)
+    return _error("FieldValueNotSupported", path, value, f"supported values: {names}")
+
+
+def forbidden(path: str, detail: str) -> FieldError:
+    return _error("FieldValueForbidden", path, UNSAID, detail)
+
+
+def duplicate(path: str, value: object) -> FieldError:
+    return _error("FieldValueDuplicate", path, value, "")
+
+
+def not_found(path: str, value: object, detail: str = "") -> FieldError:
+    return _error("FieldValueNotFound", path, value, detail)
+
+
+def too_long(path: str, limit: int) -> FieldError:
+    return _error("FieldValueTooLong", path, UNSAID, f"may not be more than {limit} bytes")
+
+
+def too_many(path: str, count: int, limit: int) -> FieldError:
+    return _error("FieldValueTooMany", path, count, f"must have at most {limit} items")
+
+
+def immutable(path: str, value: object) -> FieldError:
+    return invalid(path, value, "field is immutable")
+
+
+class RefusedError(KerfError):
+    """The API server's refusal of a request: becomes a ``Status`` body with this code."""
+
+    def __init__(
+        self,
+        code: HTTPStatus,
+        reason: str,
+        message: str,
+        *,
+        details: JsonObject | None = None,
+        retry_after_s: int | None = None,
+        continue_: str = "",
+    ) -> None:
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.continue_ = continue_
+        self.details = details
+        if retry_after_s is not None:
+            self.details = {**(details or {}), "retryAfterSeconds": retry_after_s}
+        super().__init__(message)
+
+    @property
+    def status(self) -> JsonObject:
+        """The body of the answer."""
+        body: JsonObject = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {"continue": self.continue_} if self.continue_ else {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            body["reason"] = self.reason
+        if self.details is not None:
+            body["details"] = self.details
+        return {**body, "code": int(self.code)}
+
+
+def _about(group: str, kind: str, name: str, **more: Any) -> JsonObject:  # noqa: ANN401  (JSON values)
+    named = {"name": name, "group": group, "kind": kind}
+    return {key: value for key, value in {**named, **more}.items() if value}
+
+
+def qualified(group: str, name: str) -> str:
+    """A kind or a plural with its group, as messages write it: ``pods``, ``resourceclaims.resource.k8s.io``."""
+    return f"{name}.{group}" if group else name
+
+
+def object_not_found(group: str, plural: str, name: str) -> RefusedError:
+    message = f"{qualified(group, plural)} {quoted(name)} not found"
+    return RefusedError(HTTPStatus.NOT_FOUND, "NotFound", message, details=_about(group, plural, name))
+
+
+def path_not_found() -> RefusedError:
+    """No such path: clients take this 404 for "the kind is not served"."""
+    message = "the server could not find the requested resource"
+    return RefusedError(HTTPStatus.NOT_FOUND, "NotFound", message, details={})
+
+
+def already_exists(group: str, plural: str, name: str) -> RefusedError:
+    message = f"{qualified(group, plural)} {quoted(name)} already exists"
+    return RefusedError(HTTPStatus.CONFLICT, "AlreadyExists", message, details=_about(group, plural, name))
+
+
+def conflict(group: str, plural: str, name: str, why: str) -> RefusedError:
+    message = f"Operation cannot be fulfilled on {qualified(group, plural)} {quoted(name)}: {why}"
+    return RefusedError(HTTPStatus.CONFLICT, "Conflict", message, details=_about(group, plural, name))
+
+
+def apply_conflict(message: str, causes: Sequence[JsonObject]) -> RefusedError:
+    return RefusedError(HTTPStatus.CONFLICT, "Conflict", message, details={"causes": list(causes)})
+
+
+def refused(group: str, plural: str, name: str, why: str, causes: Sequence[JsonObject] = ()) -> RefusedError:
+    """403: admission says no."""
+    subject = f"{qualified(group, plural)} {quoted(name)}" if name else qualified(group, plural)
+    details = _about(group, plural, name, causes=list(causes))
+    return RefusedError(HTTPStatus.FORBIDDEN, "Forbidden", f"{subject} is forbidden: {why}", details=details)
+
+
+def object_invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> RefusedError:
+    """422 with every problem of the document, each once."""
+    unique = list(dict.fromkeys(errors))
+    causes = [{"reason": error.reason, "message": error.message, "field": error.path} for error in unique]
+    said = list(dict.fromkeys(str(error) for error in unique))
+    summary = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    message = f"{qualified(group, kind)} {quoted(name)} is invalid: {summary}"
+    details = _about(group, kind, name, causes=causes)
+    return RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details=details)
+
+
+def bad_request(message: str) -> RefusedError:
+    return RefusedError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
+
+
+def expired(message: str, continue_: str = "") -> RefusedError:
+    """410: the history does not reach back that far; list again, or go on with another token."""
+    return RefusedError(HTTPStatus.GONE, "Expired", message, continue_=continue_)
+
+
+def method_not_allowed() -> RefusedError:
+    message = "the server does not allow this method on the requested resource"
+    return RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message, details={})
+
+
+def patch_misfit() -> RefusedError:
+    """422: a JSON patch that does not fit the document; kube-apiserver does not say why either."""
+    message = "the server rejected our request due to an error in our request"
+    return RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details={})
+
+
+def revision_too_large(asked: int, current: int) -> RefusedError:
+    """504 with the cause by which client-go recognises a server that is behind."""
+    text = f"Too large resource version: {asked}, current: {current}"
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    return RefusedError(
+        HTTPStatus.GATEWAY_TIMEOUT, "Timeout", f"Timeout: {text}", details={"causes": causes}, retry_after_s=1
+    )
+
+
+def internal(why: str) -> RefusedError:
+    """500: a fault of this server."""
+    message = f"Internal error occurred: {why}"
+    return RefusedError(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", message, details={"causes": [{"message": why}]}
+    )
+
+
+def success(details: JsonObject) -> JsonObject:
+    """The ``Status`` that answers a deletion."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

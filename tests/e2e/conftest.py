@@ -1,0 +1,110 @@
+"""One cluster with Kerf for each module of tests, one namespace for each test; logs are kept when a test fails."""
+
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.e2e.eventually import eventually
+from tests.e2e.node import NodeView
+from tests.e2e.space import Space
+from tests.realcluster import requirements
+from tests.realcluster.api import Api
+from tests.realcluster.cluster import Cluster, running
+from tests.realcluster.kerf import USUAL, Kerf
+from tests.realcluster.versions import NEWEST, KubernetesVersion, find
+
+NODE: Final = "node1"
+KEPT: Final = Path(os.environ.get("KERF_E2E_LOGS", "/tmp/kerf-e2e-logs"))
+"""Where the logs of failed tests go."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.realcluster)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """For a session, so that fixtures of a module may be asynchronous."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def version() -> KubernetesVersion:
+    """``KERF_E2E_VERSION=1.34 pytest …`` judges by another release."""
+    requirements.ensure()
+    return find(os.environ.get("KERF_E2E_VERSION", NEWEST.minor))
+
+
+@pytest.fixture(scope="module")
+async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    async with running(version, nodes=(NODE,), bare_nodes=getattr(request.module, "BARE_NODES", ())) as cluster:
+        try:
+            yield cluster
+        finally:
+            if request.session.testsfailed:
+                _keep_logs(cluster, request.module.__name__)
+
+
+@pytest.fixture(scope="module")
+async def api(cluster: Cluster) -> AsyncIterator[Api]:
+    """An administrator's."""
+    async with Api(cluster.kubeconfig) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+async def kerf(cluster: Cluster, api: Api, request: pytest.FixtureRequest) -> Kerf:
+    """Installed and running, with the cards that the module's ``HARDWARE`` describes."""
+    kerf = Kerf(cluster, api)
+    await kerf.install()
+    await kerf.start_controller()
+    kerf.describe_hardware(NODE, getattr(request.module, "HARDWARE", USUAL))
+    await kerf.start_plugin(NODE)
+    return kerf
+
+
+@pytest.fixture(scope="module")
+def node(cluster: Cluster, kerf: Kerf) -> NodeView:
+    return NodeView(cluster, kerf, NODE)
+
+
+@pytest.fixture(scope="module")
+async def idle_order(api: Api, node: NodeView) -> Sequence[str]:
+    """The order in which devices are published while none is taken."""
+    space = Space(api, "", {node.name: node})
+    return await eventually("devices are published", space.published)
+
+
+@pytest.fixture
+async def space(api: Api, node: NodeView, idle_order: Sequence[str]) -> AsyncIterator[Space]:
+    """A namespace of the test's own on an idle node, after which nothing may be left."""
+    space = Space(api, f"t{secrets.token_hex(3)}", {node.name: node})
+    await space.settle(idle_order)
+    await space.open()
+    yield space
+    node.repair()
+    await space.close()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_died(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A part that ends by itself fails the test during which it did."""
+    cluster: Cluster = request.getfixturevalue("cluster")
+    yield
+    ended = [name for name in cluster.processes.names if not cluster.processes.is_running(name)]
+    assert not ended, "\n".join(f"{name} has ended:\n{cluster.processes.tail(name)}" for name in ended)
+
+
+def _keep_logs(cluster: Cluster, module: str) -> None:
+    target = KEPT / module
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(cluster.places.logs, target)
+    print(f"\nlogs of all parts: {target}")

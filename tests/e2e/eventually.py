@@ -1,0 +1,42 @@
+"""Waiting for a cluster to get somewhere."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import aiohttp
+import anyio
+
+from tests.realcluster.api import StatusError
+
+ValueT = TypeVar("ValueT")
+
+PATIENCE_S: Final = 60.0
+"""For what takes a few seconds on a quiet machine. A pod whose claim the Node authorizer has not seen yet waits for the
+kubelet's next sync, some 15 s."""
+_POLL_S: Final = 0.2
+
+
+async def eventually(
+    what: str,
+    probe: Callable[[], Awaitable[ValueT | None]],
+    *,
+    within_s: float = PATIENCE_S,
+    but: Callable[[], Awaitable[object]] | None = None,
+) -> ValueT:
+    """The first true answer of ``probe``. Fails with ``what``, and the answer of ``but``, when there is none in time.
+
+    An API server that is away is asked again.
+    """
+    last: object = "nothing yet"
+    with anyio.move_on_after(within_s):
+        while True:
+            try:
+                answer = await probe()
+                if answer:
+                    return answer
+                last = answer
+            except (aiohttp.ClientError, StatusError) as error:
+                last = error
+            await anyio.sleep(_POLL_S)
+    instead = await but() if but else last
+    raise AssertionError(f"after {within_s:g} s still not: {what}; instead: {instead}")

@@ -1,0 +1,96 @@
+"""The objects of the tests, as documents."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tests.realcluster.api import Document
+from tests.realcluster.documents import IMAGE
+
+END: Final = "--- that is all"
+TELL: Final = f"env; ls -lR /dev; echo '{END}'; exec sleep 1000000"
+"""What every container runs: it says what it sees, and stays."""
+
+
+def template(name: str, spec: Document) -> Document:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": spec},
+    }
+
+
+def claim(name: str, spec: Document) -> Document:
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def devices(*requests: Document, constraints: Sequence[Document] = (), config: Sequence[Document] = ()) -> Document:
+    """The spec of a claim."""
+    asked: Document = {"requests": list(requests)}
+    if constraints:
+        asked["constraints"] = list(constraints)
+    if config:
+        asked["config"] = list(config)
+    return {"devices": asked}
+
+
+def exactly(name: str, device_class: str, **more: Any) -> Document:
+    """One request."""
+    return {"name": name, "exactly": {"deviceClassName": device_class, **more}}
+
+
+def first_available(name: str, **device_classes: str) -> Document:
+    """A request with alternatives, best first: their names and classes."""
+    alternatives = [{"name": sub, "deviceClassName": class_} for sub, class_ in device_classes.items()]
+    return {"name": name, "firstAvailable": alternatives}
+
+
+def opaque(parameters: Document, *requests: str) -> Document:
+    """Configuration for Kerf's devices of ``requests``, or of all."""
+    return {"requests": list(requests), "opaque": {"driver": "kerf.dev", "parameters": parameters}}
+
+
+def by_template(name: str) -> Document:
+    return {"resourceClaimTemplateName": name}
+
+
+def by_name(name: str) -> Document:
+    return {"resourceClaimName": name}
+
+
+def pod(
+    name: str,
+    claims: Mapping[str, Document] | None = None,
+    *,
+    containers: Sequence[str] = ("main",),
+    limits: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Document:
+    """A pod whose containers all have all claims. ``claims``: name in the pod to ``by_template`` or ``by_name``."""
+    claims = claims or {}
+    resources: Document = {"claims": [{"name": claim} for claim in claims]} if claims else {}
+    if limits:
+        resources["limits"] = dict(limits)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Always",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 1,  # 0 would delete the object before the kubelet has done anything
+            "resourceClaims": [{"name": claim, **source} for claim, source in claims.items()],
+            "containers": [
+                {
+                    "name": container,
+                    "image": IMAGE,
+                    "imagePullPolicy": "Never",
+                    "command": ["/bin/sh", "-c", TELL],
+                    "resources": resources,
+                }
+                for container in containers
+            ],
+            **spec,
+        },
+    }

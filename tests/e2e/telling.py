@@ -1,0 +1,68 @@
+"""What a container says of itself: its environment and its device nodes, read from its log."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.e2e.pods import END
+
+_LINE: Final = re.compile(r"^\S+ (?:stdout|stderr) [FP] ?(.*)$")
+"""The CRI's log format: time, stream, full or partial, text."""
+_VARIABLE: Final = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
+_NODE: Final = re.compile(r"^c\S+ +\d+ +\S+ +\S+ +(\d+), *(\d+) .* (\S+)$")
+"""A character device in the output of ``ls -l``: major, minor, name."""
+_DIRECTORY: Final = re.compile(r"^(/dev\S*):$")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One start of a container, in its own words."""
+
+    environment: Mapping[str, str]
+    device_nodes: Mapping[str, tuple[int, int]]
+    """Path to major and minor number."""
+
+    @property
+    def kerf_devices(self) -> Mapping[str, str]:
+        """Device to what it stands for, as the simulated backend tells containers: ``gpu-0-1g-10gb-at-0`` to a UUID."""
+        prefix = "KERF_DEVICE_"
+        return {
+            name.removeprefix(prefix).lower().replace("_", "-"): value
+            for name, value in self.environment.items()
+            if name.startswith(prefix)
+        }
+
+    @property
+    def card_nodes(self) -> frozenset[str]:
+        """Device nodes of cards, without those that every container has."""
+        return frozenset(path for path in self.device_nodes if path.startswith(("/dev/nvidia", "/dev/dfl")))
+
+
+def read(log: Path) -> Told | None:
+    """The last start that has said all; None when none has yet."""
+    try:
+        text = log.read_text()
+    except FileNotFoundError:
+        return None
+    lines = [match[1] for line in text.splitlines() if (match := _LINE.match(line))]
+    ends = [number for number, line in enumerate(lines) if line == END]
+    if not ends:
+        return None
+    begin = ends[-2] + 1 if len(ends) > 1 else 0
+    return _parse(lines[begin : ends[-1]])
+
+
+def _parse(lines: list[str]) -> Told:
+    environment: dict[str, str] = {}
+    nodes: dict[str, tuple[int, int]] = {}
+    directory = ""
+    for line in lines:
+        if match := _DIRECTORY.match(line):
+            directory = match[1]
+        elif match := _NODE.match(line):
+            nodes[f"{directory}/{match[3]}"] = (int(match[1]), int(match[2]))
+        elif not directory and (match := _VARIABLE.match(line)):
+            environment[match[1]] = match[2]
+    return Told(environment=environment, device_nodes=nodes)
