@@ -1,7 +1,7 @@
 """In which form an answer goes out: the objects themselves, a printed table, or metadata only.
 
-The form is asked for in ``Accept`` (``application/json;as=Table;v=v1;g=meta.k8s.io``). Answers are encoded in JSON only;
-clients of built-in kinds that prefer protobuf always offer JSON too.
+The form is asked for in ``Accept`` (``application/json;as=Table;v=v1;g=meta.k8s.io``). Answers are always encoded in
+JSON: clients of built-in kinds that prefer protobuf offer it too.
 """
 
 from collections.abc import Iterator
