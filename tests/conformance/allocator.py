@@ -40,7 +40,7 @@ INTENDED: Final[Mapping[str, str]] = {}
 SHARE: Final = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 """Stands for every random share id."""
 
-_FLAGS: Final = {
+FLAGS: Final = {
     "AdminAccess": "admin_access",
     "CompatibilityGroups": "compatibility_groups",
     "ConsumableCapacity": "consumable_capacity",
@@ -93,7 +93,7 @@ def answer(case: JsonObject) -> Outcome:
         ),
         {each.metadata.name: each for each in classes},
         _allocated(case["allocated"]),
-        Features(**{field: bool(flags.get(flag, False)) for flag, field in _FLAGS.items()}),
+        Features(**{field: bool(flags.get(flag, False)) for flag, field in FLAGS.items()}),
         share_id=lambda: SHARE,
         budget=StepBudget(),
     )
