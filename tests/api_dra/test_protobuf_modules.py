@@ -11,6 +11,7 @@ ADAPTERS = {
     "health_v1": {"api/dra/health.py"},
     "health_v1alpha1": {"api/dra/health.py"},
     "registration_v1": {"api/registration/v1.py"},
+    "kubernetes_objects": {"api/core/protobuf.py"},
 }
 
 
