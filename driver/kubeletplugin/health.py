@@ -1,57 +1,80 @@
-"""Which devices are ill, as their backends say: as taints that keep claims away, and as reports for the kubelet.
+"""Which devices are not well, as their backends say: as taints, and as reports for the kubelet.
 
-A taint goes when its cause goes. It is NoSchedule, never NoExecute: whether a running pod is better off dead is for the
-administrator to say, with a DeviceTaintRule (KEP-5055).
+What is ill works and should get nothing new (NoSchedule); what is lost cannot serve its pods any longer, and they are
+better started again elsewhere (NoExecute: kube-controller-manager evicts those that do not tolerate it, KEP-5055). A
+taint goes when its cause goes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, TypeAlias
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 
 from api.dra.health import DeviceHealth, Health
 from api.model.devices import DeviceTaint
 from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.backends.base import HealthChange
+from driver.kubeletplugin.backends.base import Condition, HealthChange
 from driver.kubeletplugin.parts import partition_of
 from driver.partitions.geometry import Partition
 
-_Ill: TypeAlias = tuple[str, Partition | None]
-"""A card's UUID, and the partition of it that is ill; None: the whole card."""
+_Part: TypeAlias = tuple[str, Partition | None]
+"""A card's UUID and a partition of it; None: the whole card."""
+
+_EFFECTS: Final = MappingProxyType({Condition.ILL: "NoSchedule", Condition.LOST: "NoExecute"})
+
+
+class Ailment(NamedTuple):
+    """What is wrong with hardware."""
+
+    condition: Condition
+    """ILL or LOST."""
+    reason: str
 
 
 class HealthBoard:
     """What is known now."""
 
     def __init__(self, *, driver: str, now: Callable[[], float]) -> None:
-        """``now``: Unix time in seconds. ``taint`` is what ill devices get."""
-        self.taint: Final = DeviceTaint(key=f"{driver}/unhealthy", effect="NoSchedule")
+        """``now``: Unix time in seconds."""
+        key = f"{driver}/unhealthy"
+        self._taints = {
+            condition: DeviceTaint(key=key, value=condition.value, effect=effect)
+            for condition, effect in _EFFECTS.items()
+        }
         self._now = now
-        self._ills: dict[_Ill, str] = {}
+        self._ailments: dict[_Part, Ailment] = {}
 
     @property
-    def ills(self) -> Mapping[_Ill, str]:
-        return self._ills
+    def ailments(self) -> Mapping[_Part, Ailment]:
+        return self._ailments
 
     def forget(self, card_uuids: Collection[str]) -> None:
         """Forget what is known of these cards: their backend begins to tell anew."""
-        for ill in [ill for ill in self._ills if ill[0] in card_uuids]:
-            del self._ills[ill]
+        for part in [part for part in self._ailments if part[0] in card_uuids]:
+            del self._ailments[part]
 
     def note(self, change: HealthChange) -> bool:
         """Take in a change; False when it tells nothing new."""
         key = (change.card_uuid, change.partition)
-        known = self._ills.get(key)
-        if change.healthy:
-            self._ills.pop(key, None)
+        known = self._ailments.get(key)
+        if change.condition is Condition.WELL:
+            self._ailments.pop(key, None)
             return known is not None
-        self._ills[key] = change.reason
-        return known != change.reason
+        self._ailments[key] = Ailment(change.condition, change.reason)
+        return known != self._ailments[key]
 
-    def reason(self, partition: Partition) -> str | None:
-        """Why ``partition`` is ill: its card is, or something that it overlaps; None when it is well."""
-        for (card_uuid, part), reason in self._ills.items():
-            if card_uuid == partition.card_uuid and (part is None or part.overlaps(partition)):
-                return reason
-        return None
+    def ailment(self, partition: Partition) -> Ailment | None:
+        """What is wrong with ``partition``, its card or anything that it overlaps: the worst; None when all is well."""
+        found = [
+            ailment
+            for (card_uuid, part), ailment in self._ailments.items()
+            if card_uuid == partition.card_uuid and (part is None or part.overlaps(partition))
+        ]
+        return max(found, key=lambda ailment: ailment.condition is Condition.LOST, default=None)
+
+    def taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
+        """What the device of ``partition`` is published with."""
+        ailment = self.ailment(partition)
+        return () if ailment is None else (self._taints[ailment.condition],)
 
     def reports(self, records: Iterable[PreparedClaim]) -> tuple[DeviceHealth, ...]:
         """How the devices of claims are, each device once."""
@@ -61,9 +84,9 @@ class HealthBoard:
             DeviceHealth(
                 pool=device.pool,
                 device=device.device,
-                health=Health.HEALTHY if (reason := self.reason(partition)) is None else Health.UNHEALTHY,
+                health=Health.HEALTHY if (ailment := self.ailment(partition)) is None else Health.UNHEALTHY,
                 checked_at_s=checked_at_s,
-                message=reason or "",
+                message=ailment.reason if ailment else "",
             )
             for device, partition in devices.items()
         )

@@ -149,11 +149,11 @@ def _refuse_ambiguous(cards: Mapping[str, Sequence[Card]]) -> None:
 
 
 def _taints(cards: Sequence[Card], order: PublishOrder, board: HealthBoard) -> dict[str, tuple[DeviceTaint, ...]]:
-    if not board.ills:
+    if not board.ailments:
         return {}
     by_uuid = {card.uuid: card for card in cards}
     return {
-        device_name(by_uuid[partition.card_uuid], partition): (board.taint,)
+        device_name(by_uuid[partition.card_uuid], partition): taints
         for partition in order.partitions
-        if board.reason(partition) is not None
+        if (taints := board.taints(partition))
     }

@@ -28,7 +28,7 @@ takes its partitions with it. Short beside the scheduler's back-off for a pod (1
 _log = logging.getLogger(__name__)
 
 _PUBLISHED: Final = metrics.counter("kerf_inventory_published_total", "Times that this node's devices were published.")
-_ILL: Final = metrics.gauge("kerf_unhealthy", "Cards and partitions of this node that are ill.")
+_ILL: Final = metrics.gauge("kerf_unhealthy", "Cards and partitions of this node that are ill or lost.")
 
 
 class Inventorying:
@@ -113,10 +113,10 @@ class Inventorying:
                             "card %s%s is %s%s",
                             change.card_uuid,
                             f" {change.partition.placement}" if change.partition else "",
-                            "well again" if change.healthy else "ill",
+                            change.condition,
                             f": {change.reason}" if change.reason else "",
                         )
-                        _ILL.set(len(self._board.ills))
+                        _ILL.set(len(self._board.ailments))
                         self.changed()
                         self._on_health()
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others go on)

@@ -8,7 +8,7 @@ import msgspec
 
 from api.kerf.v1alpha1 import DeviceConfig
 from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError, HealthChange
+from driver.kubeletplugin.backends.base import AllocatedDevice, Condition, Handle, HardwareBusyError, HealthChange
 from driver.partitions.geometry import Card, DeviceKind, Partition, Placement
 from driver.runtime.pulse import Pulse
 
@@ -141,9 +141,10 @@ class FakeBackend:
             return ContainerEdits()
         return ContainerEdits(env=(f"FAKE_{name.upper().replace('-', '_')}={handle['serial']}",))
 
-    def report(self, card: str, reason: str = "") -> None:
-        """The card is ill for ``reason``, or well again without one."""
-        change = HealthChange(card_uuid=card, partition=None, healthy=not reason, reason=reason)
+    def report(self, card: str, reason: str = "", *, condition: Condition = Condition.ILL) -> None:
+        """The card is in ``condition`` for ``reason``, or well again without one."""
+        condition = condition if reason else Condition.WELL
+        change = HealthChange(card_uuid=card, partition=None, condition=condition, reason=reason)
         self._health_changes.append(change)
         self._health.beat()
 

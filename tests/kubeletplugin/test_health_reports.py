@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from api.model.devices import Device
+from driver.kubeletplugin.backends.base import Condition
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import V1_37, ClaimError
 from tests.kubeletplugin.harness import Machine, machine
@@ -22,6 +23,10 @@ def devices_of(node: Machine) -> list[Device]:
 
 def tainted(node: Machine) -> set[str]:
     return {device.name for device in devices_of(node) if device.taints}
+
+
+def taints(node: Machine) -> set[tuple[str, str, str]]:
+    return {(taint.key, taint.value, taint.effect) for device in devices_of(node) for taint in device.taints}
 
 
 def seen(report: Any) -> list[tuple[str, str, int, str]]:
@@ -66,6 +71,9 @@ async def test_an_ill_card_is_tainted_and_the_taint_goes_when_it_is_well_again()
             fpga = {device.name for device in devices_of(node) if device.name.startswith("fpga-0")}
             await until(lambda: tainted(node) == fpga)
             assert len(fpga) == 6
+            node.backend.report("FPGA-0", "fell off the bus", condition=Condition.LOST)
+            evicting = {("kerf.dev/unhealthy", "lost", "NoExecute")}
+            await until(lambda: taints(node) == evicting)
             node.backend.report("FPGA-0")
             await until(lambda: not tainted(node))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from api.model.names import DeviceId, DriverName
-from driver.kubeletplugin.backends.base import HealthChange
+from driver.kubeletplugin.backends.base import Condition, HealthChange
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventory import AmbiguousCardError, Inventory, Place, take_stock
 from driver.partitions.geometry import DeviceKind, Partition, Placement
@@ -64,9 +64,10 @@ def test_new_cards_get_a_new_order_even_when_nothing_is_free() -> None:
     assert all(name.startswith("gpu-1") for name in names(after))
 
 
-def test_ill_devices_are_tainted_and_no_others() -> None:
+@pytest.mark.parametrize(("condition", "effect"), [(Condition.ILL, "NoSchedule"), (Condition.LOST, "NoExecute")])
+def test_devices_that_are_not_well_are_tainted_and_no_others(condition: Condition, effect: str) -> None:
     board = HealthBoard(driver=DRIVER, now=lambda: 0)
-    board.note(HealthChange(card_uuid="GPU-0", partition=slice_of(0), healthy=False, reason="Xid 79"))
+    board.note(HealthChange(card_uuid="GPU-0", partition=slice_of(0), condition=condition, reason="Xid 79"))
     inventory = take_stock(PLACE, {"one": [gpu(0), gpu(1)]}, (), board, Inventory())
     devices = [device for content in inventory.pools[0].slices for device in content.devices]
     assert {device.name for device in devices if device.taints} == {
@@ -75,7 +76,7 @@ def test_ill_devices_are_tainted_and_no_others() -> None:
         "gpu-0-2g-2gb-at-0",
         "gpu-0-4g-4gb-at-0",
     }
-    assert {taint for device in devices for taint in device.taints} == {board.taint}
+    assert {(taint.value, taint.effect) for device in devices for taint in device.taints} == {(condition, effect)}
 
 
 @pytest.mark.parametrize("layout", SliceLayout)

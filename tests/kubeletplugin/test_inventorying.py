@@ -104,12 +104,12 @@ async def test_a_health_stream_that_breaks_is_begun_anew_with_a_clean_board(capl
     await node.inventorying.refresh()
     node.gpus.report("GPU-0", "Xid 79")
     async with watching(node, "gpus"):
-        await until(lambda: bool(node.board.ills))
+        await until(lambda: bool(node.board.ailments))
         node.gpus.health_error = RuntimeError("event set lost")
         node.gpus.forget_reports()
-        await until(lambda: not node.board.ills)
+        await until(lambda: not node.board.ailments)
         node.gpus.health_error = None
         node.gpus.report("GPU-0", "Xid 48")
-        await until(lambda: bool(node.board.ills))
+        await until(lambda: bool(node.board.ailments))
     assert node.told >= 2
     assert "backend gpus cannot watch its cards' health: RuntimeError('event set lost')" in caplog.text

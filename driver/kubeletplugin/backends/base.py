@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from api.errors import PermanentError, TransientError
@@ -37,14 +38,24 @@ class AllocatedDevice:
     consumed_capacity: Mapping[str, Quantity]
 
 
+class Condition(StrEnum):
+    """How hardware is, and what follows for claims."""
+
+    WELL = "well"
+    ILL = "ill"
+    """It works, but nothing new should be put on it: errors that are corrected, repairs that are due."""
+    LOST = "lost"
+    """What runs on it cannot go on: it fell off the bus, it is too hot, its memory is corrupt."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthChange:
-    """A card, or one partition of it, became healthy or ill."""
+    """A card, or one partition of it, is in another condition than before, or in the same for another reason."""
 
     card_uuid: str
     partition: Partition | None
     """None: the whole card."""
-    healthy: bool
+    condition: Condition
     reason: str
     """For people; at most 1024 bytes (KEP-4680)."""
 
@@ -83,5 +94,5 @@ class Backend(Protocol):
         ...
 
     def health(self) -> AsyncIterator[HealthChange]:
-        """Changes as they are seen, first one for everything that is ill now; never ends by itself."""
+        """Changes as they are seen, first one for everything that is not well now; never ends by itself."""
         ...

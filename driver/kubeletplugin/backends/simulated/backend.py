@@ -11,12 +11,12 @@ import anyio
 from api.errors import KerfError, PermanentError
 from api.kerf.v1alpha1 import DeviceConfig
 from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareRefusedError, HealthChange
+from driver.kubeletplugin.backends.base import AllocatedDevice, Condition, Handle, HardwareRefusedError, HealthChange
 from driver.kubeletplugin.backends.simulated.cards import SimulatedCard
 from driver.kubeletplugin.backends.simulated.config import SimulatedConfig, cards_of, read_config
 from driver.kubeletplugin.backends.simulated.containers import container_edits
 from driver.kubeletplugin.backends.simulated.cutting import SimulatedGpu
-from driver.kubeletplugin.backends.simulated.faults import Faults
+from driver.kubeletplugin.backends.simulated.faults import Ailment, Faults
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
 from driver.kubeletplugin.backends.simulated.handles import from_json, owner_of, to_json
@@ -28,6 +28,8 @@ from driver.partitions.grids import grid_of
 from driver.partitions.naming import card_name, device_name
 
 _log = logging.getLogger(__name__)
+
+_RECOVERED: Final = Ailment(Condition.WELL, "recovered")
 
 _UNDO_S: Final = 10.0
 """A prepare that fails or is cancelled takes back what it made within this time: longer than the usual steps need,
@@ -71,7 +73,7 @@ class SimulatedBackend:
         card.handle(device, config)  # refuses a config that does not suit the device before anything is touched
         owner = owner_of(device)
         if not (device.admin_access or card.has(owner)):
-            self._refuse_ill(card)
+            self._refuse_lost(card)
             async with _undone_on_failure(lambda: card.abandon(owner), self._undo_s):
                 await card.make(device, config, owner)
         return to_json(card.handle(device, config))
@@ -91,17 +93,17 @@ class SimulatedBackend:
 
     async def health(self) -> AsyncIterator[HealthChange]:
         devices = self._devices()
-        told: Mapping[str, str] = {}
+        told: Mapping[str, Ailment] = {}
         while True:
-            ill = self._ill()
-            for name in sorted(told.keys() | ill.keys()):
-                if told.get(name) == ill.get(name):
+            ailments = self._ailments()
+            for name in sorted(told.keys() | ailments.keys()):
+                if told.get(name) == ailments.get(name):
                     continue
                 if name in devices:
-                    yield _health_change(devices[name], ill.get(name))
+                    yield _health_change(devices[name], ailments.get(name, _RECOVERED))
                 else:
                     _log.warning("faults.json: there is no device %s that could be ill", name)
-            told = ill
+            told = ailments
             await self._sleep(self._health_poll_s)
 
     def inject(self, faults: Faults) -> None:
@@ -131,20 +133,20 @@ class SimulatedBackend:
         return card
 
     def _devices(self) -> Mapping[str, Partition]:
-        """Every device that can be published, by name: what ``faults.json`` may call ill."""
+        """Every device that can be published, by name: what ``faults.json`` may call ill or lost."""
         cards = [card.discover() for card in self._cards.values()]
         partitions = [(card, cut.of(card.uuid)) for card in cards for cut in grid_of(card).cuts]
         return {device_name(card, partition): partition for card, partition in partitions}
 
-    def _ill(self) -> Mapping[str, str]:
+    def _ailments(self) -> Mapping[str, Ailment]:
         try:
-            return self._directory.faults().ill
+            return self._directory.faults().ailments
         except HardwareRefusedError as error:
             _log.warning("%s", error)
             return {}
 
-    def _refuse_ill(self, card: SimulatedCard) -> None:
-        reason = self._directory.faults().ill.get(card.name)
+    def _refuse_lost(self, card: SimulatedCard) -> None:
+        reason = self._directory.faults().lost.get(card.name)
         if reason is not None:
             raise HardwareRefusedError(f"{card.name} is lost: {reason}")
 
@@ -181,12 +183,12 @@ def _check_same(card: Card, remembered: str, configured: str, directory: StateDi
         )
 
 
-def _health_change(partition: Partition, ill: str | None) -> HealthChange:
+def _health_change(partition: Partition, ailment: Ailment) -> HealthChange:
     return HealthChange(
         card_uuid=partition.card_uuid,
         partition=None if partition.is_whole else partition,
-        healthy=ill is None,
-        reason=ill or "recovered",
+        condition=ailment.condition,
+        reason=ailment.reason,
     )
 
 

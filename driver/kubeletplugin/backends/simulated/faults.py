@@ -3,19 +3,30 @@
 .. code-block:: json
 
     {"faults": [{"step": "fpga-program", "card": "fpga-0", "effect": "error", "times": 1}],
-     "ill": {"gpu-0": "Xid 79: the GPU has fallen off the bus"}}
+     "ill": {"gpu-1": "Xid 63: row remapping is due"},
+     "lost": {"gpu-0": "Xid 79: the GPU has fallen off the bus"}}
 
-A fault that struck is counted down in the file, and removed with its last time.
+A fault that struck is counted down in the file, and removed with its last time. Hardware is ill or lost for as long as
+the file says so; who writes another file has healed or broken it.
 """
 
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from api.kerf.v1alpha1 import Strict
+from driver.kubeletplugin.backends.base import Condition
 from driver.kubeletplugin.backends.simulated.steps import Step
 
 Moment: TypeAlias = Literal["before", "after"]
+
+
+class Ailment(NamedTuple):
+    """What is wrong with a device."""
+
+    condition: Condition
+    reason: str
 
 
 class Fault(Strict):
@@ -44,7 +55,15 @@ class Faults(Strict):
 
     faults: tuple[Fault, ...] = ()
     ill: dict[str, str] = {}
-    """Name of a device (a whole card or a partition) to why it is ill."""
+    """Name of a device (a whole card or a partition) to why it is ill: it works, but should get nothing new."""
+    lost: dict[str, str] = {}
+    """Name of a device to why what runs on it cannot go on. A lost card refuses all new work."""
+
+    @property
+    def ailments(self) -> Mapping[str, Ailment]:
+        """By name of the device; lost is worse than ill."""
+        ill = {name: Ailment(Condition.ILL, reason) for name, reason in self.ill.items()}
+        return ill | {name: Ailment(Condition.LOST, reason) for name, reason in self.lost.items()}
 
     def strike(self, step: Step, card: str, when: Moment) -> tuple[Fault | None, "Faults"]:
         """The first fault that strikes now, and the document with that one counted down."""
