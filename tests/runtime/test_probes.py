@@ -98,3 +98,13 @@ def test_a_metric_of_another_name_space_is_refused() -> None:
 
 def test_the_process_registry_tells_about_the_process_itself() -> None:
     assert metrics.REGISTRY.get_sample_value("process_resident_memory_bytes") is not None
+
+
+async def test_another_path_is_answered_with_those_there_are(url: str) -> None:
+    status, _, text = await get(f"{url}/metric")
+    assert (status, text) == (404, "not found; there are /healthz, /readyz, /metrics\n")
+
+
+async def test_only_reading_is_allowed(url: str) -> None:
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/healthz") as response:
+        assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
