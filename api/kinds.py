@@ -118,6 +118,7 @@ def converted_kind(
     version: str,
     plural: str,
     namespaced: bool,
+    kind: str = "",
 ) -> Kind[ObjectT]:
     """A kind whose wire form differs from the model: it is decoded into ``wire_type`` and converted once."""
     return _kind(
@@ -125,7 +126,7 @@ def converted_kind(
         wire_type,
         to_model,
         lambda value: to_builtins(from_model(value)),
-        names={"group": group, "version": version, "plural": plural, "kind": type_.__name__},
+        names={"group": group, "version": version, "plural": plural, "kind": kind or type_.__name__},
         namespaced=namespaced,
     )
 

@@ -8,8 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from api.errors import KerfError
+
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
+
+
+class RefusedCallError(KerfError):
+    """The answer is an error for which the version's message has no field: the call has to fail with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

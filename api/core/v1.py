@@ -45,12 +45,31 @@ class Container(Value):
     resources: ResourceRequirements = ResourceRequirements()
 
 
+class ClaimSource(Value):
+    """Until Kubernetes 1.30 a pod's entry names its claim or template in here."""
+
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodResourceClaim(Value):
     """``spec.resourceClaims[]``: a claim by name, or a template from which one is made."""
 
     name: str
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
+    source: ClaimSource | None = None
+    """Instead of the two names, until Kubernetes 1.30."""
+
+    @property
+    def claim_name(self) -> str | None:
+        """The claim that the pod's author named, however the version spells it."""
+        return self.resource_claim_name or (self.source.resource_claim_name if self.source else None)
+
+    @property
+    def template_name(self) -> str | None:
+        """The template that the pod's author named, however the version spells it."""
+        return self.resource_claim_template_name or (self.source.resource_claim_template_name if self.source else None)
 
 
 class NodeAffinity(Value):
@@ -126,7 +145,7 @@ class Pod(Object):
     def claim_names(self) -> dict[str, str]:
         """Pod claim name to ResourceClaim name, for every claim that exists by now."""
         made = {status.name: status.resource_claim_name for status in self.status.resource_claim_statuses}
-        named = {claim.name: claim.resource_claim_name or made.get(claim.name) for claim in self.spec.resource_claims}
+        named = {claim.name: claim.claim_name or made.get(claim.name) for claim in self.spec.resource_claims}
         return {name: claim for name, claim in named.items() if claim}
 
 
@@ -284,6 +303,7 @@ __all__ = [
     "PODS",
     "Affinity",
     "Binding",
+    "ClaimSource",
     "Container",
     "ContainerClaim",
     "CustomResourceDefinition",

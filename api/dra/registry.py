@@ -1,18 +1,26 @@
 """The services that Kerf's kubelet plugin offers, newest first: the kubelet takes the first of each that it knows.
 
-| supported version | kubelet |
-|---|---|
-| v1.DRAPlugin | 1.34 and later |
-| v1beta1.DRAPlugin | 1.32 and later |
-| v1.DRAResourceHealth | 1.37 and later |
-| v1alpha1.DRAResourceHealth | 1.34 and later |
+| supported version | kubelet | service |
+|---|---|---|
+| v1.DRAPlugin | 1.34 and later | v1 |
+| v1beta1.DRAPlugin | 1.32 and later | v1beta1 |
+| v1.DRAResourceHealth | 1.37 and later | health v1 |
+| v1alpha1.DRAResourceHealth | 1.34 and later | health v1alpha1 |
+| 1.0.0 | 1.31 | v1alpha4, which calls itself v1alpha3.Node |
+| 1.0.0 | 1.28 to 1.30 | v1alpha3.Node |
+| 1.0.0 | 1.27, and as a fallback to 1.30 | v1alpha2.Node |
+
+Until 1.31 a kubelet takes version numbers and ignores names (``pkg/kubelet/cm/dra/plugin/registration.go``).
 """
 
+import re
+from dataclasses import dataclass
 from typing import Final
 
-from api.dra import health, v1, v1beta1
+from api.dra import health, v1, v1alpha2, v1alpha3, v1alpha4, v1beta1
 from api.dra.health import HealthService
 from api.dra.service import DraService
+from api.errors import UnsupportedError
 
 DRA_SERVICES: Final[tuple[DraService, ...]] = (v1.SERVICE, v1beta1.SERVICE)
 HEALTH_SERVICES: Final[tuple[HealthService, ...]] = (health.V1, health.V1ALPHA1)
@@ -21,3 +29,36 @@ SUPPORTED_VERSIONS: Final[tuple[str, ...]] = (
     *(service.supported_version for service in HEALTH_SERVICES),
 )
 """What a plugin lists when it registers."""
+
+_NAMED_SERVICES: Final = (1, 32)
+"""From here on kubelets know services by name."""
+_DEVICES_IN_ANSWERS: Final = (1, 31)
+_FIRST: Final = (1, 27)
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a plugin serves to one kubelet."""
+
+    services: tuple[DraService, ...]
+    supported_versions: tuple[str, ...]
+
+
+MODERN: Final = Offer(services=DRA_SERVICES, supported_versions=SUPPORTED_VERSIONS)
+
+
+def offer_to(kubelet_version: str) -> Offer:
+    """What to serve to a kubelet that reports ``kubelet_version`` (``v1.30.14``) in its Node.
+
+    Kubelets 1.30 and 1.31 call one path and read different answers, so the version has to decide. A version that tells
+    nothing is taken for a new one. Raises UnsupportedError for a kubelet that is too old.
+    """
+    match = _VERSION.match(kubelet_version)
+    version = (int(match[1]), int(match[2])) if match else _NAMED_SERVICES
+    if version >= _NAMED_SERVICES:
+        return MODERN
+    if version < _FIRST:
+        raise UnsupportedError(f"the kubelet is {kubelet_version}; Kerf needs 1.27 or later")
+    services = (v1alpha4.SERVICE,) if version >= _DEVICES_IN_ANSWERS else (v1alpha3.SERVICE, v1alpha2.SERVICE)
+    return Offer(services=services, supported_versions=(services[0].supported_version,))

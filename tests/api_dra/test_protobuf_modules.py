@@ -8,6 +8,8 @@ from tests.generate import protos
 ADAPTERS = {
     "dra_v1": {"api/dra/v1.py"},
     "dra_v1beta1": {"api/dra/v1beta1.py"},
+    "dra_v1alpha2": {"api/dra/v1alpha2.py"},
+    "dra_v1alpha3": {"api/dra/v1alpha3.py"},
     "health_v1": {"api/dra/health.py"},
     "health_v1alpha1": {"api/dra/health.py"},
     "registration_v1": {"api/registration/v1.py"},

@@ -1,0 +1,17 @@
+"""What kubelet 1.31 speaks: the messages of v1beta1, under the service name of v1alpha3.
+
+Upstream's Go package is v1alpha4, its proto package stayed v1alpha3 (kubernetes/kubelet pkg/apis/dra/v1alpha4).
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from api.dra import v1beta1
+from api.dra.service import DraService
+from api.dra.v1alpha3 import SERVICE_NAME
+
+SERVICE: Final = DraService(
+    supported_version="1.0.0",
+    prepare=replace(v1beta1.SERVICE.prepare, service=SERVICE_NAME),
+    unprepare=replace(v1beta1.SERVICE.unprepare, service=SERVICE_NAME),
+)

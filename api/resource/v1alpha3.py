@@ -1,0 +1,298 @@
+"""``resource.k8s.io/v1alpha3`` of Kubernetes 1.31: ``spec.controller`` says which driver allocates a claim.
+
+Source: ``k8s.io/api/resource/v1alpha3`` types.go (gate DRAControlPlaneController). The version lives on in 1.32 and
+later with other content, without controllers: it counts only where PodSchedulingContext is served beside it.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from api.kinds import converted_kind, to_builtins
+from api.model.allocations import (
+    AllocationResult,
+    DeviceAllocationResult,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
+from api.model.base import JsonObject, Value
+from api.model.claims import (
+    DeviceClaimConfiguration,
+    DeviceClassConfiguration,
+    DeviceConstraint,
+    DeviceSelector,
+    OpaqueDeviceConfiguration,
+    ResourceClaim,
+)
+from api.model.classic import (
+    ClassicAllocation,
+    ClassicClaim,
+    ClassicClaimSpec,
+    ClassicClaimStatus,
+    ClassicClass,
+    ClassicRequest,
+    ClassicTemplate,
+    ClassicTemplateSpec,
+)
+from api.model.metadata import NodeSelector, Object, ObjectMeta
+from api.resource.classic import ClassicKinds, scheduling_contexts
+from api.resource.codec import GROUP
+
+VERSION: Final = "v1alpha3"
+
+
+class WireRequest(Value):
+    """One request: a class, and what only the scheduler's own allocator heeds."""
+
+    name: str
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: int = 0
+    admin_access: bool = False
+
+
+class WireDeviceClaim(Value):
+    """``spec.devices``."""
+
+    requests: tuple[WireRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
+
+
+class WireClaimSpec(Value):
+    """A claim's ``spec``; without a controller it is the scheduler's."""
+
+    devices: WireDeviceClaim = WireDeviceClaim()
+    controller: str = ""
+
+
+class WireAllocation(Value):
+    """``status.allocation``; with a controller it is that driver's."""
+
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: NodeSelector | None = None
+    controller: str = ""
+
+
+class WireClaimStatus(Value):
+    """A claim's ``status``."""
+
+    allocation: WireAllocation | None = None
+    reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
+    deallocation_requested: bool = False
+
+
+class WireClaim(Object):
+    """ResourceClaim as v1alpha3 of 1.31 spells it."""
+
+    spec: WireClaimSpec = WireClaimSpec()
+    status: WireClaimStatus = WireClaimStatus()
+
+
+class WireTemplateSpec(Value):
+    """A template's ``spec``."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WireClaimSpec = WireClaimSpec()
+
+
+class WireTemplate(Object):
+    """ResourceClaimTemplate as v1alpha3 spells it."""
+
+    spec: WireTemplateSpec
+
+
+class WireClassSpec(Value):
+    """A class's ``spec``."""
+
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceClassConfiguration, ...] = ()
+    suitable_nodes: NodeSelector | None = None
+
+
+class WireClass(Object):
+    """DeviceClass as v1alpha3 of 1.31 spells it."""
+
+    spec: WireClassSpec = WireClassSpec()
+
+
+def _unsupported(request: WireRequest, claim: WireDeviceClaim) -> Iterator[str]:
+    if request.selectors:
+        yield "selectors"
+    if request.allocation_mode not in {"", "ExactCount"}:
+        yield f"allocationMode: {request.allocation_mode}"
+    if request.admin_access:
+        yield "adminAccess"
+    if any(not constraint.requests or request.name in constraint.requests for constraint in claim.constraints):
+        yield "constraints"
+
+
+def _spec_to_model(wire: WireClaimSpec) -> ClassicClaimSpec:
+    def parameters(request: str) -> tuple[JsonObject, ...]:
+        entries = [entry for entry in wire.devices.config if not entry.requests or request in entry.requests]
+        return tuple(
+            entry.opaque.parameters
+            for entry in entries
+            if entry.opaque is not None and entry.opaque.driver == wire.controller
+        )
+
+    requests = tuple(
+        ClassicRequest(
+            name=request.name,
+            class_name=request.device_class_name,
+            parameters=parameters(request.name),
+            count=request.count or 1,
+            unsupported=tuple(_unsupported(request, wire.devices)),
+        )
+        for request in wire.devices.requests
+    )
+    return ClassicClaimSpec(requests=requests, controller=wire.controller or None)
+
+
+def _spec_from_model(model: ClassicClaimSpec) -> WireClaimSpec:
+    requests, config = [], []
+    for request in model.requests:
+        requests.append(
+            WireRequest(
+                name=request.name,
+                device_class_name=request.class_name,
+                allocation_mode="ExactCount",
+                count=request.count,
+            )
+        )
+        for parameters in request.parameters:
+            opaque = OpaqueDeviceConfiguration(driver=model.controller or "", parameters=parameters)
+            config.append(DeviceClaimConfiguration(requests=(request.name,), opaque=opaque))
+    devices = WireDeviceClaim(requests=tuple(requests), config=tuple(config))
+    return WireClaimSpec(devices=devices, controller=model.controller or "")
+
+
+def _claim_to_model(wire: WireClaim) -> ClassicClaim:
+    found, allocation = wire.status.allocation, None
+    if found is not None:
+        allocation = ClassicAllocation(
+            devices=found.devices,
+            node_selector=found.node_selector,
+            shareable=True,  # every claim is, from 1.31
+            drivers=tuple(dict.fromkeys(result.driver for result in found.devices.results)),
+        )
+    status = ClassicClaimStatus(
+        driver_name=found.controller if found else "",
+        allocation=allocation,
+        reserved_for=wire.status.reserved_for,
+        deallocation_requested=wire.status.deallocation_requested,
+    )
+    return ClassicClaim(metadata=wire.metadata, spec=_spec_to_model(wire.spec), status=status)
+
+
+def _claim_from_model(model: ClassicClaim) -> WireClaim:
+    found = model.status.allocation
+    status = WireClaimStatus(
+        allocation=None if found is None else _allocation_from_model(found, model.status.driver_name),
+        reserved_for=model.status.reserved_for,
+        deallocation_requested=model.status.deallocation_requested,
+    )
+    return WireClaim(metadata=model.metadata, spec=_spec_from_model(model.spec), status=status)
+
+
+def _allocation_from_model(model: ClassicAllocation, driver: str) -> WireAllocation:
+    return WireAllocation(devices=model.devices, node_selector=model.node_selector, controller=driver)
+
+
+def _template_to_model(wire: WireTemplate) -> ClassicTemplate:
+    spec = ClassicTemplateSpec(metadata=wire.spec.metadata, spec=_spec_to_model(wire.spec.spec))
+    return ClassicTemplate(metadata=wire.metadata, spec=spec)
+
+
+def _template_from_model(model: ClassicTemplate) -> WireTemplate:
+    spec = WireTemplateSpec(metadata=model.spec.metadata, spec=_spec_from_model(model.spec.spec))
+    return WireTemplate(metadata=model.metadata, spec=spec)
+
+
+def _class_to_model(wire: WireClass) -> ClassicClass:
+    opaque = (entry.opaque for entry in wire.spec.config if entry.opaque is not None)
+    return ClassicClass(
+        metadata=wire.metadata,
+        parameters={entry.driver: entry.parameters for entry in opaque},
+        suitable_nodes=wire.spec.suitable_nodes,
+    )
+
+
+def _class_from_model(model: ClassicClass) -> WireClass:
+    config = tuple(
+        DeviceClassConfiguration(opaque=OpaqueDeviceConfiguration(driver=driver, parameters=parameters))
+        for driver, parameters in model.parameters.items()
+    )
+    spec = WireClassSpec(config=config, suitable_nodes=model.suitable_nodes)
+    return WireClass(metadata=model.metadata, spec=spec)
+
+
+def _resource_claim_to_model(wire: WireClaim) -> ResourceClaim:
+    found = wire.status.allocation
+    status = ResourceClaimStatus(
+        allocation=None
+        if found is None
+        else AllocationResult(devices=found.devices, node_selector=found.node_selector),
+        reserved_for=wire.status.reserved_for,
+    )
+    return ResourceClaim(metadata=wire.metadata, status=status)
+
+
+def _resource_claim_from_model(model: ResourceClaim) -> WireClaim:
+    raise NotImplementedError("the kubelet plugin reads claims, it writes none")
+
+
+def _allocated(allocation: ClassicAllocation, driver: str) -> JsonObject:
+    fields: JsonObject = to_builtins(WireClaimStatus(allocation=_allocation_from_model(allocation, driver)))
+    return fields
+
+
+KINDS: Final = ClassicKinds(
+    version=VERSION,
+    claims=converted_kind(
+        ClassicClaim,
+        WireClaim,
+        _claim_to_model,
+        _claim_from_model,
+        group=GROUP,
+        version=VERSION,
+        plural="resourceclaims",
+        namespaced=True,
+        kind="ResourceClaim",
+    ),
+    templates=converted_kind(
+        ClassicTemplate,
+        WireTemplate,
+        _template_to_model,
+        _template_from_model,
+        group=GROUP,
+        version=VERSION,
+        plural="resourceclaimtemplates",
+        namespaced=True,
+        kind="ResourceClaimTemplate",
+    ),
+    classes=converted_kind(
+        ClassicClass,
+        WireClass,
+        _class_to_model,
+        _class_from_model,
+        group=GROUP,
+        version=VERSION,
+        plural="deviceclasses",
+        namespaced=False,
+        kind="DeviceClass",
+    ),
+    scheduling_contexts=scheduling_contexts(VERSION),
+    resource_claims=converted_kind(
+        ResourceClaim,
+        WireClaim,
+        _resource_claim_to_model,
+        _resource_claim_from_model,
+        group=GROUP,
+        version=VERSION,
+        plural="resourceclaims",
+        namespaced=True,
+    ),
+    allocated=_allocated,
+    released={"allocation": None, "deallocationRequested": None},
+)
