@@ -65,7 +65,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
         GPUS,
         {"count": None, "allocated": AllocatedState(exclusive=frozenset({DeviceId(DRIVER, "pool", "gpu-1")}))},
         Obstacle.IN_USE,
-        "all are wanted of 3 devices that match, but 1 are in use",
+        "all are wanted of 3 devices that match, but 1 is in use",
     ),
     "too small": (
         GPUS,
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
         Obstacle.CAPACITY,
         "3 devices match, but none has the capacity asked for (memory 80Gi)",
     ),
-    "tainted": (FANS, {}, Obstacle.TAINTED, "1 device match, but are tainted: repair=fan:NoSchedule"),
+    "tainted": (FANS, {}, Obstacle.TAINTED, "1 device matches, but is tainted: repair=fan:NoSchedule"),
     "counters": (
         HALVES,
         {"allocated": CUT},
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
         ),
         {"allocated": CUT},
         Obstacle.COUNTERS,
-        "1 device match, but what they need is taken: gpu.example.com/pool (devices that do not go together)",
+        "1 device matches, but what it needs is taken: gpu.example.com/pool (devices that do not go together)",
     ),
     "all, one used up": (
         [
@@ -112,13 +112,13 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
             "allocated": AllocatedState(consumed={DeviceId(DRIVER, "pool", "gpu-1"): {"memory": Quantity("3Gi")}}),
         },
         Obstacle.CAPACITY,
-        "all are wanted of 3 devices that match, but 1 have too little capacity left",
+        "all are wanted of 3 devices that match, but 1 has too little capacity left",
     ),
     "a kubelet that lacks what the slice needs": (
         [slice_(device("a"), skip_node_operations=("*",), node_name="node-1")],
         {},
         Obstacle.COUNTERS,
-        "1 device match, but what they need is taken: a feature that is switched off, or that the kubelet lacks",
+        "1 device matches, but what it needs is taken: a feature that is switched off, or that the kubelet lacks",
     ),
     "elsewhere": (
         [
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
         ],
         {"selectors": [H100]},
         Obstacle.NODE,
-        "1 device match, but can be used on other nodes only",
+        "1 device matches, but can be used on other nodes only",
     ),
 }
 
