@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.checking import check, convert
+from api.kerf.checking import check, convert, suggestion
+from api.kerf.parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
 from api.kerf.rules import broken_rules
 from api.kerf.v1alpha1 import API_VERSION, DeviceConfig, ResourceClass, ResourceClassObject, ResourceClassSpec
 from api.model.base import JsonObject
@@ -37,6 +38,35 @@ def decode_resource_class_object(held: ResourceClassObject) -> ResourceClass:
     subject = f'ResourceClass "{held.metadata.name}"'
     spec: ResourceClassSpec = _decode(held.spec, ResourceClassSpec, subject=subject, path="spec")
     return ResourceClass(metadata=held.metadata, spec=spec, status=held.status)
+
+
+def decode_parameters_object(kind: str, held: ParametersObject) -> ClassParameters | ClaimParameters:
+    """The spec of parameters of ``kind`` that the server holds. Raises InvalidDocumentError with all problems."""
+    spec: ClassParameters | ClaimParameters = _decode(
+        held.spec, SPECS[kind], subject=f'{kind} "{held.ref}"', path="spec"
+    )
+    return spec
+
+
+def decode_parameters(parameters: JsonObject, path: str) -> ClassParameters | ClaimParameters:
+    """The spec in opaque parameters that stand at ``path`` of a claim or class: the document without its metadata.
+
+    Raises InvalidDocumentError with all problems.
+    """
+    fields = dict(parameters)
+    kind = fields.pop("kind", None)
+    found = []
+    if (version := fields.pop("apiVersion", None)) != API_VERSION:
+        found.append(Problem(f"{path}.apiVersion", f'"{version}" is not {API_VERSION}'))
+    if kind not in SPECS:
+        found.append(Problem(f"{path}.kind", f'"{kind}" is not known; {suggestion(str(kind), SPECS)}'))
+    found += [Problem(f"{path}.{name}", "unknown field; known: spec") for name in fields if name != "spec"]
+    if found:
+        raise InvalidDocumentError("parameters", found)
+    spec: ClassParameters | ClaimParameters = _decode(
+        fields.get("spec") or {}, SPECS[str(kind)], subject=str(kind), path=f"{path}.spec"
+    )
+    return spec
 
 
 def _decode(document: JsonObject, type_: Any, *, subject: str, path: str, found: list[Problem] | None = None) -> Any:  # noqa: ANN401  (type_ may be a union, which no type variable can say)

@@ -13,6 +13,13 @@ import msgspec
 
 from api.errors import Problem
 from api.kerf.checking import field_path
+from api.kerf.parameters import (
+    FpgaClaimParametersSpec,
+    FpgaClassParametersSpec,
+    GpuClaimParametersSpec,
+    GpuClassParametersSpec,
+    GpuMinimum,
+)
 from api.kerf.v1alpha1 import (
     ClassToleration,
     FpgaConfig,
@@ -145,7 +152,49 @@ _TOLERATION_RULES: Final = (
     ),
 )
 
+_SIZE_RULES: Final = (
+    Rule(
+        field="minimum",
+        message="excludes profile: a profile is an exact size",
+        holds=lambda spec: spec.profile is None or spec.minimum is None,
+        cel="!(has(self.profile) && has(self.minimum))",
+    ),
+    Rule(
+        field="profile",
+        message="is for partitions; cut: Whole takes the card as it is",
+        holds=lambda spec: spec.profile is None or spec.cut != "Whole",
+        cel="!has(self.profile) || !has(self.cut) || self.cut == 'Partition'",
+    ),
+)
+_FUNCTION_RULE: Final = Rule(
+    field="function",
+    message="is for partitions; cut: Whole takes the card as it is",
+    holds=lambda spec: spec.function is None or spec.cut != "Whole",
+    cel="!has(self.function) || !has(self.cut) || self.cut == 'Partition'",
+)
+_MONITOR_RULE: Final = Rule(
+    field="monitor",
+    message="takes nothing: cut, profile, minimum and sharing say nothing beside it",
+    holds=lambda spec: not spec.monitor or (spec.cut, spec.profile, spec.minimum, spec.sharing) == (None,) * 4,
+    cel=(
+        "!has(self.monitor) || !self.monitor || "
+        "!(has(self.cut) || has(self.profile) || has(self.minimum) || has(self.sharing))"
+    ),
+)
+
 RULES: Final[Mapping[type[msgspec.Struct], tuple[Rule, ...]]] = {
+    GpuClassParametersSpec: (*_SIZE_RULES, _MONITOR_RULE),
+    GpuClaimParametersSpec: _SIZE_RULES,
+    FpgaClassParametersSpec: (_FUNCTION_RULE,),
+    FpgaClaimParametersSpec: (_FUNCTION_RULE,),
+    GpuMinimum: (
+        Rule(
+            field="",
+            message="is empty: give one size at least, or leave it out",
+            holds=lambda minimum: minimum != GpuMinimum(),
+            cel="has(self.memory) || has(self.computeSlices)",
+        ),
+    ),
     ResourceClassSpec: _SPEC_RULES,
     MinimumSize: (
         Rule(

@@ -1,17 +1,28 @@
-"""The CRD of ``kerf.dev/v1alpha1``, from the structs: shape, patterns and limits from the types, cross-field rules from
-``api.kerf.rules``, descriptions from docstrings.
+"""The CRDs of ``kerf.dev/v1alpha1``, from the structs: shape, patterns and limits from the types, cross-field rules
+from ``api.kerf.rules``, descriptions from docstrings.
 
 ``msgspec.json.schema`` writes ``$ref``, ``anyOf`` with null and ``additionalProperties: false``, none of which a
 structural schema may hold (apiextensions.k8s.io/v1); this writes what it may.
 """
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from msgspec import inspect
 
+from api.kerf.inventory import NODE_INVENTORIES, NodeInventory
+from api.kerf.parameters import (
+    CLAIM_PARAMETERS,
+    CLASS_PARAMETERS,
+    FpgaClaimParameters,
+    FpgaClassParameters,
+    GpuClaimParameters,
+    GpuClassParameters,
+)
 from api.kerf.rules import RULES, Rule
 from api.kerf.v1alpha1 import GROUP, RESOURCE_CLASSES, VERSION, ResourceClass
+from api.kinds import Kind
 from api.model.base import JsonObject
 from api.model.metadata import Condition
 from api.model.quantity import Quantity
@@ -39,32 +50,97 @@ _LIST_KEYS: Final[Mapping[type, str]] = {Condition: "type"}
 """Lists that several writers share, merged entry by entry; all others are replaced whole."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What the manifest of one kind says beside its schema."""
+
+    kind: Kind[Any]
+    type: type
+    """The struct with the whole shape; ``kind`` may hold a part undecoded."""
+    short_name: str
+    columns: tuple[tuple[str, str, str], ...]
+    """Name, path and type of each printer column."""
+    has_status: bool = False
+
+
+_AGE: Final = ("Age", ".metadata.creationTimestamp", "date")
+_CLASS_COLUMNS: Final = (("Max-Pods", ".spec.maxPods", "integer"), _AGE)
+
+RESOURCE_CLASS: Final = Definition(
+    kind=RESOURCE_CLASSES, type=ResourceClass, short_name="kclass", columns=_PRINTER_COLUMNS, has_status=True
+)
+DEFINITIONS: Final[tuple[Definition, ...]] = (
+    RESOURCE_CLASS,
+    Definition(
+        kind=CLASS_PARAMETERS[0],
+        type=GpuClassParameters,
+        short_name="gpuclass",
+        columns=(("Profile", ".spec.profile", "string"), *_CLASS_COLUMNS),
+    ),
+    Definition(
+        kind=CLASS_PARAMETERS[1],
+        type=FpgaClassParameters,
+        short_name="fpgaclass",
+        columns=(("Function", ".spec.function", "string"), *_CLASS_COLUMNS),
+    ),
+    Definition(
+        kind=CLAIM_PARAMETERS[0],
+        type=GpuClaimParameters,
+        short_name="gpuclaim",
+        columns=(("Profile", ".spec.profile", "string"), ("Memory", ".spec.minimum.memory", "string"), _AGE),
+    ),
+    Definition(
+        kind=CLAIM_PARAMETERS[1],
+        type=FpgaClaimParameters,
+        short_name="fpgaclaim",
+        columns=(("Function", ".spec.function", "string"), _AGE),
+    ),
+    Definition(
+        kind=NODE_INVENTORIES,
+        type=NodeInventory,
+        short_name="inventory",
+        columns=(("Driver", ".spec.driver", "string"), ("Ready", ".spec.ready", "boolean"), _AGE),
+    ),
+)
+"""Every kind of ours."""
+
+
 def resource_class_crd(docs: FieldDocs) -> JsonObject:
     """The CustomResourceDefinition of ResourceClass, ready for YAML."""
-    kind = RESOURCE_CLASSES
+    return crd(RESOURCE_CLASS, docs)
+
+
+def crd(definition: Definition, docs: FieldDocs) -> JsonObject:
+    """The CustomResourceDefinition of a kind, ready for YAML."""
+    kind = definition.kind
     names = {
         "kind": kind.kind,
         "listKind": f"{kind.kind}List",
         "plural": kind.plural,
         "singular": kind.kind.lower(),
-        "shortNames": ["kclass"],
+        "shortNames": [definition.short_name],
         "categories": ["kerf"],
     }
     version = {
         "name": VERSION,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": object_schema(ResourceClass, docs)},
-        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": object_schema(definition.type, docs)},
+        **({"subresources": {"status": {}}} if definition.has_status else {}),
         "additionalPrinterColumns": [
-            {"name": name, "jsonPath": path, "type": type_} for name, path, type_ in _PRINTER_COLUMNS
+            {"name": name, "jsonPath": path, "type": type_} for name, path, type_ in definition.columns
         ],
     }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{kind.plural}.{GROUP}"},
-        "spec": {"group": GROUP, "names": names, "scope": "Cluster", "versions": [version]},
+        "spec": {
+            "group": GROUP,
+            "names": names,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [version],
+        },
     }
 
 

@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import yaml
 
-from api.kerf import v1alpha1
-from api.kerf.schema import FieldDocs, resource_class_crd
+from api.kerf import inventory, parameters, v1alpha1
+from api.kerf.schema import DEFINITIONS, FieldDocs, crd
 from api.model import devices, metadata
 
 ROOT: Final = Path(__file__).parents[2]
 GENERATED: Final = Path("deploy/crds")
 
 _HEADER: Final = "# Generated from api/kerf by `make generate`; the structs' docstrings are the descriptions.\n"
-_MODULES: Final = (metadata, devices, v1alpha1)
+_MODULES: Final = (metadata, devices, v1alpha1, parameters, inventory)
 """Where the structs of our documents are written."""
 _WIDTH: Final = 120
 """Characters per line, as everywhere in the repository."""
@@ -29,12 +29,15 @@ _WIDTH: Final = 120
 
 def generate(target: Path) -> list[Path]:
     """Write the manifests below ``target`` and return their paths relative to it."""
-    path = GENERATED / "kerf.dev_resourceclasses.yaml"
-    crd = resource_class_crd(field_docs())
-    text = yaml.dump(crd, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
     (target / GENERATED).mkdir(parents=True, exist_ok=True)
-    (target / path).write_text(_HEADER + text, encoding="utf-8")
-    return [path]
+    docs = field_docs()
+    paths = []
+    for definition in DEFINITIONS:
+        path = GENERATED / f"kerf.dev_{definition.kind.plural}.yaml"
+        text = yaml.dump(crd(definition, docs), Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+        (target / path).write_text(_HEADER + text, encoding="utf-8")
+        paths.append(path)
+    return paths
 
 
 def field_docs() -> FieldDocs:
