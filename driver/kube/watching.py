@@ -87,15 +87,15 @@ class Informer(Generic[ObjectT]):
         """Follow for ever."""
         delays = RETRIES.delays(self._random)
         while True:
-            self._progressed, began = False, anyio.current_time()
+            self._progressed, began, resumed = False, anyio.current_time(), bool(self._version)
             error = await self._follow()
             lasted = anyio.current_time() - began >= _LASTED_S
             if self._progressed or lasted:
                 delays = RETRIES.delays(self._random)
             if isinstance(error, ExpiredError | UndecodableObjectError):
                 self._version = ""
-            if lasted and (error is None or isinstance(error, ExpiredError)):
-                continue
+            if (lasted and error is None) or (resumed and isinstance(error, ExpiredError)):
+                continue  # the server answers: what has expired is listed at once, however long it was away
             delay_s = max(next(delays), (isinstance(error, StatusError) and error.retry_after_s) or 0.0)
             if error is not None:
                 _failures.labels(self._kind.plural).inc()

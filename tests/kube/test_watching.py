@@ -138,6 +138,25 @@ async def test_after_an_expired_version_the_difference_is_told(server: MemorySer
     assert followed.changes.index(("reborn", "old", None)) < followed.changes.index(("reborn", None, "new"))
 
 
+async def test_a_server_that_is_back_and_has_forgotten_is_listed_at_once(server: MemoryServer) -> None:
+    """A restarted API server says 410 to the first watch: after a long absence that was waited for once more."""
+    followed = Followed(server)
+    async with anyio.create_task_group() as group:
+        await followed.start(group)
+        server.faults.append(failing(unreachable))
+        server.cut()
+        await anyio.sleep(HOUR_S)
+        server.put("nodes", node("a"))
+        server.forget()
+        server.faults.clear()
+        back = len(server.requests)
+        await anyio.sleep(HOUR_S)
+        group.cancel_scope.cancel()
+    expired, listed = server.requests[back : back + 2]
+    assert followed.names == ["a"]
+    assert listed[0] - expired[0] < 1
+
+
 async def test_a_bookmark_moves_the_place_to_go_on_from(server: MemoryServer) -> None:
     followed = Followed(server)
     async with anyio.create_task_group() as group:
