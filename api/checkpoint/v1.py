@@ -14,7 +14,7 @@ from api.errors import PermanentError
 from api.kinds import dec_hook, enc_hook
 from api.model.base import JsonObject, Value
 from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.prepared import CardPart, ClaimState, PreparedClaim, PreparedDevice
+from api.model.prepared import CardPart, ClaimState, DeviceDescription, PreparedClaim, PreparedDevice
 from api.model.quantity import Quantity
 
 SCHEMA: Final = 1
@@ -42,6 +42,7 @@ class DeviceRecord(Value):
     backend: str
     config: JsonObject | None = None
     handle: JsonObject | None = None
+    description: DeviceDescription | None = None
     cdi_ids: tuple[str, ...] = msgspec.field(default=(), name="cdiIDs")
 
 
@@ -53,6 +54,7 @@ class ClaimRecord(Value):
     uid: str
     state: ClaimState
     boot_id: str = msgspec.field(default="", name="bootID")
+    pod_claim_name: str = ""
     devices: tuple[DeviceRecord, ...] = ()
 
 
@@ -112,13 +114,20 @@ def _to_wire(claim: PreparedClaim) -> ClaimRecord:
             backend=device.backend,
             config=device.config,
             handle=device.handle,
+            description=device.description,
             cdi_ids=device.cdi_ids,
         )
         for device in claim.devices
     )
     namespace, name, uid = claim.claim
     return ClaimRecord(
-        namespace=namespace, name=name, uid=uid, state=claim.state, boot_id=claim.boot_id, devices=devices
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        state=claim.state,
+        boot_id=claim.boot_id,
+        pod_claim_name=claim.pod_claim_name,
+        devices=devices,
     )
 
 
@@ -133,9 +142,16 @@ def _to_model(record: ClaimRecord) -> PreparedClaim:
             backend=device.backend,
             config=device.config,
             handle=device.handle,
+            description=device.description,
             cdi_ids=device.cdi_ids,
         )
         for device in record.devices
     )
     claim = ClaimRef(record.namespace, record.name, record.uid)
-    return PreparedClaim(claim=claim, state=record.state, boot_id=record.boot_id, devices=devices)
+    return PreparedClaim(
+        claim=claim,
+        state=record.state,
+        boot_id=record.boot_id,
+        pod_claim_name=record.pod_claim_name,
+        devices=devices,
+    )

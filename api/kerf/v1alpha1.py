@@ -115,6 +115,8 @@ class GpuConfig(Strict, tag_field="kind", tag="GpuConfig"):
     """Version of these parameters."""
     sharing: GpuSharing = GpuSharing()
     """How containers share the device."""
+    device_metadata: bool = False
+    """Whether containers find files that describe their devices (KEP-5304)."""
 
 
 class FpgaConfig(Strict, tag_field="kind", tag="FpgaConfig"):
@@ -128,6 +130,8 @@ class FpgaConfig(Strict, tag_field="kind", tag="FpgaConfig"):
     """What unprepare leaves in the slots: nothing, or the function for the next claim that wants it."""
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] | None = None
     """Give up a load after this long; unset: three times what the image's maker states, at least 30 s."""
+    device_metadata: bool = False
+    """Whether containers find files that describe their devices (KEP-5304)."""
 
 
 DeviceConfig: TypeAlias = GpuConfig | FpgaConfig
@@ -169,6 +173,8 @@ class ResourceClassSpec(Strict):
     """How containers share the device; short for ``config.sharing`` of a GpuConfig."""
     config: GpuConfig | FpgaConfig | None = None
     """Parameters for every device allocated by the class; a claim's own override them."""
+    device_metadata: bool = False
+    """Whether containers find files that describe their devices (KEP-5304); as `config.deviceMetadata`."""
     extended_resource_name: ExtendedResourceName | None = None
     """Lets pods ask for one device in ``limits``, without a claim (Kubernetes 1.34, DRAExtendedResource)."""
     tolerations: Annotated[tuple[ClassToleration, ...], msgspec.Meta(max_length=16)] = ()

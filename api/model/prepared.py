@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from api.model.base import JsonObject, Value
+from api.model.devices import Attribute
 from api.model.names import ClaimRef, ShareId
 from api.model.quantity import Quantity
 
@@ -30,6 +31,15 @@ class CardPart(Value):
     function: str | None = None
 
 
+class DeviceDescription(Value):
+    """What containers are told of a device (KEP-5304)."""
+
+    request: str
+    """As allocated: ``request`` or ``request/subrequest``."""
+    attributes: dict[str, Attribute] = {}
+    """As they were published when the device was prepared."""
+
+
 class PreparedDevice(Value):
     """One device of a claim: what was to be made, and what became of it."""
 
@@ -45,6 +55,8 @@ class PreparedDevice(Value):
     """The device configuration that applies, as its author wrote it."""
     handle: JsonObject | None = None
     """What the backend made; None: not known (yet)."""
+    description: DeviceDescription | None = None
+    """None: neither class nor claim asks for device metadata."""
     cdi_ids: tuple[str, ...] = ()
     """Fully qualified CDI names; empty where the container needs nothing."""
 
@@ -56,6 +68,8 @@ class PreparedClaim(Value):
     state: ClaimState
     boot_id: str
     """Boot of the node during which the record was written: hardware state does not survive it."""
+    pod_claim_name: str = ""
+    """The pod's name for the claim, when it was made from a template for that pod."""
     devices: tuple[PreparedDevice, ...]
 
 

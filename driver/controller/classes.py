@@ -17,6 +17,7 @@ from api.core.v1 import Node
 from api.errors import Problem
 from api.kerf.v1alpha1 import (
     API_VERSION,
+    FpgaConfig,
     GpuConfig,
     NodeChoice,
     ResourceClass,
@@ -120,6 +121,9 @@ def _parameters(spec: ResourceClassSpec) -> dict[str, object] | None:
     config = spec.config
     if spec.sharing is not None:
         config = GpuConfig(api_version=API_VERSION, sharing=spec.sharing)
+    if spec.device_metadata:
+        plain = GpuConfig if spec.device == "gpu" else FpgaConfig
+        config = msgspec.structs.replace(config or plain(api_version=API_VERSION), device_metadata=True)
     return None if config is None else config_to_parameters(config)
 
 

@@ -18,6 +18,7 @@ from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin import cdispecs
 from driver.kubeletplugin.checkpointing import Checkpoint
+from driver.kubeletplugin.metadatafiles import MetadataFileError, MetadataFiles
 from driver.kubeletplugin.preparing import Preparing, ReadClaim
 from driver.kubeletplugin.transitions import Found, found, is_gone
 from driver.runtime import metrics
@@ -39,6 +40,7 @@ class Collecting:
         preparing: Preparing,
         checkpoint: Checkpoint,
         store: cdi.Store,
+        metadata: MetadataFiles,
         read_claim: ReadClaim,
         interval_s: float,
         grace_s: float,
@@ -50,6 +52,7 @@ class Collecting:
         self._preparing = preparing
         self._checkpoint = checkpoint
         self._store = store
+        self._metadata = metadata
         self._read_claim = read_claim
         self._interval_s = interval_s
         self._grace_s = grace_s
@@ -64,7 +67,7 @@ class Collecting:
         self._suspicion.beat()
 
     def sweep_files(self) -> None:
-        """Remove CDI files of claims without a record, and what an interrupted write left."""
+        """Remove CDI and metadata files of claims without a record, and what an interrupted write left."""
         kept = {cdispecs.file_name(self._driver, uid) for uid in self._checkpoint.records}
         try:
             self._store.sweep(cdispecs.file_prefix(self._driver))
@@ -75,6 +78,11 @@ class Collecting:
                     _COLLECTED.labels("file").inc()
         except cdi.CDIError as error:
             _log.error("cannot remove stray CDI files: %s", error)
+        try:
+            for uid in self._metadata.sweep(self._checkpoint.records.keys()):
+                _log.warning("removed device metadata of claim %s, which is not prepared", uid)
+        except MetadataFileError as error:
+            _log.error("cannot remove stray files: %s", error)
 
     async def collect(self, uids: Collection[str]) -> None:
         """Look once at the claims ``uids``; an error with one does not hide the others."""

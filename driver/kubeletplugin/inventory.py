@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from api.errors import PermanentError
-from api.model.devices import DeviceTaint, Pool, SliceContent
+from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
 from api.model.vocabulary import pool_name
 from driver.kubeletplugin.health import HealthBoard
@@ -41,6 +41,8 @@ class OfferedDevice:
     partition: Partition
     backend: str
     """Name of the backend that prepares it."""
+    attributes: dict[str, Attribute]
+    """As published."""
 
 
 class Source(NamedTuple):
@@ -123,8 +125,13 @@ def _compile(source: Source) -> Stock:
     compiled = compile_pool(name, place.node, cards, layout=place.layout, order=order, taints=taints)
     of_card = {card.uuid: backend for card, backend in zip(cards, backends, strict=True)}
     devices = {
-        DeviceId(place.driver, name, device): OfferedDevice(partition=partition, backend=of_card[partition.card_uuid])
-        for device, partition in compiled.partitions.items()
+        DeviceId(place.driver, name, device.name): OfferedDevice(
+            partition=(partition := compiled.partitions[device.name]),
+            backend=of_card[partition.card_uuid],
+            attributes=device.attributes,
+        )
+        for content in compiled.pool.slices
+        for device in content.devices
     }
     pool = compiled.pool if place.keeps_counters else _whole_cards(compiled)
     return Stock(source=source, pool=pool, devices=devices)

@@ -24,6 +24,7 @@ from driver.kubeletplugin.collecting import Collecting
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventorying import Inventorying
 from driver.kubeletplugin.lanes import Lanes
+from driver.kubeletplugin.metadatafiles import FOLDER, MetadataFiles
 from driver.kubeletplugin.parts import partition_of
 from driver.kubeletplugin.preparing import Preparing
 from driver.kubeletplugin.registering import Registering
@@ -89,6 +90,8 @@ class _Node:
         self._boot_id = boot_id
         self._random = Random()  # noqa: S311  (jitter, not a secret)
         self._store = cdi.Store(settings.cdi_dir)
+        # In the kubelet's directory: the container runtime must find the files under the path that the plugin has.
+        self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
         self._board = HealthBoard(driver=settings.driver_name, now=time.time)
         self._feed = HealthFeed(
             lambda: self._board.reports(checkpoint.records.values()), interval_s=settings.health_interval_s
@@ -143,6 +146,7 @@ class _Node:
             checkpoint=self._checkpoint,
             lanes=Lanes(self._backends, timeout_s=self._settings.hardware_timeout_s),
             store=self._store,
+            metadata=self._metadata,
             on_change=self._claims_changed,
             on_conflict=lambda claim: self._collecting.suspect(claim),
         )
@@ -163,6 +167,7 @@ class _Node:
             preparing=self.preparing,
             checkpoint=self._checkpoint,
             store=self._store,
+            metadata=self._metadata,
             read_claim=self._cluster.read_claim,
             interval_s=self._settings.collect_interval_s,
             grace_s=self._settings.gone_grace_s,

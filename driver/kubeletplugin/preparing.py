@@ -25,6 +25,9 @@ from driver.runtime import logs, metrics
 ReadClaim: TypeAlias = Callable[[ClaimRef], Awaitable[ResourceClaim | None]]
 """Reads a claim from the API server, now; None when there is none of its name. Raises the errors of ``driver.kube``."""
 
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+"""Annotation on a claim that was made from a template: which entry of the pod's ``resourceClaims`` it is for."""
+
 _log = logging.getLogger(__name__)
 
 _SECONDS: Final = metrics.histogram(
@@ -101,6 +104,7 @@ class Preparing:
         state = found(job.record, self._boot_id, shares)
         if Step.PREPARE_HARDWARE in PREPARE[state]:
             job.wanted = resolve(claim, self._driver, self._inventory())
+            job.pod_claim_name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
         await self._stepping.carry_out(PREPARE[state], job)
         _log.info("prepared %s (found: %s)", ", ".join(share.id.device for share in shares), state)
         return job.record

@@ -14,7 +14,7 @@ from api.model.allocations import AllocationResult, DeviceAllocationConfiguratio
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.names import DeviceId, ShareId
-from api.model.prepared import PreparedClaim, PreparedDevice
+from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.inventory import Inventory
 from driver.kubeletplugin.parts import part_of, partition_of
 from driver.partitions.geometry import DeviceKind, Partition
@@ -52,6 +52,7 @@ class _Config(NamedTuple):
     requests: tuple[str, ...]
     parameters: JsonObject
     kind: DeviceKind
+    describes: bool
     path: str
 
     def names(self, result: DeviceRequestAllocationResult) -> bool:
@@ -87,6 +88,7 @@ def _resolve_device(
     offered = inventory.find(result.id)
     if offered is None:
         raise UnknownDeviceError(result.id)
+    config = _config_for(result, offered.partition, configs)
     return PreparedDevice(
         requests=(result.request_name.request,),
         share=result.share,
@@ -94,7 +96,10 @@ def _resolve_device(
         consumed_capacity=result.consumed_capacity,
         part=part_of(offered.partition),
         backend=offered.backend,
-        config=_config_for(result, offered.partition, configs),
+        config=None if config is None else config.parameters,
+        description=DeviceDescription(request=result.request, attributes=offered.attributes)
+        if config is not None and config.describes
+        else None,
     )
 
 
@@ -112,7 +117,8 @@ def _configs(claim: ResourceClaim, driver: str) -> list[_Config]:
             problems += error.problems
         else:
             kind = _CONFIGURED_KIND[type(config)]
-            configs.append((entry.source, _Config(entry.requests, entry.opaque.parameters, kind, path)))
+            applying = _Config(entry.requests, entry.opaque.parameters, kind, config.device_metadata, path)
+            configs.append((entry.source, applying))
     if problems:
         raise InvalidDocumentError(f"claim {claim.ref}", problems)
     configs.sort(key=lambda sourced: sourced[0] == "FromClaim")  # stable: the order within class and claim stays
@@ -125,7 +131,7 @@ def _entries(allocation: AllocationResult | None) -> Iterable[DeviceAllocationCo
 
 def _config_for(
     result: DeviceRequestAllocationResult, partition: Partition, configs: Sequence[_Config]
-) -> JsonObject | None:
+) -> _Config | None:
     """The last entry that applies. One for all requests is meant for the devices of its kind."""
     chosen: _Config | None = None
     for config in configs:
@@ -134,7 +140,7 @@ def _config_for(
     if chosen is not None and chosen.kind is not partition.kind:
         found = f"is for {chosen.kind.value} devices, request {result.request!r} got the {partition.kind.value} device"
         raise InvalidDocumentError("device configuration", [Problem(chosen.path, f"{found} {result.device}")])
-    return None if chosen is None else chosen.parameters
+    return chosen
 
 
 def config_of(device: PreparedDevice) -> DeviceConfig | None:

@@ -16,9 +16,11 @@ import cdi
 from api.errors import KerfError, TransientError
 from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from driver.kubeletplugin import cdispecs
+from api.resource import devicemetadata
+from driver.kubeletplugin import cdispecs, describing
 from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.lanes import DevicesFailedError, Lanes
+from driver.kubeletplugin.metadatafiles import MetadataFiles
 from driver.kubeletplugin.resolving import DeviceInUseError, refuse_conflicts
 from driver.kubeletplugin.transitions import UNDO, Step
 from driver.runtime import metrics
@@ -41,6 +43,8 @@ class Job:
     """As in the checkpoint, except between the hardware's work and the step that records it."""
     wanted: tuple[PreparedDevice, ...] = ()
     """What to make, where something is to be made."""
+    pod_claim_name: str = ""
+    """The pod's name for the claim, when it was made from a template."""
 
     @property
     def existing(self) -> PreparedClaim:
@@ -59,6 +63,7 @@ class Stepping:
         checkpoint: Checkpoint,
         lanes: Lanes,
         store: cdi.Store,
+        metadata: MetadataFiles,
         on_change: Callable[[], None],
         on_conflict: Callable[[ClaimRef], None],
     ) -> None:
@@ -68,6 +73,7 @@ class Stepping:
         self._checkpoint = checkpoint
         self._lanes = lanes
         self._store = store
+        self._metadata = metadata
         self._on_change = on_change
         self._on_conflict = on_conflict
         self._steps: dict[Step, Callable[[Job], Awaitable[None]]] = {
@@ -95,8 +101,14 @@ class Stepping:
         except DeviceInUseError as error:
             self._on_conflict(error.holder)
             raise
-        state = ClaimState.STARTED
-        self._put(job, PreparedClaim(claim=job.claim, state=state, boot_id=self._boot_id, devices=job.wanted))
+        record = PreparedClaim(
+            claim=job.claim,
+            state=ClaimState.STARTED,
+            boot_id=self._boot_id,
+            pod_claim_name=job.pod_claim_name,
+            devices=job.wanted,
+        )
+        self._put(job, record)
 
     async def _prepare_hardware(self, job: Job) -> None:
         record = job.existing
@@ -116,8 +128,14 @@ class Stepping:
             _log.error("could not take back what a failed prepare did, will try again: %s", error)
 
     async def _write_cdi(self, job: Job) -> None:
+        """What the file mounts comes first."""
         record = job.existing
-        spec = cdispecs.spec(self._driver, job.claim, record.devices, self._lanes.edits(record.devices))
+        documents = {request: devicemetadata.encode(each) for request, each in describing.documents(record).items()}
+        paths = self._metadata.write(job.claim.uid, documents)
+        mounts = {
+            request: describing.mount(self._driver, record, request, str(path)) for request, path in paths.items()
+        }
+        spec = cdispecs.spec(self._driver, job.claim, record.devices, self._lanes.edits(record.devices), mounts)
         if spec is None:
             await self._remove_cdi(job)
         else:
@@ -135,6 +153,7 @@ class Stepping:
     async def _remove_cdi(self, job: Job) -> None:
         with _cdi_errors():
             self._store.remove(cdispecs.file_name(self._driver, job.claim.uid))
+        self._metadata.remove(job.claim.uid)
 
     async def _release_hardware(self, job: Job) -> None:
         await self._lanes.release(job.claim, job.existing.devices)

@@ -2,10 +2,12 @@
 
 from hypothesis import strategies as st
 
+from api.model.devices import Attribute
 from api.model.names import ClaimRef, DeviceId, ShareId
 from api.model.prepared import (
     CardPart,
     ClaimState,
+    DeviceDescription,
     PreparedClaim,
     PreparedDevice,
     PrepareOutcome,
@@ -16,6 +18,7 @@ from tests.strategies import JSON_OBJECTS, QUANTITIES, TEXT
 TEXTS = st.lists(TEXT, max_size=3).map(tuple)
 CLAIMS = st.builds(ClaimRef, namespace=TEXT, name=TEXT, uid=TEXT)
 SHARES = st.builds(ShareId, st.builds(DeviceId, TEXT, TEXT, TEXT), st.none() | TEXT)
+ATTRIBUTES = (st.integers(-(2**63), 2**63 - 1) | st.booleans() | TEXT).map(Attribute.of)
 NUMBERS = st.none() | st.integers(0, 16)
 PARTS = st.builds(
     CardPart,
@@ -36,6 +39,7 @@ PREPARED_DEVICES = st.builds(
     backend=TEXT,
     config=st.none() | JSON_OBJECTS,
     handle=st.none() | JSON_OBJECTS,
+    description=st.none() | st.builds(DeviceDescription, request=TEXT, attributes=st.dictionaries(TEXT, ATTRIBUTES)),
     cdi_ids=TEXTS,
 )
 PREPARED_CLAIMS = st.builds(
@@ -43,6 +47,7 @@ PREPARED_CLAIMS = st.builds(
     claim=CLAIMS,
     state=st.sampled_from(ClaimState),
     boot_id=TEXT,
+    pod_claim_name=TEXT,
     devices=st.lists(PREPARED_DEVICES, max_size=3).map(tuple),
 )
 REPORTED_DEVICES = st.builds(

@@ -100,6 +100,8 @@ def _of(node: inspect.Type) -> st.SearchStrategy[Any]:
             return st.from_regex(pattern, fullmatch=True).filter(lambda text: len(text) <= (limit or len(text)))
         case inspect.IntType(ge=least, le=most):
             return st.integers(least if least is not None else -(2**31), most if most is not None else 2**31)
+        case inspect.BoolType():
+            return st.booleans()
         case inspect.CustomType() if node.cls is Quantity:
             return st.sampled_from(QUANTITY_TEXTS)
     raise TypeError(node)

@@ -18,6 +18,7 @@ from driver.kubeletplugin.collecting import Collecting
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventory import Inventory, take_stock
 from driver.kubeletplugin.lanes import Lanes
+from driver.kubeletplugin.metadatafiles import MetadataFiles
 from driver.kubeletplugin.preparing import Preparing
 from driver.kubeletplugin.stepping import Stepping
 from tests.fakes.cards import fpga, gpu
@@ -140,7 +141,12 @@ async def workshop(
     with open_checkpoint(root) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
         async with anyio.create_task_group() as works:
-            shared: dict[str, Any] = {"driver": DRIVER, "boot_id": boot_id, "checkpoint": checkpoint}
+            shared: dict[str, Any] = {
+                "driver": DRIVER,
+                "boot_id": boot_id,
+                "checkpoint": checkpoint,
+                "metadata": MetadataFiles(root / "metadata"),
+            }
             stepping = Stepping(
                 **shared,
                 lanes=Lanes(backends, timeout_s=60),
@@ -149,7 +155,9 @@ async def workshop(
                 on_conflict=suspects.append,
             )
             preparing = Preparing(
-                **shared,
+                driver=DRIVER,
+                boot_id=boot_id,
+                checkpoint=checkpoint,
                 stepping=stepping,
                 read_claim=cluster.read_claim,
                 inventory=lambda: inventory,
