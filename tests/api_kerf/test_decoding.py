@@ -270,8 +270,10 @@ def test_a_config_comes_back_from_its_parameters(config: DeviceConfig) -> None:
         ),
         (
             {"kind": "FpgaConfig", "apiVersion": "kerf.dev/v1alpha1", "sharing": {}},
-            f"{PATH}.sharing: unknown field; known: apiVersion, deviceMetadata, function, kind, release, "
-            f"timeoutSeconds",
+            (
+                f"{PATH}.sharing: unknown field; known: apiVersion, deviceMetadata, function, kind, release, "
+                f"timeoutSeconds"
+            ),
         ),
         (
             {"kind": "FpgaConfig", "apiVersion": "kerf.dev/v1alpha1", "timeoutSeconds": 0},
