@@ -12,6 +12,8 @@ from tests.realcluster.api import Api, Document
 
 GONE_S: Final = 90.0
 """For everything of a test to go; the kubelet looks every 60 s for claims that it has to unprepare by itself."""
+SETTLED_S: Final = 90.0
+"""For slices to follow what is taken: seconds, but a client that has lost the API server may ask only every 60 s."""
 
 _KERF: Final = "kerf.dev/v1alpha1"
 _RESOURCE: Final = "resource.k8s.io/v1"
@@ -98,7 +100,7 @@ class Space:
         async def is_idle() -> bool:
             return await self.published() == idle
 
-        await eventually("the publish order of an idle node", is_idle)
+        await eventually("the publish order of an idle node", is_idle, within_s=SETTLED_S, but=self.published)
 
     async def resource_class(self, name: str, **spec: Any) -> str:
         """An administrator's offer under a name of this test's own; returns that name when claims can use it."""
