@@ -67,7 +67,7 @@ def _device_result(
         binding_failure_conditions=device.binding_failure_conditions if with_conditions else (),
         share_id=share_id,
         consumed_capacity=dict(demand.amounts) if demand and share_id is not None else {},
-        skip_node_operations=published.slice.spec.skip_node_operations,
+        skip_node_operations=published.skip_node_operations,
     )
 
 
@@ -109,12 +109,10 @@ def _node_selector(devices: Iterable[PublishedDevice], node: NodeView) -> NodeSe
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []
     for published in devices:
-        spec = published.slice.spec
-        place = published.device if spec.per_device_node_selection else spec
-        if place.node_name is not None or published.device.binds_to_node:
+        if published.node_name is not None or published.device.binds_to_node:
             name = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node.name,))
             return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(name,)),))
-        for term in place.node_selector.node_selector_terms if place.node_selector else ():
+        for term in published.node_selector.node_selector_terms if published.node_selector else ():
             _add(fields, term.match_fields)
             _add(expressions, term.match_expressions)
     if not fields and not expressions:

@@ -89,9 +89,8 @@ class Constraint:
 
 def _published(published: PublishedDevice, name: str) -> Attribute | None:
     """An attribute by its qualified name; the driver's own may be published without its domain."""
-    attributes = published.device.attributes
     domain, _, id_ = name.partition("/")
-    return attributes.get(name) or (attributes.get(id_) if domain == published.id.driver else None)
+    return published.attribute(name) or (published.attribute(id_) if domain == published.id.driver else None)
 
 
 def _values(attribute: Attribute, *, with_lists: bool) -> Values:

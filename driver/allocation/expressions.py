@@ -114,6 +114,14 @@ class _Expression(Generic[ResultT]):
         self._reading = reading
         self._results: dict[_Input, ResultT | _Failure] = {}
 
+    def may_read(self, driver: str, attribute: str) -> bool:
+        """Whether the result may depend on an attribute of a device of ``driver``, as it is published there."""
+        domain, id_ = _qualified(attribute, driver)
+        return not self._reading.is_exact or any(
+            read.map == "attributes" and read.domain == domain and read.id in (None, id_)
+            for read in self._reading.reads
+        )
+
     def _evaluate(self, driver: str, device: Device) -> ResultT:
         key = _input(self._reading, driver, device)
         result = self._results.get(key)

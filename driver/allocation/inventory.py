@@ -7,10 +7,12 @@ conditions come last (``k8s.io/dynamic-resource-allocation/structured``, GatherP
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from api.model.devices import DeviceTaintRule, ResourceSlice
+from api.model.devices import DeviceTaintRule, DeviceTaintRuleSpec, ResourceSlice
 from driver.allocation.decisions import Features, NodeView
-from driver.allocation.pooling import Pool
-from driver.allocation.pools import PoolId, PoolView
+from driver.allocation.ledger import PoolId
+from driver.allocation.pooling import Layouts, Pool
+from driver.allocation.pools import PoolView
+from driver.allocation.shapes import PublishedSlice, Shapes
 
 
 class Inventory:
@@ -21,7 +23,9 @@ class Inventory:
         pools: Mapping[PoolId, Pool],
         of_node: Mapping[str, frozenset[PoolId]],
         shared: frozenset[PoolId],
-        rules: tuple[DeviceTaintRule, ...],
+        rules: tuple[DeviceTaintRuleSpec, ...],
+        shapes: Shapes,
+        layouts: Layouts,
     ) -> None:
         self._pools = pools
         self._of_node = of_node
@@ -29,15 +33,21 @@ class Inventory:
         self._shared = shared
         """Pools with other slices."""
         self._rules = rules
+        self._shapes = shapes
+        self._layouts = layouts
 
     @classmethod
     def build(cls, slices: Iterable[ResourceSlice], taint_rules: Iterable[DeviceTaintRule] = ()) -> "Inventory":
-        """The inventory of all ``slices``, with the taints of ``taint_rules`` added to the devices."""
-        grouped: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
+        """The inventory of all ``slices``, with the taints of ``taint_rules`` added to the devices.
+
+        The slices themselves are not kept: given one after the other, they need not be in memory together.
+        """
+        shapes, layouts = Shapes(), Layouts()
+        grouped: dict[PoolId, list[PublishedSlice]] = defaultdict(list)
         for slice_ in slices:
-            grouped[_pool_of(slice_)].append(slice_)
-        rules = tuple(taint_rules)
-        pools = {id_: Pool(id_, of_pool, _rules_of(id_, rules)) for id_, of_pool in grouped.items()}
+            grouped[_pool_of(slice_)].append(shapes.publish(slice_))
+        rules = tuple(rule.spec for rule in taint_rules)
+        pools = {id_: Pool(id_, of_pool, _rules_of(id_, rules), layouts) for id_, of_pool in grouped.items()}
         of_node: dict[str, set[PoolId]] = defaultdict(set)
         for id_, pool in pools.items():
             for node in pool.nodes:
@@ -47,11 +57,13 @@ class Inventory:
             of_node={node: frozenset(ids) for node, ids in of_node.items()},
             shared=frozenset(id_ for id_, pool in pools.items() if pool.is_shared),
             rules=rules,
+            shapes=shapes,
+            layouts=layouts,
         )
 
     def with_slice(self, changed: ResourceSlice) -> "Inventory":
         """The same inventory with one slice added, or replaced by its name."""
-        return self._with_pool(_pool_of(changed), [*self._others(changed), changed])
+        return self._with_pool(_pool_of(changed), [*self._others(changed), self._shapes.publish(changed)])
 
     def without_slice(self, removed: ResourceSlice) -> "Inventory":
         """The same inventory without the slice of that name and pool."""
@@ -61,15 +73,15 @@ class Inventory:
         """The pools that ``node`` can use something of, in search order. Raises InvalidNodeSelectorError."""
         ids = {*self._of_node.get(node.name, ()), *self._shared}
         views = [view for id_ in sorted(ids) if (view := self._pools[id_].view(node, features)) is not None]
-        return sorted(views, key=lambda view: view.traits.conditional != 0)
+        return sorted(views, key=lambda view: view.layout.traits.conditional != 0)
 
-    def _others(self, slice_: ResourceSlice) -> list[ResourceSlice]:
+    def _others(self, slice_: ResourceSlice) -> list[PublishedSlice]:
         pool = self._pools.get(_pool_of(slice_))
-        return [each for each in pool.slices if each.metadata.name != slice_.metadata.name] if pool else []
+        return [each for each in pool.slices if each.name != slice_.metadata.name] if pool else []
 
-    def _with_pool(self, id_: PoolId, slices: Sequence[ResourceSlice]) -> "Inventory":
+    def _with_pool(self, id_: PoolId, slices: Sequence[PublishedSlice]) -> "Inventory":
         before = self._pools.get(id_)
-        pool = Pool(id_, slices, _rules_of(id_, self._rules))
+        pool = Pool(id_, slices, _rules_of(id_, self._rules), self._layouts)
         pools = {**self._pools, id_: pool}
         if not slices:
             del pools[id_]
@@ -79,18 +91,25 @@ class Inventory:
         for node in pool.nodes:
             of_node[node] = of_node.get(node, frozenset()) | {id_}
         shared = self._shared | {id_} if pool.is_shared else self._shared - {id_}
-        return Inventory(pools=pools, of_node=of_node, shared=shared, rules=self._rules)
+        return Inventory(
+            pools=pools,
+            of_node=of_node,
+            shared=shared,
+            rules=self._rules,
+            shapes=self._shapes,
+            layouts=self._layouts,
+        )
 
 
 def _pool_of(slice_: ResourceSlice) -> PoolId:
     return PoolId(slice_.spec.driver, slice_.spec.pool.name)
 
 
-def _rules_of(pool: PoolId, rules: Iterable[DeviceTaintRule]) -> tuple[DeviceTaintRule, ...]:
+def _rules_of(pool: PoolId, rules: Iterable[DeviceTaintRuleSpec]) -> tuple[DeviceTaintRuleSpec, ...]:
     """The rules that taint devices of a pool; what a rule does not name, it does not restrict."""
     return tuple(
         rule
         for rule in rules
-        if (selector := rule.spec.device_selector) is None
+        if (selector := rule.device_selector) is None
         or (selector.driver in (None, pool.driver) and selector.pool in (None, pool.name))
     )

@@ -15,8 +15,6 @@ from driver.allocation.expressions import (
 )
 
 Selectors: TypeAlias = tuple[str, ...]
-
-
 """CEL expressions, all of which must hold."""
 
 
@@ -104,3 +102,14 @@ def holds(driver: str, device: Device, selectors: Selectors) -> bool | str:
         return all(compile_selector(selector).matches(driver, device) for selector in selectors)
     except (ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError) as error:
         return str(error)
+
+
+def may_read(selectors: Selectors, driver: str, attribute: str) -> bool:
+    """Whether it may depend on an attribute of a device of ``driver`` whether ``selectors`` hold for it."""
+    for selector in selectors:
+        try:
+            if compile_selector(selector).may_read(driver, attribute):
+                return True
+        except (ExpressionCompileError, UnsupportedExpressionError):
+            return False  # it fails on every device; what stands behind it is not evaluated
+    return False

@@ -4,168 +4,170 @@ Of each pool a node sees the slices that it can use; they count only if they are
 rules are those of ``k8s.io/dynamic-resource-allocation/structured`` (GatherPools).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
+from weakref import WeakValueDictionary
 
-from api.model.devices import Attribute, CounterSet, Device, DeviceTaint, DeviceTaintRule, ResourceSlice
-from api.model.names import DeviceId
+from api.model.devices import Device, DeviceTaint, DeviceTaintRuleSpec
 from driver.allocation.counting import Counters, pack_counters
 from driver.allocation.decisions import Features, NodeView
+from driver.allocation.ledger import PoolId
 from driver.allocation.matching import node_matches
-from driver.allocation.pools import PoolId, PoolView, Problem, PublishedDevice
-from driver.allocation.versions import parse_version
+from driver.allocation.pools import Layout, PoolView, Problem, Template
+from driver.allocation.shapes import PublishedSlice, Slot, Texts, duplicate, missing_counter
+
+
+class Layouts:
+    """The layouts that are in use."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[Hashable, Layout] = WeakValueDictionary()
+
+    def lay_out(
+        self,
+        driver: str,
+        visible: Sequence[PublishedSlice],
+        hidden: Sequence[PublishedSlice],
+        rules: tuple[DeviceTaintRuleSpec, ...],
+        features: Features,
+    ) -> Layout | str:
+        """The layout of a pool of which ``visible`` slices can be used; a text says why the pool is invalid."""
+        texts = tuple(chain.from_iterable(slice_.texts for slice_ in visible))
+        first = {text: at for at, text in reversed([*enumerate(texts)])}
+        key = (
+            tuple([slice_.shape for slice_ in visible]),
+            tuple([slice_.shape for slice_ in hidden]),
+            tuple([first[text] for text in texts]),  # which texts are the same: constraints compare them
+            rules,
+            features.partitionable_devices,
+        )
+        layout = self._known.get(key)
+        if layout is None:
+            made = _lay_out(driver, visible, hidden, rules, with_counters=features.partitionable_devices)
+            if isinstance(made, str):
+                return made
+            layout = self._known[key] = made
+        layout.seen(texts)
+        return layout
+
+
+def _lay_out(
+    driver: str,
+    visible: Sequence[PublishedSlice],
+    hidden: Sequence[PublishedSlice],
+    rules: tuple[DeviceTaintRuleSpec, ...],
+    *,
+    with_counters: bool,
+) -> Layout | str:
+    templates = tuple(_templates(visible, rules))
+    others = [device for slice_ in hidden for device in slice_.shape.spec.devices]
+    fault = duplicate("device", (template.device.name for template in templates))
+    counters: Counters | None = None
+    if with_counters and not fault:
+        sets = [set_ for slice_ in chain(visible, hidden) for set_ in slice_.shape.spec.shared_counters]
+        devices = [*(template.device for template in templates), *others]
+        fault = duplicate("counter set", (set_.name for set_ in sets)) or missing_counter(sets, devices)
+        counters = None if fault else pack_counters(sets, devices)
+    return fault or Layout(driver, templates, others, counters)
+
+
+def _templates(slices: Sequence[PublishedSlice], rules: Sequence[DeviceTaintRuleSpec]) -> Iterator[Template]:
+    first_text = 0
+    for position, slice_ in enumerate(slices):
+        shape = slice_.shape
+        for device, slots, fault in zip(shape.spec.devices, shape.slots, shape.faults, strict=True):
+            yield Template(
+                device=device,
+                slots=tuple(Slot(slot.attribute, first_text + slot.text) for slot in slots),
+                slice=position,
+                spec=shape.spec,
+                taints=device.taints + _taints(device, rules),
+                fault=fault,
+            )
+        first_text += len(slice_.texts)
+
+
+def _taints(device: Device, rules: Iterable[DeviceTaintRuleSpec]) -> tuple[DeviceTaint, ...]:
+    return tuple(
+        rule.taint
+        for rule in rules
+        if rule.device_selector is None or rule.device_selector.device in (None, device.name)
+    )
 
 
 class Pool:
     """All slices of a pool, of every generation. A node sees a part of it; equal parts share one view."""
 
-    def __init__(self, id_: PoolId, slices: Iterable[ResourceSlice], rules: tuple[DeviceTaintRule, ...]) -> None:
+    def __init__(
+        self, id_: PoolId, slices: Iterable[PublishedSlice], rules: tuple[DeviceTaintRuleSpec, ...], layouts: Layouts
+    ) -> None:
         self.id = id_
-        self.slices = sorted(slices, key=lambda slice_: slice_.metadata.name)
-        self.nodes = {slice_.spec.node_name for slice_ in self.slices if slice_.spec.node_name}
-        self.is_shared = any(not slice_.spec.node_name for slice_ in self.slices)
+        self.slices = tuple(sorted(slices, key=lambda slice_: slice_.name))
+        self.nodes = frozenset({slice_.node_name for slice_ in self.slices if slice_.node_name})
+        self.is_shared = any(not slice_.node_name for slice_ in self.slices)
         self._rules = rules
-        self._views: dict[tuple[int, bool, bool], PoolView | None] = {}
+        self._layouts = layouts
+        self._views: dict[Hashable, PoolView | None] = {}
 
     @cached_property
-    def _grouped(self) -> frozenset[str]:
-        """The names of the slices with compatibility groups."""
-        return frozenset(slice_.metadata.name for slice_ in self.slices if _has_groups(slice_))
+    def _is_of_one_node(self) -> bool:
+        return len(self.nodes) == 1 and not self.is_shared
 
     def view(self, node: NodeView, features: Features) -> PoolView | None:
         """What ``node`` sees of the pool; None: nothing."""
-        visible = [
-            (1 << index, slice_)
-            for index, slice_ in enumerate(self.slices)
-            if self._is_understood(slice_, features) and _is_for(slice_, node)
-        ]
-        key = (sum(bit for bit, _ in visible), features.partitionable_devices, features.compatibility_groups)
+        visible: Hashable = None  # all, of a pool of one node
+        if not (self._is_of_one_node and node.name in self.nodes):
+            visible = sum(1 << index for index, slice_ in enumerate(self.slices) if _is_for(slice_, node))
+        key = (visible, features.partitionable_devices, features.compatibility_groups)
         if key not in self._views:
-            self._views[key] = self._view([slice_ for _, slice_ in visible], features)
+            self._views[key] = self._view([each for each in self.slices if _is_for(each, node)], features)
         return self._views[key]
 
-    def _is_understood(self, slice_: ResourceSlice, features: Features) -> bool:
-        """Whether switched-off features leave the slice readable; one that is not may leave the pool incomplete."""
-        if slice_.metadata.name in self._grouped and not features.compatibility_groups:
-            return False
-        return features.partitionable_devices or not _needs_partitions(slice_)
-
-    def _view(self, visible: Sequence[ResourceSlice], features: Features) -> PoolView | None:
-        if not visible:
+    def _view(self, usable: Sequence[PublishedSlice], features: Features) -> PoolView | None:
+        usable = [slice_ for slice_ in usable if _is_understood(slice_, features)]
+        if not usable:
             return None
-        generation = max(slice_.spec.pool.generation for slice_ in visible)
-        visible = [slice_ for slice_ in visible if slice_.spec.pool.generation == generation]
-        wanted = visible[0].spec.pool.resource_slice_count
+        generation = max(slice_.generation for slice_ in usable)
+        visible = [slice_ for slice_ in usable if slice_.generation == generation]
+        wanted = visible[0].slice_count
         if len(visible) == wanted:
             return self._complete_view(visible, [], features)
-        if any(slice_.spec.pool.generation > generation for slice_ in self.slices):
+        if any(slice_.generation > generation for slice_ in self.slices):
             return None  # being replaced: the newer generation has nothing for this node
         current = [
             slice_
             for slice_ in self.slices
-            if slice_.spec.pool.generation == generation
-            and (features.compatibility_groups or slice_.metadata.name not in self._grouped)
+            if slice_.generation == generation and (features.compatibility_groups or not slice_.shape.has_groups)
         ]
         if len(current) != wanted:
-            return PoolView(self.id, _incomplete(self.id, len(current), wanted))
-        names = {slice_.metadata.name for slice_ in visible}
-        return self._complete_view(visible, [each for each in current if each.metadata.name not in names], features)
+            message = f"pool {self.id} is being updated: {len(current)} of {wanted} slices are published"
+            return PoolView(self.id, Problem("incomplete", message))
+        names = {slice_.name for slice_ in visible}
+        return self._complete_view(visible, [each for each in current if each.name not in names], features)
 
     def _complete_view(
-        self, visible: Sequence[ResourceSlice], hidden: Sequence[ResourceSlice], features: Features
+        self, visible: Sequence[PublishedSlice], hidden: Sequence[PublishedSlice], features: Features
     ) -> PoolView:
-        devices = tuple(self._published(visible))
-        others = tuple(self._published(hidden))
-        fault = _duplicate("device", (published.id.device for published in devices))
-        counters: Counters | None = None
-        if features.partitionable_devices and not fault:
-            sets = [set_ for slice_ in chain(visible, hidden) for set_ in slice_.spec.shared_counters]
-            all_devices = [published.device for published in chain(devices, others)]
-            fault = _duplicate("counter set", (set_.name for set_ in sets)) or _missing_counter(sets, all_devices)
-            counters = None if fault else pack_counters(sets, all_devices)
-        if fault:
-            return PoolView(self.id, Problem("invalid", f"pool {self.id} is invalid: {fault}"))
-        return PoolView(
-            id=self.id,
-            problem=None,
-            devices=devices,
-            others=others,
-            counters=counters,
-        )
-
-    def _published(self, slices: Iterable[ResourceSlice]) -> Iterable[PublishedDevice]:
-        for slice_ in slices:
-            for device in slice_.spec.devices:
-                yield PublishedDevice(
-                    id=DeviceId(self.id.driver, self.id.name, device.name),
-                    device=device,
-                    slice=slice_,
-                    taints=device.taints + self._taints(device),
-                    fault=_attribute_fault(device.attributes),
-                )
-
-    def _taints(self, device: Device) -> tuple[DeviceTaint, ...]:
-        return tuple(
-            rule.spec.taint
-            for rule in self._rules
-            if (selector := rule.spec.device_selector) is None or selector.device in (None, device.name)
-        )
+        layout = self._layouts.lay_out(self.id.driver, visible, hidden, self._rules, features)
+        if isinstance(layout, str):
+            return PoolView(self.id, Problem("invalid", f"pool {self.id} is invalid: {layout}"))
+        texts: Texts = tuple(chain.from_iterable(slice_.texts for slice_ in visible))
+        return PoolView(id=self.id, problem=None, layout=layout, slices=tuple(visible), texts=texts)
 
 
-def _needs_partitions(slice_: ResourceSlice) -> bool:
-    return slice_.spec.per_device_node_selection is not None or bool(slice_.spec.shared_counters)
+def _is_understood(slice_: PublishedSlice, features: Features) -> bool:
+    """Whether switched-off features leave the slice readable; one that is not may leave the pool incomplete."""
+    if slice_.shape.has_groups and not features.compatibility_groups:
+        return False
+    return features.partitionable_devices or not slice_.shape.needs_partitions
 
 
-def _has_groups(slice_: ResourceSlice) -> bool:
-    return any(use.compatibility_groups for device in slice_.spec.devices for use in device.consumes_counters)
-
-
-def _is_for(slice_: ResourceSlice, node: NodeView) -> bool:
+def _is_for(slice_: PublishedSlice, node: NodeView) -> bool:
     """Whether the node can use anything in the slice; one that names no nodes at all is of an unknown, later kind."""
-    spec = slice_.spec
-    if spec.node_name or spec.all_nodes or spec.node_selector is not None:
-        return node_matches(node, spec.node_name, spec.all_nodes, spec.node_selector)
+    spec = slice_.shape.spec
+    if slice_.node_name or spec.all_nodes or spec.node_selector is not None:
+        return node_matches(node, slice_.node_name, spec.all_nodes, spec.node_selector)
     return bool(spec.per_device_node_selection) and any(
         node_matches(node, device.node_name, device.all_nodes, device.node_selector) for device in spec.devices
     )
-
-
-def _incomplete(pool: PoolId, found: int, wanted: int) -> Problem:
-    return Problem("incomplete", f"pool {pool} is being updated: {found} of {wanted} slices are published")
-
-
-def _duplicate(what: str, names: Iterable[str]) -> str:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return f"{what} {name} is published twice"
-        seen.add(name)
-    return ""
-
-
-def _missing_counter(sets: Iterable[CounterSet], devices: Iterable[Device]) -> str:
-    """What a device takes from but nobody publishes; empty: nothing."""
-    known = {set_.name: set_.counters for set_ in sets}
-    for device in devices:
-        for consumption in device.consumes_counters:
-            if consumption.counter_set not in known:
-                return (
-                    f"device {device.name} takes from the counter set {consumption.counter_set}, which does not exist"
-                )
-            missing = consumption.counters.keys() - known[consumption.counter_set].keys()
-            if missing:
-                return f"device {device.name} takes from {consumption.counter_set}/{min(missing)}, which does not exist"
-    return ""
-
-
-def _attribute_fault(attributes: Mapping[str, Attribute]) -> str | None:
-    """Why an attribute is no value: nothing is set, or a version is none. No selector can be evaluated then."""
-    for name, attribute in attributes.items():
-        if attribute.value is None:
-            return f"attribute {name}: unsupported attribute value"
-        versions = (attribute.version,) if attribute.version is not None else attribute.versions or ()
-        for version in versions:
-            if parse_version(version) is None:
-                return f"attribute {name}: {version!r} is no semantic version"
-    return None

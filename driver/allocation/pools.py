@@ -1,21 +1,30 @@
 """Pools and devices as nodes see them.
 
-Bits stand for devices throughout the allocator: bit *i* of a mask is the *i*-th device of a view, in search order.
+What a node sees of a pool is a *view*. Views of one layout differ in names and texts only, and share all that is worked
+out of their devices. Bits stand for devices throughout the allocator: bit *i* of a mask is the *i*-th device of a view,
+in search order.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
-from api.model.devices import Device, DeviceTaint, ResourceSlice
+from api.model.devices import Attribute, Device, DeviceTaint, ResourceSliceSpec
+from api.model.metadata import NodeSelector
 from api.model.names import DeviceId
-from driver.allocation.counting import Counters, Use, fits
+from driver.allocation.counting import CLASHING, Counters, Groups, Use, admitted, fits
 from driver.allocation.decisions import NodeView
-from driver.allocation.matching import Selectors, holds, node_matches
+from driver.allocation.ledger import PoolId, Taken
+from driver.allocation.matching import Selectors, holds, may_read, node_matches
+from driver.allocation.rounding import unqualified
+from driver.allocation.shapes import PublishedSlice, Slots, Texts, with_texts
 
-_BLOCKED: Final = 1024
-"""Masks kept for each view: a set of a GPU stands at some fifty values, a node has eight of them."""
+_KEPT: Final = 4096
+"""Standings, selections and masks kept for each layout: a node with eight GPUs stands at some hundreds in practice."""
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
 
 
 def bits(mask: int) -> Iterator[int]:
@@ -26,36 +35,21 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
-class PoolId(NamedTuple):
-    """A pool: its name is unique within the driver only."""
+class Template(NamedTuple):
+    """A device of a layout."""
 
-    driver: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedDevice:
-    """A device with the slice that publishes it and all taints on it."""
-
-    id: DeviceId
     device: Device
-    slice: ResourceSlice
+    """With the texts of some pool."""
+    slots: Slots
+    """Where its own texts belong."""
+    slice: int
+    """Position of its slice among those of the view."""
+    spec: ResourceSliceSpec
+    """Of that slice; pool, node name and texts are of some pool."""
     taints: tuple[DeviceTaint, ...]
+    """All: those that it is published with, and those of rules."""
     fault: str | None
     """Why no selector can be evaluated on it: an attribute that is no value."""
-
-    def is_for(self, node: NodeView) -> bool:
-        """Whether the node can use the device, given that it can use the slice. Raises InvalidNodeSelectorError."""
-        if not self.slice.spec.per_device_node_selection:
-            return True
-        return node_matches(node, self.device.node_name, self.device.all_nodes, self.device.node_selector)
-
-    def satisfies(self, selectors: Selectors) -> bool | str:
-        """Whether all ``selectors`` hold; a text says why none can tell."""
-        return self.fault if self.fault and selectors else holds(self.id.driver, self.device, selectors)
 
 
 class Selection(NamedTuple):
@@ -92,16 +86,16 @@ class Traits:
     """That take from counters."""
 
     @classmethod
-    def of(cls, devices: Sequence[PublishedDevice]) -> "Traits":
+    def of(cls, templates: Sequence[Template]) -> "Traits":
         masks = dict.fromkeys((field.name for field in fields(cls)), 0)
-        for index, published in enumerate(devices):
-            device, spec = published.device, published.slice.spec
+        for index, template in enumerate(templates):
+            device, spec = template.device, template.spec
             found = {
                 "conditional": device.binding_conditions,
                 "node_bound": spec.per_device_node_selection,
                 "shareable": device.allow_multiple_allocations,
                 "with_policy": any(capacity.request_policy for capacity in device.capacity.values()),
-                "tainted": published.taints,
+                "tainted": template.taints,
                 "without_node_operations": spec.skip_node_operations,
                 "consuming": device.consumes_counters,
             }
@@ -110,45 +104,152 @@ class Traits:
         return cls(**masks)
 
 
-@dataclass(frozen=True)
-class PoolView:
-    """A pool as the nodes see it that can use the same slices of it."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Standing:
+    """What is taken of a pool with some layout, and what that leaves. Equal standings of a layout are one object."""
 
-    id: PoolId
-    problem: Problem | None
-    devices: tuple[PublishedDevice, ...] = ()
-    """In search order. Empty when there is a problem."""
-    others: tuple[PublishedDevice, ...] = ()
-    """Devices for other nodes: they take from the same counters."""
-    counters: Counters | None = None
-    """None without counter sets, or with partitionable devices switched off."""
+    held: int
+    """Devices that are held exclusively."""
+    shared: int
+    """Devices of which a share is held."""
+    consumed: Mapping[int, Mapping[str, int]]
+    """What allocated shares take of each device, in units of 1e-9, by the device's own names of capacities."""
+    remaining: tuple[int | None, ...]
+    """Of each counter set, with guards; None: some set is overdrawn, and nothing of the pool can be taken."""
+    groups: tuple[Groups | None, ...]
+    """Of each counter set, the compatibility groups that the devices on it share; None: no device is on it."""
+    blocked: int
+    """Devices that the counters, or the compatibility groups of those allocated, keep away."""
+
+
+class Layout:
+    """The devices of pools that differ in names and texts only, as the nodes see them that can use the same slices."""
+
+    def __init__(
+        self, driver: str, templates: Sequence[Template], others: Sequence[Device], counters: Counters | None
+    ) -> None:
+        self.driver = driver
+        self.templates = tuple(templates)
+        """In search order."""
+        self._others = {device.name: device for device in others}
+        self.counters = counters
+        """None without counter sets, or with partitionable devices switched off."""
+        self._texts: Texts | None = None
+        self._varying: set[int] = set()
+        self._selections: dict[Hashable, Selection] = {}
+        self._discerned: dict[Selectors, tuple[int, ...]] = {}
+        self._standings: dict[Taken, Standing] = {}
+        self._blocked: dict[tuple[int, int], int] = {}
 
     @cached_property
     def traits(self) -> Traits:
-        return Traits.of(self.devices)
+        return Traits.of(self.templates)
 
     @cached_property
     def positions(self) -> Mapping[str, int]:
-        """Where each device stands in ``devices``, by its name."""
-        return {published.id.device: index for index, published in enumerate(self.devices)}
+        """Where each device stands, by its name."""
+        return {template.device.name: index for index, template in enumerate(self.templates)}
 
     @cached_property
     def uses(self) -> tuple[tuple[Use, ...], ...]:
         """What each device takes from the counters."""
-        return tuple(self.counters.use(each.device) if self.counters else () for each in self.devices)
+        return tuple(self.counters.use(each.device) if self.counters else () for each in self.templates)
 
-    def taken(self, names: Collection[str]) -> list[Use]:
+    def seen(self, texts: Texts) -> None:
+        """Note that a pool of this layout has these ``texts``."""
+        if self._texts is None:
+            self._texts = texts
+        elif texts != self._texts:
+            self._varying.update(at for at, text in enumerate(texts) if text != self._texts[at])
+
+    def discerns(self, selectors: Selectors) -> bool:
+        """Whether ``selectors`` may tell pools of this layout apart: they read a text that is not the same in all."""
+        return not self._varying.isdisjoint(self._read(selectors))
+
+    def _read(self, selectors: Selectors) -> tuple[int, ...]:
+        """The texts that ``selectors`` may read."""
+        read = self._discerned.get(selectors)
+        if read is None:
+            slots = {slot for template in self.templates for slot in template.slots}
+            names = {name for name in {slot.attribute for slot in slots} if may_read(selectors, self.driver, name)}
+            read = tuple(sorted({slot.text for slot in slots if slot.attribute in names}))
+            _keep(self._discerned, selectors, read)
+        return read
+
+    def select(self, selectors: Selectors, texts: Texts) -> Selection:
+        """The devices that ``selectors`` select in a pool with those ``texts``."""
+        key = (selectors, *[texts[at] for at in self._read(selectors)])
+        selection = self._selections.get(key)
+        return selection if selection is not None else _keep(self._selections, key, self._select(selectors, texts))
+
+    def _select(self, selectors: Selectors, texts: Texts) -> Selection:
+        selected = 0
+        errors: dict[int, str] = {}
+        for index, template in enumerate(self.templates):
+            outcome: bool | str = template.fault if template.fault and selectors else True
+            if outcome is True:
+                outcome = holds(self.driver, with_texts(template.device, template.slots, texts), selectors)
+            if outcome is True:
+                selected |= 1 << index
+            elif outcome is not False:
+                errors[index] = outcome
+        return Selection(selected=selected, errors=errors)
+
+    def standing(self, taken: Taken) -> Standing:
+        """How a pool stands of which that much is ``taken``."""
+        standing = self._standings.get(taken)
+        return standing if standing is not None else _keep(self._standings, taken, self._standing(taken))
+
+    def _standing(self, taken: Taken) -> Standing:
+        shared = self._mask(taken.shared)
+        uses = self._uses_of(taken.names)
+        sets = len(self.counters.names) if self.counters else 0
+        remaining = self.counters.remaining(uses) if self.counters else []
+        groups = _groups_of(uses, sets)
+        left = tuple(remaining) if remaining is not None else (None,) * sets
+        return Standing(
+            held=self._mask(taken.exclusive),
+            shared=shared,
+            consumed={index: self._consumed(self.templates[index].device, taken) for index in bits(shared)},
+            remaining=left,
+            groups=groups,
+            blocked=self._blocked_by(left, groups),
+        )
+
+    def _mask(self, names: Collection[str]) -> int:
+        return sum(1 << self.positions[name] for name in names if name in self.positions)
+
+    def _consumed(self, device: Device, taken: Taken) -> Mapping[str, int]:
+        amounts = (amount for amount in taken.consumed if amount.device == device.name)
+        by_name = {unqualified(self.driver, amount.capacity): amount.quantity.nano for amount in amounts}
+        return {name: by_name.get(unqualified(self.driver, name), 0) for name in device.capacity}
+
+    def _uses_of(self, names: Collection[str]) -> list[Use]:
         """What the devices of those names take from the counters, in search order; those for other nodes follow."""
         if self.counters is None:
             return []
         positions = sorted(self.positions[name] for name in names if name in self.positions)
         taken = [use for position in positions for use in self.uses[position]]
-        for other in self.others:
-            if other.id.device in names:
-                taken += self.counters.use(other.device)
+        for name, other in self._others.items():
+            if name in names:
+                taken += self.counters.use(other)
         return taken
 
-    def blocked(self, set_: int, remaining: int) -> int:
+    def _blocked_by(self, remaining: Sequence[int | None], groups: Sequence[Groups | None]) -> int:
+        blocked = 0
+        for set_, left in enumerate(remaining):
+            blocked |= self.traits.consuming if left is None else self._beyond(set_, left)
+        if any(groups) or self._has_groups:
+            for index in bits(self.traits.consuming & ~blocked):
+                if any(admitted(groups[use.set], use.groups) is None for use in self.uses[index]):
+                    blocked |= 1 << index
+        return blocked
+
+    @cached_property
+    def _has_groups(self) -> bool:
+        return any(use.groups for uses in self.uses for use in uses)
+
+    def _beyond(self, set_: int, remaining: int) -> int:
         """The devices that take more from a set than ``remaining``. Kept: sets stand at few values in practice."""
         assert self.counters is not None
         mask = self._blocked.get((set_, remaining))
@@ -156,37 +257,111 @@ class PoolView:
             guards = self.counters.guards[set_]
             mask = sum(
                 1 << index
-                for index, uses in enumerate(self.uses)
-                if any(use.set == set_ and not fits(remaining, use.amount, guards) for use in uses)
+                for index in self._users[set_]
+                if any(use.set == set_ and not fits(remaining, use.amount, guards) for use in self.uses[index])
             )
-            if len(self._blocked) >= _BLOCKED:
-                self._blocked.clear()
-            self._blocked[set_, remaining] = mask
+            _keep(self._blocked, (set_, remaining), mask)
         return mask
 
     @cached_property
-    def _blocked(self) -> dict[tuple[int, int], int]:
-        return {}
+    def _users(self) -> Sequence[Sequence[int]]:
+        """The devices that take from each set."""
+        assert self.counters is not None
+        users: list[list[int]] = [[] for _ in self.counters.names]
+        for index, uses in enumerate(self.uses):
+            for set_ in {use.set for use in uses}:
+                users[set_].append(index)
+        return users
 
-    def select(self, class_selectors: Selectors, request_selectors: Selectors) -> Selection:
-        """The devices that a class and a request select. Kept: it changes with the pool only."""
-        selectors = class_selectors + request_selectors
-        selection = self._selections.get(selectors)
-        if selection is None:
-            selection = self._selections[selectors] = self._select(selectors)
-        return selection
+
+def _keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
+    if len(kept) >= _KEPT:
+        kept.clear()
+    kept[key] = value
+    return value
+
+
+def _groups_of(uses: Sequence[Use], sets: int) -> tuple[Groups | None, ...]:
+    """The groups that allocated devices share on each set."""
+    groups: list[Groups | None] = [None] * sets
+    for use in uses:
+        present = groups[use.set]
+        joined = admitted(present, use.groups)
+        if joined is not None:
+            groups[use.set] = joined
+        elif present and use.groups:
+            groups[use.set] = CLASHING  # the slices changed since: nothing can join any more
+    return tuple(groups)
+
+
+NO_LAYOUT: Final = Layout("", (), (), None)
+"""Of pools with a problem."""
+
+
+@dataclass(frozen=True, eq=False)
+class PoolView:
+    """A pool as the nodes see it that can use the same slices of it."""
+
+    id: PoolId
+    problem: Problem | None
+    layout: Layout = NO_LAYOUT
+    slices: tuple[PublishedSlice, ...] = ()
+    """That hold the layout's devices, in its order."""
+    texts: Texts = ()
+
+    def select(self, selectors: Selectors) -> Selection:
+        """The devices that ``selectors`` select."""
+        return self.layout.select(selectors, self.texts)
+
+    @property
+    def devices(self) -> "list[PublishedDevice]":
+        """All devices, in search order. Empty when there is a problem."""
+        return [self.device(index) for index in range(len(self.layout.templates))]
+
+    def device(self, index: int) -> "PublishedDevice":
+        return PublishedDevice(self, self.layout.templates[index])
+
+
+class PublishedDevice:
+    """A device with what its slice, its pool and rules say of it."""
+
+    def __init__(self, view: PoolView, template: Template) -> None:
+        self._view = view
+        self._template = template
+        self.id = DeviceId(view.id.driver, view.id.name, template.device.name)
+        self.taints = template.taints
+        """All: those that it is published with, and those of rules."""
+        self.capacity = template.device.capacity
+        self.skip_node_operations = template.spec.skip_node_operations
 
     @cached_property
-    def _selections(self) -> dict[Selectors, Selection]:
-        return {}
+    def device(self) -> Device:
+        """As it is published."""
+        return with_texts(self._template.device, self._template.slots, self._view.texts)
 
-    def _select(self, selectors: Selectors) -> Selection:
-        selected = 0
-        errors: dict[int, str] = {}
-        for index, published in enumerate(self.devices):
-            outcome = published.satisfies(selectors)
-            if outcome is True:
-                selected |= 1 << index
-            elif outcome is not False:
-                errors[index] = outcome
-        return Selection(selected=selected, errors=errors)
+    def attribute(self, name: str) -> Attribute | None:
+        """An attribute by the very name that it is published with."""
+        found = self._template.device.attributes.get(name)
+        if found is not None and found.string is not None:
+            text = next(slot.text for slot in self._template.slots if slot.attribute == name)
+            return Attribute(string=self._view.texts[text])
+        return found
+
+    @property
+    def node_name(self) -> str | None:
+        """The one node that can use it; None: ``node_selector`` says which can, or all can."""
+        if self._template.spec.per_device_node_selection:
+            return self._template.device.node_name
+        return self._view.slices[self._template.slice].node_name
+
+    @property
+    def node_selector(self) -> NodeSelector | None:
+        spec = self._template.spec
+        return (self._template.device if spec.per_device_node_selection else spec).node_selector
+
+    def is_for(self, node: NodeView) -> bool:
+        """Whether the node can use the device, given that it can use the slice. Raises InvalidNodeSelectorError."""
+        if not self._template.spec.per_device_node_selection:
+            return True
+        device = self._template.device
+        return node_matches(node, device.node_name, device.all_nodes, device.node_selector)

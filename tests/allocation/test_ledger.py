@@ -14,6 +14,7 @@ from api.model.claims import ResourceClaim
 from api.model.names import DeviceId, ObjectRef, ShareId
 from api.model.quantity import Quantity
 from driver.allocation import AllocatedState, Fits
+from driver.allocation.ledger import Ledger, PoolId
 from tests.allocation.building import DRIVER, claim, decide, device, request, slice_
 
 
@@ -54,7 +55,7 @@ def test_admin_access_takes_nothing() -> None:
 def test_a_share_without_capacities_still_holds_its_device() -> None:
     state = AllocatedState.from_claims([holding("one", share("a", "1"))])
     assert state.shared == {A}
-    assert state.by_pool == {(DRIVER, "pool"): {"a"}}
+    assert state.of(PoolId(DRIVER, "pool")).names == {"a"}
 
 
 def test_what_an_allocation_gave_is_taken_for_the_next() -> None:
@@ -70,3 +71,17 @@ def test_what_an_allocation_gave_is_taken_for_the_next() -> None:
     assert state.exclusive == {A}
     assert state.consumed == {B: {"memory": Quantity("4Gi")}}
     assert not isinstance(decide(slices, claim(request("r")), allocated=state), Fits)
+
+
+def test_a_ledger_says_what_a_state_of_the_same_claims_says() -> None:
+    one = holding("one", share("b", "1", memory="2Gi"), held("a"))
+    two = holding("two", share("b", "2", memory="1Gi"))
+    pool = PoolId(DRIVER, "pool")
+    ledger = Ledger()
+    assert ledger.record(one) == ledger.record(two) == {pool}
+    assert ledger.of(pool) == AllocatedState.from_claims([one, two]).of(pool)
+    assert ledger.remove(one.ref) == {pool}
+    assert ledger.remove(one.ref) == set()
+    assert ledger.of(pool) == AllocatedState.from_claims([two]).of(pool)
+    assert ledger.record(claim(name="two")) == {pool}
+    assert ledger.of(pool) == AllocatedState().of(pool)

@@ -34,5 +34,5 @@ def test_generated_clusters_get_the_devices_that_the_scheduler_gives_them(judge:
         if disagreement:
             disagreements.append(f"{question['name']}: {disagreement}")
     assert not disagreements, "\n".join(disagreements)
-    assert fitting > CASES * 0.2, "the cases have become too odd: few of them fit"
+    assert fitting > CASES * 0.15, "the cases have become too odd: few of them fit"
     assert undecided <= max(1, CASES * MOST_UNDECIDED)
