@@ -29,12 +29,14 @@ from driver.allocation.expressions import (
 from driver.allocation.inventory import Inventory
 from driver.allocation.ledger import AllocatedState
 from driver.allocation.matching import InvalidNodeSelectorError, node_matches
+from driver.allocation.placing import Cluster, Nowhere, Placed, Placement
 from driver.allocation.searching import allocate
 
 __all__ = [
     "STORED",
     "AllocatedState",
     "AttributeExpression",
+    "Cluster",
     "Dialect",
     "DoesNotFit",
     "ExpressionCompileError",
@@ -45,8 +47,11 @@ __all__ = [
     "InvalidNodeSelectorError",
     "Inventory",
     "NodeView",
+    "Nowhere",
     "Obstacle",
     "Outcome",
+    "Placed",
+    "Placement",
     "Reason",
     "Selector",
     "StepBudget",

@@ -69,6 +69,14 @@ class Inventory:
         """The same inventory without the slice of that name and pool."""
         return self._with_pool(_pool_of(removed), self._others(removed))
 
+    def nodes_of(self, pool: PoolId) -> frozenset[str]:
+        """The nodes that slices of a pool are for by name."""
+        return found.nodes if (found := self._pools.get(pool)) is not None else frozenset()
+
+    def is_shared(self, pool: PoolId) -> bool:
+        """Whether a pool has slices that are not for one node by its name."""
+        return pool in self._shared
+
     def views(self, node: NodeView, features: Features) -> list[PoolView]:
         """The pools that ``node`` can use something of, in search order. Raises InvalidNodeSelectorError."""
         ids = {*self._of_node.get(node.name, ()), *self._shared}

@@ -28,7 +28,7 @@ from driver.allocation.decisions import (
 from driver.allocation.explaining import explain
 from driver.allocation.forecasting import Forecaster
 from driver.allocation.inventory import Inventory
-from driver.allocation.ledger import AllocatedState
+from driver.allocation.ledger import Allocated
 from driver.allocation.matching import InvalidNodeSelectorError
 from driver.allocation.offering import Offer
 from driver.allocation.questions import MAX_RESULTS, Question, UnanswerableError, Want
@@ -41,7 +41,7 @@ def allocate(
     claims: Sequence[ResourceClaim],
     node: NodeView,
     classes: Mapping[str, DeviceClass],
-    allocated: AllocatedState,
+    allocated: Allocated,
     features: Features,
     *,
     share_id: Callable[[], str],
@@ -54,19 +54,35 @@ def allocate(
     """
     try:
         offer = Offer.build(inventory, node, allocated, features)
+    except InvalidNodeSelectorError as error:
+        return Failed("fatal", str(error))
+    answer = search(offer, claims, classes, share_id=share_id, budget=budget)
+    return DoesNotFit(explain(answer)) if isinstance(answer, Question) else answer
+
+
+def search(
+    offer: Offer,
+    claims: Sequence[ResourceClaim],
+    classes: Mapping[str, DeviceClass],
+    *,
+    share_id: Callable[[], str],
+    budget: StepBudget,
+) -> Fits | Failed | Undecided | Question:
+    """As ``allocate``, but on what a node offers; and what does not fit is given back, to be explained or not."""
+    try:
         question = ask(offer, claims, classes)
-        search = _Search(question, budget)
-        wants = search.run()
+        run = _Search(question, budget)
+        wants = run.run()
     except (UnanswerableError, InvalidNodeSelectorError) as error:
         return Failed("fatal", str(error))
     except _BudgetSpentError:
         return Undecided(budget.steps)
     if wants is not None:
-        return Fits(conclude(question, wants, search.tally.placements, share_id))
+        return Fits(conclude(question, wants, run.tally.placements, share_id))
     for view in offer.views:
         if view.problem is not None and view.problem.kind == "invalid":
             return Failed("node", view.problem.message)
-    return DoesNotFit(explain(question))
+    return question
 
 
 class _BudgetSpentError(Exception):
