@@ -6,11 +6,11 @@ BIN     = $(VENV)/bin
 # Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
 JOBS   ?= auto
 
-.PHONY: help demo test lint types tests test-long fuzz bench lock generate clean
+.PHONY: help demo test lint types tests test-long fuzz bench e2e lock generate clean
 .DEFAULT_GOAL := help
 
 help:
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # The environment is made anew when the lock changes. Hashes are checked; nothing is built from source but Kerf itself.
 $(VENV)/.installed: requirements-dev.lock pyproject.toml
@@ -49,6 +49,13 @@ test-long: $(VENV)/.installed ## the same properties with many more generated ca
 
 bench: $(VENV)/.installed ## measurements, printed beside a baseline
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+# A real Kubernetes, one cluster for each process of pytest: what they do is mostly to wait for the cluster.
+KUBERNETES ?= 1.37
+
+e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it once, some 15 minutes)
+	@$(BIN)/python -m tests.realcluster build $(KUBERNETES)
+	@KERF_E2E_VERSION=$(KUBERNETES) $(BIN)/pytest -q -n 2 --dist loadfile -m realcluster $(ARGS) tests
 
 generate: $(VENV)/.installed ## protobuf modules and CRDs, from their sources
 	@$(BIN)/python -m tests.generate

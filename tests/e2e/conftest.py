@@ -14,9 +14,10 @@ from tests.e2e.node import NodeView
 from tests.e2e.space import Space
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
+from tests.realcluster.choosing import chosen_instance, chosen_version
 from tests.realcluster.cluster import Cluster, running
 from tests.realcluster.kerf import USUAL, Kerf
-from tests.realcluster.versions import NEWEST, KubernetesVersion, find
+from tests.realcluster.versions import KubernetesVersion
 
 NODE: Final = "node1"
 KEPT: Final = Path(os.environ.get("KERF_E2E_LOGS", "/tmp/kerf-e2e-logs"))
@@ -38,18 +39,19 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def version() -> KubernetesVersion:
-    """``KERF_E2E_VERSION=1.34 pytest …`` judges by another release."""
     requirements.ensure()
-    return find(os.environ.get("KERF_E2E_VERSION", NEWEST.minor))
+    return chosen_version()
 
 
 @pytest.fixture(scope="module")
 async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    async with running(version, nodes=(NODE,), bare_nodes=getattr(request.module, "BARE_NODES", ())) as cluster:
+    failed = request.session.testsfailed
+    bare_nodes = getattr(request.module, "BARE_NODES", ())
+    async with running(version, nodes=(NODE,), bare_nodes=bare_nodes, instance=chosen_instance()) as cluster:
         try:
             yield cluster
         finally:
-            if request.session.testsfailed:
+            if request.session.testsfailed > failed:
                 _keep_logs(cluster, request.module.__name__)
 
 

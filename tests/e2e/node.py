@@ -69,9 +69,13 @@ class NodeView:
         starts = sorted(folder.glob("*.log"), key=lambda file: int(file.stem))
         return starts[-1] if starts else folder / "0.log"
 
-    def make_ill(self, **devices: str) -> None:
-        """Name of a device (``gpu_0``) to why it is ill; none: all are well."""
-        self._write_faults({"ill": {name.replace("_", "-"): reason for name, reason in devices.items()}})
+    def make_ill(self, device: str, reason: str) -> None:
+        """It works, but is to get nothing new; until ``repair``."""
+        self._write_faults({"ill": {device: reason}})
+
+    def lose(self, device: str, reason: str) -> None:
+        """What runs on it cannot go on; until ``repair``."""
+        self._write_faults({"lost": {device: reason}})
 
     def break_step(self, step: str, **fault: object) -> None:
         """Have the hardware fail, hang or kill the plugin (``effect``) when it does ``step`` next (``times``)."""

@@ -7,8 +7,14 @@ from tests.realcluster.api import Document
 from tests.realcluster.documents import IMAGE
 
 END: Final = "--- that is all"
-TELL: Final = f"env; ls -lR /dev; echo '{END}'; exec sleep 1000000"
-"""What every container runs: it says what it sees, and stays."""
+FILE: Final = "--- file "
+TELL: Final = f"""\
+env
+ls -lR /dev
+for file in $(find /var/run/kubernetes.io -type f 2>/dev/null); do echo "{FILE}$file"; cat "$file"; done
+echo '{END}'
+exec sleep 1000000"""
+"""What every container runs: it says what it sees (environment, device nodes, what drivers tell it), and stays."""
 
 
 def template(name: str, spec: Document) -> Document:

@@ -1,4 +1,4 @@
-"""What a container says of itself: its environment and its device nodes, read from its log."""
+"""What a container says of itself: environment, device nodes and files about them, read from its log."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.e2e.pods import END
+from tests.e2e.pods import END, FILE
 
 _LINE: Final = re.compile(r"^\S+ (?:stdout|stderr) [FP] ?(.*)$")
 """The CRI's log format: time, stream, full or partial, text."""
@@ -23,6 +23,8 @@ class Told:
     environment: Mapping[str, str]
     device_nodes: Mapping[str, tuple[int, int]]
     """Path to major and minor number."""
+    files: Mapping[str, str]
+    """Path to content, of those that drivers write for containers (KEP-5304)."""
 
     @property
     def kerf_devices(self) -> Mapping[str, str]:
@@ -57,12 +59,28 @@ def read(log: Path) -> Told | None:
 def _parse(lines: list[str]) -> Told:
     environment: dict[str, str] = {}
     nodes: dict[str, tuple[int, int]] = {}
+    files: dict[str, str] = {}
     directory = ""
-    for line in lines:
+    for number, line in enumerate(lines):
+        if line.startswith(FILE):
+            files = _files(lines[number:])
+            break
         if match := _DIRECTORY.match(line):
             directory = match[1]
         elif match := _NODE.match(line):
             nodes[f"{directory}/{match[3]}"] = (int(match[1]), int(match[2]))
         elif not directory and (match := _VARIABLE.match(line)):
             environment[match[1]] = match[2]
-    return Told(environment=environment, device_nodes=nodes)
+    return Told(environment=environment, device_nodes=nodes, files=files)
+
+
+def _files(lines: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    path = ""
+    for line in lines:
+        if line.startswith(FILE):
+            path = line.removeprefix(FILE)
+            found[path] = ""
+        else:
+            found[path] += f"{line}\n"
+    return found

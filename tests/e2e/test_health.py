@@ -9,7 +9,8 @@ from tests.realcluster.api import Document
 from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
-REASON = "Xid 79: the GPU has fallen off the bus"
+REASON = "Xid 63: row remapping is due"
+LOSS = "Xid 79: the GPU has fallen off the bus"
 TAINT = "kerf.dev/unhealthy"
 
 
@@ -26,10 +27,12 @@ async def health(space: Space, pod: str) -> Sequence[tuple[str, str]]:
     return [(one["health"], one.get("message", "")) for resource in resources for one in resource["resources"]]
 
 
-async def taints(space: Space) -> set[tuple[str, str]]:
+async def taints(space: Space) -> set[tuple[str, str, str]]:
+    """Key, value and effect of all that there are."""
     slices = await space.api.list("resource.k8s.io/v1", "ResourceSlice")
     devices = [device for one in slices for device in one["spec"].get("devices", ())]
-    return {(taint["key"], taint["effect"]) for device in devices for taint in device.get("taints", ())}
+    found = [taint for device in devices for taint in device.get("taints", ())]
+    return {(taint["key"], taint.get("value", ""), taint["effect"]) for taint in found}
 
 
 async def test_an_ill_card_gets_no_new_pods_until_it_is_well_and_running_ones_are_told(space: Space) -> None:
@@ -40,14 +43,14 @@ async def test_an_ill_card_gets_no_new_pods_until_it_is_well_and_running_ones_ar
         return [state for state, _ in await health(space, "before")] == ["Healthy"]
 
     await eventually("the pod's device is healthy", is_healthy, but=lambda: health(space, "before"))
-    space.node.make_ill(gpu_0=REASON)
+    space.node.make_ill("gpu-0", REASON)
 
     async def is_ill() -> bool:
         return await health(space, "before") == [("Unhealthy", REASON)]
 
     await eventually("the pod's device is ill", is_ill, but=lambda: health(space, "before"))
     await eventually("the devices are tainted", lambda: taints(space))
-    assert await taints(space) == {(TAINT, "NoSchedule")}
+    assert await taints(space) == {(TAINT, "ill", "NoSchedule")}
     await space.pods_of("small", "after")
     await space.waits("after", "FailedScheduling")
     assert (await space.running("before")).starts == before.starts, "NoSchedule does not end what runs"
@@ -63,10 +66,23 @@ async def test_a_claim_that_tolerates_the_taint_gets_an_ill_card(space: Space) -
     tolerations = [{"key": TAINT, "operator": "Exists"}]
     await space.template("brave", pods.exactly("gpu", small, tolerations=tolerations))
     partition = next(name for name in await space.published() if "-1g-10gb-at-" in name)
-    space.node.make_ill(**{partition.replace("-", "_"): "ECC errors"})
+    space.node.make_ill(partition, "ECC errors")
     await eventually("the devices are tainted", lambda: taints(space))
     await space.pods_of("brave", "p")
     await space.running("p")
+
+
+async def test_pods_leave_a_lost_card_and_come_back_to_it_when_it_is_well(space: Space) -> None:
+    await small_pods(space, "before")
+    await space.running("before")
+    space.node.lose("gpu-0", LOSS)
+    await space.gone("v1", "Pod", "before")
+    assert await taints(space) == {(TAINT, "lost", "NoExecute")}
+    await space.nothing_left()
+    await space.pods_of("small", "after")
+    await space.waits("after", "FailedScheduling")
+    space.node.repair()
+    await space.running("after")
 
 
 async def test_an_administrators_rule_evicts_pods_from_a_card(space: Space) -> None:

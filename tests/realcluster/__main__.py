@@ -14,7 +14,7 @@ from tests.realcluster.cluster import Cluster, NotReadyError, end_leftover
 from tests.realcluster.kerf import USUAL, Kerf
 from tests.realcluster.places import ROOTS, Places
 from tests.realcluster.processes import PartDiedError
-from tests.realcluster.versions import NEWEST, VERSIONS, KubernetesVersion, UnknownVersionError, find
+from tests.realcluster.versions import NEWEST, KubernetesVersion, UnknownVersionError, find
 
 
 class _Version(click.ParamType[KubernetesVersion]):
@@ -82,8 +82,9 @@ async def _up(cluster: Cluster, with_kerf: bool) -> None:
 @click.argument("versions", type=_Version(), nargs=-1)
 def down_command(versions: tuple[KubernetesVersion, ...]) -> None:
     """End the clusters of VERSIONS, or all."""
-    for version in versions or VERSIONS:
-        anyio.run(end_leftover, version)
+    for cluster in _clusters():
+        if not versions or cluster.version in versions:
+            anyio.run(cluster.down)
 
 
 @realcluster.command("status")

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
@@ -21,13 +22,15 @@ from tests.realcluster.machine import Machine
 from tests.realcluster.parts import Plan
 from tests.realcluster.places import ROOTS, NodePlaces, Places, Ports, free_ports
 from tests.realcluster.processes import Processes
-from tests.realcluster.versions import KubernetesVersion, find
+from tests.realcluster.versions import VERSIONS, KubernetesVersion, find
 
 READY_S: Final = 120.0
 """For the control plane or a node to be ready: 4 s and 10 s when nothing else runs on the machine."""
 _POLL_S: Final = 0.1
 _PRIVATE: Final = 0o700
 """Tokens and keys lie below: only root may look."""
+_INSTANCES: Final = 32
+"""More than anybody runs at once: 8 releases have a byte's worth of pod networks."""
 _CONTROL_PLANE: Final = ("etcd", "apiserver", "controller-manager", "scheduler")
 
 
@@ -40,6 +43,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
     release: str
     ports: Ports
+    pod_network: str
     nodes: tuple[str, ...]
     bare_nodes: tuple[str, ...]
 
@@ -55,19 +59,33 @@ class Cluster:
         self.bare_nodes = state.bare_nodes
         self.processes = Processes(places.pids, places.logs)
         self.ports = state.ports
-        self._plan = Plan(
+        self._state = state
+
+    @cached_property
+    def _plan(self) -> Plan:
+        """Raises BuildError: only what starts a part needs its program."""
+        return Plan(
             version=self.version,
             programs=build(self.version),
-            places=places,
-            ports=state.ports,
-            has_bare_nodes=bool(state.bare_nodes),
+            places=self.places,
+            ports=self.ports,
+            has_bare_nodes=bool(self.bare_nodes),
         )
 
     @classmethod
-    def planned(cls, version: KubernetesVersion, *, nodes: Sequence[str], bare_nodes: Sequence[str] = ()) -> Self:
-        """A new cluster, not up yet. Raises BuildError."""
-        state = _State(release=version.release, ports=free_ports(), nodes=tuple(nodes), bare_nodes=tuple(bare_nodes))
-        return cls(Places(ROOTS / version.minor), state)
+    def planned(
+        cls, version: KubernetesVersion, *, nodes: Sequence[str], bare_nodes: Sequence[str] = (), instance: int = 0
+    ) -> Self:
+        """A new cluster, not up yet. ``instance`` tells those of one release that run at the same time apart."""
+        build(version)  # or fails, before anything of the cluster is there
+        state = _State(
+            release=version.release,
+            ports=free_ports(),
+            pod_network=_pod_network(version, instance),
+            nodes=tuple(nodes),
+            bare_nodes=tuple(bare_nodes),
+        )
+        return cls(_places(version, instance), state)
 
     @classmethod
     def existing(cls, places: Places) -> Self:
@@ -99,7 +117,7 @@ class Cluster:
             self.start_part(part)
         async with Api(self.kubeconfig) as api:
             for name in self.bare_nodes:
-                await _add_bare_node(api, name)
+                await add_bare_node(api, name)
             for name in self.nodes:
                 await self.boot_node(name)
             for name in self.nodes:
@@ -189,8 +207,7 @@ class Cluster:
         places = self.places
         places.root.parent.mkdir(mode=_PRIVATE, exist_ok=True)
         places.root.mkdir(mode=_PRIVATE)
-        state = _State(release=self.version.release, ports=self.ports, nodes=self.nodes, bare_nodes=self.bare_nodes)
-        places.state.write_bytes(msgspec.json.encode(state))
+        places.state.write_bytes(msgspec.json.encode(self._state))
         _write_key(places.account_key)
         users = {name: secrets.token_hex(16) for name in documents.USERS}
         kubelets = {name: secrets.token_hex(16) for name in self.nodes}
@@ -207,7 +224,8 @@ class Cluster:
         kubelet = documents.kubelet(self.version, node, self.ports.kubelet)
         node.kubelet_config.write_text(yaml.safe_dump(kubelet))
         node.containerd_config.write_text(documents.containerd(node, shutil.which("runc") or "runc"))
-        (node.cni / "10-ptp.conflist").write_text(msgspec.json.encode(documents.cni(node)).decode())
+        cni = documents.cni(node, self._state.pod_network)
+        (node.cni / "10-ptp.conflist").write_bytes(msgspec.json.encode(cni))
 
     async def _wait(self, part: str, condition: Callable[[], Awaitable[bool]]) -> None:
         """Until ``condition`` holds, while ``part`` runs."""
@@ -225,11 +243,15 @@ class Cluster:
 
 @asynccontextmanager
 async def running(
-    version: KubernetesVersion, *, nodes: Sequence[str] = ("node1",), bare_nodes: Sequence[str] = ()
+    version: KubernetesVersion,
+    *,
+    nodes: Sequence[str] = ("node1",),
+    bare_nodes: Sequence[str] = (),
+    instance: int = 0,
 ) -> AsyncIterator[Cluster]:
     """A cluster for as long as the context lasts; one that an interrupted run has left is ended first."""
-    await end_leftover(version)
-    cluster = Cluster.planned(version, nodes=nodes, bare_nodes=bare_nodes)
+    await end_leftover(version, instance)
+    cluster = Cluster.planned(version, nodes=nodes, bare_nodes=bare_nodes, instance=instance)
     try:
         await cluster.up()
         yield cluster
@@ -238,14 +260,24 @@ async def running(
             await cluster.down()
 
 
-async def end_leftover(version: KubernetesVersion) -> None:
-    """End the cluster of this release that somebody has left."""
-    places = Places(ROOTS / version.minor)
+async def end_leftover(version: KubernetesVersion, instance: int = 0) -> None:
+    """End the cluster that somebody has left."""
+    places = _places(version, instance)
     if places.state.exists():
         await Cluster.existing(places).down()
 
 
-async def _add_bare_node(api: Api, name: str) -> None:
+def _places(version: KubernetesVersion, instance: int) -> Places:
+    return Places(ROOTS / (f"{version.minor}-{instance}" if instance else version.minor))
+
+
+def _pod_network(version: KubernetesVersion, instance: int) -> str:
+    """One for each cluster that may run at the same time: pods are reached by a route of the host for each address."""
+    assert instance < _INSTANCES, instance
+    return f"10.88.{VERSIONS.index(version) * _INSTANCES + instance}.0/24"
+
+
+async def add_bare_node(api: Api, name: str) -> None:
     """A Node that says it is ready; pods that go there stay Pending for ever."""
     labels = {"kubernetes.io/hostname": name}
     await api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
@@ -266,4 +298,4 @@ def _write_key(path: Path) -> None:
     subprocess.run(["openssl", "genrsa", "-out", str(path), "2048"], check=True, capture_output=True)
 
 
-__all__ = ["Cluster", "NotReadyError", "end_leftover", "running"]
+__all__ = ["Cluster", "NotReadyError", "add_bare_node", "end_leftover", "running"]

@@ -18,9 +18,6 @@ USERS: Final[Mapping[str, tuple[str, str]]] = {
     "scheduler": ("system:kube-scheduler", ""),
 }
 
-_POD_NETWORK: Final = "10.88.0.0/16"
-"""CNI's customary network; pods are reached by a route for each, so several clusters must not run pods at once."""
-
 
 def kubeconfig(server: str, authority: Path, user: Mapping[str, str]) -> dict[str, Any]:
     """``user``: ``token`` or ``tokenFile``."""
@@ -72,11 +69,11 @@ def kubelet(version: KubernetesVersion, places: NodePlaces, port: int) -> dict[s
     }
 
 
-def cni(places: NodePlaces) -> dict[str, Any]:
-    """Pods get an address and a route; no NAT, so no iptables rules."""
+def cni(places: NodePlaces, pod_network: str) -> dict[str, Any]:
+    """Pods get an address in ``pod_network`` and a route; no NAT, so no iptables rules."""
     ipam = {
         "type": "host-local",
-        "subnet": _POD_NETWORK,
+        "subnet": pod_network,
         "routes": [{"dst": "0.0.0.0/0"}],
         "dataDir": str(places.root / "addresses"),
     }
