@@ -104,6 +104,21 @@ _SPEC_RULES: Final = (
     _minimum_only_for("fpga", "lut", "lut"),
     _minimum_only_for("fpga", "dsp", "dsp"),
     Rule(
+        field="allocation",
+        message="Shared is for device: gpu only",
+        holds=lambda spec: spec.device == "gpu" or spec.allocation == "Exclusive",
+        cel="self.device == 'gpu' || !has(self.allocation) || self.allocation == 'Exclusive'",
+    ),
+    Rule(
+        field="allocation",
+        message="Shared needs a profile, or cut: Whole: nodes must know what to offer in shares",
+        holds=lambda spec: spec.allocation == "Exclusive" or spec.profile is not None or spec.cut == "Whole",
+        cel=(
+            "!has(self.allocation) || self.allocation == 'Exclusive' || has(self.profile)"
+            " || (has(self.cut) && self.cut == 'Whole')"
+        ),
+    ),
+    Rule(
         field="config.kind",
         message="must be GpuConfig for device: gpu and FpgaConfig for device: fpga",
         holds=lambda spec: spec.config is None or isinstance(spec.config, GpuConfig) == (spec.device == "gpu"),

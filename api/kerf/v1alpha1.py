@@ -34,6 +34,7 @@ API_VERSION: Final = "kerf.dev/v1alpha1"
 
 DeviceKindName: TypeAlias = Literal["gpu", "fpga"]
 Cut: TypeAlias = Literal["Whole", "Partition"]
+Allocation: TypeAlias = Literal["Exclusive", "Shared"]
 Models: TypeAlias = Annotated[tuple[DeviceWord, ...], msgspec.Meta(max_length=64)]
 """64 names: more than there are models, and a bound that keeps CRD rules cheap."""
 NodeNames: TypeAlias = Annotated[tuple[NodeName, ...], msgspec.Meta(max_length=512)]
@@ -169,12 +170,14 @@ class ResourceClassSpec(Strict):
     """GPU models (``h100-80gb-sxm``) or FPGA shells; empty: all."""
     nodes: NodeChoice | None = None
     """Nodes whose devices may be used; unset: all."""
+    allocation: Allocation = "Exclusive"
+    """Shared: several claims hold one device, each a share of its memory (Kubernetes 1.36, KEP-5075)."""
     sharing: GpuSharing | None = None
     """How containers share the device; short for ``config.sharing`` of a GpuConfig."""
     config: GpuConfig | FpgaConfig | None = None
     """Parameters for every device allocated by the class; a claim's own override them."""
     device_metadata: bool = False
-    """Whether containers find files that describe their devices (KEP-5304); as `config.deviceMetadata`."""
+    """Whether containers find files that describe their devices (KEP-5304); as ``config.deviceMetadata``."""
     extended_resource_name: ExtendedResourceName | None = None
     """Lets pods ask for one device in ``limits``, without a claim (Kubernetes 1.34, DRAExtendedResource)."""
     tolerations: Annotated[tuple[ClassToleration, ...], msgspec.Meta(max_length=16)] = ()

@@ -15,6 +15,8 @@ class ClaimState(StrEnum):
     """Work on the hardware has begun: all, some or none of it may be done."""
     PREPARED = "Prepared"
     """The hardware is as the record says."""
+    RELEASING = "Releasing"
+    """Its end has begun: all, some or none of the hardware may be gone, and the claim has no more say in what stays."""
 
 
 class CardPart(Value):
@@ -29,6 +31,7 @@ class CardPart(Value):
     start: int | None = None
     size: int | None = None
     function: str | None = None
+    shared: bool = False
 
 
 class DeviceDescription(Value):

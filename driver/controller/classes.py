@@ -44,6 +44,8 @@ MAX_EXPRESSION: Final = 10 * 1024
 """Bytes of a CEL expression (``CELSelectorExpressionMaxLength``)."""
 
 _NODES: Final = "spec.nodes"
+_ALLOCATION: Final = "spec.allocation"
+_IN_SHARES: Final = "shared allocation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,10 @@ class CompiledClass:
     @property
     def chooses_nodes(self) -> bool:
         return any(requirement.field == _NODES for requirement in self.requirements)
+
+    def is_awaited(self, field: str) -> bool:
+        """Whether nodes will publish what ``field`` asks for once they know of the class."""
+        return field == _ALLOCATION and any(requirement.wants == _IN_SHARES for requirement in self.requirements)
 
 
 def compile_class(
@@ -156,6 +162,12 @@ def _requirements(
     for field, capacity, amount in minimum_sizes(spec):
         enough = f"device.capacity[{_literal(driver)}].{capacity}.compareTo(quantity({_literal(str(amount))})) >= 0"
         yield Requirement(field=field, wants=f"{capacity} of at least {amount}", cel=enough, capacity=capacity)
+    is_shared = spec.allocation == "Shared"
+    yield Requirement(
+        field=_ALLOCATION,
+        wants=_IN_SHARES if is_shared else "exclusive allocation",
+        cel=f"{attribute}{v.ATTRIBUTE_SHARED} == {str(is_shared).lower()}",
+    )
     if spec.nodes is not None and spec.nodes != NodeChoice():
         names = [v.node_attribute(name) for name in chosen(spec.nodes, nodes)]
         yield is_one_of(_NODES, "a chosen node", v.ATTRIBUTE_NODE, names)

@@ -37,6 +37,8 @@ class Matched:
 
     devices: MatchingDevices | None
     reason: str = ""
+    is_awaited: bool = False
+    """There are none because the nodes have not heard of the class yet, or cannot do what it asks of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,9 @@ def _matching(matched: Matched) -> Condition:
     found = matched.devices
     if found is None:
         return Condition(type=MATCHING, status="Unknown", reason="NotCounted", message=matched.reason)
+    if found.total == 0 and matched.is_awaited:
+        message = f"{matched.reason} (yet): nodes offer shares within seconds, from Kubernetes 1.36 on"
+        return Condition(type=MATCHING, status="Unknown", reason="NotOfferedYet", message=message)
     if found.total == 0:
         return Condition(type=MATCHING, status="False", reason="NothingMatches", message=matched.reason)
     return Condition(type=MATCHING, status="True", reason="DevicesMatch", message="published devices match")

@@ -4,7 +4,7 @@ The compiled CEL itself is evaluated, not a second opinion on the class.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from api.kerf.v1alpha1 import MatchingDevices
 from api.model.devices import Device
@@ -33,29 +33,37 @@ def count(compiled: CompiledClass, groups: Iterable[Group], compile_selector: Co
 
 def _matching(compiled: CompiledClass, groups: Iterable[Group], matches: Matches) -> Iterator[Group]:
     """One device is asked for all of its shape: a large cluster has millions of devices, and some dozen shapes."""
-    verdicts: dict[tuple[Shape, str], bool] = {}
+    verdicts: dict[tuple[Shape, bool, str], bool] = {}
     for group in groups:
-        key = (group.shape, group.node if compiled.chooses_nodes else "")
+        key = (group.shape, group.shared, group.node if compiled.chooses_nodes else "")
         if key not in verdicts:
             verdicts[key] = matches(group.driver, group.device)
         if verdicts[key]:
             yield group
 
 
-def blame(compiled: CompiledClass, groups: Iterable[Group], compile_selector: CompileSelector) -> str:
+class Blame(NamedTuple):
+    """Why nothing matches."""
+
+    message: str
+    field: str = ""
+    """The field of the class that asks for what no device has; empty: none is to blame."""
+
+
+def blame(compiled: CompiledClass, groups: Iterable[Group], compile_selector: CompileSelector) -> Blame:
     """Why nothing matches: the first requirement that no device meets that met those before it. Raises KerfError."""
     left = list(groups)
     if not left:
-        return "no node has published devices of this driver yet"
+        return Blame("no node has published devices of this driver yet")
     met: list[Requirement] = []
     for requirement in compiled.requirements:
         matches = compile_selector(requirement.cel) if requirement.field else lambda _driver, _device: True
         meeting = [group for group in left if matches(group.driver, group.device)]
         if not meeting:
-            return _sentence(requirement, met, left)
+            return Blame(_sentence(requirement, met, left), requirement.field)
         left = meeting
         met.append(requirement)
-    return "devices match now"
+    return Blame("devices match now")
 
 
 def _sentence(missed: Requirement, met: Sequence[Requirement], left: Sequence[Group]) -> str:

@@ -1,6 +1,7 @@
 """What the nodes publish, summed up slice by slice: enough to count what a class matches without reading every device.
 
-Devices of one shape on one node are alike to a class (``hardware.Shape``), so one of them answers for all.
+Devices of one shape on one node that are offered in the same way are alike to a class (``hardware.Shape``), so one of
+them answers for all.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,8 @@ class Group:
 
     driver: str
     shape: Shape
+    shared: bool
+    """Offered in shares (KEP-5075)."""
     node: str
     total: int
     cards: frozenset[str]
@@ -74,12 +77,15 @@ def _summarize(slice_: ResourceSlice) -> _Summary:
 
 
 def _groups(driver: str, node_name: str, devices: Iterable[Device]) -> Iterator[Group]:
-    alike: dict[tuple[Shape, str], list[Device]] = {}
+    alike: dict[tuple[Shape, bool, str], list[Device]] = {}
     for device in devices:
-        alike.setdefault((shape_of(device), _text(device, v.ATTRIBUTE_NODE) or node_name), []).append(device)
-    for (shape, node), members in alike.items():
+        key = (shape_of(device), bool(device.allow_multiple_allocations), _text(device, v.ATTRIBUTE_NODE) or node_name)
+        alike.setdefault(key, []).append(device)
+    for (shape, shared, node), members in alike.items():
         cards = frozenset(_text(device, v.ATTRIBUTE_PARENT) or device.name for device in members)
-        yield Group(driver=driver, shape=shape, node=node, total=len(members), cards=cards, device=members[0])
+        yield Group(
+            driver=driver, shape=shape, shared=shared, node=node, total=len(members), cards=cards, device=members[0]
+        )
 
 
 def _text(device: Device, name: str) -> str:

@@ -148,9 +148,8 @@ class Reconciler:
             devices = count(compiled, self._caches.published.groups(), self._compile_selector)
             if devices.total:
                 return Matched(devices=devices)
-            return Matched(
-                devices=devices, reason=blame(compiled, self._caches.published.groups(), self._compile_selector)
-            )
+            why = blame(compiled, self._caches.published.groups(), self._compile_selector)
+            return Matched(devices=devices, reason=why.message, is_awaited=compiled.is_awaited(why.field))
         except KerfError as error:
             return Matched(devices=None, reason=str(error))
 

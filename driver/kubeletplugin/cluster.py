@@ -5,20 +5,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
+import anyio
+
 from api.core.v1 import NODES
+from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.claims import ResourceClaim
 from api.model.devices import Pool
 from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
+from driver.kube.caching import Change
 from driver.kube.client import Client
 from driver.kube.discovering import ApiFeatures, discover
-from driver.kube.errors import NotFoundError
+from driver.kube.errors import ForbiddenError, NotFoundError
 from driver.kube.publishing import PublishSettings, SlicePublisher
+from driver.kube.watching import Informer
 from driver.kubeletplugin.inventory import Place
+from driver.kubeletplugin.offering import shareable
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.limits import SliceLayout
 
 _COUNTER_FIELDS: Final = ("consumesCounters", "sharedCounters")
+_SHARE_FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
 
 _log = logging.getLogger(__name__)
 
@@ -47,12 +54,26 @@ class Cluster(Protocol):
 class KubeCluster:
     """A real one."""
 
-    def __init__(self, client: Client, features: ApiFeatures, owner: OwnerReference, settings: Settings) -> None:
+    def __init__(
+        self,
+        client: Client,
+        features: ApiFeatures,
+        owner: OwnerReference,
+        settings: Settings,
+        classes: Sequence[ResourceClassObject] | None,
+    ) -> None:
+        """``classes``: the ResourceClasses that there are now; None: they cannot be followed."""
         self._client = client
         self._claims = features.resource.resource_claims
         self._on_place: Callable[[], None] = lambda: None
         layout = SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED
-        self.place = Place(driver=settings.driver_name, node=settings.node_name, layout=layout)
+        self._classes = None if classes is None else Informer(client, RESOURCE_CLASSES, on_change=self._classes_changed)
+        self.place = Place(
+            driver=settings.driver_name,
+            node=settings.node_name,
+            layout=layout,
+            shareable=shareable(classes or ()),
+        )
         self._publisher = SlicePublisher(
             client,
             features.resource,
@@ -75,7 +96,7 @@ class KubeCluster:
             uid=node.metadata.uid,
             controller=True,
         )
-        return cls(client, features, owner, settings)
+        return cls(client, features, owner, settings, await _resource_classes(client))
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
         try:
@@ -88,12 +109,37 @@ class KubeCluster:
 
     async def run(self, on_place: Callable[[], None]) -> None:
         self._on_place = on_place
-        await self._publisher.run()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._publisher.run)
+            if self._classes is not None:
+                group.start_soon(self._classes.run)
+
+    def _move(self, place: Place) -> None:
+        if place != self.place:
+            self.place = place
+            self._on_place()
+
+    def _classes_changed(self, _: Change[ResourceClassObject]) -> None:
+        assert self._classes is not None, "it has called"
+        offered = shareable(self._classes.store.values())
+        # While the first list is being taken in, what was known before is not gone.
+        self._move(replace(self.place, shareable=offered if self._classes.synced else offered | self.place.shareable))
 
     def _note_problem(self, _problem: str) -> None:
-        """The publisher has logged it. Lost counters call for other devices; they stay lost until a restart."""
+        """The publisher has logged it. Lost fields call for other devices; they stay lost until a restart."""
         lost = self._publisher.lost_fields
         if self.place.keeps_counters and any(path.endswith(_COUNTER_FIELDS) for path in lost):
             _log.error("offering whole cards only: the API server drops the counters that keep partitions apart")
-            self.place = replace(self.place, keeps_counters=False)
-            self._on_place()
+            self._move(replace(self.place, keeps_counters=False))
+        if self.place.keeps_shares and any(path.endswith(_SHARE_FIELDS) for path in lost):
+            _log.error("offering nothing in shares: the API server drops what makes devices shareable")
+            self._move(replace(self.place, keeps_shares=False))
+
+
+async def _resource_classes(client: Client) -> Sequence[ResourceClassObject] | None:
+    """What there is now; None when there is no such kind, or it may not be read: Kerf works without, but for shares."""
+    try:
+        return (await client.list(RESOURCE_CLASSES)).items
+    except (NotFoundError, ForbiddenError) as error:
+        _log.warning("nothing is offered in shares, as ResourceClasses cannot be followed (until a restart): %s", error)
+        return None

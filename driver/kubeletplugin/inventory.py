@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -9,13 +10,14 @@ from msgspec.structs import replace
 from api.errors import PermanentError
 from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
-from api.model.vocabulary import pool_name
+from api.model.vocabulary import ATTRIBUTE_SHARED, pool_name
 from driver.kubeletplugin.health import HealthBoard
 from driver.partitions.compiling import CompiledPool, compile_pool
 from driver.partitions.geometry import Card, DeviceKind, Partition
 from driver.partitions.limits import MAX_DEVICES, SliceLayout
-from driver.partitions.naming import device_name
+from driver.partitions.naming import device_name, exclusive_name
 from driver.partitions.ordering import PublishOrder, needs_republish, publish_order
+from driver.partitions.sharing import Shareable, share_order
 
 
 class AmbiguousCardError(PermanentError):
@@ -32,6 +34,14 @@ class Place:
     keeps_counters: bool = True
     """False: the API server drops shared counters (its gate DRAPartitionableDevices is off). Partitions of one card
     would look free of one another to the scheduler, so only whole cards are offered."""
+    shareable: Shareable = frozenset()
+    """What classes offer in shares."""
+    keeps_shares: bool = True
+    """False: the API server drops what makes devices shareable (its gate DRAConsumableCapacity is off)."""
+
+    @property
+    def can_share(self) -> bool:
+        return self.keeps_counters and self.keeps_shares and self.layout is SliceLayout.SPLIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +63,8 @@ class Source(NamedTuple):
     backends: tuple[str, ...]
     """Of each card."""
     order: PublishOrder
+    shared: tuple[Partition, ...]
+    """What is offered in shares too, in its own order."""
     taints: Mapping[str, tuple[DeviceTaint, ...]]
     """By device name."""
 
@@ -65,7 +77,15 @@ class Stock:
     pool: Pool
     """As published, in the order in which the scheduler should take devices."""
     devices: Mapping[DeviceId, OfferedDevice]
-    """Everything that a claim may have been given."""
+    """Everything that a claim may have been given for itself."""
+
+    def find(self, device: DeviceId) -> OfferedDevice | None:
+        """What ``device`` stands for; one in shares whether or not it is offered now."""
+        name = exclusive_name(device.device)
+        if name is None:
+            return self.devices.get(device)
+        offered = self.devices.get(device._replace(device=name))
+        return None if offered is None else _in_shares(offered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +99,8 @@ class Inventory:
         return tuple(stock.pool for stock in self.stocks.values())
 
     def find(self, device: DeviceId) -> OfferedDevice | None:
-        return next((stock.devices[device] for stock in self.stocks.values() if device in stock.devices), None)
+        found = (stock.find(device) for stock in self.stocks.values())
+        return next((offered for offered in found if offered is not None), None)
 
 
 def take_stock(
@@ -115,14 +136,15 @@ def _stock(
     if previous is not None and not needs_republish(previous.source.order, order):
         order = previous.source.order
     backends = tuple(backend for _, backend in members)
-    source = Source(place, cards, backends, order, _taints(cards, order, board))
+    shared = share_order(cards, order.partitions, place.shareable, taken) if place.can_share else ()
+    source = Source(place, cards, backends, order, shared, _taints(cards, order, board))
     return previous if previous is not None and previous.source == source else _compile(source)
 
 
 def _compile(source: Source) -> Stock:
-    place, cards, backends, order, taints = source
+    place, cards, backends, order, shared, taints = source
     name = pool_name(place.node, cards[0].kind)
-    compiled = compile_pool(name, place.node, cards, layout=place.layout, order=order, taints=taints)
+    compiled = compile_pool(name, place.node, cards, layout=place.layout, order=order, shared=shared, taints=taints)
     of_card = {card.uuid: backend for card, backend in zip(cards, backends, strict=True)}
     devices = {
         DeviceId(place.driver, name, device.name): OfferedDevice(
@@ -132,9 +154,18 @@ def _compile(source: Source) -> Stock:
         )
         for content in compiled.pool.slices
         for device in content.devices
+        if not compiled.partitions[device.name].shared
     }
     pool = compiled.pool if place.keeps_counters else _whole_cards(compiled)
     return Stock(source=source, pool=pool, devices=devices)
+
+
+def _in_shares(offered: OfferedDevice) -> OfferedDevice:
+    return OfferedDevice(
+        partition=replaced(offered.partition, shared=True),
+        backend=offered.backend,
+        attributes=offered.attributes | {ATTRIBUTE_SHARED: Attribute.of(True)},
+    )
 
 
 def _whole_cards(compiled: CompiledPool) -> Pool:

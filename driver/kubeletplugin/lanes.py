@@ -59,9 +59,18 @@ class Lanes:
         """The devices with their handles. Raises DevicesFailedError: some may be done then, ``release`` its devices."""
         return await self._each("prepare", claim, devices, self._prepare)
 
-    async def release(self, claim: ClaimRef, devices: Sequence[PreparedDevice]) -> None:
-        """Take back what was or may have been prepared; what is gone is fine. Raises DevicesFailedError."""
-        await self._each("release", claim, devices, self._release)
+    async def release(
+        self, claim: ClaimRef, devices: Sequence[PreparedDevice], is_shared: Callable[[PreparedDevice], bool]
+    ) -> None:
+        """Take back what was or may have been prepared; what is gone is fine. Raises DevicesFailedError.
+
+        A device that ``is_shared``, asked when its card is idle, is left to the claims that share it.
+        """
+
+        async def release(claim: ClaimRef, device: PreparedDevice) -> PreparedDevice:
+            return device if is_shared(device) else await self._release(claim, device)
+
+        await self._each("release", claim, devices, release)
 
     def edits(self, devices: Iterable[PreparedDevice]) -> list[ContainerEdits]:
         """What containers get of prepared ``devices``, in their order."""

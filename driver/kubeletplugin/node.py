@@ -68,9 +68,9 @@ async def serve_node(
 
 
 def taken(records: Iterable[PreparedClaim]) -> list[Partition]:
-    """What claims have of the hardware; admin access only looks (KEP-5018)."""
+    """What claims have of the hardware, each part once; admin access only looks (KEP-5018)."""
     devices = (device for record in records for device in record.devices)
-    return [partition_of(device.part) for device in devices if not device.admin_access]
+    return list(dict.fromkeys(partition_of(device.part) for device in devices if not device.admin_access))
 
 
 class _Node:

@@ -13,6 +13,7 @@ def part_of(partition: Partition) -> CardPart:
         start=None if placement is None else placement.start,
         size=None if placement is None else placement.size,
         function=partition.function,
+        shared=partition.shared,
     )
 
 
@@ -24,4 +25,5 @@ def partition_of(part: CardPart) -> Partition:
         profile=part.profile,
         placement=None if whole else Placement(part.start or 0, part.size or 0),
         function=part.function,
+        shared=part.shared,
     )

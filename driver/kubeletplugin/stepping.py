@@ -22,7 +22,7 @@ from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.lanes import DevicesFailedError, Lanes
 from driver.kubeletplugin.metadatafiles import MetadataFiles
 from driver.kubeletplugin.resolving import DeviceInUseError, refuse_conflicts
-from driver.kubeletplugin.transitions import UNDO, Step
+from driver.kubeletplugin.transitions import TAKE_BACK, Step
 from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class Stepping:
     async def _undo(self, job: Job) -> None:
         """Take back a prepare that failed. If that fails, too, the record stays, and it is tried again later."""
         try:
-            await self.carry_out(UNDO, job)
+            await self.carry_out(TAKE_BACK, job)
         except KerfError as error:
             _log.error("could not take back what a failed prepare did, will try again: %s", error)
 
@@ -148,7 +148,7 @@ class Stepping:
 
     async def _record_releasing(self, job: Job) -> None:
         """Handles are kept, so that exactly what was made is taken back."""
-        self._put(job, replace(job.existing, state=ClaimState.STARTED))
+        self._put(job, replace(job.existing, state=ClaimState.RELEASING))
 
     async def _remove_cdi(self, job: Job) -> None:
         with _cdi_errors():
@@ -156,7 +156,17 @@ class Stepping:
         self._metadata.remove(job.claim.uid)
 
     async def _release_hardware(self, job: Job) -> None:
-        await self._lanes.release(job.claim, job.existing.devices)
+        await self._lanes.release(job.claim, job.existing.devices, lambda device: self._is_shared(job.claim, device))
+
+    def _is_shared(self, claim: ClaimRef, device: PreparedDevice) -> bool:
+        """Whether another claim has, or is about to get, a share of ``device``: the last one takes it back."""
+        others = (record for uid, record in self._checkpoint.records.items() if uid != claim.uid)
+        return device.share.share is not None and any(
+            held.share.id == device.share.id and not held.admin_access
+            for record in others
+            if record.state is not ClaimState.RELEASING
+            for held in record.devices
+        )
 
     async def _drop_record(self, job: Job) -> None:
         self._checkpoint.drop(job.claim.uid)

@@ -8,14 +8,16 @@ The process may die between any two steps. What is found then, and what follows:
 | hardware prepared | started | done | none | the same |
 | CDI file written | started | done | there | the same; the file is overwritten |
 | record *prepared* | prepared | done | there | prepare: answer from the record, ensure the file; unprepare: take back |
-| record *started* again | started | done | there | unprepare: take back; prepare: once more |
-| CDI file removed | started | done | none | the same |
-| hardware released | started | none | none | the same: releasing what is gone succeeds |
+| record *releasing* | releasing | done | there | unprepare: take back; prepare: once more |
+| CDI file removed | releasing | done | none | the same |
+| hardware released | releasing | none | none | the same: releasing what is gone succeeds |
 | record dropped | none | none | none | unprepare: success |
 
-So *started* means: the hardware is in an unknown state. Unprepare writes it before it touches anything, or a prepare
-that follows a half-done unprepare would answer from a record that is no longer true. A record of an earlier boot means
-the same, whatever it says: partitions and functions do not survive a reboot, nor does the directory of the CDI files.
+So *started* and *releasing* mean: the hardware is in an unknown state. Unprepare writes *releasing* before it touches
+anything, or a prepare that follows a half-done unprepare would answer from a record that is no longer true; and of
+several claims with shares of one device, those that are releasing do not keep the others from letting it go. A record
+of an earlier boot is *started*, whatever it says: partitions and functions do not survive a reboot, nor does the
+directory of the CDI files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +48,7 @@ class Step(StrEnum):
     PREPARE_HARDWARE = "prepare hardware"
     WRITE_CDI = "write CDI file"
     RECORD_PREPARED = "record prepared"
-    RECORD_RELEASING = "record started again"
+    RECORD_RELEASING = "record releasing"
     REMOVE_CDI = "remove CDI file"
     RELEASE_HARDWARE = "release hardware"
     DROP_RECORD = "drop record"
@@ -54,9 +56,8 @@ class Step(StrEnum):
 
 MAKE: Final = (Step.RECORD_STARTED, Step.PREPARE_HARDWARE, Step.WRITE_CDI, Step.RECORD_PREPARED)
 """Intent first: hardware of ours is never without a record."""
-UNDO: Final = (Step.REMOVE_CDI, Step.RELEASE_HARDWARE, Step.DROP_RECORD)
-"""The file goes before what it names."""
-TAKE_BACK: Final = (Step.RECORD_RELEASING, *UNDO)
+TAKE_BACK: Final = (Step.RECORD_RELEASING, Step.REMOVE_CDI, Step.RELEASE_HARDWARE, Step.DROP_RECORD)
+"""The file goes before what it names. Also for a prepare that failed: its shares must not keep anything."""
 ENSURE: Final = (Step.WRITE_CDI,)
 """A file that is there with this content is left alone; one that somebody removed comes back."""
 

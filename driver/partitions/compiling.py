@@ -2,11 +2,12 @@
 
 Every cut of every card becomes a device: each profile at each placement, each function at each placement, each run of
 FPGA slots, and the whole card. A card's counter set has one counter of 1 for each unit, and one for each exclusive
-engine; a device consumes the units it covers and the engines it takes, the whole card everything (KEP-4815).
+engine; a device consumes the units it covers and the engines it takes, the whole card everything (KEP-4815). What is
+offered in shares becomes one more device, with the same counters.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +20,7 @@ from driver.partitions.grids import Grid, grid_of
 from driver.partitions.limits import MAX_DEVICES, MAX_SETS, CompileError, SliceLayout, check_pool
 from driver.partitions.naming import card_name, device_name
 from driver.partitions.ordering import PublishOrder, publish_order
+from driver.partitions.sharing import in_shares
 
 _NO_TAINTS: Final[Mapping[str, tuple[DeviceTaint, ...]]] = MappingProxyType({})
 _UNIT: Final = {DeviceKind.GPU: "memory-slice", DeviceKind.FPGA: "slot"}
@@ -49,28 +51,36 @@ def compile_pool(
     *,
     layout: SliceLayout,
     order: PublishOrder | None = None,
+    shared: Sequence[Partition] = (),
     taints: Mapping[str, tuple[DeviceTaint, ...]] = _NO_TAINTS,
 ) -> CompiledPool:
     """The pool ``name`` (``vocabulary.pool_name``) of the ``cards`` of ``node``, as ``layout`` has it.
 
     ``order`` is that of ``publish_order`` for the same cards; None: as if nothing is taken. SliceLayout.COMBINED keeps
     the devices of a card together: the order holds inside each card, and cards follow in the order of their first
-    devices. ``taints`` are by device name. A pool without cards has one empty slice: it can be seen to be empty.
+    devices. ``shared`` (``sharing.share_order``) are offered in shares too, behind all others and in this order.
+    ``taints`` are by device name. A pool without cards has one empty slice: it can be seen to be empty.
 
-    Raises CompileError when something breaks a limit of the API, two devices get one name, ``order`` is for other
-    cards, or a taint names no device.
+    Raises CompileError when something breaks a limit of the API, two devices get one name, ``order`` or ``shared`` is
+    for other cards, a taint names no device, or shares are to be published with SliceLayout.COMBINED, whose slices
+    hold all devices of a card.
     """
     order = publish_order(cards, ()) if order is None else order
     compiled = {partition: device for card in cards for partition, device in _devices(card, node, taints)}
-    if len(order.partitions) != len(compiled) or not compiled.keys() >= set(order.partitions):
+    exclusive = [replace(partition, shared=False) for partition in shared]
+    if len(order.partitions) != len(compiled) or not compiled.keys() >= {*order.partitions, *exclusive}:
         raise CompileError(reason="the publish order was made for other cards")
+    if shared and layout is SliceLayout.COMBINED:
+        raise CompileError(reason="devices in shares need counters in slices of their own (Kubernetes 1.35)")
     ordered = [compiled[partition] for partition in order.partitions]
-    partitions = {item.device.name: partition for item, partition in zip(ordered, order.partitions, strict=True)}
+    in_parts = [_Compiled(card=compiled[each].card, device=in_shares(compiled[each].device)) for each in exclusive]
+    offered = zip((*ordered, *in_parts), (*order.partitions, *shared), strict=True)
+    partitions = {item.device.name: partition for item, partition in offered}
     for tainted in taints:
         if tainted not in partitions:
             raise CompileError(device=tainted, reason="it is to be tainted but there is no such device")
     sets = {card_name(card): _counter_set(card, grid_of(card)) for card in cards}
-    slices = _split(ordered, sets) if layout is SliceLayout.SPLIT else _combined(ordered, sets)
+    slices = _split((ordered, in_parts), sets) if layout is SliceLayout.SPLIT else _combined(ordered, sets)
     pool = Pool(name=name, slices=tuple(slices) or (SliceContent(),))
     check_pool(pool, layout)
     return CompiledPool(pool=pool, partitions=MappingProxyType(partitions))
@@ -107,12 +117,14 @@ def _consumed(kind: DeviceKind, grid: Grid, cut: Cut) -> dict[str, Counter]:
     return units | {name: Counter(value=Quantity(count)) for name, count in taken if count}
 
 
-def _split(ordered: Sequence[_Compiled], sets: Mapping[str, CounterSet]) -> Iterator[SliceContent]:
+def _split(groups: Iterable[Sequence[_Compiled]], sets: Mapping[str, CounterSet]) -> Iterator[SliceContent]:
+    """A slice of its own for the rest of each group, so that a change of one leaves the others' slices alone."""
     counters = list(sets.values())
     for start in range(0, len(counters), MAX_SETS):
         yield SliceContent(shared_counters=tuple(counters[start : start + MAX_SETS]))
-    for start in range(0, len(ordered), MAX_DEVICES):
-        yield SliceContent(devices=tuple(compiled.device for compiled in ordered[start : start + MAX_DEVICES]))
+    for ordered in groups:
+        for start in range(0, len(ordered), MAX_DEVICES):
+            yield SliceContent(devices=tuple(compiled.device for compiled in ordered[start : start + MAX_DEVICES]))
 
 
 def _combined(ordered: Sequence[_Compiled], sets: Mapping[str, CounterSet]) -> Iterator[SliceContent]:

@@ -43,6 +43,7 @@ def cut_attributes(card: Card, cut: Cut) -> dict[str, Attribute]:
         v.ATTRIBUTE_CUT: Attribute.of("partition" if cut.placement else "whole"),
         v.ATTRIBUTE_PROFILE: Attribute.of(cut.profile.name if cut.profile else ""),
         v.ATTRIBUTE_FUNCTION: Attribute.of(cut.function.name if cut.function else ""),
+        v.ATTRIBUTE_SHARED: Attribute.of(False),
         v.ATTRIBUTE_START: Attribute.of(placement.start),
         v.ATTRIBUTE_SIZE: Attribute.of(placement.size),
     }

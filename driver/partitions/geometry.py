@@ -192,6 +192,8 @@ class Partition:
     profile: str | None = None
     placement: Placement | None = None
     function: str | None = None
+    shared: bool = False
+    """Offered in shares to several claims (KEP-5075)."""
 
     @property
     def is_whole(self) -> bool:

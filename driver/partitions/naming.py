@@ -1,10 +1,14 @@
 """Names of published devices: DNS labels that say what they are and stay the same while the node is up.
 
 ``gpu-0``, ``gpu-0-1g-10gb-at-0``, ``gpu-0-1g-24gb-no-me-at-3``, ``fpga-0``, ``fpga-0-slot-2``, ``fpga-0-slots-0-1``,
-``fpga-0-aes-gcm-at-2``.
+``fpga-0-aes-gcm-at-2``; ``gpu-0-3g-40gb-at-0-shared`` for what several claims may hold.
 """
 
+from typing import Final
+
 from driver.partitions.geometry import Card, Partition
+
+_SHARED: Final = "-shared"
 
 
 def card_name(card: Card) -> str:
@@ -14,6 +18,21 @@ def card_name(card: Card) -> str:
 
 def device_name(card: Card, partition: Partition) -> str:
     """The name of ``partition``, which belongs to ``card``."""
+    name = _exclusive_name(card, partition)
+    return shared_name(name) if partition.shared else name
+
+
+def shared_name(name: str) -> str:
+    """The name under which the device ``name`` is offered in shares."""
+    return name + _SHARED
+
+
+def exclusive_name(name: str) -> str | None:
+    """The name of the device that ``name`` offers in shares; None: it is none of those."""
+    return name.removesuffix(_SHARED) if name.endswith(_SHARED) else None
+
+
+def _exclusive_name(card: Card, partition: Partition) -> str:
     prefix = card_name(card)
     if partition.placement is None:
         return prefix

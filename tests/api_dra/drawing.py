@@ -28,6 +28,7 @@ PARTS = st.builds(
     start=NUMBERS,
     size=NUMBERS,
     function=st.none() | TEXT,
+    shared=st.booleans(),
 )
 PREPARED_DEVICES = st.builds(
     PreparedDevice,

@@ -156,6 +156,13 @@ MISTAKES: Final = [
     ),
     ("{device: gpu, sharing: {mps: {}}}", ["spec.sharing.mps: is for strategy: Mps only"]),
     (
+        "{device: fpga, function: aes-gcm, allocation: Shared}",
+        [
+            "spec.allocation: Shared is for device: gpu only",
+            "spec.allocation: Shared needs a profile, or cut: Whole: nodes must know what to offer in shares",
+        ],
+    ),
+    (
         "{device: gpu, extendedResourceName: gpu}",
         ['spec.extendedResourceName: "gpu" is no extended resource name such as example.com/gpu'],
     ),

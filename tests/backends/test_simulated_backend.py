@@ -1,5 +1,6 @@
 """The simulated backend when nothing goes wrong: what it makes, refuses, shares and gives back."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +9,17 @@ from typing import Any
 import pytest
 
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig, GpuSharing, TimeSlicing
+from api.model.names import ShareId
+from api.model.quantity import Quantity
 from cdi import ContainerEdits, Device, Kind, Spec, validate
-from driver.kubeletplugin.backends.base import Backend, Condition, HardwareBusyError, HardwareRefusedError, HealthChange
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    Backend,
+    Condition,
+    HardwareBusyError,
+    HardwareRefusedError,
+    HealthChange,
+)
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.faults import Faults
 from driver.kubeletplugin.backends.simulated.steps import Step
@@ -367,6 +377,33 @@ async def test_a_container_sees_its_device_and_nothing_else(
 def errors_of(edits: ContainerEdits) -> list[object]:
     spec = Spec(kind=Kind.parse("k8s.kerf.dev/claim"), devices=(Device(name="d", container_edits=edits),))
     return list(validate(spec))
+
+
+def share_of(machine: Machine, gpu: Card, claim: str, capacity: str, amount: str) -> AllocatedDevice:
+    partition = dataclasses.replace(cut(gpu, "3g.40gb", 0), shared=True)
+    device = machine.device(partition, claim)
+    share = ShareId(device.share.id, f"share-of-{claim}")
+    return dataclasses.replace(device, share=share, consumed_capacity={capacity: Quantity(amount)})
+
+
+@pytest.mark.parametrize("capacity", ["memory", "kerf.dev/memory"])
+async def test_shares_of_one_partition_see_the_same_device_and_each_its_own_limit(
+    machine: Machine, gpu: Card, capacity: str
+) -> None:
+    backend = machine.open()
+    mps = GpuConfig(api_version="kerf.dev/v1alpha1", sharing=GpuSharing(strategy="Mps"))
+    handles = [
+        await backend.prepare(share_of(machine, gpu, claim, capacity, amount), config)
+        for claim, amount, config in (("one", "4Gi", mps), ("two", "8Gi", None))
+    ]
+    assert len(backend.held()) == 1
+    variables = [dict(one.split("=", 1) for one in backend.edits(handle).env) for handle in handles]
+    name = "GPU_0_3G_40GB_AT_0_SHARED"
+    assert variables[0][f"KERF_DEVICE_{name}"] == variables[1][f"KERF_DEVICE_{name}"]
+    assert [one[f"KERF_MEMORY_LIMIT_{name}"] for one in variables] == [str(4 * 2**30), str(8 * 2**30)]
+    assert [one.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") for one in variables] == ["0=4096M", None]
+    await backend.unprepare(handles[0])
+    assert backend.held() == {}, "whoever is last: any handle takes the partition back"
 
 
 async def test_management_nodes_are_never_in_a_container(machine: Machine) -> None:

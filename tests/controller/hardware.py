@@ -8,6 +8,8 @@ from api.model.vocabulary import pool_name
 from driver.partitions.catalogue import gpu_model, shell
 from driver.partitions.compiling import SliceLayout, compile_pool
 from driver.partitions.geometry import Card, FpgaCard, GpuCard
+from driver.partitions.ordering import publish_order
+from driver.partitions.sharing import Shareable, share_order
 
 
 def gpus(model: str, count: int = 1) -> list[Card]:
@@ -39,11 +41,20 @@ def fpgas(name: str, count: int = 1) -> list[Card]:
     ]
 
 
-def slices(node: str, cards: list[Card], *, driver: str = "kerf.dev", generation: int = 1) -> list[ResourceSlice]:
+def slices(
+    node: str,
+    cards: list[Card],
+    *,
+    driver: str = "kerf.dev",
+    generation: int = 1,
+    shareable: Shareable = frozenset(),
+) -> list[ResourceSlice]:
     """What the plugin of ``node`` publishes; cards of one kind."""
     kind = str(cards[0].kind)
     cards = [_on(node, card) for card in cards]
-    contents = compile_pool(pool_name(node, kind), node, cards, layout=SliceLayout.SPLIT).pool.slices
+    shared = share_order(cards, publish_order(cards, ()).partitions, shareable, ())
+    compiled = compile_pool(pool_name(node, kind), node, cards, layout=SliceLayout.SPLIT, shared=shared)
+    contents = compiled.pool.slices
     pool = ResourcePool(name=pool_name(node, kind), generation=generation, resource_slice_count=len(contents))
     return [
         ResourceSlice(

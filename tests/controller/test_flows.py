@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from api.errors import TransientError
+from api.kerf.v1alpha1 import MatchingDevices
 from api.model.devices import ResourceSlice
 from api.resource.v1 import KINDS
 from driver.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, ServerError, UnreachableError
@@ -387,6 +388,23 @@ async def test_the_count_follows_what_is_published() -> None:
     assert counted is not None
     assert (counted.total, counted.cards, counted.nodes) == (3, 3, 2)
     assert [event[2] for event in cluster.events] == ["Compiled", "NothingMatches", "DevicesMatch"]
+
+
+async def test_a_class_in_shares_waits_for_the_nodes_to_offer_them() -> None:
+    cluster = Cluster()
+    cluster.publish(*slices("n1", gpus("h100-80gb-sxm")))
+    cluster.put_class("shares", {"device": "gpu", "profile": "3g.40gb", "allocation": "Shared"})
+    await cluster.settle("shares")
+    condition = cluster.condition("shares", "Matching")
+    assert (condition.status, condition.reason) == ("Unknown", "NotOfferedYet")
+    assert condition.message == (
+        "spec.allocation: none of the 2 published devices with kind gpu, cut partition, profile 3g.40gb has shared "
+        "allocation (yet): nodes offer shares within seconds, from Kubernetes 1.36 on"
+    )
+    cluster.publish(*slices("n1", gpus("h100-80gb-sxm"), shareable=frozenset({"3g.40gb"})))
+    await cluster.settle("shares")
+    assert cluster.condition("shares", "Matching").status == "True"
+    assert cluster.status("shares").matching_devices == MatchingDevices(total=2, cards=1, nodes=1)
 
 
 async def test_a_class_without_devices_says_which_field_is_to_blame() -> None:

@@ -14,7 +14,10 @@ from driver.runtime.pulse import Pulse
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What exists on the hardware. ``serial`` is its identity: made anew, it is another."""
+    """What exists on the hardware. ``serial`` is its identity: made anew, it is another.
+
+    What is offered in shares belongs to no claim: ``claim_uid`` is ``shared`` then.
+    """
 
     claim_uid: str
     device: str
@@ -100,7 +103,8 @@ class FakeBackend:
         name = device.share.id.device
         await self._step("prepare", name, device.partition.card_uuid)
         self.configs[name] = config
-        key = f"{device.claim.uid}/{name}"
+        holder = "shared" if device.partition.shared else device.claim.uid
+        key = f"{holder}/{name}"
         if key not in self.made:
             for other in self.made.values():
                 if not device.admin_access and not other.admin and other.partition.overlaps(device.partition):
@@ -110,7 +114,7 @@ class FakeBackend:
             self._state.serial += 1
             placement = device.partition.placement
             self.made[key] = Made(
-                claim_uid=device.claim.uid,
+                claim_uid=holder,
                 device=name,
                 card_uuid=device.partition.card_uuid,
                 start=None if placement is None else placement.start,
@@ -132,7 +136,8 @@ class FakeBackend:
     async def abandon(self, device: AllocatedDevice) -> None:
         name = device.share.id.device
         await self._step("abandon", name, device.partition.card_uuid)
-        self.made.pop(f"{device.claim.uid}/{name}", None)
+        holder = "shared" if device.partition.shared else device.claim.uid
+        self.made.pop(f"{holder}/{name}", None)
         self._save()
 
     def edits(self, handle: Handle) -> ContainerEdits:

@@ -16,19 +16,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from api.errors import KerfError
+from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
-from api.model.prepared import ClaimState, PreparedClaim
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.checkpointing import open_checkpoint
 from driver.kubeletplugin.parts import partition_of
 from driver.kubeletplugin.transitions import is_gone
-from tests.fakes.claims import claim, ref
+from tests.fakes.claims import claim, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import Made, State
 from tests.kubeletplugin.workshop import GRACE_S, Effects, Workshop, workshop
 
 NAMES = ("a", "b")
-DEVICES = ("gpu-0", "gpu-0-2g-2gb-at-0", "gpu-0-1g-1gb-at-0", "gpu-0-1g-1gb-at-3", "fpga-0-slot-1")
+SHARED = ("gpu-0-1g-1gb-at-0-shared", "gpu-1-shared")
+DEVICES = ("gpu-0", "gpu-0-2g-2gb-at-0", "gpu-0-1g-1gb-at-0", "gpu-0-1g-1gb-at-3", "fpga-0-slot-1", *SHARED)
 """Some overlap: the scheduler would not give them out together, but the plugin must not rely on it."""
 LONGEST_CALL = 6
 """Effects of preparing two devices, and one more."""
@@ -44,6 +46,18 @@ failures = st.lists(
 
 Call: TypeAlias = tuple[str, str]
 """What is called, and on what."""
+
+
+def allocated(name: str, held: tuple[str, ...]) -> ResourceClaim:
+    """The claim with its devices; of those in shares it has one of its own."""
+    shares = dict.fromkeys(SHARED, f"share-of-{name}")
+    return claim(name, *(result(device, share=shares.get(device)) for device in held))
+
+
+def holder(record: PreparedClaim, device: PreparedDevice) -> str:
+    """How the hardware is marked."""
+    name = device.share.id.device
+    return f"shared/{name}" if name in SHARED else f"{record.claim.uid}/{name}"
 
 
 class Crash(BaseException):
@@ -73,13 +87,13 @@ class AnyHistory(RuleBasedStateMachine):
     @initialize(first=devices, second=devices)
     def allocate_all(self, first: tuple[str, ...], second: tuple[str, ...]) -> None:
         for name, held in zip(NAMES, (first, second), strict=True):
-            self.cluster.add(claim(name, *held))
+            self.cluster.add(allocated(name, held))
 
     @rule(name=names, held=st.none() | devices)
     def change_claim(self, name: str, held: tuple[str, ...] | None) -> None:
         self.cluster.claims.pop(("default", name), None)
         if held is not None:
-            self.cluster.add(claim(name, *held))
+            self.cluster.add(allocated(name, held))
 
     @rule(calls=st.lists(call, min_size=1, max_size=3), failures=failures)
     def live(self, calls: list[Call], failures: list[Call]) -> None:
@@ -105,19 +119,20 @@ class AnyHistory(RuleBasedStateMachine):
     @invariant()
     def all_agree(self) -> None:
         records, hardware, files = self._records(), self._hardware(), self._files()
-        made = {f"{record.claim.uid}/{device.share.id.device}" for record in records for device in record.devices}
+        made = {holder(record, device) for record in records for device in record.devices}
         assert hardware.keys() <= made, "hardware of ours has a record"
         assert files <= {self._file(record.claim.uid) for record in records}, "files have a record"
         for record in records:
             if record.state is ClaimState.PREPARED and record.boot_id == f"boot-{self.boot}":
                 assert self._file(record.claim.uid) in files, "what is prepared has its file"
                 for device in record.devices:
-                    there = hardware[f"{record.claim.uid}/{device.share.id.device}"]
+                    there = hardware[holder(record, device)]
                     assert device.handle is not None
                     assert device.handle["serial"] == there.serial, "and its hardware, this very one"
         parts = [[partition_of(device.part) for device in record.devices] for record in records]
         pairs = [(x, y) for one, other in combinations(parts, 2) for x, y in product(one, other)]
-        assert not any(x.overlaps(y) for x, y in pairs), "no two claims have the same hardware"
+        both = [(x, y) for x, y in pairs if x.overlaps(y)]
+        assert all(x == y and x.shared for x, y in both), "no two claims have the same hardware but in shares"
 
     def _live(self, calls: list[Call], crash_at: int = 0, failures: list[Call] | None = None) -> None:
         try:

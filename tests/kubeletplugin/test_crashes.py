@@ -31,12 +31,12 @@ PREPARE = {
 PREPARE_EFFECTS = ["record Started", "prepare hardware", "prepare hardware", "write CDI file", "record Prepared"]
 UNPREPARE = {
     1: ("Prepared", 2, True),
-    2: ("Started", 2, True),
-    3: ("Started", 2, False),
-    4: ("Started", 1, False),
-    5: ("Started", 0, False),
+    2: ("Releasing", 2, True),
+    3: ("Releasing", 2, False),
+    4: ("Releasing", 1, False),
+    5: ("Releasing", 0, False),
 }
-UNPREPARE_EFFECTS = ["record Started", "remove CDI file", "release hardware", "release hardware", "drop record"]
+UNPREPARE_EFFECTS = ["record Releasing", "remove CDI file", "release hardware", "release hardware", "drop record"]
 FILE = "k8s.kerf.dev-claim_uid-of-training.json"
 
 

@@ -15,7 +15,7 @@ from api.model.metadata import ObjectMeta
 from api.model.names import DriverName
 from api.model.prepared import ClaimState
 from driver.kube.client import Client
-from driver.kube.errors import UnreachableError
+from driver.kube.errors import NotFoundError, UnreachableError
 from driver.kubeletplugin.app import connect
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.checkpointing import FILE_NAME, open_checkpoint
@@ -272,11 +272,15 @@ class LateServer:
     async def get(self, kind: Any, name: str) -> Node:
         return Node(metadata=ObjectMeta(name=name, uid="uid-of-node"))
 
+    async def list(self, kind: Any) -> Any:
+        raise NotFoundError(f"GET {kind.plural}", 404, "NotFound", "no such kind")
+
 
 async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
     backoff = Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
     with machine() as node:
         cluster = await connect(cast("Client", LateServer()), node.settings, backoff=backoff)
+    assert "nothing is offered in shares, as ResourceClasses cannot be followed" in caplog.text
     assert cluster.place.layout is SliceLayout.COMBINED
     assert caplog.text.count("cannot reach the API server yet") == 2
 

@@ -9,15 +9,19 @@ from pathlib import Path
 
 import anyio
 import pytest
+import yaml
 from msgspec.structs import replace
 
-from api.core.v1 import NODES, Node
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
+from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.allocations import ResourceClaimStatus
+from api.model.base import JsonObject
 from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.codec import ResourceKinds
+from driver.demo.packaged import packaged
 from driver.kube.auth import load_access
 from driver.kube.client import Client
 from driver.kube.discovering import discover
@@ -29,6 +33,7 @@ from driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.fakes.claims import NODE, claim, ref
 from tests.fakes.kubelet import ClaimError, FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
+from tests.kubeletplugin.waiting import until
 
 SLICE = "gpu-0-1g-10gb-at-0"
 FUNCTION = "fpga-0-aes-gcm-at-1"
@@ -130,6 +135,38 @@ async def test_where_the_api_server_drops_counters_only_whole_cards_are_offered(
     async with site(ApiServerSettings(kubernetes=(1, 35), dropped_fields=dropped)) as place, running(place):
         await place.until_published("gpu-0", without=SLICE)
         assert await place.published() == {"gpu-0", "gpu-1", "fpga-0"}
+
+
+def in_shares(profile: str) -> ResourceClassObject:
+    spec: JsonObject = {"device": "gpu", "profile": profile, "allocation": "Shared"}
+    return ResourceClassObject(metadata=ObjectMeta(name="shares"), spec=spec)
+
+
+CLASSES = yaml.safe_load((packaged("crds") / "kerf.dev_resourceclasses.yaml").read_text())
+
+
+async def test_what_a_class_offers_in_shares_is_published_within_moments_and_goes_with_the_class() -> None:
+    async with site(ApiServerSettings()) as place:
+        await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
+        async with running(place):
+            await place.until_published(SLICE)
+            await place.client.create(RESOURCE_CLASSES, in_shares("1g.10gb"))
+            await place.until_published(f"{SLICE}-shared")
+            await place.client.delete(RESOURCE_CLASSES, "shares")
+            await place.until_published(SLICE, without=f"{SLICE}-shared")
+
+
+async def test_where_the_api_server_drops_what_makes_devices_shareable_nothing_is_offered_in_shares(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    policies = "spec.devices[].capacity{}.requestPolicy"
+    dropped = {"resourceslices": ("spec.devices[].allowMultipleAllocations", policies)}
+    async with site(ApiServerSettings(dropped_fields=dropped)) as place:
+        await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
+        await place.client.create(RESOURCE_CLASSES, in_shares("1g.10gb"))
+        async with running(place):
+            await until(lambda: "offering nothing in shares" in caplog.text)
+            await place.until_published(SLICE, without=f"{SLICE}-shared")
 
 
 async def test_an_ill_card_is_tainted_on_the_server() -> None:

@@ -102,6 +102,7 @@ def test_a_gpu_partition_as_it_is_published() -> None:
             "parent": {"string": "GPU-0"},
             "productName": {"string": "NVIDIA H100 80GB HBM3"},
             "profile": {"string": "1g.10gb+me"},
+            "shared": {"bool": False},
             "resource.kubernetes.io/numaNode": {"int": 0},
             "resource.kubernetes.io/pciBusID": {"string": "0000:00:00.0"},
             "size": {"int": 1},

@@ -36,6 +36,7 @@ class AllocatedDevice:
     admin_access: bool
     """The device may be in use by others, whom preparing must not disturb (KEP-5018)."""
     consumed_capacity: Mapping[str, Quantity]
+    """What the share has of each capacity (KEP-5075); names with or without the driver's domain."""
 
 
 class Condition(StrEnum):
@@ -78,6 +79,9 @@ class Backend(Protocol):
 
         Either all of it is done on return, or the error says why and nothing is left (except after a crash, when the
         next call with the same arguments finishes or redoes the work).
+
+        Of a device that several claims share (``partition.shared``, KEP-5075) each share is prepared: the first makes
+        the partition, the others find it. It is taken back with the last share alone, by whichever handle.
         """
         ...
 

@@ -12,6 +12,7 @@ from driver.kubeletplugin.backends.simulated.handles import FpgaHandle, GpuHandl
 _NULL_MAJOR: Final = 1
 _NULL_MINOR: Final = 3
 """``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
+_MIB: Final = 2**20
 _FIRST_CAPABILITY: Final = 3
 """nvidia-cap1 and nvidia-cap2 are MIG configuration and monitoring."""
 _INSTANCES: Final = 15
@@ -30,6 +31,11 @@ def _gpu(handle: GpuHandle) -> ContainerEdits:
     env = ["NVIDIA_VISIBLE_DEVICES=void", f"{_variable('KERF_DEVICE', handle.device)}={handle.visible}"]
     if handle.sharing != "Exclusive":
         env.append(f"{_variable('KERF_SHARING', handle.device)}={handle.sharing}")
+    if handle.memory_limit_bytes is not None:
+        env.append(f"{_variable('KERF_MEMORY_LIMIT', handle.device)}={handle.memory_limit_bytes}")
+        if handle.sharing == "Mps":
+            # Device 0, the only one of a container with one share (NVIDIA MPS, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT").
+            env.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={handle.memory_limit_bytes // _MIB}M")
     paths = ["/dev/nvidiactl", f"/dev/nvidia{handle.minor}"]
     if handle.instance is not None:
         number = _FIRST_CAPABILITY + (handle.minor * _INSTANCES + handle.instance) * _NODES

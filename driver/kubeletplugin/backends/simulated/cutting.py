@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig
+from api.model.vocabulary import CAPACITY_MEMORY
 from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated import gpu
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
@@ -14,6 +15,13 @@ from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.kubeletplugin.backends.simulated.storing import CardFile
 from driver.partitions.geometry import DeviceKind, GpuCard, Partition
 from driver.partitions.naming import card_name
+
+
+def _memory_limit(device: AllocatedDevice) -> int | None:
+    """What the claim's share has of the device's memory; the name may come with the driver's domain."""
+    names = (CAPACITY_MEMORY, f"{device.share.id.driver}/{CAPACITY_MEMORY}")
+    found = [amount for name, amount in device.consumed_capacity.items() if name in names]
+    return int(found[0]) if found else None
 
 
 class SimulatedGpu:
@@ -39,6 +47,7 @@ class SimulatedGpu:
             minor=self._card.index,
             visible=self._card.uuid,
             sharing=config.sharing.strategy if config else "Exclusive",
+            memory_limit_bytes=_memory_limit(device),
         )
         instance = self._file.read().of(handle.owner)
         if instance is None:

@@ -25,6 +25,8 @@ class GpuHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     instance: int | None = None
     """Id of the GPU instance; None: the whole card."""
     sharing: str = "Exclusive"
+    memory_limit_bytes: int | None = None
+    """The share of the device's memory; None: all of it."""
 
 
 class FpgaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="fpga"):
@@ -57,6 +59,6 @@ def from_json(handle: Handle) -> SimulatedHandle:
 
 
 def owner_of(device: AllocatedDevice) -> str:
-    """The mark that partitions of a claim's device carry on the hardware."""
-    share = f"#{device.share.share}" if device.share.share else ""
-    return f"{device.claim.uid}/{device.share.id.device}{share}"
+    """The mark on the hardware: whose it is. What several claims share belongs to none of them."""
+    holder = "shared" if device.partition.shared else device.claim.uid
+    return f"{holder}/{device.share.id.device}"
