@@ -6,6 +6,7 @@ obstacle stops is reported when all are like that: then it is the combination th
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from driver.allocation.decisions import Obstacle, Reason
 from driver.allocation.forecasting import Forecaster
@@ -13,6 +14,8 @@ from driver.allocation.pools import bits
 from driver.allocation.questions import Question, Request, Want
 from driver.allocation.tallying import Tally
 
+TAKEN: Final = "is taken"
+"""How the message about exhausted counters ends, as long as nobody has looked by whom."""
 _NAMED = 3
 """How many devices, claims or taints a message lists before it says "and others"."""
 
@@ -103,16 +106,26 @@ def _can_hold(question: Question, claim: int, constraint: int) -> bool:
 
 def _first_stop(question: Question, want: Want) -> _Stop | None:
     """What stops a want taken alone, in the order in which devices drop out; None: nothing."""
-    steps = (_no_pool, _nothing_selected, _not_here, _in_use, _insufficient, _tainted, _exhausted, _too_few)
+    steps = (
+        _no_pool,
+        _nothing_selected,
+        _not_here,
+        _never_enough,
+        _in_use,
+        _insufficient,
+        _tainted,
+        _exhausted,
+        _too_few,
+    )
     return next((found for step in steps if (found := step(question, want)) is not None), None)
 
 
-def _no_pool(question: Question, _want: Want) -> _Stop | None:
+def _no_pool(question: Question, want: Want) -> _Stop | None:
     views = question.offer.views
     if not views:
         return _Stop(Obstacle.NO_POOL, "no driver publishes devices for this node")
     problem = next((view.problem for view in views if view.problem), None)
-    if problem is None or question.offer.devices:
+    if problem is None or want.funnel.selected:
         return None
     return _Stop(Obstacle.POOL_INCOMPLETE if problem.kind == "incomplete" else Obstacle.POOL_INVALID, problem.message)
 
@@ -138,6 +151,14 @@ def _not_here(question: Question, want: Want) -> _Stop | None:
     if matching & question.offer.on_node:
         return None
     return _Stop(Obstacle.NODE, f"{_match(matching)}, but can be used on other nodes only", matching)
+
+
+def _never_enough(question: Question, want: Want) -> _Stop | None:
+    """Whether the node would not have enough of them even if nobody else had any."""
+    matching = _matching(question, [want])
+    if want.count <= matching.bit_count() or matching & question.offer.shareable:
+        return None
+    return _Stop(Obstacle.TOO_FEW, f"{want.count} devices are wanted, but only {_match(matching)}")
 
 
 def _in_use(question: Question, want: Want) -> _Stop | None:
@@ -191,7 +212,7 @@ def _exhausted(question: Question, want: Want) -> _Stop | None:
         return None
     it = "it needs" if blocked.bit_count() == 1 else "they need"
     counters = _some(question.offer.obstacle(index) for index in bits(blocked))
-    message = f"{_match(blocked)}, but what {it} is taken"
+    message = f"{_match(blocked)}, but what {it} {TAKEN}"
     held = 0 if want.is_admin else _matching(question, [want]) & question.offer.held
     return _Stop(Obstacle.COUNTERS, message, blocked | held, f": {counters}")
 

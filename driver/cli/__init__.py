@@ -21,6 +21,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "controller": "Run the cluster's controller.",
     "kubelet-plugin": "Run the plugin of one node.",
     "devices": "Show what this node's backends see and what would be published.",
+    "why": "Say why a pod or a claim waits for devices, and what would help.",
+    "gather": "Write what decides over devices into one file.",
     "models": "List the GPU models and FPGA shells that Kerf knows.",
     "cdi": "Inspect, validate and apply CDI specs.",
     "completion": "Print the shell code that completes kerf's arguments.",

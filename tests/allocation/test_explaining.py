@@ -86,7 +86,19 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
         Obstacle.COUNTERS,
         "2 devices are wanted, but what they need allows 1 at once",
     ),
-    "too few": (GPUS, {"count": 4}, Obstacle.TOO_FEW, "4 devices are wanted, but 3 are free that match"),
+    "too few": (GPUS, {"count": 4}, Obstacle.TOO_FEW, "4 devices are wanted, but only 3 devices match"),
+    "too few that are free": (
+        GPUS,
+        {"count": 3, "allocated": AllocatedState(exclusive=frozenset({DeviceId(DRIVER, "pool", "gpu-1")}))},
+        Obstacle.TOO_FEW,
+        "3 devices are wanted, but 2 are free that match",
+    ),
+    "one pool is being updated, the other has nothing": (
+        [slice_(device("a", attributes={"model": "a100"}), pool="p0"), slice_(device("b"), pool="p1", slices=2)],
+        {"selectors": [H100]},
+        Obstacle.POOL_INCOMPLETE,
+        "pool gpu.example.com/p1 is being updated: 1 of 2 slices are published",
+    ),
     "groups that do not go together": (
         partitioned(
             device("half-0", uses={"card-0": {"slices": 1}}, groups={"card-0": ["mig"]}),

@@ -1,0 +1,117 @@
+"""What ``kerf why``, ``plan``, ``frag`` and ``gather`` share: which cluster is asked, exit codes, progress.
+
+Exit codes: 0 it fits, or there was nothing to decide; 1 it does not fit; 2 bad input; 3 no answer, because the cluster
+cannot be read or the search was given up.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
+
+import anyio
+import click
+
+from api.errors import InvalidDocumentError, KerfError
+from driver.answers.dump import decode, redacted
+from driver.answers.errors import QuestionError
+from driver.answers.state import ClusterState
+from driver.cli.exits import EXIT_BAD_INPUT, EXIT_NO_ANSWER
+from driver.cli.options import FILE, option
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_QUIET_S: Final = 1.0
+"""An answer that comes within a second needs no progress."""
+_EVERY_S: Final = 0.2
+"""Often enough to be seen moving."""
+
+
+def access_options(command: Callable[P, T]) -> Callable[P, T]:
+    """``--kubeconfig`` and ``--context``."""
+    kubeconfig = option(
+        "--kubeconfig", type=FILE, help="How to reach the cluster; without it $KUBECONFIG, then ~/.kube/config."
+    )
+    context = option("--context", help="Context of the kubeconfig. [default: its current one]")
+    return kubeconfig(context(command))
+
+
+def cluster_options(command: Callable[P, T]) -> Callable[P, T]:
+    """``--kubeconfig``, ``--context``, and ``--from`` instead of them."""
+    dump = option("--from", "dump", type=FILE, help="Ask this file of `kerf gather` instead of a cluster.")
+    return access_options(dump(command))
+
+
+def answering(command: Callable[P, int]) -> Callable[P, int]:
+    """Gives errors the exit codes of questions: a question that could not be answered is not a "no"."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return command(*args, **kwargs)
+        except InvalidDocumentError:
+            raise  # reported problem by problem, as everywhere
+        except KerfError as error:
+            click.echo(f"kerf: {error}", err=True)
+            return EXIT_BAD_INPUT if isinstance(error, QuestionError) else EXIT_NO_ANSWER
+
+    return run
+
+
+def read_cluster(kubeconfig: Path | None, context: str | None, dump: Path | None) -> ClusterState:
+    """The state to ask. Raises KerfError."""
+    if dump is not None:
+        if kubeconfig is not None or context is not None:
+            raise click.UsageError("--from asks a file; --kubeconfig and --context have no meaning beside it")
+        return decode(dump.read_bytes(), str(dump))
+    return anyio.run(_gather, kubeconfig, context)
+
+
+async def _gather(kubeconfig: Path | None, context: str | None) -> ClusterState:
+    from driver.answers.gathering import gather  # aiohttp is not needed offline
+    from driver.kube.auth import load_access
+    from driver.kube.client import Client
+
+    access = await load_access(kubeconfig, context)
+    async with Client(access, user_agent="kerf-answers") as client:
+        return redacted(await gather(client, lambda: datetime.now(UTC).isoformat(timespec="seconds")))
+
+
+class Progress:
+    """Tells on stderr how far a long answer is: a line that moves on a terminal, one line for each stage elsewhere."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begin = clock()
+
+    def __call__(self, steps: Sequence[T], what: str) -> Iterable[T]:
+        return self._watched(steps, what)
+
+    def _watched(self, steps: Sequence[T], what: str) -> Iterator[T]:
+        is_terminal = sys.stderr.isatty()
+        told_at: float | None = None
+        for number, step in enumerate(steps, start=1):
+            now = self._clock()
+            is_due = now - self._begin >= _QUIET_S and (told_at is None or (is_terminal and now - told_at >= _EVERY_S))
+            if is_due:
+                told_at = now
+                text = f"{what}: {number} of {len(steps)}"
+                click.echo(f"\r\x1b[K{text}" if is_terminal else text, err=True, nl=not is_terminal)
+            yield step
+        if is_terminal and told_at is not None:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    listed = ", ".join(names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

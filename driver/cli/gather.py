@@ -1,0 +1,42 @@
+"""``kerf gather``: a cluster in one file, for questions elsewhere and later."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from driver.answers.dump import encode
+from driver.cli.asking import access_options, answering, count, read_cluster
+from driver.cli.options import option
+
+
+@click.command(short_help="Write what decides over devices into one file.")
+@access_options
+@option(
+    "-o",
+    "--output-file",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    default="kerf-dump.json",
+    help="Where to write it, compressed if it ends with .gz; - for standard output.",
+)
+@answering
+def command(kubeconfig: Path | None, context: str | None, output_file: Path) -> int:
+    """Write nodes, claims, classes, slices and pods with claims into one JSON file.
+
+    Secrets stay out: no environments, commands, annotations or drivers' parameters. `kerf why`, `kerf plan` and
+    `kerf frag` read the file with --from.
+    """
+    state = read_cluster(kubeconfig, context, None)
+    data = encode(state, compress=output_file.suffix == ".gz")
+    if str(output_file) == "-":
+        sys.stdout.buffer.write(data)
+        return 0
+    output_file.write_bytes(data)
+    parts = (
+        count(len(state.nodes), "node"),
+        count(len(state.slices), "slice"),
+        count(len(state.claims), "claim"),
+        count(len(state.pods), "pod"),
+    )
+    click.echo(f"{output_file}: {', '.join(parts)}, {len(data) / 2**10:,.0f} KiB", err=True)
+    return 0

@@ -1,0 +1,145 @@
+"""``kerf why``: why a pod or a claim waits for devices."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from api.model.names import ObjectRef
+from driver.answers.cluster import Cluster
+from driver.answers.verdicts import InTheWay, NearMiss, NodeGroup, NodeReason, Remedy, Verdict, WhyAnswer
+from driver.answers.why import why_claim, why_pod
+from driver.cli.asking import Progress, answering, cluster_options, count, read_cluster, some
+from driver.cli.exits import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
+from driver.cli.options import option
+from driver.cli.output import OutputFormat, output_option, print_document, table
+
+_EXITS: Final = {
+    Verdict.HAS_DEVICES: 0,
+    Verdict.FITS: 0,
+    Verdict.DOES_NOT_FIT: EXIT_DOES_NOT_FIT,
+    Verdict.BLOCKED: EXIT_DOES_NOT_FIT,
+    Verdict.INVALID: EXIT_DOES_NOT_FIT,
+    Verdict.UNDECIDED: EXIT_NO_ANSWER,
+}
+_COLOURS: Final = {0: "green", EXIT_DOES_NOT_FIT: "red", EXIT_NO_ANSWER: "yellow"}
+_CARDS: Final = 8
+"""Cards that are listed for each group of nodes: those of one node."""
+
+
+@click.command(short_help="Say why a pod or a claim waits for devices, and what would help.")
+@click.argument("kind", type=click.Choice(["claim", "pod"]))
+@click.argument("name")
+@option("-n", "--namespace", default="default", help="Namespace of the pod or claim.")
+@cluster_options
+@output_option
+@answering
+def command(
+    kind: str,
+    name: str,
+    namespace: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    dump: Path | None,
+    output: OutputFormat,
+) -> int:
+    """Say why a pod or a claim waits for devices: what stands against it on each node, and whose end would help.
+
+    Exit code 0: it has its devices, or it fits; 1: it does not fit; 2: bad input; 3: no answer.
+    """
+    cluster = Cluster(read_cluster(kubeconfig, context, dump))
+    ask = why_pod if kind == "pod" else why_claim
+    answer = ask(cluster, ObjectRef(namespace, name), Progress())
+    if output == "text":
+        click.echo("\n".join(_lines(answer)))
+    else:
+        print_document(answer, output)
+    return _EXITS[answer.verdict]
+
+
+def _lines(answer: WhyAnswer) -> Iterator[str]:
+    subject = answer.subject
+    kind = "pod" if subject.kind == "Pod" else "claim"
+    colour = _COLOURS[_EXITS[answer.verdict]]
+    yield f"{kind} {subject.namespace}/{subject.name}: " + click.style(answer.message, fg=colour)
+    if len(answer.claims) > 1 or any(claim.devices for claim in answer.claims):
+        rows = [
+            (claim.name, claim.state, some(claim.devices, 4) or "-", some(claim.waits_for) or "-")
+            for claim in answer.claims
+        ]
+        yield ""
+        yield table(("CLAIM", "STATE", "DEVICES", "WAITS FOR"), rows)
+    for group in answer.groups:
+        yield ""
+        yield from _group(group)
+    if answer.verdict is Verdict.DOES_NOT_FIT:
+        yield ""
+        yield from _remedies(answer)
+    if answer.scheduler_says and answer.verdict is not Verdict.DOES_NOT_FIT:
+        yield f"\nthe scheduler says: {answer.scheduler_says}"
+
+
+def _group(group: NodeGroup) -> Iterator[str]:
+    yield click.style(f"{count(len(group.nodes), 'node')}: {some(group.nodes, 6)}", bold=True)
+    for reason in group.reasons:
+        yield f"  {_where(reason)}{reason.message}"
+        for miss in reason.near_misses:
+            yield from _near_miss(miss)
+    for one in group.in_the_way[:_CARDS]:
+        yield f"    {_in_the_way(one, with_node=len(group.nodes) > 1)}"
+    if len(group.in_the_way) > _CARDS:
+        yield f"    and {count(len(group.in_the_way) - _CARDS, 'card')} more; --output json has them all"
+
+
+def _where(reason: NodeReason) -> str:
+    return f"claim {reason.claim}, request {reason.request}: " if reason.claim else ""
+
+
+def _near_miss(miss: NearMiss) -> Iterator[str]:
+    alike = f" and {miss.devices - 1} like it" if miss.devices > 1 else ""
+    yield f"    nearest: {miss.device}{alike}"
+    for unmet in miss.unmet:
+        has = ", ".join(f"{name} is {value}" for name, value in unmet.has.items())
+        yield f"      {' '.join(unmet.condition.split())}" + (f": {has}" if has else "") + f"  ({unmet.source})"
+
+
+def _in_the_way(one: InTheWay, *, with_node: bool) -> str:
+    at = f"{one.node}: " if with_node else ""
+    what = _runs(one.counters) if one.counters else "in use"
+    holders = f", held by {some(one.claims, 4)}" if one.claims else ", more than there is"
+    return f"{at}{one.card} of {one.pool}: {what}{holders}"
+
+
+def _runs(names: Sequence[str]) -> str:
+    """Numbered names with their runs drawn together: ``memory-slice-0…3``."""
+    runs: list[list[str]] = []
+    for name in sorted(names, key=lambda name: (name.rpartition("-")[0], _number(name))):
+        stem = name.rpartition("-")[0]
+        if runs and _number(name) > 0 and f"{stem}-{_number(name) - 1}" == runs[-1][-1]:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}…{_number(run[-1])}" for run in runs)
+
+
+def _number(name: str) -> int:
+    tail = name.rpartition("-")[2]
+    return int(tail) if tail.isdecimal() else -1
+
+
+def _remedies(answer: WhyAnswer) -> Iterator[str]:
+    if not answer.remedies:
+        if answer.remedies_searched:
+            nodes = count(answer.remedies_searched, "node")
+            yield f"no end of running claims would make it fit ({nodes} looked at)"
+        else:
+            yield "no end of running claims would make it fit"
+        return
+    yield "it would fit if these claims ended:"
+    for remedy in answer.remedies:
+        yield f"  on {remedy.node}: {_ending(remedy)}"
+
+
+def _ending(remedy: Remedy) -> str:
+    return ", ".join(f"{claim.claim}" + (f" (pod {some(claim.pods)})" if claim.pods else "") for claim in remedy.claims)

@@ -1,0 +1,137 @@
+"""``kerf why`` and its sisters as people and programs use them, offline."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from driver.answers.dump import decode, encode
+from driver.answers.state import ClusterState
+from driver.cli import main
+from driver.cli.asking import Progress, some
+from tests.answers.clusters import claim, gpus, placed, pod, replace, request
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def written(state: ClusterState, file: Path) -> str:
+    file.write_bytes(encode(state, compress=file.suffix == ".gz"))
+    return str(file)
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> str:
+    """A full node, one claim that waits for it, and one that fits nowhere."""
+    now = placed(gpus(), *(claim(f"c{index}", "1g-10gb") for index in range(7)))
+    hopeless = claim("hopeless", request("gpu", "1g-10gb", count=8))
+    now = replace(now, claims=(*now.claims, claim("big", "3g-40gb"), hopeless), pods=(pod("p", "big"),))
+    return written(now, tmp_path / "dump.json.gz")
+
+
+def test_why_tells_obstacles_holders_and_remedies(run: Run, dump: str) -> None:
+    code, out, err = run("why", "pod", "p", "--from", dump)
+    assert (code, err) == (1, "")
+    lines = out.splitlines()
+    assert lines[0] == "pod default/p: it does not fit on the one node there is"
+    assert "1 node: node-1" in lines
+    assert "  claim default/big, request r0: 2 devices match, but what they need is taken" in lines
+    assert any(
+        line.startswith("    gpu-0 of kerf.dev/node-1/gpu: memory-slice-0…6, held by default/c0,") for line in lines
+    )
+    [remedy] = [line for line in lines if line.startswith("  on node-1: ")]
+    assert remedy.count("(pod default/c") == 3
+    assert "\x1b" not in out, "colours are for terminals"
+
+
+def test_why_prints_one_document_for_programs(run: Run, dump: str) -> None:
+    code, out, _ = run("why", "claim", "big", "--from", dump, "-o", "json")
+    assert code == 1
+    document = json.loads(out)
+    assert list(document) == [
+        "subject",
+        "verdict",
+        "message",
+        "scheduler_says",
+        "claims",
+        "nodes",
+        "fitting_nodes",
+        "groups",
+        "remedies",
+        "remedies_searched",
+    ]
+    assert document["verdict"] == "does-not-fit"
+    assert document["groups"][0]["reasons"][0]["obstacle"] == "counters"
+    assert yaml.safe_load(run("why", "claim", "big", "--from", dump, "-o", "yaml")[1]) == document
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["why", "claim", "c0"], 0, ""),
+        (["why", "claim", "hopeless"], 1, ""),
+        (["why", "claim", "nope"], 2, "kerf: there is no ResourceClaim default/nope"),
+        (["why", "claim", "c0", "-n", "other"], 2, "there is default/c0"),
+        (["why", "pod", "nope"], 2, "there is no pod that asks for devices default/nope"),
+        (["why", "node", "x"], 2, "'node' is not one of 'claim', 'pod'"),
+        (["why", "claim", "c0", "--context", "x"], 2, "--from asks a file"),
+    ],
+)
+def test_exit_codes_tell_a_no_from_a_bad_question(
+    run: Run, dump: str, arguments: list[str], code: int, message: str
+) -> None:
+    found, _, err = run(*arguments, "--from", dump)
+    assert found == code
+    assert message in err
+
+
+def test_a_file_that_is_no_dump_is_bad_input(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text("{}")
+    code, out, err = run("why", "claim", "c", "--from", str(file))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{file}: is no dump of a cluster")
+
+
+def test_a_cluster_that_cannot_be_reached_is_no_answer(run: Run, tmp_path: Path) -> None:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+        "current-context": "c",
+    }
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(config))
+    code, out, err = run("why", "claim", "c", "--kubeconfig", str(file))
+    assert (code, out) == (3, "")
+    assert "127.0.0.1:1" in err
+
+
+def test_a_long_answer_tells_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = iter([0.0, 0.5, 1.5, 1.6])
+    progress = Progress(clock=lambda: next(seconds))
+    assert list(progress("abc", "looking at nodes")) == ["a", "b", "c"]
+    assert capsys.readouterr().err == "looking at nodes: 2 of 3\n"
+
+
+def test_long_lists_are_cut() -> None:
+    assert some(["a", "b", "c"]) == "a, b, c"
+    assert some(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+
+
+def test_compressed_dumps_are_gzip(dump: str) -> None:
+    data = Path(dump).read_bytes()
+    assert decode(gzip.decompress(data), dump) == decode(data, dump)
