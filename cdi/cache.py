@@ -18,13 +18,14 @@ from cdi.catalog import Catalog, SpecFile
 from cdi.decoding import Document, read
 from cdi.errors import Finding
 from cdi.names import Semantics
+from cdi.nodes import MAX_BYTES
 
 DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """For files that stay, and for files that are made anew with every boot (SPEC.md), which have the higher priority."""
 
 _EXTENSIONS = (".json", ".yaml")
-# A little more than ``cdi.parsing`` takes, so that it is the one to refuse.
-_READ_AT_MOST = 4 * 1024 * 1024 + 1
+# A little more than ``read`` takes, so that it is the one to refuse.
+_READ_AT_MOST = MAX_BYTES + 1
 # File times move with the kernel's timer, 4 ms at its coarsest of usual settings. A file this fresh may change again
 # with no other trace, and is read again next time.
 _SETTLED_AFTER_NS = 50_000_000
@@ -155,13 +156,24 @@ def _opened(path: Path) -> tuple[os.stat_result | None, bytes | Finding]:
     try:
         # Without O_NONBLOCK a FIFO would keep us until somebody writes to it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return None, _unreadable("it is no regular file")
-            return status, file.read(_READ_AT_MOST)
+            return status, _drained(descriptor, status.st_size)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         return None, _unreadable(error.strerror or str(error))
+
+
+def _drained(descriptor: int, size: int) -> bytes:
+    """All that is in a file of about ``size`` bytes, up to what ``read`` takes."""
+    data = os.read(descriptor, min(size + 1, _READ_AT_MOST))
+    # A file may have grown, and a read may be short: only an empty one is the end.
+    while len(data) < _READ_AT_MOST and (more := os.read(descriptor, _READ_AT_MOST - len(data))):
+        data += more
+    return data
 
 
 def _unreadable(reason: str) -> Finding:

@@ -5,17 +5,19 @@ any case, numbers where texts are wanted, null for nothing. Release 1.1.1 decode
 gets a warning here; a document without warnings is read alike by all.
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cdi.errors import Finding, InvalidSpecError
 from cdi.names import Kind, Semantics
-from cdi.nodes import MAX_VALUES, MappingNode, Node, ScalarNode, SequenceNode, UnparsableError, noun
+from cdi.nodes import MAX_VALUES, MappingNode, Node, ScalarNode, SequenceNode, UnparsableError, is_null, noun
 from cdi.rules import severity
 from cdi.scalars import as_integer, as_text
+from cdi.skimming import skim
 from cdi.spec import DeviceNode, Hook, Mount, NetDevice, Spec
-from cdi.validating import validate
+from cdi.validating import is_flawless, validate
 from cdi.wire import RANGES, WIRE, ListOf, Row, Scalar, Shape, TextMap
 
 
@@ -45,6 +47,14 @@ def load(data: bytes, *, semantics: Semantics = "1.1", subject: str = "document"
 
 def read(data: bytes, *, semantics: Semantics | None = "1.1") -> Document:
     """The same with all findings, and never an error. ``semantics`` None: judged as if it were to be written."""
+    spec = skim(data)
+    if spec is not None and is_flawless(spec):
+        return Document(spec=spec, findings=())
+    return read_closely(data, semantics)
+
+
+def read_closely(data: bytes, semantics: Semantics | None) -> Document:
+    """``read`` by the long way, which sees everything."""
     # Imported here: see cdi.parsing.
     from cdi.parsing import parse
 
@@ -74,7 +84,7 @@ class _Decoder:
         if not isinstance(node, MappingNode):
             self._find("wrong-type", "", f"a spec is an object, not {noun(node)}", node)
             return None
-        fields = self._fields(Spec, node, "")
+        fields = self._fields(Spec, node, "", None)
         return Spec(**{**fields, "kind": Kind.split(fields["kind"])})
 
     def line(self, path: str) -> int | None:
@@ -87,21 +97,27 @@ class _Decoder:
         finding = Finding(code=code, path=path, message=message, severity=severity(code, "1.1"), line=node.line)
         self._findings.append(finding)
 
-    def _value(self, shape: Shape, node: Node, path: str) -> object:
-        """The value, or None for null and for what is of the wrong type."""
-        self._values += 1
-        if self._values > MAX_VALUES:
-            raise UnparsableError("too-large", f"its aliases come to more than {MAX_VALUES} values", node.line)
+    def _value(self, shape: Shape, node: Node, path: str, old: object) -> object:
+        """The value, on top of ``old`` if the field was there before; None for null and for the wrong type."""
+        self._count(node)
         self._lines[path] = node.line
-        if isinstance(node, ScalarNode) and node.value is None:
+        if is_null(node):
             return None
         if isinstance(shape, Scalar):
             return self._scalar(shape, node, path)
         if isinstance(shape, ListOf):
-            return self._list(shape, node, path)
+            return self._list(shape, node, path, old)
         if isinstance(shape, TextMap):
-            return self._text_map(node, path)
-        return self._struct(shape, node, path)
+            return self._text_map(node, path, old)
+        if isinstance(node, MappingNode):
+            return shape(**self._fields(shape, node, path, old))
+        self._find("wrong-type", path, f"an object is needed, not {noun(node)}", node)
+        return None
+
+    def _count(self, node: Node) -> None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise UnparsableError("too-large", f"its aliases come to more than {MAX_VALUES} values", node.line)
 
     def _scalar(self, shape: Scalar, node: Node, path: str) -> str | int | bool | None:
         if isinstance(node, ScalarNode):
@@ -133,48 +149,51 @@ class _Decoder:
             self._find("converted-number", path, f"{node.text} is read as {number}", node)
         return number
 
-    def _list(self, shape: ListOf, node: Node, path: str) -> tuple[object, ...] | None:
+    def _list(self, shape: ListOf, node: Node, path: str, old: object) -> tuple[object, ...] | None:
         if not isinstance(node, SequenceNode):
             self._find("wrong-type", path, f"a list is needed, not {noun(node)}", node)
             return None
-        return tuple(self._item(shape.item, item, f"{path}[{index}]") for index, item in enumerate(node.items))
+        before = old if isinstance(old, tuple) else ()
+        pairs = itertools.zip_longest(node.items, before[: len(node.items)])
+        return tuple(self._item(shape.item, item, f"{path}[{i}]", was) for i, (item, was) in enumerate(pairs))
 
-    def _item(self, shape: Scalar | type, node: Node, path: str) -> object:
-        value = self._value(shape, node, path)
+    def _item(self, shape: Scalar | type, node: Node, path: str, old: object) -> object:
+        value = self._value(shape, node, path, old)
         if value is not None:
             return value
-        if isinstance(node, ScalarNode) and node.value is None:
+        if is_null(node):
             if shape in _POINTERS:
                 self._find("null-item", path, "a null among objects crashes every reader", node)
             else:
                 self._find("null-text", path, "null is read as an empty value", node)
-        return _zero(shape)
+        return _zero(shape) if old is None else old
 
-    def _text_map(self, node: Node, path: str) -> Mapping[str, str] | None:
+    def _text_map(self, node: Node, path: str, old: object) -> Mapping[str, str] | None:
         if not isinstance(node, MappingNode):
             self._find("wrong-type", path, f"an object is needed, not {noun(node)}", node)
             return None
-        return {key: str(self._item(Scalar.TEXT, item, f"{path}[{key}]")) for key, item in node.entries.items()}
+        texts = {key: str(self._item(Scalar.TEXT, item, f"{path}[{key}]", None)) for key, item in node.entries.items()}
+        return {**old, **texts} if isinstance(old, Mapping) else texts
 
-    def _struct(self, shape: type, node: Node, path: str) -> object:
-        if not isinstance(node, MappingNode):
-            self._find("wrong-type", path, f"an object is needed, not {noun(node)}", node)
-            return None
-        return shape(**self._fields(shape, node, path))
-
-    def _fields(self, shape: type, node: MappingNode, path: str) -> dict[str, Any]:
-        """What is given for the attributes of ``shape``, and empty values for those it cannot do without."""
-        fields = {row.attribute: _zero(row.shape) for row in WIRE[shape] if row.required}
-        for row, key in self._matched(shape, node, path).items():
-            value = self._value(row.shape, node.entries[key], f"{path}.{row.key}" if path else row.key)
+    def _fields(self, shape: type, node: MappingNode, path: str, old: object) -> dict[str, Any]:
+        """What is given for the attributes of ``shape``, on top of ``old``'s, and empty values for those it needs."""
+        fields = {} if old is None else {row.attribute: getattr(old, row.attribute) for row in WIRE[shape]}
+        for row, item in self._matched(shape, node, path):
+            value = self._value(row.shape, item, f"{path}.{row.key}" if path else row.key, fields.get(row.attribute))
             if value is not None:
                 fields[row.attribute] = value
-        return fields
+            elif row.optional or isinstance(row.shape, ListOf | TextMap):
+                fields.pop(row.attribute, None)
+        return {row.attribute: _zero(row.shape) for row in WIRE[shape] if row.required} | fields
 
-    def _matched(self, shape: type, node: MappingNode, path: str) -> dict[Row, str]:
-        """Which key gives each field."""
-        matched: dict[Row, str] = {}
-        for key, item in node.entries.items():
+    def _matched(self, shape: type, node: MappingNode, path: str) -> Iterator[tuple[Row, Node]]:
+        """What is given for each field, in the order in which readers up to release 1.1.0 see it: sorted by key.
+
+        To them two spellings of one field (``kind`` and ``Kind``) are two values, the second on top of the first.
+        """
+        spelled: dict[Row, str] = {}
+        for key in sorted(node.entries):
+            item = node.entries[key]
             row = next((row for row in WIRE[shape] if _folded(row.key) == _folded(key)), None)
             where = f"{path}.{key}" if path else key
             if row is None:
@@ -183,11 +202,11 @@ class _Decoder:
                 continue
             if key != row.key:
                 self._find("key-case", where, f"later releases know only {row.key!r}", item)
-            if row in matched:
-                # Go up to 1.1.0 melts the two into one value. Nobody means that, and 1.1.1 refuses it.
-                self._find("two-spellings", where, f"{matched[row]!r} is another spelling of the same field", item)
-            matched[row] = key
-        return matched
+            if row in spelled:
+                message = f"{spelled[row]!r} is another spelling of the same field; some releases mix the two values"
+                self._find("two-spellings", where, message, item)
+            spelled[row] = key
+            yield row, item
 
 
 _POINTERS = (DeviceNode, NetDevice, Hook, Mount)

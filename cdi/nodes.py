@@ -34,6 +34,12 @@ class MappingNode:
 
 Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
 
+MAX_BYTES = 4 * 1024 * 1024
+"""A larger file is refused: five thousand devices of an ordinary size fit."""
+
+MAX_DEPTH = 32
+"""Deeper than any field of a spec lies, so that what is refused here would be refused later anyway."""
+
 MAX_VALUES = 1_000_000
 """A document that comes to more values, once its aliases are followed, is refused: no honest one does."""
 
@@ -44,6 +50,11 @@ class UnparsableError(Exception):
     def __init__(self, code: str, message: str, line: int | None = None) -> None:
         super().__init__(message)
         self.finding = Finding(code=code, path="", message=message, line=line)
+
+
+def is_null(node: Node) -> bool:
+    """Whether ``node`` says that there is no value."""
+    return isinstance(node, ScalarNode) and node.value is None
 
 
 def noun(node: Node) -> str:

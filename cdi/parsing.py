@@ -4,8 +4,8 @@ Only the first document counts; what follows is not looked at. Aliases and merge
 events, from libyaml where it is built in, of which Go's parser is a translation; without it documents indented with
 tabs are refused. Nothing is executed and no tag makes an object.
 
-This module alone imports PyYAML, and only ``cdi.decoding.read`` imports this module, when there is something to read:
-a driver that only writes should not wait for it.
+This module and ``cdi.events`` alone import PyYAML, and are imported when there is something to read that needs it: a
+driver that only writes should not wait for it.
 """
 
 import codecs
@@ -15,18 +15,16 @@ from collections.abc import Iterator
 import yaml
 
 from cdi.errors import Finding
-from cdi.nodes import MAX_VALUES, MappingNode, Node, ScalarNode, SequenceNode, UnparsableError
+from cdi.nodes import MAX_BYTES, MAX_DEPTH, MAX_VALUES, MappingNode, Node, ScalarNode, SequenceNode, UnparsableError
 from cdi.rules import severity
 from cdi.scalars import STANDARD_TAG, as_key, is_key, resolve, resolve_tagged
 
-MAX_BYTES = 4 * 1024 * 1024
-"""A larger file is refused: five thousand devices of an ordinary size fit."""
-
-# Deeper than any field of a spec lies, so that what is refused here would be refused later anyway.
-_MAX_DEPTH = 32
 # Where even counting brackets ends. libyaml looks at every open one for each token, so depth costs time; Go gives up
 # at 10000.
 _MAX_OPEN = 250
+
+# How often a text may be mended (see _MendedError): each time it is parsed anew.
+_MAX_MENDED = 50
 
 # An escape that JSON has and YAML 1.1 does not. libyaml takes it, Go's translation is older and does not.
 _ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*\\/")
@@ -42,13 +40,36 @@ def parse(data: bytes) -> tuple[Node | None, list[Finding]]:
     Errors: UnparsableError.
     """
     text = _decoded(data)
-    composer = _Composer(text)
-    try:
-        return composer.document(), composer.findings
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "no YAML"
-        raise UnparsableError("syntax", str(problem), None if mark is None else mark.line + 1) from error
+    for _ in range(_MAX_MENDED):
+        composer = _Composer(text)
+        try:
+            return composer.document(), composer.findings
+        except _MendedError as mended:
+            text = mended.text
+        except yaml.YAMLError as error:
+            text = _with_quotes(text, error)
+    raise UnparsableError("syntax", "too many bare texts that end with a colon, or tags with a comma")
+
+
+class _MendedError(Exception):
+    """``text`` says to libyaml what the text that was read says to Go."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def _with_quotes(text: str, error: yaml.YAMLError) -> str:
+    """``text`` with quotes around what libyaml minds and Go does not: in ``[a:, b]``, Go takes ``a:`` for a text.
+
+    Errors: UnparsableError when it is something else.
+    """
+    start, end = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "no YAML"
+    if problem != "found unexpected ':'" or start is None or end is None:
+        raise UnparsableError("syntax", str(problem), None if end is None else end.line + 1) from error
+    scalar = text[start.index : end.index + 1].replace("'", "''")
+    return f"{text[: start.index]}'{scalar}'{text[end.index + 1 :]}"
 
 
 def _decoded(data: bytes) -> str:
@@ -70,6 +91,7 @@ class _Composer:
         self._events: Iterator[yaml.Event] = iter(yaml.parse(text, Loader=_LOADER))
         self._anchors: dict[str, Node | None] = {}
         self._merged = 0
+        self._flows = 0
 
     def document(self) -> Node | None:
         for event in self._events:
@@ -93,8 +115,8 @@ class _Composer:
 
     def _node(self, event: yaml.Event, depth: int) -> Node:
         line = _line(event)
-        if depth > _MAX_DEPTH:
-            self._find("wrong-type", f"no spec is nested more than {_MAX_DEPTH} deep", line)
+        if depth > MAX_DEPTH:
+            self._find("wrong-type", f"no spec is nested more than {MAX_DEPTH} deep", line)
             return self._skipped(event, line)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor or "", line)
@@ -103,10 +125,12 @@ class _Composer:
             self._anchors[anchor] = None
         if isinstance(event, yaml.ScalarEvent):
             node: Node = self._scalar(event, line)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            node = SequenceNode(tuple(self._items(depth)), line)
         else:
-            node = self._mapping(line, depth)
+            assert isinstance(event, yaml.CollectionStartEvent)
+            self._flows += bool(event.flow_style)
+            is_list = isinstance(event, yaml.SequenceStartEvent)
+            node = SequenceNode(tuple(self._items(depth)), line) if is_list else self._mapping(line, depth)
+            self._flows -= bool(event.flow_style)
         if anchor is not None:
             self._anchors[anchor] = node
         return node
@@ -172,8 +196,7 @@ class _Composer:
 
     def _scalar(self, event: yaml.ScalarEvent, line: int) -> ScalarNode:
         is_plain, _ = event.implicit
-        if event.style == '"' and self._has_escaped_slash(event):
-            raise UnparsableError("syntax", r"\/ is no escape in YAML; write the slash alone", line)
+        self._unlearn(event, line)
         if event.tag is None:
             return ScalarNode(resolve(event.value) if is_plain else event.value, event.value, line)
         tag = event.tag.removeprefix(STANDARD_TAG)
@@ -183,10 +206,18 @@ class _Composer:
         except ValueError as error:
             raise UnparsableError("syntax", f"{event.value!r} is not what its tag says: {tag}", line) from error
 
-    def _has_escaped_slash(self, event: yaml.ScalarEvent) -> bool:
-        if "/" not in event.value or event.start_mark is None or event.end_mark is None:
-            return False
-        return _ESCAPED_SLASH.search(self._text, event.start_mark.index, event.end_mark.index) is not None
+    def _unlearn(self, event: yaml.ScalarEvent, line: int) -> None:
+        """Take back what libyaml has learnt since it was translated to Go."""
+        assert event.start_mark is not None
+        assert event.end_mark is not None
+        start, end = event.start_mark.index, event.end_mark.index
+        if event.style == '"' and "/" in event.value and _ESCAPED_SLASH.search(self._text, start, end):
+            raise UnparsableError("syntax", r"\/ is no escape in YAML; write the slash alone", line)
+        if self._flows and not event.style and "?" in event.value:
+            raise UnparsableError("syntax", f"{event.value!r} has a question mark; put it in quotes", line)
+        if event.tag is not None and event.value == event.style == "" and self._text[end : end + 1] == ",":
+            # To Go the comma belongs to the tag.
+            raise _MendedError(f"{self._text[:end]}%2C{self._text[end + 1 :]}")
 
     def _find(self, code: str, message: str, line: int | None) -> None:
         self.findings.append(Finding(code=code, path="", message=message, severity=severity(code, "1.1"), line=line))

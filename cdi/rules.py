@@ -33,11 +33,11 @@ READING: Mapping[str, Rule] = {
     "too-large": _EVERY_READER,  # to this package; others go on until memory ends
     "empty-document": _EVERY_READER,
     "duplicate-key": _EVERY_READER,
-    "two-spellings": _EVERY_READER,  # to 1.1.1 and this package; 1.1.0 melts the two values into one
     "unknown-field": _EVERY_READER,
     "wrong-type": _EVERY_READER,
     "null-item": _EVERY_READER,  # a nil pointer is followed: the whole process goes down
     # Read, but differently from release to release, or not as it looks.
+    "two-spellings": _ADVICE,  # 1.1.0 melts the two values into one, 1.1.1 knows only one of the keys
     "key-case": _ADVICE,  # 1.1.0 matches keys in any case, 1.1.1 only as they are
     "bare-scalar": _ADVICE,  # 1.1.0 rewrites what looks like a number or boolean, 1.1.1 takes the text
     "converted-number": _ADVICE,  # 1.5e1 and 0660 are read as 15 and 432

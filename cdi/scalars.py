@@ -32,6 +32,8 @@ _INTEGER = re.compile(
 # Go reads the digits of 0b11 on their own, sign and all, when nothing else fits.
 _SIGNED_BINARY = re.compile(r"0b([-+][01]+)")
 _FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?", re.ASCII)
+# Go drops underscores from every number before it looks, but not if a dot comes first: then they must separate digits.
+_DOT_FLOAT = re.compile(r"\.\d+(?:_\d+)*(?:[eE][-+]?\d+(?:_\d+)*)?", re.ASCII)
 _BASES = {"x": 16, "b": 2, "o": 8, "d": 10}
 
 
@@ -55,7 +57,9 @@ def resolve(text: str) -> Value:
         return _WORDS[text]
     if not text[0].isascii() or not (text[0].isdigit() or text[0] in "+-."):
         return text
-    digits = text if text[0] == "." else text.replace("_", "")
+    if text[0] == "." and not _DOT_FLOAT.fullmatch(text):
+        return text
+    digits = text.replace("_", "")
     integer = _INTEGER.fullmatch(digits)
     if integer:
         base = integer.lastgroup or "d"

@@ -1,5 +1,6 @@
 """What is wrong with a spec's content: all of it in one pass, each with its path. ``cdi.rules`` says who minds."""
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -30,22 +31,26 @@ _Mistake = tuple[str, str, str]
 
 
 def validate(spec: Spec, semantics: Semantics | None = None) -> tuple[Finding, ...]:
-    """Everything that is wrong or doubtful in ``spec``, in document order.
+    """Everything that is wrong or doubtful in ``spec``: what no document can hold, then all else in document order.
 
     ``semantics`` None judges a spec that is to be written: an error is what any reader refuses, or no runtime can
     apply. Otherwise an error is what that library refuses, and all else is a warning.
     """
     return tuple(
         Finding(code=code, path=path, message=message, severity=severity(code, semantics))
-        for code, path, message in _spec(spec)
+        for code, path, message in itertools.chain(_unwritable(spec, ""), _mistakes(spec))
     )
 
 
-def _spec(spec: Spec) -> Iterator[_Mistake]:
+def is_flawless(spec: Spec) -> bool:
+    """Whether there is nothing to say about ``spec``, which must have been read: then there is nothing unwritable."""
+    return next(_mistakes(spec), None) is None
+
+
+def _mistakes(spec: Spec) -> Iterator[_Mistake]:
     yield from _version(spec)
     yield from _kind(spec)
     yield from _annotations(spec.annotations, "annotations")
-    yield from _unwritable(spec, "")
     yield from _edits(spec.container_edits, "containerEdits")
     if not spec.devices:
         yield "no-devices", "devices", "a spec has at least one device"

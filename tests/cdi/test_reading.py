@@ -144,6 +144,15 @@ FINDINGS: dict[str, list[tuple[int | None, str, str]]] = {
         (16, "wrong-type", "devices[0].containerEdits.mounts[1].options"),
         (18, "device-empty-edits", "devices[1].containerEdits"),
     ],
+    "good/spellings.yaml": [
+        (3, "key-case", "Kind"),
+        (4, "two-spellings", "kind"),
+        (6, "key-case", "Devices"),
+        (11, "two-spellings", "devices"),
+        (16, "key-case", "devices[0].containerEdits.ENV"),
+        (17, "two-spellings", "devices[0].containerEdits.env"),
+        (17, "null-text", "devices[0].containerEdits.env[0]"),
+    ],
     "bad/twice.json": [(6, "duplicate-key", ""), (6, "duplicate-device", "devices[1].name")],
     "bad/unfinished.json": [(3, "syntax", "")],
     "bad/escaped-slash.json": [(2, "syntax", "")],
@@ -156,7 +165,6 @@ FINDINGS: dict[str, list[tuple[int | None, str, str]]] = {
         (4, "hook-name", "devices[0].containerEdits.hooks[0].hookName"),
         (4, "hook-path", "devices[0].containerEdits.hooks[0].path"),
     ],
-    "bad/spellings.json": [(4, "key-case", "Kind"), (4, "two-spellings", "Kind")],
 }
 
 
@@ -190,6 +198,18 @@ def test_readers_rewrite_what_is_not_quoted() -> None:
     assert document.spec.annotations == {"true": "1"}
     assert document.spec.devices[1].container_edits.device_nodes[0].file_mode == 0o660
     assert document.spec.devices[1].container_edits.mounts[0].options == ("bind", "")
+
+
+def test_two_spellings_of_a_key_are_one_value_on_top_of_the_other() -> None:
+    document = read(of("good/spellings.yaml"))
+    assert document.spec is not None
+    assert str(document.spec.kind) == "acme.io/gpu"
+    (device,) = document.spec.devices
+    assert device.name == "b"
+    assert device.annotations == {"x": "1", "y": "2"}
+    assert device.container_edits.env == ("A=1", "B=2")
+    assert device.container_edits.intel_rdt is None
+    assert device.container_edits.device_nodes == (DeviceNode(path="/dev/a", type="c", uid=None),)
 
 
 def test_a_refused_document_names_its_subject_and_every_error() -> None:
@@ -264,9 +284,10 @@ def test_a_document_of_merges_that_multiply_is_refused(monkeypatch: pytest.Monke
 
 
 def test_a_very_large_file_is_refused_unread() -> None:
-    (finding,) = read(b" " * (parsing.MAX_BYTES + 1)).findings
-    assert finding.code == "too-large"
-    assert nodes.MAX_VALUES < parsing.MAX_BYTES
+    for data in (b" " * (nodes.MAX_BYTES + 1), of("good/gpu.json") + b" " * nodes.MAX_BYTES):
+        (finding,) = read(data).findings
+        assert finding.code == "too-large"
+    assert nodes.MAX_VALUES < nodes.MAX_BYTES
 
 
 @given(data=st.binary(max_size=200))

@@ -25,6 +25,7 @@ from cdi.rules import READING
 from tests.cdi.strategies import OCI_SPECS, SPECS
 from tests.conformance.cdi import differences, injected, parsed
 from tests.oracle.cdi.conftest import Oracle
+from tests.oracle.cdi.damaging import damaged
 from tests.oracle.cdi.documents import document
 
 pytestmark = pytest.mark.oracle
@@ -52,6 +53,14 @@ def reads_differently(document_: Document) -> bool:
     """Whether we say that the document is read differently from release to release."""
     codes = {finding.code for finding in document_.findings}
     return any(code in READING and not READING[code].refused_by for code in codes)
+
+
+def assert_judged_alike(oracle: Oracle, data: bytes) -> None:
+    document_, theirs = read(data), verdict(oracle, data)
+    # The library looks a little beyond the end of the first document, and may stumble there; we do not follow it.
+    stumbles = not theirs["ok"] and any(finding.code == "ignored-rest" for finding in document_.findings)
+    assume(not stumbles)
+    assert disagreements(document_, theirs) == []
 
 
 @given(spec=SPECS)
@@ -84,9 +93,7 @@ def test_no_release_asks_for_a_higher_version_than_we_declare(
 @CASES
 def test_documents_are_judged_as_release_1_1_0_judges_them(release_1_1_0: Oracle, seed: int) -> None:
     data = document(seed).encode()
-    document_ = read(data)
-    assume(all(finding.code != "two-spellings" for finding in document_.findings))
-    assert disagreements(document_, verdict(release_1_1_0, data)) == []
+    assert disagreements(read(data), verdict(release_1_1_0, data)) == []
 
 
 @given(seed=SEEDS)
@@ -106,10 +113,13 @@ def test_damaged_documents_are_judged_as_release_1_1_0_judges_them(
     random = Random(seed)
     data = encode_yaml(spec) if random.random() < 0.5 else encode_json(spec)
     start = random.randrange(len(data))
-    damaged = data[:start] + noise + data[start + random.randrange(4) :]
-    document_ = read(damaged)
-    assume(all(finding.code != "two-spellings" for finding in document_.findings))
-    assert disagreements(document_, verdict(release_1_1_0, damaged)) == []
+    assert_judged_alike(release_1_1_0, data[:start] + noise + data[start + random.randrange(4) :])
+
+
+@given(seed=SEEDS)
+@CASES
+def test_documents_with_slips_are_judged_as_release_1_1_0_judges_them(release_1_1_0: Oracle, seed: int) -> None:
+    assert_judged_alike(release_1_1_0, damaged(seed))
 
 
 @given(
