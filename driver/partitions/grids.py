@@ -72,6 +72,11 @@ class Grid:
             use <= have for use, have in zip(cut.engines, free.engines, strict=True)
         )
 
+    def without(self, cut: Cut, free: Free) -> Free:
+        """What is left of ``free`` once ``cut``, which fits, is taken."""
+        engines = tuple(have - use for have, use in zip(free.engines, cut.engines, strict=True))
+        return Free(free.mask & ~cut.mask, engines)
+
     def worth(self, mask: int) -> int:
         """Sum over all shapes: weight times how many more of it fit into the units ``mask``, each shape alone."""
         known = self._worth.get(mask)

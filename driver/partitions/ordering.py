@@ -47,7 +47,7 @@ def publish_order(cards: Sequence[Card], taken: Collection[Partition]) -> Publis
         free = grid.free(held.get(card.uuid, ()))
         for number, cut in enumerate(grid.cuts):
             available = grid.fits(cut, free)
-            rank = _rank(card, grid, cut, free) if available else ()
+            rank = preference(card, grid, cut, free) if available else ()
             key = (cut.placement is None, cut.size, not available, rank, position, number)
             entries.append((key, cut.of(card.uuid), available))
     entries.sort(key=lambda entry: entry[0])
@@ -67,7 +67,8 @@ def needs_republish(old: PublishOrder, new: PublishOrder) -> bool:
     return [p for p in old.partitions if p in new.available] != [p for p in new.partitions if p in new.available]
 
 
-def _rank(card: Card, grid: Grid, cut: Cut, free: Free) -> tuple[int, int, int]:
+def preference(card: Card, grid: Grid, cut: Cut, free: Free) -> tuple[int, int, int]:
+    """Orders the available cuts of one size, here and on other cards: rules 3 to 5. Lower is better."""
     loss = grid.worth(free.mask) - grid.worth(free.mask & ~cut.mask)
     return (_reload(card, cut), loss, free.units)
 

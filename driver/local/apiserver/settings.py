@@ -37,7 +37,7 @@ class ApiServerSettings:
     kubernetes: tuple[int, int] = (1, 37)
     """Major and minor version that ``/version`` reports."""
     resource_versions: Sequence[str] = RESOURCE_VERSIONS
-    """Served versions of resource.k8s.io; ``("v1beta1",)`` imitates 1.32."""
+    """Served versions of resource.k8s.io; ``("v1beta1",)`` imitates 1.32, ``("v1alpha2",)`` alone 1.30."""
     dropped_fields: Mapping[str, Sequence[str]] = field(default_factory=lambda: GATED_FIELDS)
     """Plural to paths such as ``spec.devices[].taints`` that are dropped silently on write, as a server does whose
     feature gate is off. Unlike kube-apiserver this one keeps every other unknown field."""

@@ -222,7 +222,8 @@ def _claim_errors(claims: Sequence[JsonObject]) -> Iterator[FieldError]:
         if name in names:
             yield duplicate(f"{here}.name", name)
         names.add(str(name))
-        direct, template = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
+        named = claim | (claim.get("source") or {})  # until Kubernetes 1.30 both names stood inside `source`
+        direct, template = named.get("resourceClaimName"), named.get("resourceClaimTemplateName")
         given = {"Name": name, "ResourceClaimName": direct, "ResourceClaimTemplateName": template}
         if direct is not None and template is not None:
             yield invalid(

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from api.model.base import JsonObject
 from driver.local.apiserver.kinds import claimrules, columns, quantities, rows, shapetables, slicerules
+from driver.local.apiserver.kinds.classictable import VERSION as CLASSIC
+from driver.local.apiserver.kinds.classictable import classic_types
 from driver.local.apiserver.kinds.converting import (
     claim_from_flat,
     claim_to_flat,
@@ -25,6 +27,8 @@ _DEPRECATED: Final[Mapping[str, tuple[int, int]]] = {"v1beta1": (35, 38), "v1bet
 
 def resource_types(settings: ApiServerSettings) -> list[ResourceType]:
     """The kinds of the group, in the versions that the settings serve."""
+    if tuple(settings.resource_versions) == (CLASSIC,):
+        return classic_types()
     types = [
         _row(
             settings,

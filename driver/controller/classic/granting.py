@@ -1,0 +1,144 @@
+"""Gives devices of a node to claims, all of a pod's together or none, and says why a node cannot. Pure."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from api.core.v1 import Pod
+from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
+from api.model.classic import ClassicAllocation, ClassicClaim
+from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from api.model.vocabulary import pool_name
+from driver.allocation import NodeView, node_matches
+from driver.controller.classic.asking import Ask, Asked
+from driver.controller.classic.holdings import Holding
+from driver.controller.classic.placing import Placed, Want, place
+from driver.controller.classic.world import World
+from driver.controller.nodes import chosen
+
+ONLY_REQUEST: Final = "claim"
+"""What the one request of a claim is called where the version has no name for it."""
+
+
+class Pending(NamedTuple):
+    """A claim that is to be allocated, and what it asks for."""
+
+    claim: ClassicClaim
+    requests: tuple[Asked, ...]
+
+
+class Grant(NamedTuple):
+    """What a claim gets."""
+
+    claim: ClassicClaim
+    allocation: ClassicAllocation
+    pod: Pod | None
+    """For whom it is reserved at once."""
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        """What it takes of which node."""
+        devices: dict[str, list[str]] = {}
+        for result in self.allocation.devices.results:
+            if not result.admin_access:
+                devices.setdefault(result.pool.rpartition("/")[0], []).append(result.device)
+        return tuple(Holding(node, tuple(names)) for node, names in devices.items())
+
+
+def obstacle(pending: Sequence[Pending], node: str, world: World) -> str | None:
+    """Why ``node`` cannot give all of ``pending`` what they ask for; None: it can."""
+    if problem := world.problem_of(node):
+        return problem
+    for one in pending:
+        for request in one.requests:
+            found = world.node(node)
+            if request.nodes is not None and node not in chosen(request.nodes, [found] if found else []):
+                return "the class's parameters do not choose it"
+    state, look = world.state(node)
+    if world.suitability.suits(state, _asks(pending), look):
+        return None
+    return "not enough is free"
+
+
+def grant(pending: Sequence[Pending], node: str, world: World, pod: Pod | None) -> tuple[Grant, ...]:
+    """Devices of ``node``, which has no obstacle, for all of ``pending``."""
+    state, _ = world.state(node)
+    placed = place(state, _wants(pending))
+    assert placed is not None, "a node without obstacle has room"
+    of_claim: dict[str, list[Placed]] = {}
+    for one in placed:
+        of_claim.setdefault(one.want.claim, []).append(one)
+    return tuple(_grant(one, node, of_claim[one.claim.metadata.uid], world, pod) for one in pending)
+
+
+def grant_anywhere(pending: Pending, world: World) -> Grant | None:
+    """Devices for one claim without a pod: of all nodes that can, the one that loses least; None: none can."""
+    costs: dict[str, tuple[list[tuple[int, ...]], int]] = {}
+    seen = set()
+    for node in world.nodes():
+        if not _is_suitable(pending, node, world) or obstacle([pending], node, world) is not None:
+            continue
+        state, look = world.state(node)
+        if look in seen:
+            continue  # it would get the same there, and the names decide
+        seen.add(look)
+        placed = place(state, _wants([pending]))
+        if placed is not None:
+            # The smallest devices that will do; then the fullest node, so that empty ones stay whole.
+            costs[node] = (sorted(one.cut.size for one in placed), sum(left.units for left in state.free))
+    best = min(costs, key=lambda node: (costs[node], node), default=None)
+    return None if best is None else grant([pending], best, world, None)[0]
+
+
+def _is_suitable(pending: Pending, node: str, world: World) -> bool:
+    """Whether the class lets the scheduler consider the node at all (ResourceClass ``suitableNodes``)."""
+    found = world.node(node)
+    if found is None:
+        return False
+    view = NodeView(node, found.metadata.labels, frozenset())
+    classes = [world.class_named(request.class_name) for request in pending.claim.spec.requests]
+    return all(
+        class_ is None
+        or class_.suitable_nodes is None
+        or node_matches(view, None, all_nodes=False, selector=class_.suitable_nodes)
+        for class_ in classes
+    )
+
+
+def _wants(pending: Sequence[Pending]) -> list[Want]:
+    return [
+        Want(one.claim.metadata.uid, request.request, number, request.ask)
+        for one in pending
+        for request in one.requests
+        for number in range(request.count)
+    ]
+
+
+def _asks(pending: Sequence[Pending]) -> tuple[Ask, ...]:
+    return tuple(request.ask for one in pending for request in one.requests for _ in range(request.count))
+
+
+def _grant(pending: Pending, node: str, placed: Sequence[Placed], world: World, pod: Pod | None) -> Grant:
+    results = tuple(
+        DeviceRequestAllocationResult(
+            request=one.want.request or ONLY_REQUEST,
+            driver=world.driver,
+            pool=pool_name(node, one.cut.kind),
+            device=one.device,
+            admin_access=one.want.ask.monitor or None,
+        )
+        for one in placed
+    )
+    config = tuple(entry for request in pending.requests for entry in request.config)
+    allocation = ClassicAllocation(
+        devices=DeviceAllocationResult(results=results, config=config),
+        node_selector=only_node(node),
+        shareable=all(request.max_pods > 1 for request in pending.requests),
+        drivers=(world.driver,),
+    )
+    return Grant(pending.claim, allocation, pod)
+
+
+def only_node(node: str) -> NodeSelector:
+    """Chooses one node by its name."""
+    field = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(field,)),))

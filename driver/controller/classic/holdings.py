@@ -1,0 +1,127 @@
+"""What claims have of which node, kept by claim and by node while claims come and go. Pure.
+
+An index over what claims say of themselves and over reservations for writes in flight, never a truth of its own:
+building it anew gives the same (``tests/controller/classic``).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from api.model.classic import ClassicAllocation, ClassicClaim
+from driver.controller.classic.placing import NodeState
+from driver.controller.classic.stocks import Stock
+from driver.partitions.geometry import Partition
+
+_HOSTNAME_FIELD: Final = "metadata.name"
+
+
+class Holding(NamedTuple):
+    """What one claim has of one node."""
+
+    node: str
+    devices: tuple[str, ...] | None
+    """None: it is not known which."""
+
+
+def holdings_of(claim: ClassicClaim, driver: str) -> tuple[Holding, ...]:
+    """What ``claim`` has of nodes through ``driver``. Devices that are only looked at are nobody's."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ()
+    if driver in allocation.unreadable and claim.status.driver_name == driver:
+        return tuple(Holding(node, None) for node in nodes_of(allocation))
+    devices: dict[str, list[str]] = {}
+    for result in allocation.devices.results:
+        if result.driver == driver and not result.admin_access:
+            devices.setdefault(node_of_pool(result.pool), []).append(result.device)
+    return tuple(Holding(node, tuple(names)) for node, names in devices.items())
+
+
+def node_of_pool(pool: str) -> str:
+    """The node of a pool's name (``api.model.vocabulary.pool_name``)."""
+    return pool.rpartition("/")[0]
+
+
+def nodes_of(allocation: ClassicAllocation) -> tuple[str, ...]:
+    """The nodes to which an allocation of ours is bound by name."""
+    terms = allocation.node_selector.node_selector_terms if allocation.node_selector else ()
+    fields = (field for term in terms for field in term.match_fields)
+    return tuple(name for field in fields if field.key == _HOSTNAME_FIELD for name in field.values)
+
+
+class Holdings:
+    """Who has what. ``changed`` is told the node whose holdings change."""
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._claims: dict[str, tuple[Holding, ...]] = {}
+        self._reserved: dict[str, tuple[Holding, ...]] = {}
+        self._nodes: dict[str, dict[str, None]] = {}
+
+    def put(self, uid: str, holdings: tuple[Holding, ...]) -> None:
+        """What the claim ``uid`` says it has; nothing: it has nothing or is gone."""
+        self._replace(self._claims, uid, holdings)
+
+    def reserve(self, uid: str, holdings: tuple[Holding, ...]) -> None:
+        """Count ``holdings`` for the claim ``uid`` until they are written, or known not to be."""
+        self._replace(self._reserved, uid, holdings)
+
+    def unreserve(self, uid: str) -> None:
+        self._replace(self._reserved, uid, ())
+
+    def is_reserved(self, uid: str) -> bool:
+        return uid in self._reserved
+
+    def on(self, node: str) -> Mapping[str, tuple[Holding, ...]]:
+        """By claim UID: what is taken of ``node``."""
+        return {
+            uid: tuple(
+                holding
+                for holding in (*self._claims.get(uid, ()), *self._reserved.get(uid, ()))
+                if holding.node == node
+            )
+            for uid in self._nodes.get(node, ())
+        }
+
+    def _replace(self, layer: dict[str, tuple[Holding, ...]], uid: str, holdings: tuple[Holding, ...]) -> None:
+        before = layer.pop(uid, ())
+        if holdings:
+            layer[uid] = holdings
+        if before == holdings:
+            return
+        for node in {holding.node for holding in (*before, *holdings)}:
+            kept = any(holding.node == node for holding in (*self._claims.get(uid, ()), *self._reserved.get(uid, ())))
+            if kept:
+                self._nodes.setdefault(node, {})[uid] = None
+            else:
+                found = self._nodes.get(node, {})
+                found.pop(uid, None)
+                if not found:
+                    self._nodes.pop(node, None)
+            self._changed(node)
+
+
+def state_of(stock: Stock, held: Iterable[Holding]) -> NodeState:
+    """What is free of ``stock`` while claims have ``held`` of it.
+
+    A device that its card does not know takes the whole card: the inventory and the claim contradict each other, and
+    until that is cleared up nobody else gets the card. A claim that does not say what it has takes everything.
+    """
+    taken: dict[str, list[Partition]] = {}
+    unknown: list[str] = []
+    everything = False
+    for holding in held:
+        everything = everything or holding.devices is None
+        for device in holding.devices or ():
+            card = stock.card_of(device)
+            cut = card.find(device) if card else None
+            if cut is None:
+                unknown.append(device)
+            if card is not None:
+                chosen = cut or card.grid.cuts[-1]
+                taken.setdefault(card.card.uuid, []).append(chosen.of(card.card.uuid))
+    free = tuple(
+        card.grid.free([card.grid.cuts[-1].of(card.card.uuid)] if everything else taken.get(card.card.uuid, ()))
+        for card in stock.cards
+    )
+    return NodeState(cards=stock.cards, free=free, barred=stock.tainted, unknown=tuple(unknown))

@@ -1,0 +1,125 @@
+"""Whose a claim is, and what it asks for, from its class and parameters. Pure."""
+
+from dataclasses import replace
+from enum import Enum, auto
+from typing import Literal
+
+from api.errors import InvalidDocumentError, PermanentError
+from api.kerf.decoding import decode_parameters, decode_parameters_object
+from api.kerf.parameters import (
+    SPECS,
+    ClaimParameters,
+    ClassParameters,
+    FpgaClaimParametersSpec,
+    FpgaClassParametersSpec,
+    GpuClaimParametersSpec,
+    GpuClassParametersSpec,
+)
+from api.kerf.v1alpha1 import GROUP
+from api.model.classic import ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
+from api.model.names import ObjectRef
+from driver.controller.classic.asking import Asked, asked
+from driver.controller.classic.possibilities import possible
+from driver.controller.classic.world import World
+
+
+class Ownership(Enum):
+    """Who has to allocate a claim."""
+
+    OURS = auto()
+    OTHERS = auto()
+    UNKNOWN = auto()
+    """Its class is not there (yet)."""
+
+
+class BadRequestError(PermanentError):
+    """A claim cannot be understood. ``about`` is whose parameters are to blame."""
+
+    def __init__(self, about: Literal["class", "claim"], message: str) -> None:
+        self.about = about
+        super().__init__(message)
+
+
+def owner_of(claim: ClassicClaim, world: World) -> Ownership:
+    """Until Kubernetes 1.30 the class says it, from 1.31 the claim."""
+    if claim.spec.controller is not None:
+        return Ownership.OURS if claim.spec.controller == world.driver else Ownership.OTHERS
+    classes = [world.class_named(request.class_name) for request in claim.spec.requests]
+    if any(class_ is None for class_ in classes):
+        return Ownership.UNKNOWN
+    ours = all(class_ and class_.driver_name == world.driver and not class_.structured for class_ in classes)
+    return Ownership.OURS if ours and classes else Ownership.OTHERS
+
+
+def requests_of(claim: ClassicClaim, world: World) -> tuple[Asked, ...]:
+    """What a claim of ours asks for. Raises BadRequestError."""
+    return tuple(_asked(claim, request, world) for request in claim.spec.requests)
+
+
+def _asked(claim: ClassicClaim, request: ClassicRequest, world: World) -> Asked:
+    class_ = world.class_named(request.class_name)
+    if class_ is None:
+        raise BadRequestError("claim", f"class {request.class_name} does not exist")
+    if request.unsupported:
+        fields = ", ".join(request.unsupported)
+        raise BadRequestError("claim", f"request {request.name}: {fields}: a claim of {world.driver} cannot have it")
+    wish = _wish(claim, request, world)
+    offer = _offer(class_, wish, world)
+    try:
+        found = asked(request.name, offer, wish, driver=world.driver, count=request.count)
+        return replace(found, ask=possible(found.ask, world.published))
+    except InvalidDocumentError as error:
+        raise BadRequestError("claim", f"claim parameters: {_text(error)}") from error
+
+
+def _offer(class_: ClassicClass, wish: ClaimParameters | None, world: World) -> ClassParameters:
+    """The class's parameters; a class without any offers everything of the kind that the claim asks for."""
+    name = class_.metadata.name
+    try:
+        if class_.parameters_ref is not None:
+            offer = _referred(class_.parameters_ref, "", world)
+        elif world.driver in class_.parameters:
+            offer = decode_parameters(class_.parameters[world.driver], "spec.config.opaque.parameters")
+        elif wish is not None:
+            return GpuClassParametersSpec() if isinstance(wish, GpuClaimParametersSpec) else FpgaClassParametersSpec()
+        else:
+            raise BadRequestError("class", f"class {name} has no parameters, nor has the claim: say what is wanted")
+    except (InvalidDocumentError, LookupError) as error:
+        raise BadRequestError("class", f"class parameters of {name}: {_text(error)}") from error
+    if not isinstance(offer, GpuClassParametersSpec | FpgaClassParametersSpec):
+        raise BadRequestError("class", f"class parameters of {name}: they are parameters of claims")
+    return offer
+
+
+def _wish(claim: ClassicClaim, request: ClassicRequest, world: World) -> ClaimParameters | None:
+    try:
+        if request.parameters_ref is not None:
+            wish = _referred(request.parameters_ref, claim.metadata.namespace, world)
+        elif request.parameters:
+            wish = decode_parameters(request.parameters[-1], "spec.devices.config.opaque.parameters")
+        else:
+            return None
+    except (InvalidDocumentError, LookupError) as error:
+        raise BadRequestError("claim", f"claim parameters: {_text(error)}") from error
+    if not isinstance(wish, GpuClaimParametersSpec | FpgaClaimParametersSpec):
+        raise BadRequestError("claim", "claim parameters: they are parameters of classes")
+    return wish
+
+
+def _referred(reference: ParametersReference, namespace: str, world: World) -> ClassParameters | ClaimParameters:
+    """Raises LookupError and InvalidDocumentError."""
+    where = f"parametersRef: {reference.kind} {reference.name}"
+    if reference.api_group.partition("/")[0] != GROUP:
+        raise LookupError(f'{where}: apiGroup is "{reference.api_group}", not {GROUP}')
+    if reference.kind not in SPECS:
+        raise LookupError(f"{where}: the kind is none of {', '.join(SPECS)}")
+    held = world.caches.parameters[reference.kind].get(
+        ObjectRef(namespace if "Claim" in reference.kind else "", reference.name)
+    )
+    if held is None:
+        raise LookupError(f"{where} does not exist")
+    return decode_parameters_object(reference.kind, held)
+
+
+def _text(error: Exception) -> str:
+    return str(error.args[0]) if isinstance(error, KeyError) else str(error)

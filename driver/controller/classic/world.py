@@ -1,0 +1,201 @@
+"""Everything that a decision may look at: what the caches show, and our own writes that they do not show yet.
+
+One event loop changes and reads it; between a look and the reservation that follows from it nothing is awaited, so two
+decisions never give away one device. Versions of objects are compared as numbers, as the API server counts them
+(KEP-5504).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from api.core.v1 import Node
+from api.kerf.inventory import NodeInventory, NodeInventorySpec
+from api.kerf.parameters import ParametersObject
+from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
+from api.model.names import ObjectRef
+from driver.controller.classic.holdings import Holding, Holdings, holdings_of, state_of
+from driver.controller.classic.placing import Look, NodeState, Suitability
+from driver.controller.classic.possibilities import Geometry
+from driver.controller.classic.stocks import InventoryError, Stock, stock_of
+from driver.kube.caching import Change, Store
+from driver.partitions import catalogue
+from driver.partitions.geometry import GpuCard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caches:
+    """What informers show."""
+
+    claims: Store[ClassicClaim] = field(default_factory=Store)
+    classes: Store[ClassicClass] = field(default_factory=Store)
+    contexts: Store[PodSchedulingContext] = field(default_factory=Store)
+    inventories: Store[NodeInventory] = field(default_factory=Store)
+    nodes: Store[Node] = field(default_factory=Store)
+    parameters: Mapping[str, Store[ParametersObject]] = field(default_factory=dict)
+    """By kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A node's stock as of one version of its inventory."""
+
+    content: NodeInventorySpec
+    """Without what changes at every renewal."""
+    stock: Stock | InventoryError
+    renewed: str
+    """What the inventory says of its last renewal: only whether it changes counts, clocks of nodes differ."""
+    seen_at: float
+
+
+class World:
+    """See the head of the file. ``driver`` is ours; ``monotonic`` counts seconds."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        *,
+        driver: str,
+        monotonic: Callable[[], float],
+        silence_s: float = 180.0,
+        names_are_generated: bool = True,
+    ) -> None:
+        """``silence_s``: how long a plugin may be silent. ``names_are_generated``: from Kubernetes 1.28 the name of a
+        claim from a template stands in the pod's status; before, it is made from the pod's.
+        """
+        self.driver: Final = driver
+        self.caches: Final = caches
+        self.names_are_generated: Final = names_are_generated
+        self.suitability: Final = Suitability()
+        self.published: frozenset[Geometry] = frozenset()
+        """Geometries that nodes have, or had, beside those of the shipped tables."""
+        self._monotonic = monotonic
+        self._silence_s = silence_s
+        self._own: dict[str, ClassicClaim] = {}
+        self._stocks: dict[str, _Known] = {}
+        self._states: dict[str, tuple[NodeState, Look]] = {}
+        self.holdings: Final = Holdings(self._forget_state)
+
+    @property
+    def finalizer(self) -> str:
+        """Ours on claims (KEP-3063)."""
+        return f"{self.driver}/deletion-protection"
+
+    def claim(self, ref: ObjectRef) -> ClassicClaim | None:
+        """The newest state of a claim that is known."""
+        cached = self.caches.claims.get(ref)
+        return None if cached is None else self._newest(cached)
+
+    def note(self, answer: ClassicClaim) -> None:
+        """``answer`` is the server's to a write or a read of ours."""
+        uid = answer.metadata.uid
+        cached = self.caches.claims.get(answer.ref)
+        if cached is not None and cached.metadata.uid == uid and _number(cached) >= _number(answer):
+            return
+        known = self._own.get(uid)
+        if known is None or _number(known) < _number(answer):
+            self._own[uid] = answer
+            self.holdings.put(uid, holdings_of(answer, self.driver))
+
+    def on_claim(self, change: Change[ClassicClaim]) -> None:
+        """The cache has seen a change."""
+        if change.new is None:
+            assert change.old is not None, "a change has a side"
+            uid = change.old.metadata.uid
+            self._own.pop(uid, None)
+            self.holdings.put(uid, ())
+            return
+        newest = self._newest(change.new)
+        self.holdings.put(newest.metadata.uid, holdings_of(newest, self.driver))
+
+    def on_inventory(self, change: Change[NodeInventory]) -> None:
+        name, inventory = change.ref.name, change.new
+        before = self._stocks.pop(name, None)
+        if inventory is None:
+            self._forget_state(name)
+            return
+        content = replace(inventory.spec, renewed_at="", ready=True)
+        alive = before is None or before.renewed != inventory.spec.renewed_at
+        seen_at = self._monotonic() if alive or before is None else before.seen_at
+        if before is not None and before.content == content:
+            stock = before.stock
+        else:
+            stock = _stock(inventory.spec)
+            self._forget_state(name)
+            self.published |= _unshipped(stock)
+        self._stocks[name] = _Known(content=content, stock=stock, renewed=inventory.spec.renewed_at, seen_at=seen_at)
+
+    def class_named(self, name: str) -> ClassicClass | None:
+        return self.caches.classes.get(ObjectRef("", name))
+
+    def node(self, name: str) -> Node | None:
+        return self.caches.nodes.get(ObjectRef("", name))
+
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that have told of their cards, by name."""
+        return tuple(sorted(self._stocks))
+
+    def problem_of(self, node: str) -> str | None:
+        """Why nothing of ``node`` may be given away; None: its plugin is there."""
+        known = self._stocks.get(node)
+        inventory = self.caches.inventories.get(ObjectRef("", node))
+        if self.node(node) is None:
+            return "the node is gone"
+        if known is None or inventory is None:
+            return f"its kubelet plugin of {self.driver} has not reported yet"
+        if isinstance(known.stock, InventoryError):
+            return f"its NodeInventory is wrong: {known.stock}"
+        if inventory.spec.driver != self.driver:
+            return f"its NodeInventory is of driver {inventory.spec.driver}"
+        if not inventory.spec.ready:
+            return "its kubelet plugin is not running"
+        if (silent_s := self._monotonic() - known.seen_at) > self._silence_s:
+            return f"its kubelet plugin has been silent for {silent_s:.0f} s"
+        return None
+
+    def state(self, node: str) -> tuple[NodeState, Look]:
+        """What is free of a node without a problem."""
+        found = self._states.get(node)
+        if found is None:
+            stock = self._stocks[node].stock
+            assert isinstance(stock, Stock), "problem_of has been asked"
+            holdings = (holding for held in self.holdings.on(node).values() for holding in held)
+            state = state_of(stock, holdings)
+            found = self._states[node] = (state, state.look)
+        return found
+
+    def reserve(self, claim: ClassicClaim, holdings: tuple[Holding, ...]) -> None:
+        """Have devices count as the claim's while the write that gives them to it is under way."""
+        self.holdings.reserve(claim.metadata.uid, holdings)
+
+    def _newest(self, cached: ClassicClaim) -> ClassicClaim:
+        own = self._own.get(cached.metadata.uid)
+        if own is None or _number(own) > _number(cached):
+            return own or cached
+        del self._own[cached.metadata.uid]
+        return cached
+
+    def _forget_state(self, node: str) -> None:
+        self._states.pop(node, None)
+
+
+def _number(claim: ClassicClaim) -> int:
+    version = claim.metadata.resource_version
+    return int(version) if version.isdecimal() else 0
+
+
+def _stock(spec: NodeInventorySpec) -> Stock | InventoryError:
+    try:
+        return stock_of(spec)
+    except InventoryError as error:
+        return error
+
+
+def _unshipped(stock: Stock | InventoryError) -> frozenset[Geometry]:
+    if isinstance(stock, InventoryError):
+        return frozenset()
+    shipped = {model.id for model in catalogue.gpu_models()} | {shell.name for shell in catalogue.shells()}
+    cards = (held.card for held in stock.cards if held.model not in shipped)
+    return frozenset(card.model if isinstance(card, GpuCard) else card.shell for card in cards)

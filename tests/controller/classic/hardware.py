@@ -1,0 +1,49 @@
+"""Nodes with cards, as their plugins would tell of them."""
+
+from api.core.v1 import Node, NodeStatus
+from api.kerf.inventory import NodeInventory
+from api.model.devices import DeviceTaint
+from api.model.metadata import ObjectMeta
+from driver.kubeletplugin.nodeinventories import inventory_spec
+from driver.partitions.catalogue import gpu_model, shell
+from driver.partitions.geometry import Card, FpgaCard, GpuCard, Placement
+
+DRIVER = "kerf.dev"
+
+
+def gpu(node: str, index: int, model: str = "h100-80gb-sxm") -> GpuCard:
+    return GpuCard(
+        uuid=f"GPU-{node}-{index}",
+        index=index,
+        model=gpu_model(model),
+        pci_bus_id="",
+        numa_node=0,
+        driver_version="550.54",
+    )
+
+
+def fpga(node: str, index: int, name: str, loaded: dict[Placement, str] | None = None) -> FpgaCard:
+    return FpgaCard(
+        uuid=f"FPGA-{node}-{index}",
+        index=index,
+        shell=shell(name),
+        pci_bus_id="",
+        numa_node=0,
+        driver_version="",
+        loaded=loaded or {},
+    )
+
+
+def node_object(name: str, labels: dict[str, str] | None = None) -> Node:
+    return Node(metadata=ObjectMeta(name=name, uid=f"node-{name}", labels=labels or {}), status=NodeStatus())
+
+
+def inventory(
+    node: str,
+    *cards: Card,
+    ready: bool = True,
+    renewed_at: str = "1",
+    taints: dict[str, tuple[DeviceTaint, ...]] | None = None,
+) -> NodeInventory:
+    spec = inventory_spec(DRIVER, cards, taints or {}, ready=ready, renewed_at=renewed_at)
+    return NodeInventory(metadata=ObjectMeta(name=node, uid=f"inventory-{node}", resource_version="1"), spec=spec)
