@@ -6,7 +6,7 @@ BIN     = $(VENV)/bin
 # Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
 JOBS   ?= auto
 
-.PHONY: help demo test lint types tests test-long fuzz bench e2e lock generate clean
+.PHONY: help demo test lint types tests test-long oracle fuzz bench e2e lock generate clean
 .DEFAULT_GOAL := help
 
 help:
@@ -46,6 +46,12 @@ tests: $(VENV)/.installed ## unit, property and flow tests
 
 test-long: $(VENV)/.installed ## the same properties with many more generated cases
 	@KERF_HYPOTHESIS_PROFILE=long $(BIN)/pytest -q -n $(JOBS) -m "not realcluster and not oracle" $(ARGS)
+
+oracle: $(VENV)/.installed ## generated cases, judged by the Go libraries of others (needs Go)
+	@$(BIN)/python -m tests.oracle $(ARGS)
+
+fuzz: $(VENV)/.installed ## any bytes where files are read; guided, if atheris is installed
+	@$(BIN)/python -m tests.fuzz cdi $(ARGS)
 
 bench: $(VENV)/.installed ## measurements, printed beside a baseline
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -1,0 +1,86 @@
+"""``python -m tests.fuzz KIND [--executions N] [--seed N]``: bytes that nobody would write, to code that reads files.
+
+Each KIND is a module beside this one with ``target(folder)``, which gives what judges one input and raises when it
+finds something, and ``generated(seed)``, which gives the input of that seed. Where atheris is installed (``pip install
+atheris``) inputs are also guided by the lines they reach; without it there are only the generated ones.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+Target = Callable[[bytes], None]
+
+
+class Kind(Protocol):
+    """What a module offers."""
+
+    def target(self, folder: Path) -> Target: ...
+    def generated(self, seed: int) -> bytes: ...
+
+
+class FoundError(Exception):
+    """An input that does what none may."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    kinds = sorted(file.stem for file in Path(__file__).parent.glob("[a-z]*.py") if not file.stem.startswith("test_"))
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("kind", choices=kinds)
+    parser.add_argument("--executions", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first generated input")
+    parser.add_argument("--engine", choices=("atheris", "generated"), default=_engine())
+    parsed = parser.parse_args(arguments)
+    print(f"{parsed.kind}: {parsed.executions} executions, {parsed.engine}", flush=True)
+    fuzz = _guided if parsed.engine == "atheris" else _generated
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.monotonic()
+        fuzz(parsed.kind, Path(folder), parsed.executions, parsed.seed)
+        # atheris ends the process by itself and prints its own last line.
+        print(f"{parsed.kind}: {parsed.executions} executions in {time.monotonic() - begin:.0f} s, no finding")
+    return 0
+
+
+def _engine() -> str:
+    return "atheris" if importlib.util.find_spec("atheris") else "generated"
+
+
+def _kind(name: str) -> Kind:
+    return cast("Kind", importlib.import_module(f"tests.fuzz.{name}"))
+
+
+def _generated(name: str, folder: Path, executions: int, seed: int) -> None:
+    kind = _kind(name)
+    target = kind.target(folder)
+    for number in range(seed, seed + executions):
+        data = kind.generated(number)
+        try:
+            target(data)
+        except Exception as error:
+            raise FoundError(f"seed {number}: {data!r}") from error
+
+
+def _guided(name: str, folder: Path, executions: int, seed: int) -> None:
+    # By name: it is optional, and brings no types.
+    atheris = importlib.import_module("atheris")
+    # A kind reads the package of its name; that is what is watched.
+    with atheris.instrument_imports(include=[name]):
+        kind = _kind(name)
+
+    def mutated(data: bytes, size: int, number: int) -> bytes:
+        """Half of the inputs are generated, half are what libFuzzer makes of those that reached new lines."""
+        return kind.generated(number)[:size] if number % 2 else cast("bytes", atheris.Mutate(data, size))
+
+    options = [f"-runs={executions}", f"-seed={seed + 1}", "-max_len=8192", "-rss_limit_mb=2048", "-timeout=30"]
+    atheris.Setup([sys.argv[0], *options], kind.target(folder), custom_mutator=mutated)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,30 @@
+"""The fuzzer runs, and finds what there is to find."""
+
+from pathlib import Path
+
+import pytest
+
+import tests.fuzz.cdi
+from tests.fuzz.__main__ import FoundError, main
+
+
+def test_a_short_run_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cdi", "--executions", "300", "--engine", "generated"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("no finding")
+
+
+def test_an_input_that_raises_is_found_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def falls_over(data: bytes) -> None:
+        assert len(data) < 200
+
+    monkeypatch.setattr(tests.fuzz.cdi, "target", lambda folder: falls_over)
+    with pytest.raises(FoundError, match=r"seed \d+: b'"):
+        main(["cdi", "--engine", "generated"])
+
+
+def test_a_file_that_hides_another_is_a_finding(tmp_path: Path) -> None:
+    target = tests.fuzz.cdi.Target(tmp_path)
+    target(b"kind: [")
+    (tmp_path / "kept.json").unlink()
+    with pytest.raises(AssertionError):
+        target(b"kind: [")
