@@ -3,22 +3,26 @@
 import secrets
 import tempfile
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 import pytest
 import yaml
 
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.cluster import ClusterSettings, LocalCluster
 from tests.contract.documents import namespace
+from tests.e2e.eventually import eventually
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
 from tests.realcluster.choosing import chosen_instance, chosen_version
 from tests.realcluster.cluster import add_bare_node, running
+from tests.realcluster.kerf import DEPLOY, manifests
 
 CLUSTERS: Final = ["embedded", pytest.param("real", marks=pytest.mark.realcluster)]
 NODES: Final = ("bare1", "bare2")
@@ -32,28 +36,51 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One of the two, as its administrator sees it."""
+
+    api: Api
+    forget: Callable[[], Awaitable[None]]
+    """Have it forget all but the last ``HISTORY`` changes of each kind."""
+    bookmark_s: float
+    """Within this time a silent watch gets a bookmark."""
+
+
 @pytest.fixture(scope="module", params=CLUSTERS)
-async def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
-    """An API server as its administrator sees it: objects only, nobody schedules."""
-    if request.param == "real":
-        async with _real() as api:
-            yield api
-        return
-    server = ApiServer(settings=ApiServerSettings(history=HISTORY))
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(server.serve)
-        kubeconfig = tmp_path_factory.mktemp("embedded") / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
-        async with Api(kubeconfig) as api:
-            yield api
-        tasks.cancel_scope.cancel()
+async def asked(request: pytest.FixtureRequest) -> AsyncIterator[Asked]:
+    """An API server with Kerf's own kinds; nobody schedules."""
+    async with _real() if request.param == "real" else _embedded_server() as asked:
+        for document in manifests(DEPLOY / "crds"):
+            await asked.api.apply(document)
+        await eventually("ResourceClasses are served", lambda: _serves_classes(asked.api))
+        yield asked
+
+
+@pytest.fixture(scope="module")
+def server(asked: Asked) -> Api:
+    return asked.api
+
+
+@pytest.fixture(scope="module")
+def forget(asked: Asked) -> Callable[[], Awaitable[None]]:
+    return asked.forget
+
+
+@pytest.fixture(scope="module")
+def bookmark_s(asked: Asked) -> float:
+    return asked.bookmark_s
 
 
 @pytest.fixture(scope="module", params=CLUSTERS)
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
     """A cluster with a scheduler, and two nodes."""
-    async with _real() if request.param == "real" else _embedded() as api:
-        yield api
+    if request.param == "real":
+        async with _real() as asked:
+            yield asked.api
+    else:
+        async with _embedded_cluster() as api:
+            yield api
 
 
 @pytest.fixture
@@ -71,17 +98,37 @@ async def busy_space(cluster: Api) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _real() -> AsyncIterator[Api]:
+async def _real() -> AsyncIterator[Asked]:
     requirements.ensure()
     async with (
         running(chosen_version(), nodes=(), bare_nodes=NODES, instance=chosen_instance()) as cluster,
         Api(cluster.kubeconfig) as api,
     ):
-        yield api
+
+        async def forget() -> None:
+            """Its history begins anew when it starts."""
+            await cluster.processes.kill("apiserver")
+            cluster.start_part("apiserver")
+            await cluster.wait_served()
+
+        yield Asked(api=api, forget=forget, bookmark_s=75)
 
 
 @asynccontextmanager
-async def _embedded() -> AsyncIterator[Api]:
+async def _embedded_server() -> AsyncIterator[Asked]:
+    server = ApiServer(settings=ApiServerSettings(history=HISTORY, bookmark_interval_s=1))
+    with tempfile.TemporaryDirectory() as root:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(server.serve)
+            kubeconfig = Path(root) / "kubeconfig"
+            kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+            async with Api(kubeconfig) as api:
+                yield Asked(api=api, forget=anyio.lowlevel.checkpoint, bookmark_s=5)
+            tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _embedded_cluster() -> AsyncIterator[Api]:
     with tempfile.TemporaryDirectory() as root:
         cluster = LocalCluster(
             ClusterSettings(root=Path(root), nodes=()),
@@ -95,6 +142,10 @@ async def _embedded() -> AsyncIterator[Api]:
                     await add_bare_node(api, name)
                 yield api
             tasks.cancel_scope.cancel()
+
+
+async def _serves_classes(api: Api) -> bool:
+    return bool(await api.request("GET", "/apis/kerf.dev/v1alpha1/resourceclasses"))
 
 
 @asynccontextmanager

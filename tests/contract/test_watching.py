@@ -1,6 +1,6 @@
 """Watches: what an informer stands on."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 
 import anyio
@@ -10,7 +10,7 @@ from tests.contract.conftest import HISTORY
 from tests.contract.documents import config_map
 from tests.realcluster.api import Api, Document, StatusError
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 
 
 @asynccontextmanager
@@ -72,22 +72,24 @@ async def test_a_watch_ends_when_it_was_asked_to(server: Api, space: str) -> Non
         assert [event async for event in events] == []
 
 
-async def test_a_bookmark_says_how_far_a_silent_watch_has_come(server: Api, space: str) -> None:
+async def test_a_bookmark_says_how_far_a_silent_watch_has_come(server: Api, space: str, bookmark_s: float) -> None:
     version = await listed(server, space)
     await server.create(config_map("other", space))
     newest = await listed(server, space)
-    query = {"allowWatchBookmarks": "true", "timeoutSeconds": "4"}
-    async with watching(server, space, version, **query) as events:
-        marks = [event async for event in events]
-    assert marks, "one comes before the end"
-    assert {event["type"] for event in marks} == {"BOOKMARK"}
-    assert int(marks[-1]["object"]["metadata"]["resourceVersion"]) >= int(newest)
+    with anyio.fail_after(bookmark_s):
+        async with watching(server, space, version, allowWatchBookmarks="true") as events:
+            mark = await anext(events)
+    assert mark["type"] == "BOOKMARK"
+    assert int(mark["object"]["metadata"]["resourceVersion"]) >= int(newest)
 
 
-async def test_a_version_that_is_forgotten_is_expired(server: Api, space: str) -> None:
+async def test_a_version_that_is_forgotten_is_expired(
+    server: Api, space: str, forget: Callable[[], Awaitable[None]]
+) -> None:
     await server.create(config_map("a", space, **of(space)))
     for number in range(HISTORY + 1):
         await server.patch("v1", "ConfigMap", "a", {"data": {"x": str(number)}}, space)
+    await forget()
     try:
         async with watching(server, space, "1") as events, aclosing(events):  # type: ignore[type-var]
             event = await anext(events)

@@ -171,8 +171,9 @@ class Space:
 
     async def allocated(self, pod: str) -> Sequence[Document]:
         """The allocation results of all claims of a pod, in the order of its claims."""
-        status = (await self.pod(pod))["status"]
-        names = [one["resourceClaimName"] for one in status.get("resourceClaimStatuses", ())]
+        seen = await self.pod(pod)
+        made = {one["name"]: one["resourceClaimName"] for one in seen["status"].get("resourceClaimStatuses", ())}
+        names = [one.get("resourceClaimName") or made[one["name"]] for one in seen["spec"]["resourceClaims"]]
         found = [await self.api.get(_RESOURCE, "ResourceClaim", name, self.name) for name in names]
         return [result for claim in found for result in claim["status"]["allocation"]["devices"]["results"]]
 

@@ -132,7 +132,9 @@ class Api:
     async def watch(self, api_version: str, kind: str, **query: str) -> AsyncIterator[AsyncIterator[Document]]:
         """Watch events, as they come; ``query`` needs at least ``resourceVersion``."""
         path = await self.path(api_version, kind)
-        async with self._session.get(path, params={"watch": "true", **query}, ssl=self._ssl) as response:
+        endless = aiohttp.ClientTimeout(total=None)
+        query = {"watch": "true", **query}
+        async with self._session.get(path, params=query, ssl=self._ssl, timeout=endless) as response:
             if response.status >= 400:
                 raise StatusError(response.status, await response.json())
             yield (json.loads(line) async for line in response.content)
