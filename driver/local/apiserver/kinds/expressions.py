@@ -1,12 +1,10 @@
-"""Whether a CEL expression can be one: its length and its syntax.
-
-Types are not checked: whether ``device`` has such a function is for the allocator to say, which evaluates it.
-"""
+"""Whether a CEL expression can select devices: its length, its syntax, its types."""
 
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
+from driver.allocation import ExpressionCompileError, UnsupportedExpressionError, compile_selector
 from driver.local.apiserver.objects.errors import FieldError, invalid, too_long
 
 MAX_EXPRESSION_BYTES: Final = 10 * 1024
@@ -19,6 +17,13 @@ def expression_errors(expression: str, path: str) -> Iterator[FieldError]:
         return
     if said := syntax_error(expression):
         yield invalid(path, expression, f"compilation failed: {said}")
+        return
+    try:
+        compile_selector(expression)
+    except UnsupportedExpressionError:
+        pass  # Kubernetes has it; whoever evaluates it will say what is missing
+    except ExpressionCompileError as error:
+        yield invalid(path, expression, error.reason)
 
 
 @lru_cache(maxsize=1)
