@@ -200,7 +200,9 @@ CLAIMS: Final[list[tuple[str, Document, str]]] = [
         asks(exactly("r", "c", selectors=[{"cel": {"expression": "device."}}])),
         (
             'spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid value: "device.": '
-            "compilation failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'\n | device.\n | .......^"
+            "compilation failed: ERROR: <input>:1:8: Syntax error: no viable alternative at input '.'\n"
+            " | device.\n"
+            " | .......^"
         ),
     ),
 ]

@@ -1,0 +1,143 @@
+"""Everything that Kerf can generate is accepted, and nothing of it is dropped: slices, classes, definitions.
+
+Objects are created with ``dryRun``: the server checks them, and answers with what it would have stored.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from api.kerf.decoding import decode_resource_class
+from api.model.metadata import OwnerReference
+from api.model.names import KERF_DRIVER
+from api.resource.v1 import KINDS
+from driver.controller.classes import compile_class
+from driver.controller.hardware import known_shapes
+from driver.kube.slices import CreateSlice, SliceContext, plan_pool
+from driver.kubeletplugin.backends.base import Condition, HealthChange
+from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
+from driver.kubeletplugin.health import HealthBoard
+from driver.kubeletplugin.inventory import Inventory, Place, take_stock
+from driver.partitions.catalogue import gpu_models, shells
+from driver.partitions.geometry import Card
+from driver.partitions.limits import SliceLayout
+from tests.realcluster.api import Api, Document
+from tests.realcluster.kerf import DEPLOY, manifests
+
+NODE: Final = "bare1"
+CARDS: Final = 8
+"""As many as a large node has."""
+CLASSES: Final = sorted((Path(__file__).parents[1] / "controller" / "classes").glob("*.yaml"))
+
+
+def of_kind(tmp_path: Path, cards: Mapping[str, object]) -> tuple[Card, ...]:
+    file = tmp_path / "hardware.yaml"
+    file.write_text(yaml.safe_dump({"state": "hardware", "cards": [cards]}))
+    return cards_of(read_config(file))
+
+
+def slices(cards: tuple[Card, ...], *, shared: bool, ill: bool) -> Iterator[Document]:
+    """What a node with these cards publishes."""
+    board = HealthBoard(driver=KERF_DRIVER, now=lambda: 0.0)
+    if ill:
+        for card in cards:
+            board.note(HealthChange(card_uuid=card.uuid, partition=None, condition=Condition.LOST, reason="gone"))
+    profiles = {profile.name for model in gpu_models() for profile in model.profiles}
+    shareable = frozenset([None, *profiles]) if shared else frozenset()
+    place = Place(driver=KERF_DRIVER, node=NODE, layout=SliceLayout.SPLIT, shareable=shareable)
+    owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="a-node")
+    context = SliceContext(driver=KERF_DRIVER, node_name=NODE, owner=owner, generations={}, accepted={})
+    for pool in take_stock(place, {"simulated": cards}, (), board, Inventory()).pools:
+        for write in plan_pool(pool, (), context):
+            assert isinstance(write, CreateSlice)
+            yield KINDS.resource_slices.encode(write.value)
+
+
+def without_times(spec: Document) -> Document:
+    """The server says when a taint was added."""
+    for device in spec.get("devices", ()):
+        for taint in device.get("taints", ()):
+            taint.pop("timeAdded", None)
+    return spec
+
+
+async def accepted(server: Api, document: Document) -> Document:
+    """What the server would store."""
+    return await server.create(document, dryRun="All")
+
+
+@pytest.mark.parametrize(("shared", "ill"), [(False, False), (True, True)], ids=["plain", "shared and lost"])
+@pytest.mark.parametrize("model", [model.id for model in gpu_models()])
+async def test_slices_of_every_gpu_model(server: Api, tmp_path: Path, model: str, shared: bool, ill: bool) -> None:
+    cards = of_kind(tmp_path, {"kind": "gpu", "model": model, "count": CARDS})
+    for document in slices(cards, shared=shared, ill=ill):
+        kept = await accepted(server, document)
+        assert without_times(kept["spec"]) == document["spec"]
+
+
+@pytest.mark.parametrize("ill", [False, True], ids=["well", "lost"])
+@pytest.mark.parametrize("shell", [shell.name for shell in shells()])
+async def test_slices_of_every_fpga_shell(server: Api, tmp_path: Path, shell: str, ill: bool) -> None:
+    cards = of_kind(tmp_path, {"kind": "fpga", "shell": shell, "count": CARDS})
+    for document in slices(cards, shared=False, ill=ill):
+        kept = await accepted(server, document)
+        assert without_times(kept["spec"]) == document["spec"]
+
+
+def offers() -> Iterator[tuple[str, Document]]:
+    """A ResourceClass for everything there is."""
+    profiles = {profile.name: model.id for model in gpu_models() for profile in model.profiles}
+    yield from ((f"profile {name}", {"device": "gpu", "profile": name}) for name in sorted(profiles))
+    yield from ((f"model {model.id}", {"device": "gpu", "models": [model.id]}) for model in gpu_models())
+    yield "every model", {"device": "gpu", "models": [model.id for model in gpu_models()], "cut": "Whole"}
+    functions = {function.name for shell in shells() for function in shell.functions}
+    yield from ((f"function {name}", {"device": "fpga", "function": name}) for name in sorted(functions))
+
+
+def device_class(spec: Document) -> Document:
+    metadata = {"name": "offer", "uid": "11111111-1111-1111-1111-111111111111"}
+    document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": metadata, "spec": spec}
+    compiled = compile_class(decode_resource_class(document), driver=KERF_DRIVER, nodes=(), shapes=known_shapes())
+    return KINDS.device_classes.encode(compiled.device_class)
+
+
+@pytest.mark.parametrize("spec", [pytest.param(spec, id=name) for name, spec in offers()])
+async def test_a_class_for_everything_there_is(server: Api, spec: Document) -> None:
+    document = device_class(spec)
+    kept = await accepted(server, document)
+    assert kept["spec"] == document["spec"]
+
+
+@pytest.mark.parametrize("path", CLASSES, ids=[path.stem for path in CLASSES])
+async def test_classes_of_the_controllers_own_tests(server: Api, path: Path) -> None:
+    _, document = yaml.safe_load_all(path.read_text())
+    kept = await accepted(server, document)
+    assert kept["spec"] == document["spec"]
+
+
+def definitions() -> list[Any]:
+    return [pytest.param(one, id=one["metadata"]["name"]) for one in manifests(DEPLOY / "crds")]
+
+
+@pytest.mark.parametrize("document", definitions())
+async def test_definitions_of_our_own_kinds(server: Api, document: Document) -> None:
+    kept = await server.apply(document, dryRun="All")
+    assert [version["schema"] for version in kept["spec"]["versions"]] == [
+        version["schema"] for version in document["spec"]["versions"]
+    ]
+    name = document["metadata"]["name"]
+    found = await server.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name)
+    conditions = {one["type"]: one["status"] for one in found["status"]["conditions"]}
+    assert conditions["Established"] == "True"
+    assert conditions.get("NonStructuralSchema", "False") == "False"
+
+
+@pytest.mark.parametrize("path", sorted((DEPLOY / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+async def test_the_examples(server: Api, space: str, path: Path) -> None:
+    for document in yaml.safe_load_all(path.read_text()):
+        if document and document["kind"] != "Namespace":
+            document["metadata"].setdefault("namespace", space)
+            await server.apply(document, dryRun="All")
