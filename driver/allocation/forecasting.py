@@ -7,16 +7,30 @@ take can be had together at most.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from functools import cached_property
+from itertools import accumulate, chain
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from driver.allocation.constraining import Value
+from driver.allocation.pairing import Need, can_pair
 from driver.allocation.pools import bits
 from driver.allocation.questions import MAX_RESULTS, Question, Request, UnanswerableError, Want
 from driver.allocation.tallying import Tally
 
 _NOT_COMPARABLE: Final[Value] = ("", "")
+
+
+class _Weight(NamedTuple):
+    """Counters that are added up together: all of one name, or all that are equally large."""
+
+    name: str
+    total: int
+
+
+_Weighed = Mapping[_Weight, int]
+_Open = Mapping[Want, int]
+"""The devices that each want could be given now, as far as it depends on it alone."""
 
 
 class Forecaster:
@@ -26,76 +40,253 @@ class Forecaster:
         self._question = question
         self._offer = question.offer
         self._by_want: dict[tuple[Want, int], dict[Value, int]] = {}
+        self._least: dict[int, _Weighed] = {}
+        self._shares: dict[Want, Mapping[str, int]] = {}
+        self._weights: dict[int, Mapping[str, tuple[_Weight, ...]]] = {}
+        self._left: dict[tuple[int, int], _Weighed] = {}
 
     def is_starved(self, tally: Tally, position: int) -> bool:
-        """Whether some request from ``position`` on finds too few free devices: the cheapest of the bounds."""
+        """Whether some request from ``position`` on finds too few devices in nobody's use: the cheapest bound."""
         return any(
             all((want.usable & tally.free(want)).bit_count() < want.count for want in request.wants)
+            for request in self._question.requests[position:]
+        )
+
+    def is_exhausted(self, tally: Tally, position: int) -> bool:
+        """As ``is_starved``, with an eye on counters and constraints too."""
+        return any(
+            all(self._open(tally, want).bit_count() < want.count for want in request.wants)
             for request in self._question.requests[position:]
         )
 
     def can_succeed(self, tally: Tally, position: int) -> bool:
         """Whether nothing speaks against serving the requests from ``position`` on, after what ``tally`` has taken."""
         requests = self._question.requests[position:]
-        if not self._within_limit(tally, requests) or not self._enough(tally, requests, allowed=-1):
+        if not self.within_limit(tally, requests):
+            return False
+        open_ = {want: self._open(tally, want) for request in requests for want in request.wants}
+        if not self._enough(tally, requests, open_, allowed=-1):
+            return False
+        if not self._counters_suffice(tally, requests) or not self._shares_suffice(tally, requests):
             return False
         return all(
-            self.constraint_can_hold(tally, requests, claim, index)
+            self._can_hold(tally, requests, open_, claim, index)
             for claim in {request.claim for request in requests}
             for index in range(len(self._question.constraints[claim]))
         )
 
-    def _within_limit(self, tally: Tally, requests: Iterable[Request]) -> bool:
+    def within_limit(self, tally: Tally, requests: Iterable[Request], also: int = 0) -> bool:
+        """Whether the claims of ``requests`` can stay within their limit; ``also`` counts for the first of them."""
         needed: dict[int, int] = defaultdict(int)
         for request in requests:
-            needed[request.claim] += request.fewest
+            needed[request.claim] += request.fewest + also
+            also = 0
         return all(len(tally.placements[claim]) + count <= MAX_RESULTS for claim, count in needed.items())
 
-    def _enough(self, tally: Tally, requests: Sequence[Request], allowed: int) -> bool:
+    def _open(self, tally: Tally, want: Want) -> int:
+        devices = want.usable & tally.open(want)
+        states = tally.states[want.claim]
+        for index in want.constraints:
+            state = states[index]
+            if not state.devices or not devices:
+                continue
+            by_value = self._usable_by_value(want, index)
+            having = 0
+            for value in state.values:
+                having |= by_value.get(value, 0)
+            devices &= having if self._question.constraints[want.claim][index].kind == "match" else ~having
+        return devices
+
+    def _enough(self, tally: Tally, requests: Sequence[Request], open_: _Open, allowed: int) -> bool:
         """Whether ``allowed`` devices are enough for each request, and for all that compete for the same devices."""
         for request in requests:
-            free = {want: want.usable & tally.free(want) & allowed for want in request.wants}
             if not any(
-                want.count <= devices.bit_count() and want.count <= self.supply(tally, devices)
-                for want, devices in free.items()
+                want.count <= (open_[want] & allowed).bit_count()
+                and (want.count < 2 or want.count <= self.supply(tally, open_[want] & allowed))
+                for want in request.wants
             ):
                 return False
         exclusive = [request for request in requests if not any(want.is_admin for want in request.wants)]
         areas = {want.usable for request in exclusive for want in request.wants}
-        return all(
-            sum(request.fewest for request in exclusive if all(want.usable & ~area == 0 for want in request.wants))
-            <= self.supply(tally, area & ~tally.in_use & allowed)
-            for area in areas
-        )
+        for area in areas:
+            inside = [request for request in exclusive if all(want.usable & ~area == 0 for want in request.wants)]
+            needed = sum(request.fewest for request in inside)
+            free = area & tally.open_to_all & allowed
+            if needed > free.bit_count() and not free & self._offer.shareable:
+                return False
+            if needed > self.supply(tally, free):
+                return False
+        return self._can_pair(tally, requests, open_, allowed)
+
+    def _can_pair(self, tally: Tally, requests: Sequence[Request], open_: _Open, allowed: int) -> bool:
+        groups: dict[int, list[Need]] = defaultdict(list)
+        for request in requests:
+            devices = 0
+            for want in request.wants:
+                devices |= open_[want]
+            # What watches conflicts with its own claim only.
+            watches = any(want.is_admin for want in request.wants)
+            groups[request.claim if watches else -1].append(Need(devices & allowed, request.fewest))
+        return all(can_pair(needs, self._rooms(tally, needs)) for needs in groups.values())
+
+    def _rooms(self, tally: Tally, needs: Iterable[Need]) -> Mapping[int, int]:
+        devices = 0
+        for need in needs:
+            devices |= need.devices
+        return {device: self._room(tally, device) for device in bits(devices & self._offer.shareable)}
+
+    def _room(self, tally: Tally, device: int) -> int:
+        """At most how many shares of a device can be taken."""
+        smallest = self._smallest_demands.get(device)
+        if not smallest:
+            return MAX_RESULTS * len(self._question.claims)
+        return min(self._left_of(tally, device, name) // amount for name, amount in smallest.items())
+
+    @cached_property
+    def _smallest_demands(self) -> Mapping[int, Mapping[str, int]]:
+        """The least of each capacity that any want takes of a shared device; without those of which some take none."""
+        smallest: dict[int, dict[str, int]] = {}
+        for want in chain.from_iterable(request.wants for request in self._question.requests):
+            for device in bits(want.usable & self._offer.shareable):
+                demand = want.demands.get(device)
+                amounts = {name: amount.nano for name, amount in demand.amounts.items()} if demand else {}
+                least = smallest.get(device, amounts)
+                smallest[device] = {
+                    name: min(least[name], amount) for name, amount in amounts.items() if least.get(name) and amount
+                }
+        return smallest
 
     def supply(self, tally: Tally, devices: int) -> float:
         """At most how many times something of ``devices`` can be taken together."""
         if devices & self._offer.shareable:
             return inf
-        by_set: dict[int, list[int]] = defaultdict(list)
-        supply = 0
-        for device in bits(devices):
-            uses = self._offer.uses(device)
-            if uses and uses[0].amount is not None:
-                by_set[uses[0].set].append(uses[0].amount)
-            else:
-                supply += 1
-        return supply + sum(self._from_set(tally, set_, amounts) for set_, amounts in by_set.items())
+        supply = (devices & self._question.unlimited).bit_count()
+        for set_, members in self._question.members.items():
+            if devices & members:
+                supply += self._from_set(set_, tally.remaining[set_], devices & members)
+        return supply
 
-    def _from_set(self, tally: Tally, set_: int, amounts: Sequence[int]) -> int:
-        """How many of the ``amounts`` a counter set can give, if each took no more than the least of any counter."""
-        remaining = tally.remaining[set_]
+    def _from_set(self, set_: int, remaining: int | None, devices: int) -> int:
+        """How many of ``devices`` a counter set can give at most, each counter looked at by itself."""
         if remaining is None:
             return 0
-        supply = len(amounts)
-        for field in self._offer.fields(set_):
-            least = min(field.read(amount) for amount in amounts)
-            if least:
-                supply = min(supply, field.read(remaining) // least)
+        key = (set_, remaining, devices)
+        supply = self._question.supplies.get(key)
+        if supply is None:
+            amounts = [use.amount or 0 for device in bits(devices) for use in self._offer.uses(device)[:1]]
+            supply = min(
+                (
+                    _fitting(field.read(remaining), sorted([field.read(amount) for amount in amounts]))
+                    for field in self._offer.fields(set_).values()
+                ),
+                default=len(amounts),
+            )
+            self._question.supplies[key] = supply
         return supply
+
+    def _counters_suffice(self, tally: Tally, requests: Sequence[Request]) -> bool:
+        """Whether all requests together can be served by what is left of counters that are added up."""
+        needed: dict[_Weight, int] = defaultdict(int)
+        for request in requests:
+            least = [
+                {weight: want.count * amount for weight, amount in self._weigh(want).items()} for want in request.wants
+            ]
+            for weight in set.intersection(*(set(each) for each in least)):
+                needed[weight] += min(each[weight] for each in least)
+        if not needed:
+            return True
+        left: dict[_Weight, int] = defaultdict(int)
+        for set_, remaining in enumerate(tally.remaining):
+            if remaining is not None:
+                for weight, amount in self._weigh_left(set_, remaining).items():
+                    left[weight] += amount
+        return all(amount <= left[weight] for weight, amount in needed.items())
+
+    def _shares_suffice(self, tally: Tally, requests: Sequence[Request]) -> bool:
+        """Whether all requests together can be served by what is left of capacities that are shared."""
+        needed: dict[str, int] = defaultdict(int)
+        devices: dict[str, int] = defaultdict(int)
+        for request in requests:
+            least = [self._least_shares(want) for want in request.wants]
+            for name in set.intersection(*(set(each) for each in least)):
+                needed[name] += min(want.count * each[name] for want, each in zip(request.wants, least, strict=True))
+                for want in request.wants:
+                    devices[name] |= want.usable
+        return all(
+            amount <= sum(self._left_of(tally, device, name) for device in bits(devices[name]))
+            for name, amount in needed.items()
+        )
+
+    def _least_shares(self, want: Want) -> Mapping[str, int]:
+        """The least of each capacity that the want takes, whichever device it gets; without what it may not take."""
+        least = self._shares.get(want)
+        if least is None:
+            demands = [want.demands.get(device) for device in bits(want.usable)]
+            amounts = [
+                {name: each.nano for name, each in demand.amounts.items()} if demand else {} for demand in demands
+            ]
+            names = set.intersection(*(set(each) for each in amounts)) if amounts else set[str]()
+            least = self._shares[want] = {name: min(each[name] for each in amounts) for name in names}
+        return least
+
+    def _left_of(self, tally: Tally, device: int, name: str) -> int:
+        value = self._offer.devices[device].capacity[name].value.nano
+        return value - self._offer.consumed.get(device, {}).get(name, 0) - tally.taken[device].get(name, 0)
+
+    def _weigh(self, want: Want) -> _Weighed:
+        """The least that each of the want's devices takes; without what some device does not take at all."""
+        weighed = self._least.get(want.usable)
+        if weighed is None:
+            least: dict[_Weight, int] | None = None
+            for device in bits(want.usable):
+                taken = self._weigh_device(device)
+                least = (
+                    dict(taken)
+                    if least is None
+                    else {weight: min(amount, taken[weight]) for weight, amount in least.items() if weight in taken}
+                )
+                if not least:
+                    break
+            weighed = self._least[want.usable] = least or {}
+        return weighed
+
+    def _weigh_device(self, device: int) -> _Weighed:
+        taken: dict[_Weight, int] = defaultdict(int)
+        if self._offer.shareable >> device & 1:
+            return taken  # further shares take nothing
+        for use in self._offer.uses(device):
+            for name, field in self._offer.fields(use.set).items():
+                amount = field.read(use.amount or 0) * field.unit
+                for weight in self._weights_of(use.set)[name] if amount else ():
+                    taken[weight] += amount
+        return taken
+
+    def _weigh_left(self, set_: int, remaining: int) -> _Weighed:
+        left = self._left.get((set_, remaining))
+        if left is None:
+            of_set: dict[_Weight, int] = defaultdict(int)
+            for name, field in self._offer.fields(set_).items():
+                for weight in self._weights_of(set_)[name]:
+                    of_set[weight] += field.read(remaining) * field.unit
+            left = self._left[set_, remaining] = of_set
+        return left
+
+    def _weights_of(self, set_: int) -> Mapping[str, tuple[_Weight, ...]]:
+        weights = self._weights.get(set_)
+        if weights is None:
+            total = self._offer.total(set_)
+            weights = self._weights[set_] = {
+                name: (_Weight(name, 0), _Weight("", field.read(total) * field.unit))
+                for name, field in self._offer.fields(set_).items()
+            }
+        return weights
 
     def constraint_can_hold(self, tally: Tally, requests: Sequence[Request], claim: int, index: int) -> bool:
         """Whether nothing speaks against a constraint of ``claim`` holding over those of ``requests`` it applies to."""
+        open_ = {want: self._open(tally, want) for request in requests for want in request.wants}
+        return self._can_hold(tally, requests, open_, claim, index)
+
+    def _can_hold(self, tally: Tally, requests: Sequence[Request], open_: _Open, claim: int, index: int) -> bool:
         bound = [
             request
             for request in requests
@@ -103,21 +294,36 @@ class Forecaster:
         ]
         if not bound:
             return True
-        by_value = self._by_value(tally, bound, index)
+        by_value = self._by_value(bound, open_, index)
         state = tally.states[claim][index]
         if self._question.constraints[claim][index].kind == "distinct":
-            return sum(request.fewest for request in bound) <= len(by_value.keys() - state.values)
+            return sum(request.fewest for request in bound) <= _hit(by_value) and self._can_differ(
+                bound, open_, index, {value: number for number, value in enumerate(by_value)}
+            )
         values = state.values if state.devices else by_value.keys()
-        return any(self._enough(tally, bound, by_value.get(value, 0)) for value in values)
+        return any(self._enough(tally, bound, open_, by_value.get(value, 0)) for value in values)
 
-    def _by_value(self, tally: Tally, requests: Iterable[Request], constraint: int) -> Mapping[Value, int]:
-        """The free devices that ``requests`` may take, by what the constraint compares of them."""
+    def _can_differ(
+        self, requests: Iterable[Request], open_: _Open, constraint: int, numbers: Mapping[Value, int]
+    ) -> bool:
+        """Whether requests can be paired with values, each with values of its own."""
+        needs: list[Need] = []
+        for request in requests:
+            values = 0
+            for want in request.wants:
+                for value, devices in self._usable_by_value(want, constraint).items():
+                    if devices & open_[want]:
+                        values |= 1 << numbers[value]
+            needs.append(Need(values, request.fewest))
+        return can_pair(needs, {})
+
+    def _by_value(self, requests: Iterable[Request], open_: _Open, constraint: int) -> Mapping[Value, int]:
+        """The devices that ``requests`` could be given, by what the constraint compares of them."""
         by_value: dict[Value, int] = defaultdict(int)
         for want in chain.from_iterable(request.wants for request in requests):
-            free = tally.free(want)
             for value, devices in self._usable_by_value(want, constraint).items():
-                if devices & free:
-                    by_value[value] |= devices & free
+                if devices & open_[want]:
+                    by_value[value] |= devices & open_[want]
         return by_value
 
     def _usable_by_value(self, want: Want, constraint: int) -> Mapping[Value, int]:
@@ -136,3 +342,23 @@ class Forecaster:
         except UnanswerableError:  # the search will meet it
             return ()
         return values or ((_NOT_COMPARABLE,) if values is not None else ())
+
+
+def _hit(by_value: Mapping[Value, int]) -> int:
+    """How many values are enough to meet every device: no more devices can differ in all their values.
+
+    Taken greedily, so not the fewest, but with the same certainty.
+    """
+    missed = 0
+    for devices in by_value.values():
+        missed |= devices
+    hits = 0
+    while missed:
+        missed &= ~max(by_value.values(), key=lambda devices: (devices & missed).bit_count())
+        hits += 1
+    return hits
+
+
+def _fitting(left: int, amounts: Sequence[int]) -> int:
+    """How many of ``amounts``, given ascending, fit into ``left`` together."""
+    return sum(1 for total in accumulate(amounts) if total <= left)

@@ -5,7 +5,7 @@ in a row too.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
@@ -77,6 +77,7 @@ class Offer:
         )
         self.devices = Devices(views, self._first_devices)
         self._uses: dict[int, tuple[Use, ...]] = {}
+        self._beyond: dict[tuple[int, int], int] = {}
 
     @classmethod
     def build(cls, inventory: Inventory, node: NodeView, allocated: Allocated, features: Features) -> "Offer":
@@ -163,11 +164,26 @@ class Offer:
             uses = self._uses[index] = tuple(use._replace(set=first + use.set) for use in local)
         return uses
 
-    def fields(self, set_: int) -> Iterable[Field]:
+    def fields(self, set_: int) -> Mapping[str, Field]:
         """Where the counters of a set lie in its integer."""
         pool = bisect_right(self._first_sets, set_) - 1
         counters = self.views[pool].layout.counters
-        return counters.fields[set_ - self._first_sets[pool]].values() if counters else ()
+        return counters.fields[set_ - self._first_sets[pool]] if counters else {}
+
+    def total(self, set_: int) -> int:
+        """What a set has when nothing is taken."""
+        pool = bisect_right(self._first_sets, set_) - 1
+        counters = self.views[pool].layout.counters
+        return counters.totals[set_ - self._first_sets[pool]] if counters else 0
+
+    def beyond(self, set_: int, remaining: int) -> int:
+        """Devices that take more from a set than ``remaining``."""
+        mask = self._beyond.get((set_, remaining))
+        if mask is None:
+            pool = bisect_right(self._first_sets, set_) - 1
+            local = self.views[pool].layout.beyond(set_ - self._first_sets[pool], remaining)
+            mask = self._beyond[set_, remaining] = local << self._first_devices[pool]
+        return mask
 
     @cached_property
     def counters(self) -> CounterState:

@@ -238,7 +238,7 @@ class Layout:
     def _blocked_by(self, remaining: Sequence[int | None], groups: Sequence[Groups | None]) -> int:
         blocked = 0
         for set_, left in enumerate(remaining):
-            blocked |= self.traits.consuming if left is None else self._beyond(set_, left)
+            blocked |= self.traits.consuming if left is None else self.beyond(set_, left)
         if any(groups) or self._has_groups:
             for index in bits(self.traits.consuming & ~blocked):
                 if any(admitted(groups[use.set], use.groups) is None for use in self.uses[index]):
@@ -249,7 +249,7 @@ class Layout:
     def _has_groups(self) -> bool:
         return any(use.groups for uses in self.uses for use in uses)
 
-    def _beyond(self, set_: int, remaining: int) -> int:
+    def beyond(self, set_: int, remaining: int) -> int:
         """The devices that take more from a set than ``remaining``. Kept: sets stand at few values in practice."""
         assert self.counters is not None
         mask = self._blocked.get((set_, remaining))

@@ -3,9 +3,11 @@
 A request is a row of wants, one for each alternative (KEP-4816). Masks of devices are those of the offer.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from api.errors import PermanentError
@@ -103,6 +105,9 @@ class Question:
     constraints: tuple[tuple[Constraint, ...], ...]
     """For each claim."""
     _values: dict[_Compared, Values | str | None] = field(default_factory=dict, repr=False)
+    supplies: dict[tuple[int, int, int], int] = field(default_factory=dict, repr=False)
+    """Kept for bounds: at most how many of some devices (the last number) a counter set (the first) can give when the
+    second is left of it."""
 
     def values(self, want: Want, constraint: int, device: int) -> Values | None:
         """What a constraint of the want's claim compares of a device. Raises UnanswerableError."""
@@ -118,6 +123,43 @@ class Question:
         if isinstance(values, str):
             raise UnanswerableError(values)
         return values
+
+    @cached_property
+    def members(self) -> Mapping[int, int]:
+        """The usable devices whose first counters come from each set."""
+        members: dict[int, int] = defaultdict(int)
+        for device in bits(self._usable):
+            uses = self.offer.uses(device)
+            if uses and uses[0].amount is not None:
+                members[uses[0].set] |= 1 << device
+        return members
+
+    @cached_property
+    def unlimited(self) -> int:
+        """The other usable devices."""
+        unlimited = self._usable
+        for members in self.members.values():
+            unlimited &= ~members
+        return unlimited
+
+    @property
+    def _usable(self) -> int:
+        usable = 0
+        for want in chain.from_iterable(request.wants for request in self.requests):
+            usable |= want.usable
+        return usable
+
+    @cached_property
+    def parts(self) -> list[tuple[Request, ...]]:
+        """The requests that constraints bind together, apart from the others."""
+        parts: list[tuple[set[tuple[int, int]], list[Request]]] = []
+        for request in self.requests:
+            bound = {(request.claim, index) for want in request.wants for index in want.constraints}
+            joined = [part for part in parts if part[0] & bound]
+            parts = [part for part in parts if not part[0] & bound]
+            constraints = bound.union(*(part[0] for part in joined))
+            parts.append((constraints, [*(each for part in joined for each in part[1]), request]))
+        return [tuple(requests) for constraints, requests in parts if constraints]
 
     @cached_property
     def may_fail(self) -> bool:

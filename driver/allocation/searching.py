@@ -10,7 +10,8 @@ cannot succeed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from api.model.claims import DeviceClass, ResourceClaim
 from driver.allocation.asking import ask
@@ -85,6 +86,10 @@ def search(
     return question
 
 
+_PART_STEPS: Final = 2000
+"""For each part of a question that is tried by itself: a small part of what a whole search may take."""
+
+
 class _BudgetSpentError(Exception):
     """The search has taken as many steps as it may."""
 
@@ -132,7 +137,8 @@ class _Search:
         while following is not None:
             choices.append(following)
             while not self._advance(choices[-1]):
-                self._memory.record(self.tally, choices.pop().situation)
+                failed = choices.pop()
+                self._memory.record(self.tally, failed.situation)
                 if not choices or self._is_hopeless():
                     return None
             following = self._after(choices[-1])
@@ -142,19 +148,35 @@ class _Search:
         )
 
     def _is_hopeless(self) -> bool:
-        """Whether the bounds say, at the first failure, that there is no solution at all."""
+        """Whether it can be said, at the first failure, that there is no solution at all."""
         is_first, self._has_failed = not self._has_failed, True
-        return (
-            is_first
-            and not self._question.may_fail
-            and not self._forecaster.can_succeed(Tally(self._question), position=0)
-        )
+        if not is_first or self._question.may_fail:
+            return False
+        return not self._forecaster.can_succeed(Tally(self._question), position=0) or self._has_hopeless_part()
+
+    def _has_hopeless_part(self) -> bool:
+        """Whether requests that some constraint binds together cannot be served even when they are the only ones.
+
+        Without this a search would try every choice for the requests before them.
+        """
+        for part in self._question.parts:
+            if len(part) == len(self._question.requests):
+                return False
+            search = _Search(replace(self._question, requests=part), StepBudget(min(_PART_STEPS, self._steps_left)))
+            try:
+                if search.run() is None:
+                    return True
+            except _BudgetSpentError:
+                continue
+        return False
 
     def _advance(self, choice: _Choice) -> bool:
         """Give up the latest option and take the next one that can be had; False: there is none."""
         if choice.placed is not None:
             self.tally.remove(choice.placed)
             choice.placed = None
+            if not self._question.may_fail and choice.options:
+                choice.options &= ~self._memory.as_good_as(self.tally, choice.situation, choice.latest)
         while choice.options:
             option = choice.take_option()
             if choice.want is None:
@@ -193,6 +215,9 @@ class _Search:
         want = self._question.requests[position].wants[index]
         situation = Situation(request=position, want=index, chosen=0, start=0)
         exceeds = len(self.tally.placements[want.claim]) + want.count > MAX_RESULTS
+        if not self._question.may_fail:
+            following = [each for each in self._question.requests[position + 1 :] if each.claim == want.claim]
+            exceeds = exceeds or not self._forecaster.within_limit(self.tally, following, also=want.count)
         if exceeds or (want.is_all and not want.count):
             return _Choice(situation, want, options=0)
         return self._choice(situation, want) if want.count else self._at_request(position + 1)
@@ -206,10 +231,13 @@ class _Search:
         """Whether bounds or an equal situation say that nothing comes of it."""
         is_new = situation.chosen == 0
         may_bound = not self._question.may_fail
-        if may_bound and self._forecaster.is_starved(self.tally, situation.request + (not is_new)):
+        position = situation.request + (not is_new)
+        if may_bound and self._forecaster.is_starved(self.tally, position):
             return True
         if not self._has_failed:
             return False
+        if may_bound and self._forecaster.is_exhausted(self.tally, position):
+            return True
         if self._memory.has_failed(self.tally, situation):
             return True
         return may_bound and is_new and not self._forecaster.can_succeed(self.tally, situation.request)
@@ -219,6 +247,6 @@ class _Search:
             return (1 << len(self._question.requests[situation.request].wants)) - 1
         ahead = -1 << situation.start
         if not want.is_all:
-            return (want.candidates | want.failing_mask) & self.tally.free(want) & ahead
+            return (want.candidates & ~self.tally.blocked | want.failing_mask) & self.tally.free(want) & ahead
         following = want.candidates & ahead
         return following & -following  # every device of ``All`` is needed: there is nothing to choose

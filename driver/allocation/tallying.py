@@ -53,10 +53,33 @@ class Tally:
         self.states = [[EMPTY] * len(constraints) for constraints in question.constraints]
         self.placements: list[list[Placement]] = [[] for _ in question.claims]
         """In the order of the results, for each claim."""
+        self._drawn = self._offer.shareable & self._offer.shared
+        """Devices of which a share exists: they have taken their counters."""
+        self._blocked: int | None = None
 
     def free(self, want: Want) -> int:
         """Devices that are not in use, as the want sees it: admin access looks at its own claim only."""
         return ~(self.claimed[want.claim] if want.is_admin else self.in_use)
+
+    def open(self, want: Want) -> int:
+        """Devices that are free, and for which the counters suffice."""
+        return self.free(want) & ~self.blocked
+
+    @property
+    def open_to_all(self) -> int:
+        """Devices that nobody uses, and for which the counters suffice."""
+        return ~self.in_use & ~self.blocked
+
+    @property
+    def blocked(self) -> int:
+        """Devices that take more from some counter set than it has left."""
+        if self._blocked is None:
+            blocked = 0
+            for set_, remaining in enumerate(self.remaining):
+                if remaining is not None:
+                    blocked |= self._offer.beyond(set_, remaining)
+            self._blocked = blocked & ~self._drawn
+        return self._blocked
 
     def place(self, want: Want, device: int) -> Placement | None:
         """Take ``device`` for ``want``; None: it cannot be taken. Raises UnanswerableError."""
@@ -87,6 +110,7 @@ class Tally:
         if offer.shareable >> device & 1 and (self.shares[device] or offer.shared >> device & 1):
             return []  # the first share has taken them
         drawings: list[Drawing] = []
+        self._blocked = None
         for use in offer.uses(device):
             remaining = self.remaining[use.set]
             groups = admitted(self.groups[use.set], use.groups)
@@ -99,6 +123,7 @@ class Tally:
         return drawings
 
     def _put_back(self, drawings: Sequence[Drawing]) -> None:
+        self._blocked = None
         for drawing in reversed(drawings):
             self.remaining[drawing.set] = drawing.remaining
             self.groups[drawing.set] = drawing.groups
@@ -135,6 +160,11 @@ class Tally:
 
     def _share(self, want: Want, device: int, sign: int) -> None:
         self.shares[device] += sign
+        if self.shares[device]:
+            self._drawn |= 1 << device
+        elif not self._offer.shared >> device & 1:
+            self._drawn &= ~(1 << device)
+        self._blocked = None
         demand = want.demands.get(device)
         for name, amount in demand.amounts.items() if demand else ():
             self.taken[device][name] = self.taken[device].get(name, 0) + sign * amount.nano

@@ -1,0 +1,21 @@
+"""What explodes in a depth-first search is decided in few steps, and rightly."""
+
+import pytest
+
+from driver.allocation import AllocatedState, DoesNotFit, Fits, StepBudget
+from tests.allocation.building import decide
+from tests.allocation.families import FAMILIES
+from tests.allocation.validating import faults
+
+FEW = StepBudget(steps=3000)
+"""Some tenths of a second. Each of these would take a plain search far more than a lifetime at size 32."""
+
+
+@pytest.mark.parametrize("size", [4, 8, 16, 32])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_hard_questions_are_decided_in_few_steps(name: str, size: int) -> None:
+    case = FAMILIES[name](size)
+    outcome = decide(case.slices, *case.claims, budget=FEW)
+    assert isinstance(outcome, Fits if case.fits else DoesNotFit), outcome
+    if isinstance(outcome, Fits):
+        assert not faults(case.slices, case.claims, outcome.results, AllocatedState())
