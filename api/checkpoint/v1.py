@@ -55,6 +55,7 @@ class ClaimRecord(Value):
     state: ClaimState
     boot_id: str = msgspec.field(default="", name="bootID")
     pod_claim_name: str = ""
+    awaits_pod: bool = False
     devices: tuple[DeviceRecord, ...] = ()
 
 
@@ -127,6 +128,7 @@ def _to_wire(claim: PreparedClaim) -> ClaimRecord:
         state=claim.state,
         boot_id=claim.boot_id,
         pod_claim_name=claim.pod_claim_name,
+        awaits_pod=claim.awaits_pod,
         devices=devices,
     )
 
@@ -153,5 +155,6 @@ def _to_model(record: ClaimRecord) -> PreparedClaim:
         state=record.state,
         boot_id=record.boot_id,
         pod_claim_name=record.pod_claim_name,
+        awaits_pod=record.awaits_pod,
         devices=devices,
     )

@@ -120,6 +120,12 @@ class ResourceClaim(Object):
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
+class AllocatedClaim(Object):
+    """A claim without what was asked for: who follows all claims of a cluster holds less."""
+
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+
 class ResourceClaimTemplateSpec(Value):
     """``metadata`` carries labels and annotations for the claims made from the template."""
 

@@ -73,6 +73,8 @@ class PreparedClaim(Value):
     """Boot of the node during which the record was written: hardware state does not survive it."""
     pod_claim_name: str = ""
     """The pod's name for the claim, when it was made from a template for that pod."""
+    awaits_pod: bool = False
+    """Made before its pod was bound (KEP-5007), and the kubelet has not asked for it yet: nothing runs on it."""
     devices: tuple[PreparedDevice, ...]
 
 

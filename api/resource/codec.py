@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.kinds import Kind, identity_kind
-from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from api.model.claims import AllocatedClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from api.model.devices import DeviceTaintRule, ResourceSlice
 
 GROUP: Final = "resource.k8s.io"
@@ -20,6 +20,13 @@ class ResourceKinds:
     device_classes: Kind[DeviceClass]
     resource_slices: Kind[ResourceSlice]
     device_taint_rules: Kind[DeviceTaintRule]
+
+
+def allocated_claims(version: str) -> Kind[AllocatedClaim]:
+    """Claims by what they got, which has the same shape in every version."""
+    return identity_kind(
+        AllocatedClaim, group=GROUP, version=version, plural="resourceclaims", namespaced=True, kind="ResourceClaim"
+    )
 
 
 def kinds_of_model_shape(version: str) -> ResourceKinds:

@@ -24,6 +24,7 @@ from driver.runtime.logs import Format
 @option("--instance", default="", help="Pod UID, where instances overlap in a rolling update.")
 @option("--probes-address", default="0.0.0.0:8080", help="Serve /healthz, /readyz and /metrics there.")
 @option("--publish-min-interval", type=float, default=2.0, help="Seconds between two changes of the slices.")
+@option("--early-load", type=float, default=10.0, help="Load functions that take so many seconds before binding.")
 @logging_options
 def command(
     node_name: str,
@@ -36,6 +37,7 @@ def command(
     instance: str,
     probes_address: str,
     publish_min_interval: float,
+    early_load: float,
     log_level: str,
     log_format: Format,
 ) -> int:
@@ -53,6 +55,7 @@ def command(
         instance=instance,
         probes_address=probes_address,
         publish_min_interval_s=publish_min_interval,
+        early_load_s=early_load,
     )
     logs.configure(level=log_level, format=log_format)
     return lifecycle.run(partial(app.run, settings))

@@ -17,7 +17,7 @@ from driver.kubeletplugin.checkpointing import Checkpoint, open_checkpoint
 from driver.kubeletplugin.cluster import KubeCluster
 from driver.kubeletplugin.locking import sole_instance
 from driver.kubeletplugin.node import serve_node
-from driver.kubeletplugin.settings import Settings
+from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.kubeletplugin.sockets import check_path
 from driver.runtime import logs
 from driver.runtime.backoff import Backoff
@@ -25,8 +25,6 @@ from driver.runtime.backoff import Backoff
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """The kernel's own identity of this boot (random(4)); the same in every container."""
 
-_USER_AGENT: Final = "kerf-kubelet-plugin"
-"""Also the field manager of what is written (``driver.kube.client``)."""
 _RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)
 """For the API server: soon at first, at most a minute apart, nodes not in step."""
 
@@ -39,7 +37,7 @@ async def run(settings: Settings) -> None:
     with logs.context(node=settings.node_name, driver=settings.driver_name), opened_state(settings) as checkpoint:
         backends = load_backends(settings.backends)
         access = await load_access(settings.kubeconfig)
-        async with Client(access, user_agent=_USER_AGENT) as client:
+        async with Client(access, user_agent=FIELD_MANAGER) as client:
             cluster = await connect(client, settings)
             await serve_node(settings, cluster, backends, checkpoint, boot_id=boot_id)
 

@@ -9,11 +9,14 @@ import anyio
 
 from api.core.v1 import NODES
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from api.model.claims import ResourceClaim
+from api.kinds import to_builtins
+from api.model.allocations import AllocatedDeviceStatus
+from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import Pool
 from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
-from driver.kube.caching import Change
+from api.resource.codec import allocated_claims
+from driver.kube.caching import Change, Store
 from driver.kube.client import Client
 from driver.kube.discovering import ApiFeatures, discover
 from driver.kube.errors import ForbiddenError, NotFoundError
@@ -21,13 +24,25 @@ from driver.kube.publishing import PublishSettings, SlicePublisher
 from driver.kube.watching import Informer
 from driver.kubeletplugin.inventory import Place
 from driver.kubeletplugin.offering import shareable
-from driver.kubeletplugin.settings import Settings
+from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.partitions.limits import SliceLayout
 
 _COUNTER_FIELDS: Final = ("consumesCounters", "sharedCounters")
 _SHARE_FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
+_CONDITION_FIELDS: Final = ("bindingConditions", "bindingFailureConditions")
 
 _log = logging.getLogger(__name__)
+
+
+class Following(Protocol):
+    """An informer, as far as it is needed here."""
+
+    @property
+    def store(self) -> Store[AllocatedClaim]: ...
+
+    async def run(self) -> None: ...
+
+    async def wait_synced(self) -> None: ...
 
 
 class Cluster(Protocol):
@@ -44,6 +59,14 @@ class Cluster(Protocol):
 
     def publish(self, pools: Sequence[Pool]) -> None:
         """Have these pools published from now on. Returns at once."""
+        ...
+
+    def follow_claims(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> Following:
+        """All claims of the cluster, to be followed."""
+        ...
+
+    async def tell(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+        """Have ``devices`` in the claim's status, exactly as it was read. Raises ApiError."""
         ...
 
     async def run(self, on_place: Callable[[], None]) -> None:
@@ -65,6 +88,7 @@ class KubeCluster:
         """``classes``: the ResourceClasses that there are now; None: they cannot be followed."""
         self._client = client
         self._claims = features.resource.resource_claims
+        self._allocated = allocated_claims(features.resource.version)
         self._on_place: Callable[[], None] = lambda: None
         layout = SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED
         self._classes = None if classes is None else Informer(client, RESOURCE_CLASSES, on_change=self._classes_changed)
@@ -107,6 +131,23 @@ class KubeCluster:
     def publish(self, pools: Sequence[Pool]) -> None:
         self._publisher.publish(pools)
 
+    def follow_claims(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> Following:
+        return Informer(self._client, self._allocated, on_change=on_change)
+
+    async def tell(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+        """Server-side apply: other drivers' entries stay. The resource version makes sure of what was read."""
+        metadata = {
+            "name": claim.metadata.name,
+            "namespace": claim.metadata.namespace,
+            "resourceVersion": claim.metadata.resource_version,
+        }
+        await self._client.apply(
+            self._allocated,
+            {"metadata": metadata, "status": {"devices": to_builtins(devices)}},
+            field_manager=FIELD_MANAGER,
+            subresource="status",
+        )
+
     async def run(self, on_place: Callable[[], None]) -> None:
         self._on_place = on_place
         async with anyio.create_task_group() as group:
@@ -134,6 +175,9 @@ class KubeCluster:
         if self.place.keeps_shares and any(path.endswith(_SHARE_FIELDS) for path in lost):
             _log.error("offering nothing in shares: the API server drops what makes devices shareable")
             self._move(replace(self.place, keeps_shares=False))
+        if self.place.keeps_conditions and any(path.endswith(_CONDITION_FIELDS) for path in lost):
+            _log.error("pods are bound before their devices are ready: the API server drops binding conditions")
+            self._move(replace(self.place, keeps_conditions=False))
 
 
 async def _resource_classes(client: Client) -> Sequence[ResourceClassObject] | None:

@@ -3,7 +3,7 @@
 The kubelet unprepares a claim when the last pod that uses it has ended, and tries for ever. But it forgets: a node that
 is drained by force, a kubelet that lost its own checkpoint. What was begun and never finished is taken back as soon as
 the claim is gone; nothing runs on it. What was prepared may still be used by a container that is about to end, so the
-kubelet gets time to do it properly first.
+kubelet gets time to do it properly first; what was made ready for a pod that never came is not.
 """
 
 import logging
@@ -117,7 +117,7 @@ class Collecting:
             self._gone_since.pop(uid, None)
             return
         since = self._gone_since.setdefault(uid, self._clock())
-        running = found(record, self._boot_id) is Found.PREPARED
+        running = found(record, self._boot_id) is Found.PREPARED and not record.awaits_pod
         if not running or self._clock() - since >= self._grace_s:
             await self._preparing.release_if_gone(record.claim)
             self._gone_since.pop(uid, None)

@@ -2,7 +2,7 @@
 
 What is ill works and should get nothing new (NoSchedule); what is lost cannot serve its pods any longer, and they are
 better started again elsewhere (NoExecute: kube-controller-manager evicts those that do not tolerate it, KEP-5055). A
-taint goes when its cause goes.
+taint goes when its cause goes. A card that could not load a function gets no more claims for it, for a while.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -30,6 +30,14 @@ class Ailment(NamedTuple):
     reason: str
 
 
+class Setback(NamedTuple):
+    """A function that could not be loaded into a card, lately."""
+
+    reason: str
+    until: float
+    """Unix time in seconds."""
+
+
 class HealthBoard:
     """What is known now."""
 
@@ -42,10 +50,17 @@ class HealthBoard:
         }
         self._now = now
         self._ailments: dict[_Part, Ailment] = {}
+        self._setback_taint = DeviceTaint(key=f"{driver}/load-failed", effect="NoSchedule")
+        self._setbacks: dict[tuple[str, str | None], Setback] = {}
 
     @property
     def ailments(self) -> Mapping[_Part, Ailment]:
         return self._ailments
+
+    @property
+    def is_clear(self) -> bool:
+        """Nothing is wrong with anything."""
+        return not self._ailments and not self._setbacks
 
     def forget(self, card_uuids: Collection[str]) -> None:
         """Forget what is known of these cards: their backend begins to tell anew."""
@@ -74,7 +89,24 @@ class HealthBoard:
     def taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
         """What the device of ``partition`` is published with."""
         ailment = self.ailment(partition)
-        return () if ailment is None else (self._taints[ailment.condition],)
+        ill = () if ailment is None else (self._taints[ailment.condition],)
+        return ill if self.setback(partition) is None else (*ill, self._setback_taint)
+
+    def set_back(self, partition: Partition, reason: str, hold_s: float) -> None:
+        """``partition`` could not be made ready: its card gets no more claims for its function, for ``hold_s``."""
+        self._setbacks[partition.card_uuid, partition.function] = Setback(reason, self._now() + hold_s)
+
+    def setback(self, partition: Partition) -> str | None:
+        """Why ``partition`` should not be tried again yet; None: it may be."""
+        setback = self._setbacks.get((partition.card_uuid, partition.function))
+        return setback.reason if setback is not None and self._now() < setback.until else None
+
+    def end_setbacks(self) -> bool:
+        """Forget those whose time is over; says whether there were any."""
+        over = [key for key, setback in self._setbacks.items() if setback.until <= self._now()]
+        for key in over:
+            del self._setbacks[key]
+        return bool(over)
 
     def reports(self, records: Iterable[PreparedClaim]) -> tuple[DeviceHealth, ...]:
         """How the devices of claims are, each device once."""

@@ -11,6 +11,7 @@ from api.errors import PermanentError
 from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
 from api.model.vocabulary import ATTRIBUTE_SHARED, pool_name
+from driver.kubeletplugin.binding import Conditions, loads_slowly, with_conditions
 from driver.kubeletplugin.health import HealthBoard
 from driver.partitions.compiling import CompiledPool, compile_pool
 from driver.partitions.geometry import Card, DeviceKind, Partition
@@ -38,6 +39,11 @@ class Place:
     """What classes offer in shares."""
     keeps_shares: bool = True
     """False: the API server drops what makes devices shareable (its gate DRAConsumableCapacity is off)."""
+
+    early_load_s: float | None = None
+    """Functions that take so long to load are published with binding conditions (KEP-5007); None: none is."""
+    keeps_conditions: bool = True
+    """False: the API server drops binding conditions (its gate DRADeviceBindingConditions is off)."""
 
     @property
     def can_share(self) -> bool:
@@ -98,6 +104,17 @@ class Inventory:
     def pools(self) -> tuple[Pool, ...]:
         return tuple(stock.pool for stock in self.stocks.values())
 
+    def loads_slowly(self, at_least_s: float | None) -> bool:
+        """Whether making any of the devices ready may take so long; None: for ever."""
+        if at_least_s is None:
+            return False
+        sources = (stock.source for stock in self.stocks.values())
+        return any(
+            loads_slowly(card, Partition(kind=card.kind, card_uuid=card.uuid), at_least_s)
+            for source in sources
+            for card in source.cards
+        )
+
     def find(self, device: DeviceId) -> OfferedDevice | None:
         found = (stock.find(device) for stock in self.stocks.values())
         return next((offered for offered in found if offered is not None), None)
@@ -157,6 +174,14 @@ def _compile(source: Source) -> Stock:
         if not compiled.partitions[device.name].shared
     }
     pool = compiled.pool if place.keeps_counters else _whole_cards(compiled)
+    if place.early_load_s is not None and place.keeps_conditions:
+        by_uuid = {card.uuid: card for card in cards}
+        slow = {
+            device
+            for device, partition in compiled.partitions.items()
+            if loads_slowly(by_uuid[partition.card_uuid], partition, place.early_load_s)
+        }
+        pool = with_conditions(pool, slow, Conditions.of(place.driver))
     return Stock(source=source, pool=pool, devices=devices)
 
 
@@ -187,7 +212,7 @@ def _refuse_ambiguous(cards: Mapping[str, Sequence[Card]]) -> None:
 
 
 def _taints(cards: Sequence[Card], order: PublishOrder, board: HealthBoard) -> dict[str, tuple[DeviceTaint, ...]]:
-    if not board.ailments:
+    if board.is_clear:
         return {}
     by_uuid = {card.uuid: card for card in cards}
     return {

@@ -36,12 +36,13 @@ _SECONDS: Final = metrics.histogram(
 class DevicesFailedError(KerfError):
     """The hardware work for some devices of a claim failed; the message says for each what went wrong.
 
-    ``devices`` are all devices of the claim, those that were done with their new state.
+    ``devices`` are all devices of the claim, those that were done with their new state; ``failed`` are the others.
     """
 
     def __init__(self, devices: Sequence[PreparedDevice], failures: Mapping[int, Exception]) -> None:
         self.devices = tuple(devices)
         self.failures = tuple(failures[index] for index in sorted(failures))
+        self.failed = tuple(devices[index] for index in sorted(failures))
         super().__init__(
             "; ".join(f"{devices[index].share.id.device}: {failures[index]}" for index in sorted(failures))
         )

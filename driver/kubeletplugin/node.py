@@ -6,6 +6,7 @@ forgets the plugin, calls in flight end, hardware work in flight ends. Slices st
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -22,10 +23,12 @@ from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.cluster import Cluster
 from driver.kubeletplugin.collecting import Collecting
 from driver.kubeletplugin.health import HealthBoard
+from driver.kubeletplugin.inventory import Place
 from driver.kubeletplugin.inventorying import Inventorying
 from driver.kubeletplugin.lanes import Lanes
 from driver.kubeletplugin.metadatafiles import FOLDER, MetadataFiles
 from driver.kubeletplugin.parts import partition_of
+from driver.kubeletplugin.preloading import Preloading
 from driver.kubeletplugin.preparing import Preparing
 from driver.kubeletplugin.registering import Registering
 from driver.kubeletplugin.serving import DraNode, HealthFeed
@@ -99,6 +102,7 @@ class _Node:
         self._inventorying = self._make_inventorying()
         self.preparing = self._make_preparing(works)
         self._collecting = self._make_collecting()
+        self._preloading = self._make_preloading()
         self._registering = self._make_registering()
         self._probes = Probes(metrics.REGISTRY)
         self._probes.add_check("cards", lambda: self._inventorying.problem)
@@ -114,6 +118,10 @@ class _Node:
                 async with anyio.create_task_group() as services:
                     await services.start(self._probes.serve, self._settings.probes_address)
                     await services.start(self._registering.run)
+                    if self._inventorying.inventory.loads_slowly(self._settings.early_load_s):
+                        services.start_soon(self._preloading.run)
+                        with anyio.move_on_after(self._settings.follow_patience_s):
+                            await self._preloading.wait_on()
                     services.start_soon(self._cluster.run, self._inventorying.changed)
                     services.start_soon(self._inventorying.run)
                     services.start_soon(self._collecting.run)
@@ -126,7 +134,7 @@ class _Node:
 
     def _make_inventorying(self) -> Inventorying:
         return Inventorying(
-            place=lambda: self._cluster.place,
+            place=self._place,
             backends=self._backends,
             taken=lambda: taken(self._checkpoint.records.values()),
             publish=self._cluster.publish,
@@ -158,6 +166,26 @@ class _Node:
             read_claim=self._cluster.read_claim,
             inventory=lambda: self._inventorying.inventory,
             tasks=works,
+        )
+
+    def _place(self) -> Place:
+        """Conditions are published only while somebody sees to them."""
+        early_load_s = self._settings.early_load_s if self._preloading.is_on else None
+        return replace(self._cluster.place, early_load_s=early_load_s)
+
+    def _make_preloading(self) -> Preloading:
+        return Preloading(
+            driver=self._settings.driver_name,
+            inventory=lambda: self._inventorying.inventory,
+            cluster=self._cluster,
+            preparing=self.preparing,
+            checkpoint=self._checkpoint,
+            board=self._board,
+            suspect=self._collecting.suspect,
+            on_change=self._inventorying.changed,
+            now=time.time,
+            patience_s=self._settings.load_patience_s,
+            setback_s=self._settings.load_setback_s,
         )
 
     def _make_collecting(self) -> Collecting:

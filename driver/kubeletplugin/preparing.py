@@ -6,6 +6,7 @@ One claim is worked on by one task at a time (``joining``), claims at once.
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeAlias
 
 from anyio.abc import TaskGroup
@@ -72,6 +73,10 @@ class Preparing:
         assert record is not None, "a prepare ends with a record or an error"
         return record
 
+    async def prepare_early(self, claim: ClaimRef) -> None:
+        """Make the devices of ``claim`` ready before its pod is bound (KEP-5007). Raises KerfError saying why not."""
+        await self._joined("prepare early", claim, partial(self._prepare, is_early=True))
+
     async def unprepare(self, claim: ClaimRef) -> None:
         """Take back the devices of ``claim``; an unknown claim is fine. Raises KerfError saying why not."""
         await self._joined("unprepare", claim, self._unprepare)
@@ -97,15 +102,19 @@ class Preparing:
         finally:
             _SECONDS.labels(operation, outcome).observe(time.perf_counter() - begun)
 
-    async def _prepare(self, ref: ClaimRef) -> PreparedClaim | None:
+    async def _prepare(self, ref: ClaimRef, *, is_early: bool = False) -> PreparedClaim | None:
         claim = await self._read(ref)
         shares = [result.share for result in allocated(claim, self._driver)]
         job = Job(ref, self._checkpoint.get(ref.uid))
         state = found(job.record, self._boot_id, shares)
-        if Step.PREPARE_HARDWARE in PREPARE[state]:
+        steps = PREPARE[state]
+        if Step.PREPARE_HARDWARE in steps:
             job.wanted = resolve(claim, self._driver, self._inventory())
             job.pod_claim_name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
-        await self._stepping.carry_out(PREPARE[state], job)
+            job.awaits_pod = is_early
+        elif job.record is not None and job.record.awaits_pod and not is_early:
+            steps = (*steps, Step.RECORD_PREPARED)  # its pod has come
+        await self._stepping.carry_out(steps, job)
         _log.info("prepared %s (found: %s)", ", ".join(share.id.device for share in shares), state)
         return job.record
 

@@ -9,6 +9,8 @@ from driver.kubeletplugin.backends.registry import BackendChoice
 
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 """The kubelet's own default of ``--root-dir``."""
+FIELD_MANAGER: Final = "kerf-kubelet-plugin"
+"""Whose fields are those that the plugin writes; also the user agent of its calls."""
 CDI_DIR: Final = Path("/var/run/cdi")
 """For generated specs (CDI SPEC.md); on a tmpfs, so they go when the node boots, as the hardware's state does."""
 
@@ -41,6 +43,16 @@ class Settings:
 
     publish_min_interval_s: float = 2.0
     """At most one change of the slices in this time: each is a write and an event for every scheduler."""
+    early_load_s: float | None = 10.0
+    """Functions that take at least so long to load are loaded before the pod is bound; None: none is. kube-scheduler
+    looks every 5 s whether that is done, so shorter loads are quicker at the pod's start."""
+    load_patience_s: float = 15.0
+    """How long a load that fails before the pod is bound is tried again: three times at least, with back-off."""
+    load_setback_s: float = 300.0
+    """How long a card gets no claims for a function that it could not load: a few attempts of the scheduler, whose
+    back-off ends at 10 s, and time for a person to look."""
+    follow_patience_s: float = 2.0
+    """How long the first publishing waits for the claims to be listed, so that slices are not written twice."""
     discovery_interval_s: float = 300.0
     """How often to look for cards that came or went unannounced. It costs the hardware's drivers some calls."""
     discovery_timeout_s: float = 120.0

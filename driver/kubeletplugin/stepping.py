@@ -45,6 +45,8 @@ class Job:
     """What to make, where something is to be made."""
     pod_claim_name: str = ""
     """The pod's name for the claim, when it was made from a template."""
+    awaits_pod: bool = False
+    """Whether it is done before the pod is bound."""
 
     @property
     def existing(self) -> PreparedClaim:
@@ -106,6 +108,7 @@ class Stepping:
             state=ClaimState.STARTED,
             boot_id=self._boot_id,
             pod_claim_name=job.pod_claim_name,
+            awaits_pod=job.awaits_pod,
             devices=job.wanted,
         )
         self._put(job, record)
@@ -144,7 +147,7 @@ class Stepping:
         job.record = replace(record, devices=cdispecs.with_ids(job.claim, record.devices, spec))
 
     async def _record_prepared(self, job: Job) -> None:
-        self._put(job, replace(job.existing, state=ClaimState.PREPARED))
+        self._put(job, replace(job.existing, state=ClaimState.PREPARED, awaits_pod=job.awaits_pod))
 
     async def _record_releasing(self, job: Job) -> None:
         """Handles are kept, so that exactly what was made is taken back."""

@@ -1,21 +1,25 @@
 """The scheduler: a node and devices for every pending pod, over ``driver.allocation``.
 
 What kube-scheduler does with DRA (KEP-4381): the pod's claims are allocated together on the first node where they all
-fit, the allocation and the pod's reservation are written to each claim's status, then the pod is bound. One pod at a
-time; own writes count before the watch shows them, so no device is given twice.
+fit, the allocation and the pod's reservation are written to each claim's status, then, when the devices are ready
+(KEP-5007), the pod is bound. One pod at a time; own writes count before the watch shows them, so no device is given
+twice.
 """
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Final, TypeAlias
 
 import anyio
+from msgspec.structs import replace
 
 from api.core.v1 import BINDINGS, NODES, PODS, Binding, Node, ObjectReference, Pod, reference
-from api.errors import KerfError
+from api.errors import KerfError, TransientError
 from api.kinds import to_builtins
 from api.model.allocations import AllocationResult, ResourceClaimConsumerReference
 from api.model.base import JsonObject
@@ -41,13 +45,15 @@ from driver.kube.client import Client, PatchType
 from driver.kube.discovering import ApiFeatures
 from driver.kube.reporting import EventReporter
 from driver.kube.watching import Informer
+from driver.local.binding import Failed as FailedDevices
+from driver.local.binding import NotYet, verdict
 from driver.local.claiming import FINALIZER, owning_pod
 from driver.local.filtering import obstacle, view
 
 log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 1.0
-"""After a failed write, when nothing else wakes the scheduler."""
+"""After a failed write, or devices that could not be made ready, when nothing else wakes the scheduler."""
 _REASONS: Final = 3
 """Reasons told for each node: the first obstacles are the ones to remove first."""
 
@@ -134,6 +140,10 @@ def _details(outcome: Outcome) -> list[str]:
             return ["no decision within the step budget"]
 
 
+class DevicesNotReadyError(TransientError):
+    """Devices of a pod could not be made ready; its claims are to be allocated anew."""
+
+
 class Scheduler:
     """Places pods that name no other scheduler. Runs until cancelled."""
 
@@ -145,12 +155,16 @@ class Scheduler:
         *,
         share_id: Callable[[], str],
         features: Features = _DEFAULT_FEATURES,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._kinds = api.resource
         self._events = events
         self._share_id = share_id
         self._features = features
+        self._clock = clock
+        self._again_s = math.inf
+        """When to try again although nothing has changed, in seconds."""
         self._wake = anyio.Event()
         self._inventory = Inventory.build(())
         self._assumed: dict[ObjectRef, ResourceClaim] = {}
@@ -173,21 +187,20 @@ class Scheduler:
                 await informer.wait_synced()
             while True:
                 self._wake = anyio.Event()
-                again_s = None if await self._schedule_all() else _RETRY_S
-                with anyio.move_on_after(again_s if again_s is not None else float("inf")):
+                self._again_s = math.inf
+                await self._schedule_all()
+                with anyio.move_on_after(self._again_s):
                     await self._wake.wait()
 
-    async def _schedule_all(self) -> bool:
-        """Try every pending pod, the oldest first. False when a write failed and must be tried again."""
+    async def _schedule_all(self) -> None:
+        """Try every pending pod, the oldest first."""
         waiting = [pod for pod in self._pods.store.values() if _is_pending(pod) and pod.ref not in self._bound]
-        done = True
         for pod in sorted(waiting, key=_age):
             try:
                 await self._schedule(pod)
             except KerfError as error:
                 log.info("pod %s: %s; trying again", pod.ref, error)
-                done = False
-        return done
+                self._look_again_after(_RETRY_S)
 
     async def _schedule(self, pod: Pod) -> None:
         claims = self._claims_of(pod)
@@ -199,8 +212,16 @@ class Scheduler:
             await self._report_pending(pod, decision.message)
             return
         allocations = {claim.ref: allocation for claim, allocation in decision.allocations}
-        for claim in claims:
-            await self._reserve(claim, allocations.get(claim.ref), pod)
+        reserved = [await self._reserve(claim, allocations.get(claim.ref), pod) for claim in claims]
+        match verdict(reserved, self._clock()):
+            case NotYet(left_s):
+                self._look_again_after(left_s)
+                await self._report_pending(pod, f"waiting for devices to be made ready on node {decision.node}")
+                return
+            case FailedDevices(claim, message):
+                await self._deallocate(claim)
+                await self._report_pending(pod, message)
+                raise DevicesNotReadyError(message)
         target = ObjectReference(kind="Node", name=decision.node)
         binding = Binding(metadata=ObjectMeta(name=pod.metadata.name, namespace=pod.metadata.namespace), target=target)
         await self._client.create_subresource(BINDINGS, binding, "binding")
@@ -234,21 +255,32 @@ class Scheduler:
             allocated=AllocatedState.from_claims(chain(held, unseen)),
         )
 
-    async def _reserve(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> None:
-        """Write the allocation, unless it is there already, and the pod's reservation."""
+    async def _reserve(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
+        """Write the allocation, unless it is there already, and the pod's reservation; the claim as it is then."""
         name, namespace = claim.metadata.name, claim.metadata.namespace
         if FINALIZER not in claim.metadata.finalizers:
             protect = {"metadata": {**_as_read(claim), "finalizers": [*claim.metadata.finalizers, FINALIZER]}}
             claim = await self._patch(name, namespace, protect)
         consumer = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
         if consumer in claim.status.reserved_for and allocation is None:
-            return
+            return claim
         consumers = dict.fromkeys((*claim.status.reserved_for, consumer))
         status: JsonObject = {"reservedFor": to_builtins(tuple(consumers))}
         if allocation is not None:
-            status["allocation"] = to_builtins(allocation)
+            status["allocation"] = to_builtins(_stamped(allocation, self._clock()))
         claim = await self._patch(name, namespace, {"metadata": _as_read(claim), "status": status}, "status")
         self._assumed[claim.ref] = claim
+        return claim
+
+    async def _deallocate(self, claim: ResourceClaim) -> None:
+        """Take back an allocation whose devices cannot be made ready, and every pod's reservation."""
+        status: JsonObject = {"reservedFor": None, "allocation": None, "devices": None}
+        patch: JsonObject = {"metadata": _as_read(claim), "status": status}
+        claim = await self._patch(claim.metadata.name, claim.metadata.namespace, patch, "status")
+        self._assumed[claim.ref] = claim
+
+    def _look_again_after(self, seconds: float) -> None:
+        self._again_s = min(self._again_s, seconds)
 
     async def _patch(self, name: str, namespace: str, patch: JsonObject, subresource: str = "") -> ResourceClaim:
         return await self._client.patch(
@@ -299,6 +331,13 @@ class Scheduler:
     def _rules_changed(self, _: object) -> None:
         self._inventory = Inventory.build(self._slices.store.values(), self._rules.store.values())
         self._wake.set()
+
+
+def _stamped(allocation: AllocationResult, now: datetime) -> AllocationResult:
+    """The allocation with its time, when somebody waits for its devices (KEP-5007)."""
+    if not any(result.binding_conditions for result in allocation.devices.results):
+        return allocation
+    return replace(allocation, allocation_timestamp=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 def _pool(slice_: ResourceSlice) -> tuple[str, str]:

@@ -49,6 +49,7 @@ PREPARED_CLAIMS = st.builds(
     state=st.sampled_from(ClaimState),
     boot_id=TEXT,
     pod_claim_name=TEXT,
+    awaits_pod=st.booleans(),
     devices=st.lists(PREPARED_DEVICES, max_size=3).map(tuple),
 )
 REPORTED_DEVICES = st.builds(

@@ -4,13 +4,40 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from api.model.claims import ResourceClaim
+from api.model.allocations import AllocatedDeviceStatus
+from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import Pool
 from api.model.names import ClaimRef, DriverName
+from driver.kube.caching import Change, Store
 from driver.kube.errors import UnreachableError
 from driver.kubeletplugin.inventory import Place
 from driver.partitions.limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE
+
+
+class FollowedClaims:
+    """Implements ``Following``: what is put is seen at once."""
+
+    def __init__(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> None:
+        self.store: Store[AllocatedClaim] = Store()
+        self._on_change = on_change
+        self.synced = anyio.Event()
+
+    def put(self, claim: AllocatedClaim) -> None:
+        old = self.store.get(claim.ref)
+        self.store.put(claim)
+        self._on_change(Change(claim.ref, old, claim))
+
+    def remove(self, claim: AllocatedClaim) -> None:
+        self.store.remove(claim.ref)
+        self._on_change(Change(claim.ref, claim, None))
+
+    async def run(self) -> None:
+        self.synced.set()
+        await anyio.sleep_forever()
+
+    async def wait_synced(self) -> None:
+        await self.synced.wait()
 
 
 class FakeCluster:
@@ -25,6 +52,10 @@ class FakeCluster:
         self.reads = 0
         self.published: list[tuple[Pool, ...]] = []
         self.on_place: Callable[[], None] = lambda: None
+        self.followed: FollowedClaims | None = None
+        self.told: list[tuple[str, tuple[AllocatedDeviceStatus, ...]]] = []
+        """Claim name and what its status was given."""
+        self.tell_errors: list[Exception] = []
 
     def add(self, claim: ResourceClaim) -> ClaimRef:
         self.claims[claim.metadata.namespace, claim.metadata.name] = claim
@@ -44,6 +75,16 @@ class FakeCluster:
 
     def publish(self, pools: Sequence[Pool]) -> None:
         self.published.append(tuple(pools))
+
+    def follow_claims(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> "FollowedClaims":
+        self.followed = FollowedClaims(on_change)
+        return self.followed
+
+    async def tell(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.tell_errors:
+            raise self.tell_errors.pop(0)
+        self.told.append((claim.metadata.name, tuple(devices)))
 
     async def run(self, on_place: Callable[[], None]) -> None:
         self.on_place = on_place
