@@ -1,10 +1,12 @@
 """A cluster's state made ready to be asked: indexes, who holds what, and the allocator over both."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from typing import Final
+
+import msgspec
 
 from api.core.v1 import Node, Pod
 from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
@@ -37,6 +39,12 @@ class Occupancy:
         for pool in _pools(claim):
             self._by_pool[pool].pop(claim.ref, None)
 
+    def copy(self) -> "Occupancy":
+        """A copy that changes for itself."""
+        copy = Occupancy(())
+        copy._by_pool = defaultdict(dict, {pool: dict(claims) for pool, claims in self._by_pool.items()})
+        return copy
+
     def of(self, pools: Iterable[PoolKey]) -> tuple[ResourceClaim, ...]:
         """The claims that hold something of any of ``pools``."""
         found: dict[ObjectRef, ResourceClaim] = {}
@@ -54,8 +62,26 @@ class Cluster:
         self.occupancy = Occupancy(state.claims)
         """Who holds what now; an answer that plays something through changes a copy of its own."""
 
-    def fresh_occupancy(self) -> Occupancy:
-        return Occupancy(self.state.claims)
+    def narrowed(self, names: Collection[str]) -> "Cluster":
+        """The same cluster with only these nodes."""
+        nodes = tuple(node for node in self.state.nodes if node.metadata.name in names)
+        return self._derived(msgspec.structs.replace(self.state, nodes=nodes))
+
+    def with_classes(self, classes: Iterable[DeviceClass]) -> "Cluster":
+        """The same cluster with these classes beside its own, or in their place."""
+        by_name = {**self.classes, **{each.metadata.name: each for each in classes}}
+        return self._derived(msgspec.structs.replace(self.state, classes=tuple(by_name.values())))
+
+    def with_claims(self, claims: Iterable[ResourceClaim]) -> "Cluster":
+        """The same cluster with these claims beside its own, or in their place."""
+        by_ref = {**self.claims, **{each.ref: each for each in claims}}
+        return self._derived(msgspec.structs.replace(self.state, claims=tuple(by_ref.values())))
+
+    def _derived(self, state: ClusterState) -> "Cluster":
+        """A cluster with the same slices, which are expensive to index."""
+        derived = Cluster(state, self.features)
+        derived.__dict__ |= {name: getattr(self, name) for name in ("inventory", "_slice_pools", "_slices_by_pool")}
+        return derived
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:

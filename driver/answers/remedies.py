@@ -4,7 +4,7 @@ Trials are bounded, so that an answer about thousands of nodes takes seconds: th
 come first, and the search ends with the first single claim that would be enough.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,9 +31,16 @@ class Candidate:
 
 
 def find_remedies(
-    cluster: Cluster, claims: Sequence[ResourceClaim], candidates: Sequence[Candidate], track: Track
+    cluster: Cluster,
+    claims: Sequence[ResourceClaim],
+    candidates: Sequence[Candidate],
+    staying: Collection[ObjectRef],
+    track: Track,
 ) -> tuple[tuple[Remedy, ...], int]:
-    """The best remedies for ``claims``, the smallest first, and on how many nodes they were looked for."""
+    """The best remedies for ``claims``, the smallest first, and on how many nodes they were looked for.
+
+    The claims ``staying`` are in no remedy.
+    """
     promising = sorted(
         candidates, key=lambda candidate: min((len(area) for area in candidate.areas if area), default=0)
     )
@@ -41,7 +48,7 @@ def find_remedies(
     searched = 0
     for candidate in track(promising[:_NODES], "looking for claims whose end would help"):
         searched += 1
-        remedy = _remedy(cluster, claims, candidate)
+        remedy = _remedy(cluster, claims, candidate, staying)
         if remedy is not None:
             found.append(remedy)
             if len(remedy.claims) == 1:
@@ -49,17 +56,20 @@ def find_remedies(
     return tuple(sorted(found, key=lambda remedy: len(remedy.claims))[:_SHOWN]), searched
 
 
-def _remedy(cluster: Cluster, claims: Sequence[ResourceClaim], candidate: Candidate) -> Remedy | None:
+def _remedy(
+    cluster: Cluster, claims: Sequence[ResourceClaim], candidate: Candidate, staying: Collection[ObjectRef]
+) -> Remedy | None:
     holdings = cluster.holdings(candidate.node)
     held = {str(claim.ref): claim for claim in holdings.claims}
 
     def suffices(ended: frozenset[str]) -> bool:
-        staying = [claim for name, claim in held.items() if name not in ended]
-        return isinstance(cluster.attempt(claims, candidate.node, staying), Fits)
+        left = [claim for name, claim in held.items() if name not in ended]
+        return isinstance(cluster.attempt(claims, candidate.node, left), Fits)
 
     def smallest_first(areas: Iterable[Iterable[str]]) -> list[list[str]]:
         """Claims that take little may stay if the end of larger ones is enough."""
-        return [sorted(area, key=lambda name: (holdings.weight(held[name]), name)) for area in areas]
+        may_end = ([name for name in area if held[name].ref not in staying] for area in areas)
+        return [sorted(area, key=lambda name: (holdings.weight(held[name]), name)) for area in may_end]
 
     trials = Trials(suffices)
     ended = smallest_release(smallest_first(candidate.areas), trials)

@@ -56,7 +56,8 @@ def why_pod(cluster: Cluster, ref: ObjectRef, track: Track = unwatched) -> WhyAn
     pod = cluster.pods.get(ref)
     if pod is None:
         raise QuestionError.unknown("pod that asks for devices", ref, cluster.pods)
-    return _Question(cluster, Subject(kind="Pod", namespace=ref.namespace, name=ref.name), pod).answer(track)
+    subject = Subject(kind="Pod", namespace=ref.namespace, name=ref.name)
+    return _Question(cluster, subject, pod, *_claims_of(cluster, pod)).answer(track)
 
 
 def why_claim(cluster: Cluster, ref: ObjectRef, track: Track = unwatched) -> WhyAnswer:
@@ -66,7 +67,25 @@ def why_claim(cluster: Cluster, ref: ObjectRef, track: Track = unwatched) -> Why
         raise QuestionError.unknown("ResourceClaim", ref, cluster.claims)
     subject = Subject(kind="ResourceClaim", namespace=ref.namespace, name=ref.name)
     pod = None if claim.status.allocation else _waiting_pod(cluster, claim)
-    return _Question(cluster, subject, pod, (claim,)).answer(track)
+    if pod is None:
+        return why_not(cluster, subject, None, [claim], track=track)
+    return _Question(cluster, subject, pod, *_claims_of(cluster, pod)).answer(track)
+
+
+def why_not(
+    cluster: Cluster,
+    subject: Subject,
+    pod: Pod | None,
+    claims: Sequence[ResourceClaim],
+    *,
+    staying: frozenset[ObjectRef] = frozenset(),
+    track: Track = unwatched,
+) -> WhyAnswer:
+    """Why ``claims``, which need not be in the cluster, do not fit as those of ``pod``.
+
+    ``staying`` are claims whose end is out of the question.
+    """
+    return _Question(cluster, subject, pod, tuple(map(_state, claims)), tuple(claims), staying).answer(track)
 
 
 def _waiting_pod(cluster: Cluster, claim: ResourceClaim) -> Pod | None:
@@ -82,17 +101,24 @@ def _waiting_pod(cluster: Cluster, claim: ResourceClaim) -> Pod | None:
 
 
 class _Question:
-    """One question; ``claims`` are asked about, or those of the pod."""
+    """One question: about ``claims``, all of which ``pod`` needs."""
 
     def __init__(
-        self, cluster: Cluster, subject: Subject, pod: Pod | None, claims: Sequence[ResourceClaim] = ()
+        self,
+        cluster: Cluster,
+        subject: Subject,
+        pod: Pod | None,
+        states: tuple[ClaimState, ...],
+        claims: tuple[ResourceClaim, ...],
+        staying: frozenset[ObjectRef] = frozenset(),
     ) -> None:
         self._cluster = cluster
         self._subject = subject
         self._pod = pod
-        self._states, found = _claims_of(cluster, pod) if pod else (tuple(map(_state, claims)), tuple(claims))
-        self._claims = found
-        self._unallocated = tuple(claim for claim in found if claim.status.allocation is None)
+        self._states = states
+        self._claims = claims
+        self._staying = staying
+        self._unallocated = tuple(claim for claim in claims if claim.status.allocation is None)
 
     def answer(self, track: Track) -> WhyAnswer:
         pod = self._pod
@@ -167,7 +193,7 @@ class _Question:
             for each in judged
             if each.is_releasable
         ]
-        remedies, searched = find_remedies(self._cluster, self._unallocated, candidates, track)
+        remedies, searched = find_remedies(self._cluster, self._unallocated, candidates, self._staying, track)
         return self._answer(
             Verdict.DOES_NOT_FIT, message if total else "the cluster has no node", judged, (), remedies, searched
         )

@@ -22,6 +22,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "kubelet-plugin": "Run the plugin of one node.",
     "devices": "Show what this node's backends see and what would be published.",
     "why": "Say why a pod or a claim waits for devices, and what would help.",
+    "plan": "Say what would be placed where, and how much more would fit.",
+    "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
     "gather": "Write what decides over devices into one file.",
     "models": "List the GPU models and FPGA shells that Kerf knows.",
     "cdi": "Inspect, validate and apply CDI specs.",

@@ -4,6 +4,7 @@ Exit codes: 0 it fits, or there was nothing to decide; 1 it does not fit; 2 bad 
 cannot be read or the search was given up.
 """
 
+import fnmatch
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ import anyio
 import click
 
 from api.errors import InvalidDocumentError, KerfError
+from driver.answers.cluster import Cluster
 from driver.answers.dump import decode, redacted
 from driver.answers.errors import QuestionError
 from driver.answers.state import ClusterState
@@ -44,6 +46,28 @@ def cluster_options(command: Callable[P, T]) -> Callable[P, T]:
     """``--kubeconfig``, ``--context``, and ``--from`` instead of them."""
     dump = option("--from", "dump", type=FILE, help="Ask this file of `kerf gather` instead of a cluster.")
     return access_options(dump(command))
+
+
+def node_option(command: Callable[P, T]) -> Callable[P, T]:
+    """``--nodes``, repeatable."""
+    return option(
+        "--nodes",
+        multiple=True,
+        metavar="PATTERN",
+        help="Only these nodes: names, or patterns such as 'gpu-*'. Repeatable, or with commas.",
+    )(command)
+
+
+def chosen_nodes(cluster: Cluster, patterns: Sequence[str]) -> frozenset[str]:
+    """The names of the nodes that ``patterns`` mean; all without any. Raises QuestionError when one means none."""
+    names = [node.metadata.name for node in cluster.nodes]
+    chosen: set[str] = set()
+    for pattern in (part for each in patterns for part in each.split(",")):
+        found = fnmatch.filter(names, pattern)
+        if not found:
+            raise QuestionError(f"--nodes: no node is called {pattern!r}; there is {some(names) or 'no node'}")
+        chosen.update(found)
+    return frozenset(chosen or names)
 
 
 def answering(command: Callable[P, int]) -> Callable[P, int]:
@@ -107,8 +131,9 @@ class Progress:
 
 
 def count(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """``1 node``, ``2 nodes``, ``2 copies``."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def some(names: Sequence[str], most: int = 3) -> str:

@@ -70,14 +70,19 @@ def _lines(answer: WhyAnswer) -> Iterator[str]:
         ]
         yield ""
         yield table(("CLAIM", "STATE", "DEVICES", "WAITS FOR"), rows)
+    yield from reason_lines(answer)
+    if answer.scheduler_says and answer.verdict is not Verdict.DOES_NOT_FIT:
+        yield f"\nthe scheduler says: {answer.scheduler_says}"
+
+
+def reason_lines(answer: WhyAnswer) -> Iterator[str]:
+    """What stands against it, node by node, and what would help."""
     for group in answer.groups:
         yield ""
         yield from _group(group)
     if answer.verdict is Verdict.DOES_NOT_FIT:
         yield ""
         yield from _remedies(answer)
-    if answer.scheduler_says and answer.verdict is not Verdict.DOES_NOT_FIT:
-        yield f"\nthe scheduler says: {answer.scheduler_says}"
 
 
 def _group(group: NodeGroup) -> Iterator[str]:

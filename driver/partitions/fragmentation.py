@@ -1,11 +1,12 @@
 """How well the free part of a card can still be used."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from driver.partitions.cuts import Cut
 from driver.partitions.geometry import Card, Partition
-from driver.partitions.grids import grid_of, longest_run
+from driver.partitions.grids import Free, Grid, grid_of, longest_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,23 +21,38 @@ class Fragmentation:
     """Free units that no choice of partitions can use: an eighth slice of seven 1g, or a hole that nothing fits."""
     free_placements: Mapping[str, int]
     """How many placements of each profile or function can be had now; ``""`` for runs of slots without a function."""
+    free_instances: Mapping[str, int]
+    """How many of each can be had at once, each profile taken alone."""
 
 
 def fragmentation(card: Card, taken: Collection[Partition]) -> Fragmentation:
     """Of ``card`` while ``taken`` are in use; partitions of other cards are passed over."""
     grid = grid_of(card)
     free = grid.free(partition for partition in taken if partition.card_uuid == card.uuid)
-    placements: dict[str, int] = {}
+    cuts: dict[str, list[Cut]] = {}
     for cut in grid.cuts:
         if cut.placement is not None:
             named = cut.profile or cut.function
-            name = named.name if named else ""
-            placements[name] = placements.get(name, 0) + grid.fits(cut, free)
+            cuts.setdefault(named.name if named else "", []).append(cut)
     return Fragmentation(
         card_uuid=card.uuid,
         units=grid.units,
         free_units=free.units,
         largest_free_run=longest_run(free.mask),
         stranded_units=free.units - grid.packable(free.mask),
-        free_placements=MappingProxyType(placements),
+        free_placements=MappingProxyType(
+            {name: sum(grid.fits(cut, free) for cut in of_name) for name, of_name in cuts.items()}
+        ),
+        free_instances=MappingProxyType({name: _most(grid, of_name, free) for name, of_name in cuts.items()}),
     )
+
+
+def _most(grid: Grid, cuts: Iterable[Cut], free: Free) -> int:
+    """The most of ``cuts`` that can be had together: taking the one that ends first is optimal for intervals."""
+    count = 0
+    for cut in sorted(cuts, key=lambda cut: (cut.mask.bit_length(), -cut.mask)):
+        if grid.fits(cut, free):
+            engines = (have - use for have, use in zip(free.engines, cut.engines, strict=True))
+            free = Free(free.mask & ~cut.mask, tuple(engines))
+            count += 1
+    return count

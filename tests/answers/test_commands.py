@@ -99,6 +99,99 @@ def test_exit_codes_tell_a_no_from_a_bad_question(
     assert message in err
 
 
+MANIFESTS = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: small}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: 1g-10gb}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec: {resourceClaims: [{name: gpu, resourceClaimTemplateName: small}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+"""
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> str:
+    file = tmp_path / "web.yaml"
+    file.write_text(MANIFESTS)
+    return str(file)
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> str:
+    return written(gpus(2), tmp_path / "idle.json")
+
+
+def test_plan_tells_devices_what_more_fits_and_what_is_left(run: Run, idle: str, manifests: str) -> None:
+    code, out, err = run("plan", "-f", manifests, "--count", "2", "--from", idle)
+    assert (code, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[1][:-1] == ["Pod", "default/web", "1", "node-1", "(or", "1", "more)", "gpu", "gpu"]
+    assert "all 2 copies would be placed" in out
+    assert "12 more of Pod default/web would fit" in out
+    assert ["h100-80gb-sxm", "1g.10gb", "14", "12"] in lines
+    assert "passed over: Service web" in out
+
+
+def test_plan_tells_why_something_would_wait(run: Run, dump: str, manifests: str) -> None:
+    code, out, _ = run("plan", "-f", manifests, "--from", dump)
+    assert code == 1
+    assert "1 of 1 would wait" in out
+    assert "7 devices match, but are in use" in out
+    assert "it would fit if these claims ended:" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "gpu-*"], "--nodes: no node is called 'gpu-*'; there is node-1, node-2"),
+        (["-n", "other", "-f", "EMPTY"], "asks for nothing: there is no pod, claim or claim template"),
+        (["-f", "TEXT"], "document 1: is a str, not an object"),
+        (["-f", "BROKEN"], "is no YAML"),
+        (["--count", "0"], "0 is not in the range"),
+    ],
+)
+def test_a_bad_plan_is_told(
+    run: Run, idle: str, manifests: str, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    for name, text in (("EMPTY", ""), ("TEXT", "hello"), ("BROKEN", "a: [")):
+        (tmp_path / name).write_text(text)
+    given = [str(tmp_path / each) if each.isupper() else each for each in arguments]
+    files = [] if "-f" in given else ["-f", manifests]
+    code, out, err = run("plan", *files, *given, "--from", idle)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_plan_and_frag_print_documents(run: Run, idle: str, manifests: str) -> None:
+    _, out, _ = run("plan", "-f", manifests, "--from", idle, "-o", "json", "--nodes", "node-2")
+    document = json.loads(out)
+    assert list(document) == ["fits", "placed", "unplaced", "more", "sizes", "passed_over"]
+    assert document["placed"][0]["node"] == "node-2"
+    _, out, _ = run("frag", "--from", idle, "-o", "yaml")
+    document = yaml.safe_load(out)
+    assert list(document) == ["cards", "sizes", "advice", "no_advice", "unknown_cards"]
+    assert document["cards"][0]["free"]["1g.10gb"] == 7
+
+
+def test_frag_tells_sizes_cards_and_advice(run: Run, tmp_path: Path) -> None:
+    now = placed(gpus(2), claim("a", "1g-10gb"), on="node-1")
+    now = placed(now, claim("b", "1g-10gb"), on="node-2")
+    code, out, _ = run("frag", "--from", written(now, tmp_path / "d.json"), "--size", "7g.80gb")
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert ["h100-80gb-sxm", "7g.80gb", "0", "2"] in lines
+    assert ["node-1", "gpu-0", "h100-80gb-sxm", "1", "7/8"] in [line[:5] for line in lines]
+    assert "recreate 1 claim; there is room for them elsewhere:" in out
+    assert any(line[:2] == ["default/a", "default/a"] for line in lines)
+
+
 def test_a_file_that_is_no_dump_is_bad_input(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text("{}")

@@ -1,6 +1,10 @@
 """What the free part of a card is good for."""
 
+from itertools import combinations
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from driver.partitions.fragmentation import fragmentation
 from driver.partitions.geometry import Partition, Placement
@@ -43,6 +47,39 @@ def test_free_placements_of_each_profile() -> None:
         "4g.40gb": 0,
         "7g.80gb": 0,
     }
+
+
+def test_free_instances_are_those_that_fit_at_once() -> None:
+    found = fragmentation(H100, [cut(H100, "1g.10gb", 1)])
+    assert found.free_placements["1g.20gb"] == 3
+    assert found.free_instances == {
+        "1g.10gb": 6,
+        "1g.10gb+me": 1,  # there is one optical flow engine
+        "1g.20gb": 3,
+        "2g.20gb": 2,
+        "3g.40gb": 1,
+        "4g.40gb": 0,
+        "7g.80gb": 0,
+    }
+
+
+@given(st.sets(st.integers(0, 6)))
+def test_no_more_instances_fit_at_once_than_a_search_over_all_choices_finds(taken: set[int]) -> None:
+    held = [cut(H100, "1g.10gb", start) for start in taken]
+    found = fragmentation(H100, held)
+    for profile in H100.model.profiles:
+        free = [
+            placement
+            for placement in profile.placements
+            if not any(each.placement and each.placement.overlaps(placement) for each in held)
+        ]
+        most = max(
+            len(chosen)
+            for count in range(len(free) + 1)
+            for chosen in combinations(free, count)
+            if not any(one.overlaps(other) for one, other in combinations(chosen, 2))
+        )
+        assert found.free_instances[profile.name] == min(most, profile.max_instances)
 
 
 def test_a_partition_of_an_unknown_profile_takes_its_units() -> None:

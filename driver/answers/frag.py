@@ -1,0 +1,126 @@
+"""How fragmented a cluster's cards are: what is free, of what use it is, and what to recreate for a large partition.
+
+Figures follow from geometry alone (``driver.partitions``); the advice has been tried with the allocator.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from driver.answers.advising import SLOTS, WHOLE, Advice, advise
+from driver.answers.cards import PublishedCard, cards_of
+from driver.answers.cluster import Cluster
+from driver.answers.errors import QuestionError
+from driver.answers.tracking import Track, unwatched
+from driver.partitions.fragmentation import Fragmentation, fragmentation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardFigures:
+    """One card. Units are memory slices of GPUs, slots of FPGAs."""
+
+    node: str
+    card: str
+    model: str
+    units: int
+    free_units: int
+    largest_free_run: int
+    stranded_units: int
+    """Free units that no choice of partitions can use."""
+    claims: int
+    free: Mapping[str, int]
+    """How many of each size can be had at once, each size taken alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeFigures:
+    """One size of one model, over all cards."""
+
+    model: str
+    size: str
+    """A profile, a function, ``slots`` for FPGA slots without a function, or ``whole``."""
+    free: int
+    """How many can be had at once, if nothing else is asked for."""
+    possible: int
+    """How many could be had if all cards were empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragAnswer:
+    """How fragmented the cards are."""
+
+    cards: tuple[CardFigures, ...]
+    sizes: tuple[SizeFigures, ...]
+    """By model; small before large."""
+    advice: tuple[Advice, ...]
+    """For sizes of which none is free: the largest first."""
+    no_advice: tuple[SizeFigures, ...]
+    """Sizes that advice was sought for, but what is in the way would find no room elsewhere."""
+    unknown_cards: tuple[str, ...]
+    """``node/card: model`` of cards whose geometry is in no table."""
+
+
+def frag(
+    cluster: Cluster, *, nodes: Collection[str] = (), size: str | None = None, track: Track = unwatched
+) -> FragAnswer:
+    """Of the cards of ``nodes``; empty: of all.
+
+    Advice is given for ``size``; None: for every size of which none is free. Raises QuestionError when no card can be
+    cut to ``size``.
+    """
+    found = cards_of(cluster.state.slices, cluster.state.claims)
+    cards = [card for card in found.known if not nodes or card.node in nodes]
+    figures = [(card, fragmentation(card.card, card.taken)) for card in track(cards, "looking at cards")]
+    sizes = _sizes(figures)
+    known = {each.size for each in sizes}
+    if size is not None and size not in known:
+        raise QuestionError(f"no card can be cut to {size!r}; there is {', '.join(sorted(known)) or 'no card'}")
+    wanted = [each for each in reversed(sizes) if (each.size == size if size else not each.free)]
+    advice = {each: advise(cluster, cards, each.model, each.size) for each in track(wanted, "trying to make room")}
+    return FragAnswer(
+        cards=tuple(_card(card, of_card) for card, of_card in figures),
+        sizes=sizes,
+        advice=tuple(each for each in advice.values() if each is not None),
+        no_advice=tuple(each for each, found_way in advice.items() if found_way is None),
+        unknown_cards=found.unknown,
+    )
+
+
+def sizes_left(cluster: Cluster, nodes: Collection[str] = ()) -> tuple[SizeFigures, ...]:
+    """Which sizes can still be had on ``nodes``; empty: on all."""
+    cards = cards_of(cluster.state.slices, cluster.state.claims).known
+    return _sizes([(card, fragmentation(card.card, card.taken)) for card in cards if not nodes or card.node in nodes])
+
+
+def _card(card: PublishedCard, figures: Fragmentation) -> CardFigures:
+    return CardFigures(
+        node=card.node,
+        card=card.name,
+        model=card.model,
+        units=figures.units,
+        free_units=figures.free_units,
+        largest_free_run=figures.largest_free_run,
+        stranded_units=figures.stranded_units,
+        claims=len({ref for refs in card.holders.values() for ref in refs}),
+        free=_free(figures),
+    )
+
+
+def _free(figures: Fragmentation) -> dict[str, int]:
+    """How many of each size, the whole card last."""
+    free = {name or SLOTS: count for name, count in figures.free_instances.items()}
+    return free | {WHOLE: int(figures.free_units == figures.units)}
+
+
+def _sizes(figures: Sequence[tuple[PublishedCard, Fragmentation]]) -> tuple[SizeFigures, ...]:
+    free: Counter[tuple[str, str]] = Counter()
+    possible: Counter[tuple[str, str]] = Counter()
+    for card, of_card in figures:
+        for size, count in _free(of_card).items():
+            free[card.model, size] += count
+        for size, count in _free(fragmentation(card.card, ())).items():
+            possible[card.model, size] += count
+    return tuple(
+        SizeFigures(model=model, size=size, free=free[model, size], possible=possible[model, size])
+        for model, size in sorted(possible, key=lambda key: key[0])
+    )

@@ -1,0 +1,95 @@
+"""``kerf frag``: how fragmented the cards are, and what to recreate for a large partition."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from driver.answers.advising import Advice
+from driver.answers.cluster import Cluster
+from driver.answers.frag import CardFigures, FragAnswer, frag
+from driver.cli.asking import Progress, answering, chosen_nodes, cluster_options, count, node_option, read_cluster, some
+from driver.cli.options import option
+from driver.cli.output import OutputFormat, output_option, print_document, table
+
+_CARDS = 40
+"""Cards that a text lists one by one; of larger clusters only those with stranded units are of interest."""
+
+
+@click.command(short_help="Say how fragmented the cards are, and what to recreate for a large partition.")
+@node_option
+@option("--size", help="Advise how to win this size: a profile, an FPGA function, or `whole`. [default: all that lack]")
+@cluster_options
+@output_option
+@answering
+def command(
+    nodes: tuple[str, ...],
+    size: str | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    dump: Path | None,
+    output: OutputFormat,
+) -> int:
+    """Say how fragmented the cards are: what of each size is free, which units are stranded, which claims to recreate.
+
+    Exit code 0, also when nothing is free; 2: bad input; 3: no answer.
+    """
+    cluster = Cluster(read_cluster(kubeconfig, context, dump))
+    answer = frag(cluster, nodes=chosen_nodes(cluster, nodes), size=size, track=Progress())
+    if output == "text":
+        click.echo("\n".join(_lines(answer)))
+    else:
+        print_document(answer, output)
+    return 0
+
+
+def _lines(answer: FragAnswer) -> Iterator[str]:
+    if not answer.cards:
+        yield "no card that Kerf publishes"
+    else:
+        rows = [(each.model, each.size, each.free, each.possible) for each in answer.sizes]
+        yield table(("MODEL", "SIZE", "FREE", "OF"), rows)
+        yield ""
+        yield from _cards(answer.cards)
+    for advice in answer.advice:
+        yield ""
+        yield from _advice(advice)
+    if answer.no_advice:
+        sizes = some([f"{each.size} of {each.model}" for each in answer.no_advice], 8)
+        yield f"\nno claims could be recreated elsewhere to win {sizes}"
+    for unknown in answer.unknown_cards:
+        yield f"\nnot looked at, because its geometry is not known: {unknown}"
+
+
+def _cards(cards: tuple[CardFigures, ...]) -> Iterator[str]:
+    shown = [card for card in cards if len(cards) <= _CARDS or card.stranded_units]
+    rows = [
+        (
+            each.node,
+            each.card,
+            each.model,
+            each.claims,
+            f"{each.free_units}/{each.units}",
+            each.largest_free_run,
+            each.stranded_units,
+        )
+        for each in shown[:_CARDS]
+    ]
+    yield table(("NODE", "CARD", "MODEL", "CLAIMS", "FREE UNITS", "LARGEST RUN", "STRANDED"), rows)
+    if len(cards) > len(rows):
+        yield f"and {count(len(cards) - len(rows), 'card')} more; --output json has them all"
+    free, units = sum(each.free_units for each in cards), sum(each.units for each in cards)
+    yield f"\n{free} of {units} units are free, {sum(each.stranded_units for each in cards)} of them stranded"
+
+
+def _advice(advice: Advice) -> Iterator[str]:
+    if not advice.moves:
+        yield f"{advice.size} of {advice.model} is free: {advice.device} on {advice.node}"
+        return
+    yield click.style(
+        f"for one {advice.size} of {advice.model}, {advice.device} on {advice.node}, recreate "
+        f"{count(len(advice.moves), 'claim')}; there is room for them elsewhere:",
+        bold=True,
+    )
+    rows = [(move.claim, some(move.pods) or "-", some(move.devices), some(move.room_at)) for move in advice.moves]
+    yield "\n".join(f"  {line}" for line in table(("CLAIM", "POD", "DEVICE", "ROOM AT"), rows).splitlines())

@@ -1,0 +1,140 @@
+"""``kerf plan``: what would be placed where, and how much more would fit."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from api.errors import InvalidDocumentError, Problem
+from api.model.base import JsonObject
+from driver.answers.cluster import Cluster
+from driver.answers.demand import read_demands
+from driver.answers.plan import More, Placed, PlanAnswer, plan
+from driver.answers.verdicts import Verdict
+from driver.cli.asking import Progress, answering, chosen_nodes, cluster_options, count, node_option, read_cluster
+from driver.cli.exits import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
+from driver.cli.options import option
+from driver.cli.output import OutputFormat, output_option, print_document, table
+from driver.cli.why import reason_lines
+
+_ROWS = 60
+"""Placements that a text lists; a plan of thousands is for programs."""
+
+
+@click.command(short_help="Say what would be placed where, and how much more would fit.")
+@option(
+    "-f",
+    "--filename",
+    "files",
+    type=click.Path(exists=True, allow_dash=True, path_type=Path),
+    multiple=True,
+    required=True,
+    help="Manifests of pods, workloads, claims, templates, classes: a file, a directory, or - for standard input. "
+    "Repeatable.",
+)
+@option("-n", "--namespace", default="default", help="Namespace of objects that name none.")
+@node_option
+@option("--count", "copies", type=click.IntRange(min=1), default=1, help="How many times all of it is wanted.")
+@cluster_options
+@output_option
+@answering
+def command(
+    files: tuple[Path, ...],
+    namespace: str,
+    nodes: tuple[str, ...],
+    copies: int,
+    kubeconfig: Path | None,
+    context: str | None,
+    dump: Path | None,
+    output: OutputFormat,
+) -> int:
+    """Say what would be placed where, device by device, how many more would fit, and which sizes would be left.
+
+    Nothing is created. Exit code 0: everything fits; 1: something does not; 2: bad input; 3: no answer.
+    """
+    documents = [document for file in files for document in _documents(file)]
+    cluster = Cluster(read_cluster(kubeconfig, context, dump))
+    wanted = read_demands(cluster, documents, namespace=namespace)
+    if not wanted.demands:
+        names = ", ".join(map(str, files))
+        raise InvalidDocumentError(names, [Problem("", "asks for nothing: there is no pod, claim or claim template")])
+    narrowed = cluster.with_classes(wanted.classes).narrowed(chosen_nodes(cluster, nodes))
+    answer = plan(narrowed, wanted.demands, copies=copies, passed_over=wanted.passed_over, track=Progress())
+    if output == "text":
+        click.echo("\n".join(_lines(answer)))
+    else:
+        print_document(answer, output)
+    return _exit(answer)
+
+
+def _exit(answer: PlanAnswer) -> int:
+    if any(each.why.verdict is Verdict.UNDECIDED for each in answer.unplaced):
+        return EXIT_NO_ANSWER
+    return 0 if answer.fits else EXIT_DOES_NOT_FIT
+
+
+def _documents(path: Path) -> Iterator[JsonObject]:
+    """Every document of a file, or of the manifests in a directory. Raises InvalidDocumentError."""
+    import yaml
+
+    if path.is_dir():
+        for file in sorted(each for each in path.iterdir() if each.suffix in {".yaml", ".yml", ".json"}):
+            yield from _documents(file)
+        return
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        bodies: list[Any] = list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidDocumentError(str(path), [Problem("", f"is no YAML: {' '.join(str(error).split())}")]) from error
+    for number, body in enumerate(bodies, start=1):
+        if isinstance(body, dict) and body.get("kind") == "List" and isinstance(body.get("items"), list):
+            yield from (item for item in body["items"] if isinstance(item, dict))
+        elif isinstance(body, dict):
+            yield body
+        elif body is not None:
+            message = f"is a {type(body).__name__}, not an object"
+            raise InvalidDocumentError(str(path), [Problem(f"document {number}", message)])
+
+
+def _lines(answer: PlanAnswer) -> Iterator[str]:
+    if answer.placed:
+        yield _placements(answer.placed)
+        yield ""
+    waiting = sum(each.copies for each in answer.unplaced)
+    total = len(answer.placed) + waiting
+    verdict = f"all {count(total, 'copy')} would be placed" if answer.fits else f"{waiting} of {total} would wait"
+    yield click.style(verdict, fg="green" if answer.fits else "red")
+    for each in answer.unplaced:
+        yield f"\n{each.demand}: {each.why.message}"
+        yield from reason_lines(each.why)
+    if answer.more:
+        yield ""
+        yield from map(_more, answer.more)
+    changed = {each.model for each in answer.sizes if each.before != each.after}
+    if changed:
+        yield ""
+        rows = [(each.model, each.size, each.before, each.after) for each in answer.sizes if each.model in changed]
+        yield table(("MODEL", "SIZE", "FREE NOW", "FREE THEN"), rows)
+    if answer.passed_over:
+        yield f"\nwithout devices, passed over: {', '.join(answer.passed_over)}"
+
+
+def _placements(placed: Sequence[Placed]) -> str:
+    rows = [
+        (each.demand, each.copy, _node(each), device.claim, device.request, device.device)
+        for each in placed
+        for device in each.devices
+    ] + [(each.demand, each.copy, _node(each), "-", "-", "-") for each in placed if not each.devices]
+    text = table(("FOR", "COPY", "NODE", "CLAIM", "REQUEST", "DEVICE"), rows[:_ROWS])
+    return text if len(rows) <= _ROWS else f"{text}\nand {len(rows) - _ROWS} more; --output json has them all"
+
+
+def _node(placed: Placed) -> str:
+    return f"{placed.node} (or {placed.fitting_nodes - 1} more)" if placed.fitting_nodes > 1 else placed.node
+
+
+def _more(more: More) -> str:
+    least = "at least " if more.is_bound else ""
+    return f"{least}{more.copies or 'no'} more of {more.demand} would fit"
