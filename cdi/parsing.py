@@ -4,8 +4,8 @@ Only the first document counts; what follows is not looked at. Aliases and merge
 events, from libyaml where it is built in, of which Go's parser is a translation; without it documents indented with
 tabs are refused. Nothing is executed and no tag makes an object.
 
-This module and ``cdi.events`` alone import PyYAML, and are imported when there is something to read that needs it: a
-driver that only writes should not wait for it.
+This module alone imports PyYAML, and only ``cdi.decoding.read_closely`` imports this module: who only writes, or reads
+what can be skimmed, should not wait for it.
 """
 
 import codecs

@@ -55,7 +55,7 @@ def resolve(text: str) -> Value:
     """
     if text in _WORDS:
         return _WORDS[text]
-    if not text[0].isascii() or not (text[0].isdigit() or text[0] in "+-."):
+    if text[0] not in "0123456789+-.":
         return text
     if text[0] == "." and not _DOT_FLOAT.fullmatch(text):
         return text

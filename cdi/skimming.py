@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
+from cdi.blocks import plain_value
 from cdi.names import Kind
 from cdi.nodes import MAX_BYTES
 from cdi.spec import Spec
@@ -25,17 +26,10 @@ def skim(data: bytes) -> Spec | None:
     if len(data) > MAX_BYTES or not data.isascii() or any(mark in data for mark in _DOUBTFUL):
         return None
     try:
-        spec: Spec = _SPEC(_JSON.decode(data.decode()) if data.startswith(b"{") else _yaml(data))
+        spec: Spec = _SPEC(_JSON.decode(data.decode()) if data.startswith(b"{") else plain_value(data.decode()))
     except (ValueError, LookupError, RecursionError):
         return None
     return spec
-
-
-def _yaml(data: bytes) -> object:
-    # Imported here: who reads only JSON does without PyYAML.
-    from cdi.events import plain_value
-
-    return plain_value(data)
 
 
 def _doubt(_: object) -> NoReturn:

@@ -168,7 +168,7 @@ def _env(entries: Iterable[str], path: str) -> Iterator[_Mistake]:
         name, equals, _ = entry.partition("=")
         if not name or not equals:
             yield "env-entry", f"{path}[{index}]", f"{entry!r} is not NAME=VALUE"
-        elif any(character.isspace() or not character.isprintable() for character in name):
+        elif " " in name or not name.isprintable():
             yield "env-name", f"{path}[{index}]", f"{name!r} holds white space or a control character"
         names.append((f"{path}[{index}]", name))
     yield from _repeats("duplicate-env", "variable", names)

@@ -8,6 +8,7 @@
 //	annparse   annotations ("ann")
 //	transient  vendor, class and id ("arg")
 //	inject     spec files by directory, lowest priority first ("dirs"), an OCI spec ("oci"), names ("devices")
+//	time       directories ("arg") and names ("devices"): seconds to read, to refresh and to inject
 //
 // Every answer has "ok"; "panic" is true where the library panics.
 package main
@@ -20,6 +21,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"time"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
@@ -85,6 +87,8 @@ func respond(scratch string, r record) (a answer) {
 		return answer{"ok": true, "name": cdi.GenerateTransientSpecName(r.Arg[0], r.Arg[1], r.Arg[2])}
 	case "inject":
 		return inject(scratch, r)
+	case "time":
+		return timed(r)
 	}
 	return answer{"ok": false, "error": "unknown op " + r.Op}
 }
@@ -141,6 +145,27 @@ func inject(scratch string, r record) answer {
 		a["oci"] = r.OCI
 	}
 	return outcome(err, a)
+}
+
+func timed(r record) answer {
+	begin := time.Now()
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(r.Arg...), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return outcome(err, answer{})
+	}
+	read := time.Now()
+	_, err = cache.InjectDevices(&oci.Spec{}, r.Devices...)
+	if err != nil {
+		return outcome(err, answer{})
+	}
+	injected := time.Now()
+	err = cache.Refresh()
+	refreshed := time.Now()
+	return outcome(err, answer{
+		"read_s":    read.Sub(begin).Seconds(),
+		"inject_s":  injected.Sub(read).Seconds(),
+		"refresh_s": refreshed.Sub(injected).Seconds(),
+	})
 }
 
 func filesWithErrors(root string, cache *cdi.Cache) []string {

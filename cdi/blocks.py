@@ -1,0 +1,109 @@
+"""YAML as most programs write it, to plain values, for ``cdi.skimming``: one key or item a line, and no surprises.
+
+What is not of that kind, a list in brackets or a text over two lines, is left to a YAML parser. So this needs none.
+"""
+
+import re
+from typing import TypeAlias
+
+from cdi.nodes import MAX_DEPTH
+from cdi.scalars import resolve
+from cdi.wire import WIRE
+
+Plain: TypeAlias = "str | int | bool | list[Plain] | dict[str, Plain]"
+
+_Collection: TypeAlias = "list[Plain] | dict[str, Plain]"
+
+# A text in quotes, or a bare one of characters that mean nothing to YAML: of colons, only the last one might.
+_SCALAR = r"""(?:"[ !#-~]*"|'[ -&(-~]*'|[A-Za-z0-9/_.](?::?[A-Za-z0-9/_.=+-])*)"""
+# Margin, dashes, key, value: a line without the last three is blank or a comment.
+_LINE = re.compile(rf"^(\ *)(?:\#[ -~]*|((?:-\ )*)(?:({_SCALAR}):(?:\ |$))?({_SCALAR})?)$", re.MULTILINE)
+
+# Most bare texts are keys, and none of these means anything else.
+_KEYS = {row.key for rows in WIRE.values() for row in rows}
+
+
+def plain_value(text: str) -> Plain:
+    """The document ``text``. Errors: ValueError when it is not of that kind."""
+    text = text.removeprefix("---\n")
+    lines = _LINE.findall(text)
+    if len(lines) != text.count("\n") + 1:
+        raise ValueError
+    blocks = _Blocks()
+    for margin, dashes, key, value in lines:
+        if dashes or key or value:
+            blocks.add(len(margin), len(dashes) // 2, key, value)
+    return blocks.finished()
+
+
+class _Blocks:
+    """Lists and objects, and where in them the next line belongs."""
+
+    def __init__(self) -> None:
+        self._root: list[Plain] = []
+        # The collections that a line may go on with, each with its column, the innermost last.
+        self._open: list[tuple[int, _Collection]] = [(-1, self._root)]
+        # What waits for its value: a list for an item, or an object with a key.
+        self._slot: tuple[_Collection, str] | None = (self._root, "")
+
+    def add(self, column: int, dashes: int, key: str, value: str) -> None:
+        """Put a line where it belongs. ``value`` may be missing; then lines that follow are it."""
+        for _ in range(dashes):
+            self._slot = (self._collection(column, []), "")
+            column += 2
+        if key:
+            entries, name = self._collection(column, {}), _scalar(key)
+            if name in entries or type(name) is not str:
+                raise ValueError
+            self._slot = (entries, name)
+        elif not dashes:
+            # It goes on from the line above.
+            raise ValueError
+        if value:
+            self._fill(_scalar(value))
+
+    def finished(self) -> Plain:
+        """All of it. Errors: ValueError when something still waits."""
+        if self._slot is not None:
+            raise ValueError
+        return self._root[0]
+
+    def _collection(self, column: int, new: _Collection) -> _Collection:
+        """The collection of ``new``'s type at ``column``: ``new`` itself, if something waits for it."""
+        if self._slot is None:
+            while True:
+                found_column, found = self._open[-1]
+                if found_column < column:
+                    raise ValueError
+                if found_column == column and type(found) is type(new):
+                    return found
+                self._open.pop()
+        outer_column, _ = self._open[-1]
+        # A list may start in the column of the key it belongs to.
+        is_inside = column > outer_column or (column == outer_column and self._slot[1] and type(new) is list)
+        if not is_inside or len(self._open) > MAX_DEPTH:
+            raise ValueError
+        self._fill(new)
+        self._open.append((column, new))
+        return new
+
+    def _fill(self, value: Plain) -> None:
+        if self._slot is None:
+            raise ValueError
+        collection, key = self._slot
+        if isinstance(collection, dict):
+            collection[key] = value
+        else:
+            collection.append(value)
+        self._slot = None
+
+
+def _scalar(text: str) -> str | int | bool:
+    if text in _KEYS:
+        return text
+    if text[0] in "\"'":
+        return text[1:-1]
+    value = resolve(text)
+    if isinstance(value, str) or (isinstance(value, int) and text in (str(value), str(value).lower())):
+        return value
+    raise ValueError
