@@ -77,7 +77,7 @@ def plan_context(context: PodSchedulingContext | None, pod: Pod, world: World) -
         return error.plan
     if not entries:
         return ContextPlan(rule="S-11", outcome=Outcome.PERIODIC)
-    pending = [entry.pending for entry in entries]
+    pending = list({entry.pending.claim.metadata.uid: entry.pending for entry in entries}.values())
     unsuitable = _unsuitable(context, pending, world) if potential else set()
     busy = any(world.holdings.is_reserved(one.claim.metadata.uid) for one in pending)
     grants: tuple[Grant, ...] = ()

@@ -149,14 +149,13 @@ class Syncing:
         if grant.pod is not None:
             consumers = (*claim.status.reserved_for, _consumer(grant.pod))
             status = status | {"reservedFor": to_builtins(consumers)}
-        self._doubtful[claim.metadata.uid] = claim
         try:
             await self._patch_status(claim, status)
-        except StatusError as error:
-            if not isinstance(error, ServerError):
-                del self._doubtful[claim.metadata.uid]  # refused: it is not written
+        except BaseException as error:
+            is_refused = isinstance(error, StatusError) and not isinstance(error, ServerError)
+            if not is_refused:  # no answer, or cancelled: it may be written
+                self._doubtful[claim.metadata.uid] = claim
             raise
-        del self._doubtful[claim.metadata.uid]
 
     async def _settle(self) -> None:
         """Find out about writes without an answer: once the claim has another version, they can happen no more."""

@@ -202,6 +202,13 @@ def test_on_the_selected_node_all_claims_of_the_pod_are_allocated_at_once() -> N
     assert report(found) == {"a": (), "b": ()}
 
 
+def test_a_pod_may_name_one_claim_twice() -> None:
+    its_pod = pod(claims={"first": "claim", "second": "claim"})
+    found = plan_context(context(selected="n1", potential=("n1",)), its_pod, small_scene().world)
+    assert [grant.claim.metadata.name for grant in found.grants] == ["claim"]
+    assert report(found) == {"first": (), "second": ()}
+
+
 def test_a_node_that_can_serve_only_some_of_a_pods_claims_serves_none() -> None:
     # S-14, Q-14
     scene = small_scene("n1")

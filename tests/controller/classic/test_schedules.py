@@ -1,0 +1,327 @@
+"""Several controllers, stale caches, lost connections, crashes: no device is given away twice, and nothing is lost.
+
+Every call to the API server is two steps, before and after it takes effect, and between any two steps anything else may
+happen: another pass, a change of leadership that the former leader does not notice, a cut connection, the scheduler,
+the controller manager, a user. Controllers' caches move when the schedule says so.
+"""
+
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from api.errors import KerfError
+from api.model.classic import ClassicClaim, PodSchedulingContext, PodSchedulingContextSpec
+from api.model.names import ObjectRef
+from api.resource.v1alpha2 import KINDS
+from driver.controller.classic.holdings import Holdings, holdings_of
+from driver.controller.classic.stocks import stock_of
+from driver.controller.classic.syncing import Syncing
+from driver.kube.caching import Change
+from driver.partitions.geometry import Partition
+from tests.controller.classic.hardware import DRIVER, gpu, inventory
+from tests.controller.classic.scene import FINALIZER, Scene, claim, context, pod
+from tests.controller.classic.server import Server, SteppedApi, Stop, run
+
+NODES = ("n1", "n2")
+CLAIMS = ("a", "b", "c", "d")
+MODEL = "a30-24gb"
+"""Four memory slices: a few claims fill a card."""
+CONTROLLERS = ("x", "y")
+
+
+class Controller:
+    """One process: its caches, its passes under way, and whether it believes to lead."""
+
+    def __init__(self, name: str, server: Server) -> None:
+        self.name = name
+        self.server = server
+        self.start()
+
+    def start(self) -> None:
+        """Begin with lists of everything, as informers do, and with nothing remembered."""
+        self.scene = Scene()
+        for node in NODES:
+            self.scene.node(node, gpu(node, 0, MODEL))
+        self.scene.resource_class("gpu", {"allowWhole": True, "claimsMayOverride": ["size"]})
+        for size in ("1g.6gb", "2g.12gb", "4g.24gb"):
+            self.scene.claim_parameters(size, {"profile": size})
+        self.seen = len(self.server.log)
+        for value in self.server.claims():
+            self.scene.put_claim(value)
+        self.syncing = Syncing(SteppedApi(self.server, self.name), KINDS, self.scene.world)
+        self.passes: dict[object, Coroutine[Any, Any, object]] = {}
+        self.leads = False
+
+    def see(self, count: int) -> None:
+        """Take in the next ``count`` changes of claims."""
+        for ref, value in self.server.log[self.seen : self.seen + count]:
+            self.seen += 1
+            if value is not None:
+                self.scene.put_claim(value)
+            else:
+                self.forget(ref)
+
+    def forget(self, ref: ObjectRef) -> None:
+        old = self.scene.caches.claims.get(ref)
+        if old is not None:
+            self.scene.caches.claims.remove(ref)
+            self.scene.world.on_claim(Change(ref, old, None))
+
+    def stop_passes(self) -> None:
+        for work in self.passes.values():
+            work.close()
+        self.passes.clear()
+
+    def begin(self, key: object, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Up to its first call; one pass over a key at a time."""
+        if key not in self.passes:
+            self.passes[key] = work()
+            self.step(key, None)
+
+    def step(self, key: object, answer: str | None) -> None:
+        work = self.passes[key]
+        try:
+            stop = work.send(answer)
+            assert isinstance(stop, Stop)
+        except StopIteration:
+            self.ended(key)
+        except KerfError:
+            self.ended(key, failed=True)
+
+    def ended(self, key: object, *, failed: bool = False) -> None:
+        del self.passes[key]
+        if key == "take over":
+            self.leads = not failed
+
+
+class Cluster:
+    """Everything that takes part, and what may happen next."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.server = Server()
+        self.terms = 0
+        self.controllers = {name: Controller(name, self.server) for name in CONTROLLERS}
+        self.elect("x")
+        for name in CLAIMS:
+            self.create_claim(name)
+
+    def play(self, steps: int) -> None:
+        """So many steps, and after each of them everything that must hold."""
+        actions = [action for action, weight in self.actions() for _ in range(weight)]
+        for _ in range(steps):
+            self.chance.choice(actions)()
+            self.check()
+
+    def actions(self) -> Sequence[tuple[Callable[[], None], int]]:
+        """How often each thing happens: mostly steps of passes under way, rarely a change of leadership."""
+
+        def on_controller(method: Callable[[Controller], None]) -> Callable[[], None]:
+            return lambda: method(self.controllers[self.chance.choice(CONTROLLERS)])
+
+        def on_claim(method: Callable[[str], None]) -> Callable[[], None]:
+            return lambda: method(self.chance.choice(CLAIMS))
+
+        return (
+            (on_controller(self.step), 40),
+            (on_controller(self.work_on_context), 16),
+            (on_controller(self.work_on_claim), 8),
+            (on_controller(self.see), 8),
+            (on_claim(self.select_node), 6),
+            (on_claim(self.create_claim), 6),
+            (on_claim(self.pod_ends), 3),
+            (on_claim(self.request_deallocation), 2),
+            (on_claim(self.delete_claim), 2),
+            (on_claim(self.touch_claim), 1),
+            (lambda: self.elect(self.chance.choice(CONTROLLERS)), 3),
+            (on_controller(self.crash), 1),
+        )
+
+    # --- users, the scheduler, kube-controller-manager
+
+    def create_claim(self, name: str) -> None:
+        if self.server.claim(name) is None:
+            self.terms += 1
+            size = self.chance.choice(["1g.6gb", "2g.12gb", "4g.24gb", "4g.24gb"])
+            value = claim(name, parameters=size, immediate=self.chance.random() < 0.25)
+            self.server.put(_with_uid(value, f"{name}-{self.terms}"))
+
+    def select_node(self, name: str) -> None:
+        """A pod of two claims, or of one twice, has been given a node."""
+        other, node = self.chance.choice(CLAIMS), self.chance.choice(("n1", "n1", "n2"))
+        self.server.pods[ObjectRef("ns", name)] = pod(name, claims={"first": name, "second": other})
+        value = context(name, selected=node, potential=NODES)
+        old = self.server.contexts.get(value.ref)
+        spec = PodSchedulingContextSpec(selected_node=node, potential_nodes=NODES)
+        self.server.put_context(value if old is None else _with_spec(old, spec))
+
+    def pod_ends(self, name: str) -> None:
+        """Its reservations go; the last one of a claim asks for deallocation."""
+        self.server.pods.pop(ObjectRef("ns", name), None)
+        self.server.contexts.pop(ObjectRef("ns", name), None)
+        for value in self.server.claims():
+            if any(one.uid == f"pod-{name}" for one in value.status.reserved_for):
+                self.server.change(value.metadata.name, status={"reservedFor": None})
+                if not value.spec.immediate:
+                    self.server.change(value.metadata.name, status={"deallocationRequested": True})
+
+    def request_deallocation(self, name: str) -> None:
+        self.server.change(name, status={"deallocationRequested": True})
+
+    def delete_claim(self, name: str) -> None:
+        self.server.delete(name)
+
+    def touch_claim(self, name: str) -> None:
+        self.server.change(name, metadata={"labels": {"touched": str(self.chance.randrange(4))}})
+
+    # --- controllers
+
+    def elect(self, name: str) -> None:
+        """The other one is not told."""
+        controller = self.controllers[name]
+        if self.server.leader == name and (controller.leads or controller.passes):
+            return
+        self.terms += 1
+        self.server.leader = name
+        controller.stop_passes()
+        controller.leads = False
+        controller.begin("take over", lambda: controller.syncing.take_over(str(self.terms)))
+
+    def crash(self, controller: Controller) -> None:
+        """The process dies and is started again; it does not lead before it is elected again."""
+        controller.stop_passes()
+        controller.start()
+        if self.server.leader == controller.name:
+            self.server.leader = ""
+
+    def work_on_claim(self, controller: Controller) -> None:
+        if controller.leads:
+            ref = ObjectRef("ns", self.chance.choice(CLAIMS))
+            controller.begin(("claim", ref), lambda: controller.syncing.sync_claim(ref))
+
+    def work_on_context(self, controller: Controller) -> None:
+        if controller.leads and self.server.contexts:
+            value = self.chance.choice(list(self.server.contexts.values()))
+            controller.scene.caches.contexts.put(value)
+            controller.begin(("context", value.ref), lambda: controller.syncing.sync_context(value.ref))
+
+    def step(self, controller: Controller) -> None:
+        """Some steps of one pass; the last of them may lose its connection."""
+        if not controller.passes:
+            return
+        key = self.chance.choice(list(controller.passes))
+        cut_at = self.chance.randrange(24)
+        for number in range(self.chance.randrange(1, 7)):
+            if key in controller.passes:
+                controller.step(key, "cut" if number == cut_at else None)
+
+    def see(self, controller: Controller) -> None:
+        controller.see(self.chance.randrange(1, 8))
+
+    # --- what must hold
+
+    def check(self) -> None:
+        self.no_device_is_given_away_twice()
+        self.what_is_allocated_is_marked()
+        self.the_index_is_what_the_claims_say()
+
+    def no_device_is_given_away_twice(self) -> None:
+        for node in NODES:
+            held = [(value.metadata.name, part) for value in self.server.claims() for part in _parts(value, node)]
+            for number, (name, part) in enumerate(held):
+                for other, others in held[:number]:
+                    assert not part.overlaps(others), f"{name} and {other} have {part} and {others} of {node}"
+
+    def what_is_allocated_is_marked(self) -> None:
+        for value in self.server.claims():
+            assert value.status.allocation is None or FINALIZER in value.metadata.finalizers
+
+    def the_index_is_what_the_claims_say(self) -> None:
+        for controller in self.controllers.values():
+            world = controller.scene.world
+            anew = Holdings(lambda node: None)
+            for value in controller.scene.caches.claims.values():
+                newest = world.claim(value.ref)
+                assert newest is not None
+                anew.put(newest.metadata.uid, holdings_of(newest, DRIVER))
+            for node in NODES:
+                known = {uid for uid in world.holdings.on(node) if not world.holdings.is_reserved(uid)}
+                assert known >= {uid for uid in anew.on(node) if not world.holdings.is_reserved(uid)}
+
+    def come_to_rest(self) -> None:
+        """Faults stop: everybody gets what fits, whoever is done gives back, and nothing is left behind."""
+        self.controllers["y"].stop_passes()
+        self.elect("x")
+        controller = self.controllers["x"]
+        for key in list(controller.passes):
+            while key in controller.passes:
+                controller.step(key, None)
+        if not controller.leads:  # its take-over had been cut before
+            self.server.leader = ""
+            self.elect("x")
+            while controller.passes:
+                controller.step("take over", None)
+        assert controller.leads
+        self.settle(controller)
+        self.no_device_is_given_away_twice()
+        for value in self.server.claims():
+            is_ending = value.is_terminating or value.status.deallocation_requested
+            assert not (is_ending and not value.status.reserved_for and FINALIZER in value.metadata.finalizers)
+        for name in CLAIMS:
+            self.pod_ends(name)
+        for name in CLAIMS:
+            self.server.delete(name)
+        self.settle(controller)
+        assert self.server.claims() == []
+        assert all(not controller.scene.world.holdings.on(node) for node in NODES)
+
+    def settle(self, controller: Controller) -> None:
+        """Work on everything until nothing changes any more."""
+        for _ in range(6):
+            controller.see(len(self.server.log))
+            for value in list(self.server.contexts.values()):
+                controller.scene.caches.contexts.put(value)
+                run(controller.syncing.sync_context(value.ref))
+                controller.see(len(self.server.log))
+            for value in self.server.claims():
+                run(controller.syncing.sync_claim(value.ref))
+                controller.see(len(self.server.log))
+
+
+STOCKS = {node: stock_of(inventory(node, gpu(node, 0, MODEL)).spec) for node in NODES}
+
+
+def _parts(value: ClassicClaim, node: str) -> list[Partition]:
+    found = []
+    for result in value.status.allocation.devices.results if value.status.allocation else ():
+        card = STOCKS[node].card_of(result.device)
+        if result.pool == f"{node}/gpu":
+            assert card is not None
+            cut = card.find(result.device)
+            assert cut is not None
+            found.append(cut.of(card.card.uuid))
+    return found
+
+
+def _with_uid(value: ClassicClaim, uid: str) -> ClassicClaim:
+    return replace(value, metadata=replace(value.metadata, uid=uid))
+
+
+def _with_spec(value: PodSchedulingContext, spec: PodSchedulingContextSpec) -> PodSchedulingContext:
+    return replace(value, spec=spec)
+
+
+_SCHEDULES = 10_000 if os.environ.get("KERF_HYPOTHESIS_PROFILE") == "long" else 500
+
+
+@settings(max_examples=_SCHEDULES)
+@given(seed=st.integers(0, 2**64))
+def test_any_schedule_keeps_every_device_to_one_claim_and_comes_to_rest(seed: int) -> None:
+    cluster = Cluster(Random(seed))
+    cluster.play(150)
+    cluster.come_to_rest()
