@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,11 +42,18 @@ class Judge:
         return self._process.pid
 
     def ask(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The answer to one record."""
+        return self.ask_encoded([json.dumps(record).encode()])
+
+    def ask_encoded(self, parts: Iterable[bytes]) -> Mapping[str, Any]:
+        """The answer to a record given as JSON in parts, which need not be in memory together."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(record).encode() + b"\n")
+        for part in parts:
+            self._process.stdin.write(part)
+        self._process.stdin.write(b"\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"the oracle is gone; the last record was {record}"
+        assert line, "the oracle is gone"
         answer: Mapping[str, Any] = json.loads(line)
         return answer

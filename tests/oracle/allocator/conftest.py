@@ -1,10 +1,10 @@
 """Builds the oracle and starts it."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.oracle.allocator import MODULE
 from tests.oracle.judging import Judge, build
 
 
@@ -17,6 +17,6 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     # The experimental copy: the only one that knows every feature.
-    binary = build(Path(__file__).parent, tmp_path_factory.mktemp("oracle") / "oracle")
+    binary = build(MODULE, tmp_path_factory.mktemp("oracle") / "oracle")
     with Judge(binary, ["-implementation", "experimental"]) as running:
         yield running

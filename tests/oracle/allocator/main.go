@@ -1,8 +1,8 @@
 // The allocator of k8s.io/dynamic-resource-allocation, answering records: one JSON object a line in, one out.
 //
 // {"op": "allocate"} asks for devices on one node; the record is a whole case, its fields those of `question`.
-// {"op": "cluster"} sets up many nodes, {"op": "place"} then asks for devices on the first node that has them and keeps
-// what it gave, as a scheduler does; the answer says how long that took.
+// {"op": "cluster"} sets up many nodes, {"op": "taken"} says what is taken there; {"op": "place"} then asks for devices on
+// the first node that has them and keeps what it gave, as a scheduler does. The answer says how long that took.
 package main
 
 import (
@@ -76,6 +76,17 @@ type cluster struct {
 }
 
 func newCluster(q question) *cluster {
+	features := cel.Features{
+		EnableConsumableCapacity: q.Features.ConsumableCapacity,
+		EnableListTypeAttributes: q.Features.ListTypeAttributes,
+	}
+	c := &cluster{question: q, cache: cel.NewCache(100, features)}
+	c.take(q)
+	return c
+}
+
+// take makes what the question says the state of the cluster.
+func (c *cluster) take(q question) {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
 		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -93,11 +104,7 @@ func newCluster(q question) *cluster {
 		id := structured.MakeDeviceID(d.Driver, d.Pool, d.Device)
 		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, d.Capacity))
 	}
-	features := cel.Features{
-		EnableConsumableCapacity: q.Features.ConsumableCapacity,
-		EnableListTypeAttributes: q.Features.ListTypeAttributes,
-	}
-	return &cluster{question: q, state: state, cache: cel.NewCache(100, features)}
+	c.state = state
 }
 
 // allocate tries the nodes in order, until one has devices for all claims.
@@ -165,6 +172,8 @@ func main() {
 		switch q.Op {
 		case "cluster":
 			kept = newCluster(q)
+		case "taken":
+			kept.take(q)
 		case "place":
 			a = kept.place(q.Claims, q.Limit)
 		default:

@@ -1,0 +1,165 @@
+"""The allocator beside Kubernetes' own: claims per second in one process each, device by device the same.
+
+The peer is the Go allocator that kube-scheduler uses (``tests/oracle/allocator``): one claim at a time, nodes offered
+in order until one fits. It gets so many claims as it can place in a while; ours gets the same ones, and then more.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, cast
+
+from api.model.base import JsonObject
+from api.resource.v1 import KINDS
+from driver.allocation import Fits
+from tests.allocation.building import decide
+from tests.allocation.families import FAMILIES
+from tests.bench import fleet
+from tests.bench.measuring import Row
+from tests.oracle.allocator import MODULE
+from tests.oracle.judging import Judge
+from tests.oracle.judging import build as build_judge
+
+NODES: Final = 500
+MANY: Final = 5000
+CLAIMS: Final = 2000
+"""Of ours, for a rate that is not that of the first few."""
+GO_S: Final = 15.0
+"""For the peer, in each scenario; at least one claim of each profile is placed."""
+GO_LIMIT_S: Final = 60.0
+"""For one claim of the peer's."""
+_FEATURES: Final = (
+    *("AdminAccess", "ConsumableCapacity", "DeviceBindingAndStatus", "DeviceTaints"),
+    *("FractionalCapacityRange", "PartitionableDevices", "PrioritizedList"),
+)
+"""Those that are on by default in Kubernetes 1.37, by their names there."""
+GOALS: Final = {"empty": 10, "spread": 10, "fragmented": 100, "packed": 100, "full": 100}
+
+
+async def measure() -> list[Row]:
+    ours, many = _ours(NODES), _ours(MANY)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder, Judge(build_judge(MODULE, Path(folder) / "oracle")) as judge:
+        judge.ask_encoded(_cluster(NODES))
+        for scenario, meaning in fleet.SCENARIOS.items():
+            theirs, places = _play(judge, scenario)
+            played = ours["scenarios"][scenario]
+            assert played["places"][: len(places)] == places, f"{scenario}: other devices than the peer's"
+            seconds = played["seconds"][: len(places)]
+            row = Row(
+                name=f"{NODES} nodes, {scenario} ({meaning}): {len(places)} claims",
+                unit="claims/s",
+                samples=[_rate(seconds)],
+                baseline_name="Go",
+                baseline=[_rate(theirs)],
+                goal=f">= {GOALS[scenario]} x",
+            )
+            rows.append(row)
+    rows += [_growth(scenario, ours, many) for scenario in fleet.SCENARIOS]
+    return [*rows, *_size(NODES, ours, 300, 5), *_size(MANY, many, 2000, 40), _hard()]
+
+
+def _rate(seconds: list[float]) -> float:
+    return len(seconds) / sum(seconds)
+
+
+def _hard() -> Row:
+    """Questions on which a depth-first search explodes, one of each family."""
+    questions = [(name, build(32)) for name, build in FAMILIES.items()]
+    seconds: dict[str, float] = {}
+    for name, question in questions:
+        begin = time.process_time()
+        outcome = decide(question.slices, *question.claims)
+        seconds[name] = time.process_time() - begin
+        assert isinstance(outcome, Fits) == question.fits
+    return Row(
+        name=f"hard questions of size 32: each of {len(questions)} families",
+        unit="ms",
+        samples=[each * 1000 for each in seconds.values()],
+        goal="<= 100 ms",
+    )
+
+
+def _ours(nodes: int) -> JsonObject:
+    """In a process of its own, whose memory is nothing but the cluster's."""
+    command = [sys.executable, "-m", "tests.bench.fleet", str(nodes), str(CLAIMS)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return cast("JsonObject", json.loads(done.stdout))
+
+
+def _cluster(nodes: int) -> Iterator[bytes]:
+    names = [fleet.node_name(number) for number in range(nodes)]
+    features = dict.fromkeys(_FEATURES, True)
+    record = {
+        "op": "cluster",
+        "features": features,
+        "classes": [KINDS.device_classes.encode(fleet.CLASS)],
+        "nodes": names,
+    }
+    yield json.dumps(record).encode().removesuffix(b"}") + b', "slices": ['
+    for number, encoded in enumerate(fleet.slices(nodes)):
+        yield b", " + encoded if number else encoded
+    yield b"]}"
+
+
+def _play(judge: Judge, scenario: str) -> tuple[list[float], list[list[str] | None]]:
+    devices = [
+        {"driver": fleet.DRIVER, "pool": f"{node}/gpu", "device": device}
+        for node, held in fleet.taken(scenario, NODES)
+        for device in held
+    ]
+    judge.ask({"op": "taken", "allocated": {"devices": devices}})
+    _place(judge, "none")  # compiles the class; ours has looked at every node before, too
+    seconds: list[float] = []
+    places: list[list[str] | None] = []
+    for number in count():
+        answer = _place(judge, fleet.PROFILES[number % len(fleet.PROFILES)])
+        seconds.append(answer["seconds"])
+        results = answer["results"]
+        places.append([answer["node"], results[0]["devices"]["results"][0]["device"]] if results else None)
+        if len(places) >= CLAIMS or (sum(seconds) > GO_S and len(places) >= len(fleet.PROFILES)):
+            break
+    return seconds, places
+
+
+def _place(judge: Judge, profile: str) -> Any:
+    claim = KINDS.resource_claims.encode(fleet.claim(0, profile))
+    claim["spec"]["devices"]["requests"][0]["exactly"]["allocationMode"] = "ExactCount"  # else the API server's default
+    answer = judge.ask({"op": "place", "claims": [claim], "limit": GO_LIMIT_S})
+    assert answer["error"] is None, answer
+    return answer
+
+
+def _growth(scenario: str, few: JsonObject, many: JsonObject) -> Row:
+    return Row(
+        name=f"{MANY} nodes, {scenario}: {CLAIMS} claims",
+        unit="claims/s",
+        samples=[_rate(many["scenarios"][scenario]["seconds"])],
+        baseline_name=f"{NODES} nodes",
+        baseline=[_rate(few["scenarios"][scenario]["seconds"])],
+        goal="> 0.5 x",
+    )
+
+
+def _size(nodes: int, figures: JsonObject, most_mb: float, most_s: float) -> list[Row]:
+    return [
+        Row(
+            name=f"{nodes} nodes: memory of the index",
+            unit="MB",
+            samples=[figures["memory_mb"]],
+            goal=f"<= {most_mb:.0f} MB",
+        ),
+        Row(
+            name=f"{nodes} nodes: from decoded slices to the index",
+            unit="s",
+            samples=[figures["index_s"]],
+            goal=f"<= {most_s:.0f} s",
+        ),
+        Row(name=f"{nodes} nodes: one slice changes", unit="ms", samples=figures["slice_ms"], goal="<= 1 ms"),
+        Row(name=f"{nodes} nodes: one claim comes", unit="ms", samples=figures["claim_ms"], goal="<= 1 ms"),
+    ]
