@@ -64,12 +64,12 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
 
 @pytest.fixture(scope="module")
 async def kerf(cluster: Cluster, api: Api, request: pytest.FixtureRequest) -> Kerf:
-    """Installed and running, with the cards that the module's ``HARDWARE`` describes."""
+    """Installed and running, with the cards that the module's ``HARDWARE`` describes (and ``PLUGIN_ARGUMENTS``)."""
     kerf = Kerf(cluster, api)
     await kerf.install()
     await kerf.start_controller()
     kerf.describe_hardware(NODE, getattr(request.module, "HARDWARE", USUAL))
-    await kerf.start_plugin(NODE)
+    await kerf.start_plugin(NODE, getattr(request.module, "PLUGIN_ARGUMENTS", ()))
     return kerf
 
 

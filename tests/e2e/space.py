@@ -89,9 +89,10 @@ class Space:
         await eventually("all nodes as they were", is_nothing, within_s=GONE_S, but=left)
 
     async def published(self) -> Sequence[str]:
-        """The names of all published devices, in the order in which the scheduler looks at them."""
+        """The names of all devices of our nodes, in the order in which the scheduler looks at them."""
         slices = await self.api.list(_RESOURCE, "ResourceSlice")
-        ordered = sorted(slices, key=lambda one: (one["spec"]["pool"]["name"], one["metadata"]["name"]))
+        ours = [one for one in slices if one["spec"]["nodeName"] in self.nodes]
+        ordered = sorted(ours, key=lambda one: (one["spec"]["pool"]["name"], one["metadata"]["name"]))
         return [device["name"] for one in ordered for device in one["spec"].get("devices", ())]
 
     async def settle(self, idle: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ kubelet makes them: the plugin's is bound to a pod on its node, or to the node i
 """
 
 import sys
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,10 +73,20 @@ class Kerf:
         self._processes.start(CONTROLLER, command)
         await self._wait_ready(CONTROLLER, address)
 
-    async def start_plugin(self, node: str) -> None:
+    async def start_plugin(self, node: str, arguments: Sequence[str] = ()) -> None:
         """Start the plugin of ``node``, whose hardware is described, and wait until the kubelet has registered it."""
-        self.launch_plugin(node, await self._plugin_user(node))
+        self.launch_plugin(node, await self._plugin_user(node), arguments=arguments)
         await self.wait_plugin_ready(node)
+
+    async def start_bare_plugin(self, node: str, hardware: Hardware, arguments: Sequence[str] = ()) -> None:
+        """Start the plugin of a node without a kubelet: it publishes, and does what needs no kubelet."""
+        places = self._cluster.node_places(node)
+        for directory in (places.root, places.kubelet, places.cdi):
+            directory.mkdir(exist_ok=True)
+        places.boot_id.write_text(f"{uuid.uuid4()}\n")
+        self.describe_hardware(node, hardware)
+        user = await self._plugin_user(node)
+        self.launch_plugin(node, user, arguments=[*arguments, "--probes-address=127.0.0.1:0"])
 
     def launch_plugin(self, node: str, kubeconfig: Path, *, process: str = "", arguments: Sequence[str] = ()) -> None:
         """Start it and return at once. ``process``: another name than usual, where two run on one node."""
