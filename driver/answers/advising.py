@@ -5,8 +5,9 @@ again, and both have been tried: the wanted partition is set aside, then the all
 largest first, where their pods may run. A pod's claims go together.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,11 +23,13 @@ from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta
 from api.model.names import DeviceId, ObjectRef
 from driver.allocation import Fits
-from driver.answers.cards import PublishedCard
+from driver.answers.cards import CardUse
 from driver.answers.cluster import Cluster, Occupancy
 from driver.answers.filtering import node_obstacle
+from driver.partitions.fragmentation import fragmentation
 from driver.partitions.geometry import Partition
 from driver.partitions.grids import grid_of
+from driver.partitions.naming import device_name
 
 WHOLE: Final = "whole"
 """The size of a whole card."""
@@ -65,27 +68,27 @@ class Advice:
 
 
 class _Place(NamedTuple):
-    """A partition of the wanted size, and the claims that would have to go."""
+    """A partition of the wanted size, and who is in the way there."""
 
-    card: PublishedCard
-    device: str
-    groups: tuple[tuple[ResourceClaim, ...], ...]
-    """What goes together, the largest first."""
     cost: int
     """Units that have to find room elsewhere."""
+    number: int
+    """Of the card among all: ties go to the first."""
+    card: CardUse
+    partition: Partition
+    in_the_way: frozenset[ObjectRef]
 
 
-def advise(cluster: Cluster, cards: Sequence[PublishedCard], model: str, size: str) -> Advice | None:
+def advise(cluster: Cluster, cards: Sequence[CardUse], model: str, size: str) -> Advice | None:
     """How to win one partition of ``size`` on a card of ``model`` with the least recreating; None: no way was found."""
-    units = {(card.pool, device): _units(card, device) for card in cards for device in card.holders}
-    of_model = [card for card in cards if card.model == model]
-    places = sorted(
-        _places(cluster, of_model, size, units), key=lambda place: (place.cost, place.card.node, place.device)
-    )
-    for place in places[:_TRIED]:
-        moves = _moves(cluster, place)
+    room = sum(fragmentation(card.site.card, card.taken.values()).usable_units for card in cards)
+    affordable = (place for place in _places(cards, model, size) if place.cost <= room)
+    for place in nsmallest(_TRIED, affordable, key=lambda place: place[:2]):
+        groups = _groups(cluster, place.in_the_way)
+        device = device_name(place.card.site.card, place.partition)
+        moves = _moves(cluster, groups, place.card.site.id_of(device)) if _is_freed(place, groups) else None
         if moves is not None:
-            return Advice(model=model, size=size, node=place.card.node, device=place.device, moves=moves)
+            return Advice(model=model, size=size, node=place.card.site.node, device=device, moves=moves)
     return None
 
 
@@ -94,33 +97,43 @@ def size_of(partition: Partition) -> str:
     return WHOLE if partition.is_whole else partition.profile or partition.function or SLOTS
 
 
-def _places(
-    cluster: Cluster, cards: Iterable[PublishedCard], size: str, units: Mapping[tuple[str, str], int]
-) -> Iterator[_Place]:
-    for card in cards:
-        cuts = {cut.of(card.card.uuid): cut for cut in grid_of(card.card).cuts}
-        seen: set[Partition] = set()
-        for device, partition in card.partitions.items():
-            if size_of(partition) != size or partition in seen or partition not in cuts:
-                continue
-            seen.add(partition)
-            in_the_way = {
-                ref for name, refs in card.holders.items() if card.partitions[name].overlaps(partition) for ref in refs
-            }
-            groups = _groups(cluster, in_the_way)
-            gone = {claim.ref for group in groups for claim in group}
-            staying = [card.partitions[name] for name, refs in card.holders.items() if not gone.issuperset(refs)]
-            if grid_of(card.card).fits(cuts[partition], grid_of(card.card).free(staying)):
-                ordered = sorted(groups, key=lambda group: -_cost(group, units))
-                yield _Place(card, device, tuple(ordered), sum(_cost(group, units) for group in groups))
+def _places(cards: Sequence[CardUse], model: str, size: str) -> Iterator[_Place]:
+    for number, card in enumerate(cards):
+        if card.site.model == model:
+            for cut in grid_of(card.site.card).cuts:
+                partition = cut.of(card.site.card.uuid)
+                if size_of(partition) == size:
+                    yield _place(number, card, partition)
+
+
+def _place(number: int, card: CardUse, partition: Partition) -> _Place:
+    held = [name for name, taken in card.taken.items() if taken.overlaps(partition)]
+    cost = sum(_units(card, name) for name in held)
+    in_the_way = frozenset(ref for name in held for ref in card.holders[name])
+    return _Place(cost=cost, number=number, card=card, partition=partition, in_the_way=in_the_way)
+
+
+def _units(card: CardUse, device: str) -> int:
+    placement = card.taken[device].placement
+    return placement.size if placement else card.site.card.units
+
+
+def _is_freed(place: _Place, groups: Iterable[Sequence[ResourceClaim]]) -> bool:
+    """Whether the partition can be cut once ``groups`` have gone: engines may be held by others."""
+    gone = {claim.ref for group in groups for claim in group}
+    card = place.card
+    staying = [card.taken[name] for name, refs in card.holders.items() if not gone.issuperset(refs)]
+    grid = grid_of(card.site.card)
+    cut = next(cut for cut in grid.cuts if cut.of(card.site.card.uuid) == place.partition)
+    return grid.fits(cut, grid.free(staying))
 
 
 def _groups(cluster: Cluster, refs: Iterable[ObjectRef]) -> list[tuple[ResourceClaim, ...]]:
-    """The claims ``refs``, with all others that go with them because a pod uses both."""
+    """The claims ``refs``, with all others that go with them because a pod uses both; large groups first."""
     left, groups = sorted(refs), []
     while left:
         group = [left.pop(0)]
-        for ref in group:
+        for ref in group:  # grows as we go
             claim = cluster.claims[ref]
             for user in _users(claim):
                 pod = cluster.pods.get(user)
@@ -132,7 +145,7 @@ def _groups(cluster: Cluster, refs: Iterable[ObjectRef]) -> list[tuple[ResourceC
                 ]
         left = [ref for ref in left if ref not in group]
         groups.append(tuple(cluster.claims[ref] for ref in group))
-    return groups
+    return sorted(groups, key=lambda group: -sum(map(cluster.all_holdings.weight, group)))
 
 
 def _users(claim: ResourceClaim) -> list[ObjectRef]:
@@ -141,29 +154,20 @@ def _users(claim: ResourceClaim) -> list[ObjectRef]:
     ]
 
 
-def _cost(group: Iterable[ResourceClaim], units: Mapping[tuple[str, str], int]) -> int:
-    return sum(units.get((id_.pool, id_.device), 1) for claim in group for id_ in _devices(claim))
-
-
-def _units(card: PublishedCard, device: str) -> int:
-    placement = card.partitions[device].placement
-    return placement.size if placement else card.card.units
-
-
 def _devices(claim: ResourceClaim) -> list[DeviceId]:
     allocation = claim.status.allocation
     return [result.id for result in allocation.devices.results] if allocation else []
 
 
-def _moves(cluster: Cluster, place: _Place) -> tuple[Move, ...] | None:
-    """Where everything finds room once ``place`` is set aside; None: something does not."""
+def _moves(cluster: Cluster, groups: Sequence[Sequence[ResourceClaim]], wanted: DeviceId) -> tuple[Move, ...] | None:
+    """Where everything finds room once ``wanted`` is set aside; None: something does not."""
     occupancy = cluster.occupancy.copy()
-    for group in place.groups:
+    for group in groups:
         for claim in group:
             occupancy.remove(claim)
-    occupancy.add(_holding(place.card.id_of(place.device)))
+    occupancy.add(_holding(wanted))
     moves: list[Move] = []
-    for group in place.groups:
+    for group in groups:
         placed = _place_anew(cluster, occupancy, group)
         if placed is None:
             return None

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from api.model import vocabulary as v
-from api.model.claims import ResourceClaim
 from api.model.devices import Attribute, AttributeValue, Device, ResourceSlice
 from api.model.names import KERF_DRIVER, DeviceId, ObjectRef
 from driver.partitions.catalogue import UnknownModelError, gpu_model, shell
@@ -21,15 +20,12 @@ _ABSENT = Attribute()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedCard:
-    """A card of the cluster."""
+    """A card of the cluster, and what is published of it."""
 
     node: str
     pool: str
     card: Card
-    partitions: Mapping[str, Partition]
-    """What each published device stands for, by its name."""
-    holders: Mapping[str, tuple[ObjectRef, ...]]
-    """The claims that have each device, for those that are in use."""
+    devices: Mapping[str, Device]
 
     @property
     def name(self) -> str:
@@ -40,21 +36,16 @@ class PublishedCard:
     def model(self) -> str:
         return self.card.model.id if isinstance(self.card, GpuCard) else self.card.shell.name
 
-    @property
-    def taken(self) -> list[Partition]:
-        """What is in use; also what somebody holds though it is no longer published counts for nothing here."""
-        return [self.partitions[device] for device in self.holders]
-
-    def device(self, partition: Partition) -> str | None:
-        """The published name of a partition."""
-        return next((name for name, each in self.partitions.items() if each == partition), None)
+    def partition(self, device: str) -> Partition:
+        """What one of its devices stands for."""
+        return _partition(self.card, self.devices[device])
 
     def id_of(self, device: str) -> DeviceId:
         return DeviceId(KERF_DRIVER, self.pool, device)
 
 
 @dataclass(frozen=True, slots=True)
-class Cards:
+class PublishedCards:
     """The cards of a cluster."""
 
     known: tuple[PublishedCard, ...]
@@ -63,40 +54,34 @@ class Cards:
     """``node/card: model`` of cards whose geometry is in no table of ours."""
 
 
-def cards_of(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> Cards:
-    """The cards that Kerf publishes in ``slices``, and what ``claims`` hold of them."""
-    holders: dict[DeviceId, list[ObjectRef]] = defaultdict(list)
-    for claim in claims:
-        for result in claim.status.allocation.devices.results if claim.status.allocation else ():
-            if result.driver == KERF_DRIVER and not result.admin_access and claim.ref not in holders[result.id]:
-                holders[result.id].append(claim.ref)
+@dataclass(frozen=True, slots=True, eq=False)
+class CardUse:
+    """A card, and who has what of it."""
+
+    site: PublishedCard
+    holders: Mapping[str, tuple[ObjectRef, ...]]
+    """The claims that have a device, for each device that is in use."""
+    taken: Mapping[str, Partition]
+    """What each device in use stands for."""
+
+
+def published_cards(slices: Iterable[ResourceSlice]) -> PublishedCards:
+    """The cards that Kerf publishes in ``slices``."""
     known: list[PublishedCard] = []
     unknown: list[str] = []
-    for (pool, _), devices in sorted(_by_card(_newest(slices)).items()):
-        node = pool.rpartition("/")[0]
+    for (pool, (kind, index)), devices in sorted(_by_card(_newest(slices)).items()):
+        node, example = pool.rpartition("/")[0], next(iter(devices.values()))
         try:
-            card = _card(devices[0])
+            known.append(PublishedCard(node=node, pool=pool, card=_card(example), devices=devices))
         except UnknownModelError:
-            unknown.append(
-                f"{node}/{_text(devices[0], v.ATTRIBUTE_KIND)}-{_number(devices[0], v.ATTRIBUTE_INDEX)}: "
-                f"{_text(devices[0], v.ATTRIBUTE_MODEL)}"
-            )
-            continue
-        held = {
-            device.name: tuple(holders[id_])
-            for device in devices
-            if (id_ := DeviceId(KERF_DRIVER, pool, device.name)) in holders and holders[id_]
-        }
-        known.append(
-            PublishedCard(
-                node=node,
-                pool=pool,
-                card=card,
-                partitions={device.name: _partition(card, device) for device in devices},
-                holders=held,
-            )
-        )
-    return Cards(tuple(known), tuple(unknown))
+            unknown.append(f"{node}/{kind}-{index}: {_text(example, v.ATTRIBUTE_MODEL)}")
+    return PublishedCards(tuple(known), tuple(unknown))
+
+
+def in_use(card: PublishedCard, holders: Mapping[DeviceId, tuple[ObjectRef, ...]]) -> CardUse:
+    """What ``holders`` have of a card. What is no longer published, or is held of no card of ours, is passed over."""
+    held = {name: holders[id_] for name in card.devices if (id_ := card.id_of(name)) in holders}
+    return CardUse(card, held, {name: card.partition(name) for name in held})
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
@@ -108,13 +93,13 @@ def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
     return (slice_ for slice_ in ours if slice_.spec.pool.generation == newest[slice_.spec.pool.name])
 
 
-def _by_card(slices: Iterable[ResourceSlice]) -> dict[tuple[str, tuple[str, int]], list[Device]]:
-    """Devices by their pool, and the kind and number of their card."""
-    found: dict[tuple[str, tuple[str, int]], list[Device]] = defaultdict(list)
+def _by_card(slices: Iterable[ResourceSlice]) -> dict[tuple[str, tuple[str, int]], dict[str, Device]]:
+    """Devices by their name, for each pool, and kind and number of a card."""
+    found: dict[tuple[str, tuple[str, int]], dict[str, Device]] = defaultdict(dict)
     for slice_ in slices:
         for device in slice_.spec.devices:
             card = _text(device, v.ATTRIBUTE_KIND), _number(device, v.ATTRIBUTE_INDEX)
-            found[slice_.spec.pool.name, card].append(device)
+            found[slice_.spec.pool.name, card][device.name] = device
     return found
 
 
@@ -152,6 +137,7 @@ def _partition(card: Card, device: Device) -> Partition:
         profile=_text(device, v.ATTRIBUTE_PROFILE) or None,
         placement=None if is_whole else placement,
         function=_text(device, v.ATTRIBUTE_FUNCTION) or None,
+        shared=_value(device, v.ATTRIBUTE_SHARED) is True,
     )
 
 

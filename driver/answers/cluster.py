@@ -16,11 +16,14 @@ from api.model.names import ObjectRef
 from driver.allocation import AllocatedState, Features, Inventory, Outcome, StepBudget, allocate
 from driver.allocation.diagnosing import Diagnosis, diagnose
 from driver.allocation.holding import Holdings, PoolKey
+from driver.answers.cards import CardUse, PublishedCards, in_use, published_cards
 from driver.answers.state import ClusterState
 from driver.local.filtering import view
 
 _DEFAULT_FEATURES: Final = Features()
 _BUDGET: Final = StepBudget()
+_OF_SLICES: Final = ("inventory", "cards", "_slice_pools", "_slices_by_pool")
+"""What follows from the slices alone."""
 
 
 class Occupancy:
@@ -80,7 +83,7 @@ class Cluster:
     def _derived(self, state: ClusterState) -> "Cluster":
         """A cluster with the same slices, which are expensive to index."""
         derived = Cluster(state, self.features)
-        derived.__dict__ |= {name: getattr(self, name) for name in ("inventory", "_slice_pools", "_slices_by_pool")}
+        derived.__dict__ |= {name: getattr(self, name) for name in _OF_SLICES}
         return derived
 
     @cached_property
@@ -107,6 +110,21 @@ class Cluster:
     @cached_property
     def inventory(self) -> Inventory:
         return Inventory.build(self.state.slices, self.state.taint_rules)
+
+    @cached_property
+    def all_holdings(self) -> Holdings:
+        """Who holds what of everything."""
+        return Holdings(self.state.slices, self.state.claims)
+
+    @cached_property
+    def cards(self) -> PublishedCards:
+        """Kerf's cards, on all nodes."""
+        return published_cards(self.state.slices)
+
+    def cards_in_use(self, nodes: Collection[str] = ()) -> list[CardUse]:
+        """Who has what of the cards of ``nodes``; empty: of all."""
+        holders = self.all_holdings.holders
+        return [in_use(card, holders) for card in self.cards.known if not nodes or card.node in nodes]
 
     @cached_property
     def _slice_pools(self) -> tuple[Mapping[str, frozenset[PoolKey]], frozenset[PoolKey]]:

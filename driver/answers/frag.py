@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.answers.advising import SLOTS, WHOLE, Advice, advise
-from driver.answers.cards import PublishedCard, cards_of
+from driver.answers.cards import CardUse
 from driver.answers.cluster import Cluster
 from driver.answers.errors import QuestionError
 from driver.answers.tracking import Track, unwatched
@@ -68,9 +68,8 @@ def frag(
     Advice is given for ``size``; None: for every size of which none is free. Raises QuestionError when no card can be
     cut to ``size``.
     """
-    found = cards_of(cluster.state.slices, cluster.state.claims)
-    cards = [card for card in found.known if not nodes or card.node in nodes]
-    figures = [(card, fragmentation(card.card, card.taken)) for card in track(cards, "looking at cards")]
+    cards = cluster.cards_in_use(nodes)
+    figures = [(card, _figures(card)) for card in track(cards, "looking at cards")]
     sizes = _sizes(figures)
     known = {each.size for each in sizes}
     if size is not None and size not in known:
@@ -82,21 +81,24 @@ def frag(
         sizes=sizes,
         advice=tuple(each for each in advice.values() if each is not None),
         no_advice=tuple(each for each, found_way in advice.items() if found_way is None),
-        unknown_cards=found.unknown,
+        unknown_cards=cluster.cards.unknown,
     )
 
 
 def sizes_left(cluster: Cluster, nodes: Collection[str] = ()) -> tuple[SizeFigures, ...]:
     """Which sizes can still be had on ``nodes``; empty: on all."""
-    cards = cards_of(cluster.state.slices, cluster.state.claims).known
-    return _sizes([(card, fragmentation(card.card, card.taken)) for card in cards if not nodes or card.node in nodes])
+    return _sizes([(card, _figures(card)) for card in cluster.cards_in_use(nodes)])
 
 
-def _card(card: PublishedCard, figures: Fragmentation) -> CardFigures:
+def _figures(card: CardUse) -> Fragmentation:
+    return fragmentation(card.site.card, card.taken.values())
+
+
+def _card(card: CardUse, figures: Fragmentation) -> CardFigures:
     return CardFigures(
-        node=card.node,
-        card=card.name,
-        model=card.model,
+        node=card.site.node,
+        card=card.site.name,
+        model=card.site.model,
         units=figures.units,
         free_units=figures.free_units,
         largest_free_run=figures.largest_free_run,
@@ -112,14 +114,16 @@ def _free(figures: Fragmentation) -> dict[str, int]:
     return free | {WHOLE: int(figures.free_units == figures.units)}
 
 
-def _sizes(figures: Sequence[tuple[PublishedCard, Fragmentation]]) -> tuple[SizeFigures, ...]:
+def _sizes(figures: Sequence[tuple[CardUse, Fragmentation]]) -> tuple[SizeFigures, ...]:
     free: Counter[tuple[str, str]] = Counter()
     possible: Counter[tuple[str, str]] = Counter()
+    of_empty: dict[str, dict[str, int]] = {}
     for card, of_card in figures:
-        for size, count in _free(of_card).items():
-            free[card.model, size] += count
-        for size, count in _free(fragmentation(card.card, ())).items():
-            possible[card.model, size] += count
+        model = card.site.model
+        if model not in of_empty:
+            of_empty[model] = _free(fragmentation(card.site.card, ()))
+        free.update({(model, size): count for size, count in _free(of_card).items()})
+        possible.update({(model, size): count for size, count in of_empty[model].items()})
     return tuple(
         SizeFigures(model=model, size=size, free=free[model, size], possible=possible[model, size])
         for model, size in sorted(possible, key=lambda key: key[0])

@@ -24,6 +24,11 @@ class Fragmentation:
     free_instances: Mapping[str, int]
     """How many of each can be had at once, each profile taken alone."""
 
+    @property
+    def usable_units(self) -> int:
+        """Free units that some choice of partitions can use."""
+        return self.free_units - self.stranded_units
+
 
 def fragmentation(card: Card, taken: Collection[Partition]) -> Fragmentation:
     """Of ``card`` while ``taken`` are in use; partitions of other cards are passed over."""
