@@ -1,5 +1,7 @@
 """The controller process: informers feed a queue of classes, whoever leads works on it.
 
+Where drivers allocate (Kubernetes 1.27 to 1.31, as discovery tells), ``classic.app`` does its own work instead.
+
 ::
 
     ResourceClass  DeviceClass  ResourceSlice  Node      informers, in every candidate: a new leader starts warm
@@ -29,7 +31,7 @@ from driver.controller.snapshots import OwnWrites
 from driver.controller.triggering import Triggers
 from driver.kube.auth import load_access
 from driver.kube.client import Client
-from driver.kube.discovering import ApiFeatures, discover
+from driver.kube.discovering import ApiFeatures, discover, discover_classic
 from driver.kube.leading import lead
 from driver.kube.reporting import EventReporter
 from driver.kube.watching import Informer
@@ -48,7 +50,13 @@ async def run(settings: Settings) -> None:
     """
     access = await load_access(settings.kubeconfig, settings.context)
     async with Client(access, user_agent=f"{NAME}/{version('kerf')}") as client:
-        await _Controller(client, await discover(client), settings).run()
+        classic = await discover_classic(client)
+        if classic is not None:
+            from driver.controller.classic.app import ClassicController  # not needed by clusters of today
+
+            await ClassicController(client, classic, settings).run()
+        else:
+            await _Controller(client, await discover(client), settings).run()
 
 
 class _Controller:

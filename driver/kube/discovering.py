@@ -9,6 +9,7 @@ from api.kinds import Kind
 from api.model.base import JsonObject
 from api.model.devices import DeviceTaintRule
 from api.resource import registry
+from api.resource.classic import ClassicKinds
 from api.resource.codec import GROUP, ResourceKinds, kinds_of_model_shape
 from driver.kube.client import Client
 from driver.kube.errors import NotFoundError
@@ -50,6 +51,34 @@ async def discover(client: Client) -> ApiFeatures:
         resource=registry.choose(served),
         device_taint_rules=await _device_taint_rules(client, served),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicFeatures:
+    """A cluster in which drivers allocate (KEP-3063)."""
+
+    kubernetes: tuple[int, int]
+    """Major and minor version of the API server."""
+    resource: ClassicKinds
+
+
+async def discover_classic(client: Client) -> ClassicFeatures | None:
+    """Ask the server whether drivers allocate; None: they do not, or there is no DRA at all. Raises ApiError."""
+    try:
+        group = await client.get_json(f"/apis/{GROUP}")
+    except NotFoundError:
+        return None
+    served = [entry["version"] for entry in group.get("versions", ())]
+    if any(kinds.version in served for kinds in registry.VERSIONS):
+        return None
+    resources: dict[str, list[str]] = {}
+    for version in served:
+        listed = (await client.get_json(f"/apis/{GROUP}/{version}")).get("resources", ())
+        resources[version] = [resource["name"] for resource in listed]
+    kinds = registry.choose_classic(resources)
+    if kinds is None:
+        return None
+    return ClassicFeatures(kubernetes=_minor(await client.get_json("/version")), resource=kinds)
 
 
 def _minor(version: JsonObject) -> tuple[int, int]:

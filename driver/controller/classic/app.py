@@ -1,0 +1,205 @@
+"""The controller process where drivers allocate: informers feed a queue of claims and contexts, whoever leads works.
+
+::
+
+    ResourceClaim  PodSchedulingContext  ResourceClass  parameters  NodeInventory  Node      informers
+          └───────────────┴──────────────────┬┴───────────────┴──────────┴──────────┘
+                              world, triggering            what is known; which keys need a pass
+                                  KeyedQueue               merged, one pass per key at a time
+                                   syncing                 in the leader only, once it has taken over
+"""
+
+import logging
+import secrets
+import time
+from random import Random
+from typing import Final
+
+import anyio
+
+from api.core.v1 import NODES, ObjectReference
+from api.errors import KerfError, TransientError
+from api.kerf.inventory import NODE_INVENTORIES
+from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kinds import Kind
+from api.model.metadata import Object, ObjectT
+from api.model.names import ObjectRef
+from driver.controller.classic.cluster import KubeApi
+from driver.controller.classic.outcomes import About, Complaint, Outcome
+from driver.controller.classic.syncing import Ended, Syncing
+from driver.controller.classic.triggering import Key, Triggers
+from driver.controller.classic.world import Caches, World
+from driver.controller.settings import Settings
+from driver.kube.client import Client
+from driver.kube.discovering import ClassicFeatures
+from driver.kube.leading import lead
+from driver.kube.reporting import EventReporter
+from driver.kube.watching import Informer
+from driver.runtime import metrics
+from driver.runtime.backoff import Backoff
+from driver.runtime.metrics import REGISTRY
+from driver.runtime.probes import Probes
+from driver.runtime.queueing import KeyedQueue
+
+_GENERATED_NAMES: Final = (1, 28)
+"""From here on the name of a claim from a template stands in the pod's status (KEP-3063)."""
+_TAKE_OVER: Final = Backoff(first_s=0.5, factor=2, limit_s=10, jitter=0.2)
+"""Leadership is worth nothing before it, so it is tried again soon."""
+
+_log = logging.getLogger(__name__)
+
+_passes: Final = metrics.counter(
+    "kerf_classic_passes_total", "Passes over claims and scheduling contexts, by the rule that ended them.", ["rule"]
+)
+
+
+class LaterError(TransientError):
+    """The pass could not decide yet."""
+
+
+class ClassicController:
+    """The parts of the process and how they are connected."""
+
+    def __init__(self, client: Client, features: ClassicFeatures, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        kinds = features.resource
+        self._queue: KeyedQueue[Key] = KeyedQueue()
+        self._events = EventReporter(client, component=f"resource driver {settings.driver}", instance=settings.identity)
+        self._probes = Probes(REGISTRY)
+        self._claims = Informer(client, kinds.claims, on_change=lambda change: self._triggers.on_claim(change))
+        self._contexts = Informer(
+            client, kinds.scheduling_contexts, on_change=lambda change: self._triggers.on_context(change)
+        )
+        self._classes = Informer(client, kinds.classes, on_change=lambda change: self._triggers.on_class(change))
+        self._inventories = Informer(
+            client, NODE_INVENTORIES, on_change=lambda change: self._triggers.on_inventory(change)
+        )
+        self._nodes = Informer(client, NODES, on_change=lambda change: self._triggers.on_node(change))
+        self._parameters = {
+            kind.kind: Informer(client, kind, on_change=lambda change: self._triggers.on_parameters(change))
+            for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)
+        }
+        self._world = World(
+            Caches(
+                claims=self._claims.store,
+                classes=self._classes.store,
+                contexts=self._contexts.store,
+                inventories=self._inventories.store,
+                nodes=self._nodes.store,
+                parameters={kind: informer.store for kind, informer in self._parameters.items()},
+            ),
+            driver=settings.driver,
+            monotonic=time.monotonic,
+            names_are_generated=features.kubernetes >= _GENERATED_NAMES,
+        )
+        self._triggers = Triggers(self._queue, self._world)
+        self._kinds = kinds
+        api = KubeApi(client, kinds, lease=settings.lease, identity=settings.identity)
+        self._syncing = Syncing(api, kinds, self._world)
+
+    async def run(self) -> None:
+        """Until cancelled. Nothing is decided before every list is in."""
+        async with anyio.create_task_group() as group:
+            await group.start(self._probes.serve, self._settings.probes)
+            group.start_soon(self._events.run)
+            for name, informer in self._informers().items():
+                self._probes.add_check(name, lambda informer=informer: _problem(informer))  # type: ignore[misc]
+                group.start_soon(informer.run)
+            for informer in self._informers().values():
+                await informer.wait_synced()
+            settings = self._settings
+            await lead(self._client, settings.lease, settings.identity, settings.leading, self._work)
+            group.cancel_scope.cancel()
+
+    def _informers(self) -> dict[str, Informer[Object]]:
+        informers: dict[str, object] = {
+            "resourceclaims": self._claims,
+            "podschedulingcontexts": self._contexts,
+            "classes": self._classes,
+            "nodeinventories": self._inventories,
+            "nodes": self._nodes,
+            **self._parameters,
+        }
+        return informers  # type: ignore[return-value]  # informers of different kinds are only run and waited for
+
+    async def _work(self) -> None:
+        """What the leader does, for ever."""
+        await self._take_over()
+        self._triggers.everything()
+        await self._queue.run(self._pass, workers=self._settings.workers)
+
+    async def _take_over(self) -> None:
+        for delay_s in _TAKE_OVER.delays(Random()):  # noqa: S311  (jitter, not a secret)
+            try:
+                await self._syncing.take_over(secrets.token_hex(8))
+                return
+            except KerfError as error:
+                _log.warning("cannot take over from a former leader yet: %s", error)
+                await anyio.sleep(delay_s)
+
+    async def _pass(self, key: Key) -> None:
+        sync = self._syncing.sync_claim if key.what == "claim" else self._syncing.sync_context
+        try:
+            ended = await sync(key.ref)
+        except TransientError:
+            raise
+        except KerfError as error:
+            ended = Ended("refused", Outcome.PERIODIC, (Complaint(_subject(key), str(error)),))
+        _passes.labels(ended.rule).inc()
+        for complaint in ended.complaints:
+            self._complain(key, complaint)
+        if ended.outcome is Outcome.REQUEUE:
+            raise LaterError(ended.rule)
+        if ended.outcome is Outcome.PERIODIC:
+            self._queue.add(key, after_s=self._settings.recheck_s)
+
+    def _complain(self, key: Key, complaint: Complaint) -> None:
+        about = self._about(key, complaint)
+        if about is not None:
+            _log.info("%s %s: %s", about.kind, key.ref, complaint.message)
+            self._events.report(about, type="Warning", reason="Failed", message=complaint.message)
+
+    def _about(self, key: Key, complaint: Complaint) -> ObjectReference | None:
+        """What the event is about; None: it is gone."""
+        namespaced = ObjectRef(key.ref.namespace, complaint.name or key.ref.name)
+        match complaint.about:
+            case About.CLAIM:
+                return _reference(self._kinds.claims, self._claims.store.get(namespaced))
+            case About.CONTEXT:
+                return _reference(self._kinds.scheduling_contexts, self._contexts.store.get(namespaced))
+            case About.CLASS:
+                return _reference(self._kinds.classes, self._class_of(key, complaint))
+            case About.POD:
+                context = self._contexts.store.get(key.ref)
+                owners = context.metadata.owner_references if context else ()
+                uid = next((owner.uid for owner in owners if owner.controller), "")
+                return ObjectReference(
+                    api_version="v1", kind="Pod", namespace=key.ref.namespace, name=key.ref.name, uid=uid
+                )
+
+    def _class_of(self, key: Key, complaint: Complaint) -> Object | None:
+        if complaint.name:
+            return self._world.class_named(complaint.name)
+        claim = self._claims.store.get(key.ref)
+        return self._world.class_named(claim.spec.requests[0].class_name) if claim else None
+
+
+def _subject(key: Key) -> About:
+    return About.CLAIM if key.what == "claim" else About.CONTEXT
+
+
+def _reference(kind: Kind[ObjectT], value: Object | None) -> ObjectReference | None:
+    if value is None:
+        return None
+    return ObjectReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        namespace=value.metadata.namespace,
+        name=value.metadata.name,
+        uid=value.metadata.uid,
+    )
+
+
+def _problem(informer: Informer[Object]) -> str | None:
+    return None if informer.synced else "not listed yet; are the CRDs of deploy/crds installed?"
