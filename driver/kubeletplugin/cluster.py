@@ -8,11 +8,11 @@ from typing import Final, Protocol
 import anyio
 
 from api.core.v1 import NODES
+from api.dra.registry import MODERN, Offer
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.kinds import to_builtins
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.devices import Pool
 from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
 from api.resource.codec import allocated_claims
@@ -22,7 +22,7 @@ from driver.kube.discovering import ApiFeatures, discover
 from driver.kube.errors import ForbiddenError, NotFoundError
 from driver.kube.publishing import PublishSettings, SlicePublisher
 from driver.kube.watching import Informer
-from driver.kubeletplugin.inventory import Place
+from driver.kubeletplugin.inventory import Inventory, Place
 from driver.kubeletplugin.offering import shareable
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.partitions.limits import SliceLayout
@@ -57,8 +57,13 @@ class Cluster(Protocol):
         """The claim of this name as the API server has it now, None when there is none. Raises ApiError."""
         ...
 
-    def publish(self, pools: Sequence[Pool]) -> None:
-        """Have these pools published from now on. Returns at once."""
+    @property
+    def offer(self) -> Offer:
+        """What this node's kubelet is served."""
+        ...
+
+    def publish(self, inventory: Inventory) -> None:
+        """Have these devices published from now on. Returns at once."""
         ...
 
     def follow_claims(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> Following:
@@ -86,6 +91,7 @@ class KubeCluster:
         classes: Sequence[ResourceClassObject] | None,
     ) -> None:
         """``classes``: the ResourceClasses that there are now; None: they cannot be followed."""
+        self.offer: Offer = MODERN
         self._client = client
         self._claims = features.resource.resource_claims
         self._allocated = allocated_claims(features.resource.version)
@@ -128,8 +134,8 @@ class KubeCluster:
         except NotFoundError:
             return None
 
-    def publish(self, pools: Sequence[Pool]) -> None:
-        self._publisher.publish(pools)
+    def publish(self, inventory: Inventory) -> None:
+        self._publisher.publish(inventory.pools)
 
     def follow_claims(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> Following:
         return Informer(self._client, self._allocated, on_change=on_change)

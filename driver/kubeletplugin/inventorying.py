@@ -40,7 +40,7 @@ class Inventorying:
         place: Callable[[], Place],
         backends: Mapping[str, Backend],
         taken: Callable[[], Collection[Partition]],
-        publish: Callable[[Sequence[Pool]], None],
+        publish: Callable[[Inventory], None],
         board: HealthBoard,
         on_health: Callable[[], None],
         interval_s: float,
@@ -96,7 +96,7 @@ class Inventorying:
             await self.refresh()
             if self.inventory.pools != published:
                 published = self.inventory.pools
-                self._publish(published)
+                self._publish(self.inventory)
                 _PUBLISHED.inc()
             with anyio.move_on_after(self._interval_s):
                 await change.wait()

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from api.errors import PermanentError
-from api.rpc import Method, RequestT, ResponseT
+from api.rpc import Method, RefusedCallError, RequestT, ResponseT
 
 MAX_PATH_BYTES: Final = 107
 """Longest path of a unix socket: ``sun_path`` has 108 bytes, the last of them zero (unix(7))."""
@@ -42,12 +42,14 @@ def unary(
 ) -> "tuple[str, Handler]":
     """One answer to each request; as an item of Handlers."""
 
-    async def handle(request: RequestT, _context: object) -> ResponseT:
-        return await answer(request)
+    async def handle(request: RequestT, context: "grpc.aio.ServicerContext[RequestT, bytes]") -> bytes:
+        response = await answer(request)
+        try:
+            return method.encode_response(response)
+        except RefusedCallError as error:
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
-    return method.path, grpc.unary_unary_rpc_method_handler(
-        handle, request_deserializer=method.decode_request, response_serializer=method.encode_response
-    )
+    return method.path, grpc.unary_unary_rpc_method_handler(handle, request_deserializer=method.decode_request)
 
 
 def stream(
