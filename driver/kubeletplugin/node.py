@@ -1,23 +1,22 @@
-"""The plugin's parts on one node, wired together: who is given what, what is started in which order, how it ends.
+"""The parts that work on one node, wired together: who is given what, and how it ends.
 
-Start: cards, DRA socket, registration, publishing; so nothing is offered that cannot be prepared. End: the kubelet
-forgets the plugin, calls in flight end, hardware work in flight ends. Slices stay, for a successor.
+They live for one turn (``turns``); the sockets, which live as long as the process, are those of ``instance``. At the
+end work in flight ends; slices stay, for a successor.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
 
 import anyio
-from anyio.abc import TaskGroup, TaskStatus
+from anyio.abc import TaskGroup
 
 import cdi
-from api.dra.registry import SUPPORTED_VERSIONS
-from api.errors import PermanentError
+from api.dra.health import DeviceHealth
+from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
-from api.registration.v1 import PluginInfo
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.cluster import Cluster
@@ -30,44 +29,13 @@ from driver.kubeletplugin.metadatafiles import FOLDER, MetadataFiles
 from driver.kubeletplugin.parts import partition_of
 from driver.kubeletplugin.preloading import Preloading
 from driver.kubeletplugin.preparing import Preparing
-from driver.kubeletplugin.registering import Registering
-from driver.kubeletplugin.serving import DraNode, HealthFeed
 from driver.kubeletplugin.settings import Settings
-from driver.kubeletplugin.sockets import serving_at
 from driver.kubeletplugin.stepping import Stepping
 from driver.partitions.geometry import Partition
-from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
-from driver.runtime.probes import Probes
 
 _RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)
-"""For the kubelet and failed backends: soon at first, at most a minute apart."""
-
-
-class SocketRemovedError(PermanentError):
-    """Somebody removed the socket that the plugin serves at."""
-
-
-async def serve_node(
-    settings: Settings,
-    cluster: Cluster,
-    backends: Sequence[Backend],
-    checkpoint: Checkpoint,
-    *,
-    boot_id: str,
-    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve one node with this cluster and this hardware until cancelled; started once it is offered to the kubelet.
-
-    Raises SocketError, and SocketRemovedError for a process that is better started again.
-    """
-    async with anyio.create_task_group() as works:
-        node = _Node(settings, cluster, {backend.name: backend for backend in backends}, checkpoint, boot_id, works)
-        try:
-            await node.serve(task_status)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await node.preparing.drain(settings.shutdown_grace_s)
+"""For failed backends: soon at first, at most a minute apart."""
 
 
 def taken(records: Iterable[PreparedClaim]) -> list[Partition]:
@@ -76,16 +44,23 @@ def taken(records: Iterable[PreparedClaim]) -> list[Partition]:
     return list(dict.fromkeys(partition_of(device.part) for device in devices if not device.admin_access))
 
 
-class _Node:
+class Node:
+    """One node at work."""
+
     def __init__(
         self,
         settings: Settings,
         cluster: Cluster,
-        backends: dict[str, Backend],
+        backends: Mapping[str, Backend],
         checkpoint: Checkpoint,
+        *,
         boot_id: str,
         works: TaskGroup,
+        on_health: Callable[[], None],
     ) -> None:
+        """``backends`` by name. ``works`` outlives the calls: the work is done there; ``on_health`` is called when the
+        health of a device in use may have changed.
+        """
         self._settings = settings
         self._cluster = cluster
         self._backends = backends
@@ -96,41 +71,47 @@ class _Node:
         # In the kubelet's directory: the container runtime must find the files under the path that the plugin has.
         self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
         self._board = HealthBoard(driver=settings.driver_name, now=time.time)
-        self._feed = HealthFeed(
-            lambda: self._board.reports(checkpoint.records.values()), interval_s=settings.health_interval_s
-        )
+        self._on_health = on_health
         self._inventorying = self._make_inventorying()
-        self.preparing = self._make_preparing(works)
+        self._preparing = self._make_preparing(works)
         self._collecting = self._make_collecting()
         self._preloading = self._make_preloading()
-        self._registering = self._make_registering()
-        self._probes = Probes(metrics.REGISTRY)
-        self._probes.add_check("cards", lambda: self._inventorying.problem)
-        self._probes.add_check("kubelet", lambda: self._registering.problem)
 
-    async def serve(self, task_status: TaskStatus[None]) -> None:
-        """In the order of the module's head; contexts end in the reverse order."""
+    @property
+    def problem(self) -> str | None:
+        """Why devices may be missing or out of date; None: all is well."""
+        return self._inventorying.problem
+
+    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+        return await self._preparing.prepare(claim)
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        await self._preparing.unprepare(claim)
+
+    def health(self) -> Sequence[DeviceHealth]:
+        return self._board.reports(self._checkpoint.records.values())
+
+    async def look(self) -> None:
+        """See what cards there are, and remove files that nobody has a record of: then claims can be prepared."""
         await self._inventorying.refresh()
         self._collecting.sweep_files()
-        handlers = {**DraNode(self.preparing).handlers, **self._feed.handlers}
-        async with serving_at(self._settings.dra_socket, handlers, grace_s=self._settings.rpc_grace_s):
-            try:
-                async with anyio.create_task_group() as services:
-                    await services.start(self._probes.serve, self._settings.probes_address)
-                    await services.start(self._registering.run)
-                    if self._inventorying.inventory.loads_slowly(self._settings.early_load_s):
-                        services.start_soon(self._preloading.run)
-                        with anyio.move_on_after(self._settings.follow_patience_s):
-                            await self._preloading.wait_on()
-                    services.start_soon(self._cluster.run, self._inventorying.changed)
-                    services.start_soon(self._inventorying.run)
-                    services.start_soon(self._collecting.run)
-                    services.start_soon(self._guard_socket)
-                    for name in self._backends:
-                        services.start_soon(self._inventorying.watch_health, name)
-                    task_status.started()
-            finally:
-                self._feed.close()
+
+    async def run(self) -> None:
+        """Publish the devices, watch their health, take back what nobody will unprepare: for ever."""
+        async with anyio.create_task_group() as services:
+            if self._inventorying.inventory.loads_slowly(self._settings.early_load_s):
+                services.start_soon(self._preloading.run)
+                with anyio.move_on_after(self._settings.follow_patience_s):
+                    await self._preloading.wait_on()
+            services.start_soon(self._cluster.run, self._inventorying.changed)
+            services.start_soon(self._inventorying.run)
+            services.start_soon(self._collecting.run)
+            for name in self._backends:
+                services.start_soon(self._inventorying.watch_health, name)
+
+    async def drain(self, grace_s: float) -> None:
+        """Begin nothing more and let what runs end, at most ``grace_s`` seconds."""
+        await self._preparing.drain(grace_s)
 
     def _make_inventorying(self) -> Inventorying:
         return Inventorying(
@@ -139,7 +120,7 @@ class _Node:
             taken=lambda: taken(self._checkpoint.records.values()),
             publish=self._cluster.publish,
             board=self._board,
-            on_health=self._feed.changed,
+            on_health=self._on_health,
             interval_s=self._settings.discovery_interval_s,
             timeout_s=self._settings.discovery_timeout_s,
             backoff=_RETRY,
@@ -178,7 +159,7 @@ class _Node:
             driver=self._settings.driver_name,
             inventory=lambda: self._inventorying.inventory,
             cluster=self._cluster,
-            preparing=self.preparing,
+            preparing=self._preparing,
             checkpoint=self._checkpoint,
             board=self._board,
             suspect=self._collecting.suspect,
@@ -192,7 +173,7 @@ class _Node:
         return Collecting(
             driver=self._settings.driver_name,
             boot_id=self._boot_id,
-            preparing=self.preparing,
+            preparing=self._preparing,
             checkpoint=self._checkpoint,
             store=self._store,
             metadata=self._metadata,
@@ -202,28 +183,6 @@ class _Node:
             clock=time.monotonic,
         )
 
-    def _make_registering(self) -> Registering:
-        info = PluginInfo(
-            name=self._settings.driver_name,
-            endpoint=str(self._settings.dra_socket),
-            supported_versions=SUPPORTED_VERSIONS,
-        )
-        return Registering(
-            info,
-            self._settings.registration_socket,
-            silence_s=self._settings.registration_silence_s,
-            poll_s=self._settings.socket_poll_s,
-            grace_s=self._settings.rpc_grace_s,
-            backoff=_RETRY,
-            random=self._random,
-        )
-
     def _claims_changed(self) -> None:
         self._inventorying.changed()
-        self._feed.changed()
-
-    async def _guard_socket(self) -> None:
-        """A process without its socket is useless, and looks alive."""
-        while await anyio.Path(self._settings.dra_socket).exists():  # noqa: ASYNC110  (a directory sets no event)
-            await anyio.sleep(self._settings.socket_poll_s)
-        raise SocketRemovedError(f"{self._settings.dra_socket} was removed: starting again makes a new one")
+        self._on_health()

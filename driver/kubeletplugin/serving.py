@@ -15,7 +15,7 @@ from api.dra.registry import DRA_SERVICES, HEALTH_SERVICES
 from api.errors import KerfError
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome, reported
-from driver.kubeletplugin.preparing import Preparing
+from driver.kubeletplugin.relaying import Relay
 from driver.kubeletplugin.sockets import Handlers, stream, unary
 from driver.runtime import logs
 from driver.runtime.pulse import Pulse
@@ -28,8 +28,8 @@ _log = logging.getLogger(__name__)
 class DraNode:
     """Answers the kubelet for one node's claims."""
 
-    def __init__(self, preparing: Preparing) -> None:
-        self._preparing = preparing
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
 
     @property
     def handlers(self) -> Handlers:
@@ -39,13 +39,13 @@ class DraNode:
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareOutcome]:
         async def one(claim: ClaimRef) -> PrepareOutcome:
-            return PrepareOutcome(devices=reported(await self._preparing.prepare(claim)))
+            return PrepareOutcome(devices=reported(await self._relay.prepare(claim)))
 
         return await _each(claims, one, lambda error: PrepareOutcome(error=error))
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
         async def one(claim: ClaimRef) -> str:
-            await self._preparing.unprepare(claim)
+            await self._relay.unprepare(claim)
             return ""
 
         return await _each(claims, one, lambda error: error)
@@ -54,7 +54,8 @@ class DraNode:
 class HealthFeed:
     """Sends the health of devices in use: at once when it changes, and again before the kubelet lets it expire."""
 
-    def __init__(self, reports: Callable[[], Sequence[DeviceHealth]], *, interval_s: float) -> None:
+    def __init__(self, reports: Callable[[], Sequence[DeviceHealth] | None], *, interval_s: float) -> None:
+        """``reports``: of every device; None: it is not for this instance to say."""
         self._reports = reports
         self._interval_s = interval_s
         self._change = Pulse()
@@ -75,7 +76,9 @@ class HealthFeed:
     async def watch(self, _request: None) -> AsyncIterator[Sequence[DeviceHealth]]:
         while not self._closed:
             change = self._change.next
-            yield self._reports()
+            reports = self._reports()
+            if reports is not None:
+                yield reports
             with anyio.move_on_after(self._interval_s):
                 await change.wait()
 

@@ -35,8 +35,8 @@ class Settings:
     cdi_dir: Path = CDI_DIR
     """Where the container runtime looks for generated CDI specs."""
     instance: str = ""
-    """Part of the socket names, so that an instance that ends cannot remove the sockets of its successor; for example
-    the pod's UID. The lock in ``state`` admits one instance at a time all the same."""
+    """Part of the socket names, for example the pod's UID: with one, an instance may start while another works, and
+    takes over from it (docs/rolling-update.md)."""
 
     probes_address: str = "0.0.0.0:8080"
     """Where ``/healthz``, ``/readyz`` and ``/metrics`` are served: in the pod's own network, where the kubelet asks."""
@@ -68,6 +68,9 @@ class Settings:
     """Last resort against a backend call that hangs: above the 3600 s that a FpgaConfig may allow for one load."""
     shutdown_grace_s: float = 20.0
     """For hardware work in flight at the end: below the 30 s after which Kubernetes kills a pod."""
+    handover_grace_s: float = 3700.0
+    """For hardware work in flight when another instance takes over: as ``hardware_timeout_s``, for who hands over has
+    time, and a load that is broken off is a prepare that fails."""
     rpc_grace_s: float = 1.0
     """For calls in flight when a socket closes: they wait for the work above, so nothing is gained by more."""
     registration_silence_s: float = 30.0

@@ -49,10 +49,11 @@ class FakeKubelet:
         return [path for path in (self.root / "plugins_registry").iterdir() if path.is_socket()]
 
     async def register(self, *, error: str = "") -> registration.PluginInfo:
-        """Wait for a plugin and take it on, or refuse it with ``error``."""
+        """Wait for a plugin and take the newest on, or refuse it with ``error``."""
         while not self.sockets:  # noqa: ASYNC110  (a directory sets no event)
             await anyio.sleep(0.001)
-        async with self._channel(self.sockets[0]) as channel:
+        newest = max(self.sockets, key=lambda path: path.stat().st_ctime_ns)
+        async with self._channel(newest) as channel:
             call = self._unary(channel, "/pluginregistration.Registration/GetInfo", registration.PluginInfo)
             info: registration.PluginInfo = await call(registration.InfoRequest(), timeout=1)
             if not error:

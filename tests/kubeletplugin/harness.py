@@ -1,7 +1,7 @@
 """A whole plugin around fakes: fake cluster, fake hardware, fake kubelet; real files, sockets and gRPC."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,10 +10,11 @@ from typing import Any
 import anyio
 
 import cdi
-from driver.kubeletplugin.app import opened_state
 from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.node import serve_node
+from driver.kubeletplugin.instance import first_turn, serve_instance
 from driver.kubeletplugin.settings import Settings
+from driver.kubeletplugin.sockets import check_path
+from driver.kubeletplugin.turns import Turns
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import NODE
 from tests.fakes.cluster import FakeCluster
@@ -66,12 +67,15 @@ class Machine:
                 group.cancel_scope.cancel()
 
     async def _run(self, *, task_status: Any) -> None:
-        with opened_state(self.settings) as checkpoint:
-            await serve_node(
+        check_path(self.settings.dra_socket)
+        turns = Turns(self.settings.state)
+        with first_turn(self.settings, turns) or nullcontext() as turn:
+            await serve_instance(
                 self.settings,
                 self.cluster,
                 [self.backend],
-                checkpoint,
+                turns,
+                turn,
                 boot_id=self.boot_id,
                 task_status=task_status,
             )

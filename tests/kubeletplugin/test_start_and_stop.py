@@ -19,9 +19,9 @@ from driver.kube.errors import NotFoundError, UnreachableError
 from driver.kubeletplugin.app import connect
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.checkpointing import FILE_NAME, open_checkpoint
-from driver.kubeletplugin.locking import AlreadyRunningError
-from driver.kubeletplugin.node import SocketRemovedError
+from driver.kubeletplugin.instance import SocketRemovedError
 from driver.kubeletplugin.sockets import SocketError
+from driver.kubeletplugin.turns import AlreadyRunningError
 from driver.partitions.limits import SliceLayout
 from driver.runtime.backoff import Backoff
 from tests.fakes.claims import claim
