@@ -135,6 +135,8 @@ class _Asker:
             raise self._unanswerable(name, "admin access is requested, but the feature DRAAdminAccess is off")
         if ask.derived_attributes and not self._features.derived_attributes:
             raise self._unanswerable(name, "has derived attributes, but the feature DRADerivedAttributes is off")
+        if ask.count is not None and ask.count < 0:
+            raise self._unanswerable(name, f"a count of {ask.count} devices")
         if ask.allocation_mode not in ("ExactCount", "All"):
             raise self._unanswerable(name, f"unknown allocation mode {ask.allocation_mode}")
 

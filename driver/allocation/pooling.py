@@ -15,7 +15,7 @@ from driver.allocation.decisions import Features, NodeView
 from driver.allocation.ledger import PoolId
 from driver.allocation.matching import node_matches
 from driver.allocation.pools import Layout, PoolView, Problem, Template
-from driver.allocation.shapes import PublishedSlice, Slot, Texts, duplicate, missing_counter
+from driver.allocation.shapes import PublishedSlice, Slot, Texts, counter_fault, duplicate
 
 
 class Layouts:
@@ -67,7 +67,7 @@ def _lay_out(
     if with_counters and not fault:
         sets = [set_ for slice_ in chain(visible, hidden) for set_ in slice_.shape.spec.shared_counters]
         devices = [*(template.device for template in templates), *others]
-        fault = duplicate("counter set", (set_.name for set_ in sets)) or missing_counter(sets, devices)
+        fault = duplicate("counter set", (set_.name for set_ in sets)) or counter_fault(sets, devices)
         counters = None if fault else pack_counters(sets, devices)
     return fault or Layout(driver, templates, others, counters)
 

@@ -78,7 +78,7 @@ class Traits:
     shareable: int = 0
     """That can be allocated several times (KEP-5075)."""
     with_policy: int = 0
-    """With rules for requests of some capacity."""
+    """With rules for requests of some capacity, or with a negative one, which no rule could allow."""
     tainted: int = 0
     without_node_operations: int = 0
     """Of slices that skip node operations (KEP-5945)."""
@@ -94,7 +94,7 @@ class Traits:
                 "conditional": device.binding_conditions,
                 "node_bound": spec.per_device_node_selection,
                 "shareable": device.allow_multiple_allocations,
-                "with_policy": any(capacity.request_policy for capacity in device.capacity.values()),
+                "with_policy": any(each.request_policy or each.value.nano < 0 for each in device.capacity.values()),
                 "tainted": template.taints,
                 "without_node_operations": spec.skip_node_operations,
                 "consuming": device.consumes_counters,

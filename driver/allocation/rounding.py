@@ -101,10 +101,10 @@ class _Range(NamedTuple):
 
 def _stepped(range_: CapacityRange, *, fractional: bool) -> _Range | None:
     """The range in the units that Kubernetes calculates in; None without steps."""
-    if range_.step is None or range_.step.nano <= 0:
+    if range_.step is None:
         return None
     bounds = [bound for bound in (range_.min, range_.max, range_.step) if bound is not None]
-    is_exact = fractional and all(_is_representable(bound, _THOUSANDTH) for bound in bounds)
+    is_exact = fractional and range_.step.nano > 0 and all(_is_representable(bound, _THOUSANDTH) for bound in bounds)
     unit = _THOUSANDTH if is_exact else _WHOLE
     return _Range(unit, _ceil(range_.min.nano, unit), _ceil(range_.step.nano, unit))
 
@@ -117,6 +117,10 @@ def _rounded_in_range(name: str, wanted: Quantity, range_: CapacityRange, *, fra
     if stepped is None:
         return wanted
     is_whole = stepped.unit == _WHOLE
+    if stepped.step <= 0 or (stepped.min < 0 and not is_whole):
+        raise CapacityRequestError(
+            f"capacity {name}: nothing can be rounded up from {range_.min} by steps of {range_.step}"
+        )
     amount = _ceil(wanted.nano, stepped.unit)
     if (is_whole and wanted.nano > _MAX * NANO) or not (is_whole or _is_representable(wanted, stepped.unit)):
         raise CapacityRequestError(f"capacity {name}: a request of {wanted} cannot be represented")
@@ -144,7 +148,7 @@ def _is_in_range(amount: Quantity, range_: CapacityRange, *, fractional: bool) -
         return True
     if stepped.unit != _WHOLE and not _is_representable(amount, stepped.unit):
         return False
-    return (_ceil(amount.nano, stepped.unit) - stepped.min) % stepped.step == 0
+    return stepped.step != 0 and (_ceil(amount.nano, stepped.unit) - stepped.min) % stepped.step == 0
 
 
 def _is_representable(amount: Quantity, unit: int) -> bool:

@@ -5,7 +5,7 @@ numbered in the order in which they first occur; a slice is then a shape, its ow
 worked out of a shape is worked out for all nodes that have it.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from sys import intern
@@ -147,8 +147,12 @@ def duplicate(what: str, names: Iterable[str]) -> str:
     return ""
 
 
-def missing_counter(sets: Iterable[CounterSet], devices: Iterable[Device]) -> str:
-    """What a device takes from but nobody publishes, in words; empty: nothing."""
+def counter_fault(sets: Sequence[CounterSet], devices: Iterable[Device]) -> str:
+    """The first negative counter, or one that a device takes from but nobody publishes, in words; empty: none."""
+    for set_ in sets:
+        for name, counter in set_.counters.items():
+            if counter.value.nano < 0:
+                return f"counter {name} of {set_.name} is negative: {counter.value}"
     known = {set_.name: set_.counters for set_ in sets}
     for device in devices:
         for use in device.consumes_counters:
@@ -157,6 +161,9 @@ def missing_counter(sets: Iterable[CounterSet], devices: Iterable[Device]) -> st
             missing = use.counters.keys() - known[use.counter_set].keys()
             if missing:
                 return f"device {device.name} takes from {use.counter_set}/{min(missing)}, which does not exist"
+            for name, counter in use.counters.items():
+                if counter.value.nano < 0:
+                    return f"device {device.name} takes a negative amount of {use.counter_set}/{name}: {counter.value}"
     return ""
 
 

@@ -4,9 +4,9 @@ A case is what ``tests.conformance.allocator`` reads, without an answer. Two kin
 nearly everything can be used and fits, so that the search has much to do; and odd ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from api.model.base import JsonObject
 from tests.conformance.allocator import FLAGS
@@ -48,6 +48,8 @@ _DERIVED: Final = (
     'device.attributes["dom.com"].numa',
 )
 _AMOUNTS: Final = ("1", "2", "3", "4", "5", "500m", "1500m", "250m", "2.5", "1Ki", "10")
+_HUGE: Final = ("0", "9223372036854775807", "9223372036854775808", "1e18", "100E", "1n", "0.1m", "1Ei", "3e3")
+_STRANGE: Final = (*_HUGE, "-1", "-500m", "-9223372036854775808")
 _TERMS: Final[tuple[JsonObject, ...]] = (
     {"matchExpressions": [{"key": "region", "operator": "In", "values": ["r1", "r2"]}]},
     {"matchExpressions": [{"key": "region", "operator": "In", "values": ["r9"]}]},
@@ -64,6 +66,30 @@ _TERMS: Final[tuple[JsonObject, ...]] = (
 def case(seed: int) -> JsonObject:
     """One case; even seeds are calm."""
     return _Author(seed).case()
+
+
+def spoiled(seed: int) -> JsonObject:
+    """A case with amounts that nobody should publish or ask for. Counters stay positive: others we refuse."""
+    random = Random(seed)
+    whole = case(seed)
+    amounts = [*_amounts(whole["slices"]), *_amounts([claim["spec"] for claim in whole["claims"]])]
+    for _ in range(random.randint(1, 3) if amounts else 0):
+        holder, key = random.choice(amounts)
+        holder[key] = random.choice(_HUGE if key == "value" else _STRANGE)
+    return whole
+
+
+def _amounts(tree: Any) -> Iterator[tuple[Any, str | int]]:
+    """Every amount in a tree of JSON, by what holds it and its place there."""
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        if key in ("value", "min", "max", "step", "default"):
+            yield tree, key
+        elif key == "requests" and isinstance(value, dict):
+            yield from ((value, name) for name in value)
+        elif key != "taints":
+            yield from _amounts(value)
+    for value in tree if isinstance(tree, list) else ():
+        yield from _amounts(value)
 
 
 class _Author:

@@ -107,8 +107,14 @@ func (c *cluster) take(q question) {
 	c.state = state
 }
 
-// allocate tries the nodes in order, until one has devices for all claims.
-func (c *cluster) allocate(claims []*resourceapi.ResourceClaim, nodes []*v1.Node, limit float64) answer {
+// allocate tries the nodes in order, until one has devices for all claims. Some objects that the API server would refuse
+// make the library panic; the answer to these is "panic".
+func (c *cluster) allocate(claims []*resourceapi.ResourceClaim, nodes []*v1.Node, limit float64) (a answer) {
+	defer func() {
+		if r := recover(); r != nil {
+			a = answer{}.failed(fmt.Errorf("%v", r), "panic")
+		}
+	}()
 	timeout := time.Duration(limit * float64(time.Second))
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
