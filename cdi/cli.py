@@ -50,10 +50,12 @@ class Answer:
 _Arguments: TypeAlias = argparse.Namespace
 
 
-def main(arguments: Sequence[str] | None = None, *, sleep: Callable[[float], None] = time.sleep) -> int:
-    """Run one command and return the exit status. ``sleep`` is how ``watch`` waits."""
+def main(
+    arguments: Sequence[str] | None = None, *, program: str = "cdi", sleep: Callable[[float], None] = time.sleep
+) -> int:
+    """Run one command and return the exit status. ``program`` is what usage calls it, ``sleep`` how ``watch`` waits."""
     try:
-        parsed = _parser().parse_args(arguments, argparse.Namespace(sleep=sleep))
+        parsed = _parser(program).parse_args(arguments, argparse.Namespace(sleep=sleep))
     except SystemExit as exit_:
         return int(exit_.code or 0)
     status = 0
@@ -91,9 +93,9 @@ def _options() -> argparse.ArgumentParser:
     return options
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(program: str) -> argparse.ArgumentParser:
     about = "What the spec directories of this machine define (Container Device Interface)."
-    parser = argparse.ArgumentParser(prog="cdi", description=about, parents=[_options()])
+    parser = argparse.ArgumentParser(prog=program, description=about, parents=[_options()])
     parser.set_defaults(directories=None, output="text", semantics="1.1")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 

@@ -13,4 +13,4 @@ def command(arguments: tuple[str, ...]) -> int:
     """Inspect, validate and apply CDI specs; see ``kerf cdi --help``."""
     from cdi import cli
 
-    return cli.main(list(arguments))
+    return cli.main(list(arguments), program="kerf cdi")

@@ -10,7 +10,7 @@ import anyio
 from driver.cli.output import table
 from tests.bench.measuring import HEADER, Row
 
-MODULES = ("allocation", "plugin", "demo")
+MODULES = ("allocation", "cdi", "plugin", "demo")
 
 
 async def main(names: list[str]) -> None:

@@ -13,13 +13,18 @@ from pathlib import Path
 
 import pytest
 
+# Ten thousand for the eight properties of cdi together.
+_CASES = 1250
+
 
 def main(arguments: Sequence[str]) -> int:
     here = Path(__file__).parent
     kinds = sorted(file.parent.name for file in here.glob("*/go.mod"))
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("kind", nargs="*", help=f"of {', '.join(kinds)} (default: all)")
-    parser.add_argument("--cases", type=int, default=1000, help="generated cases for each property (default: 1000)")
+    parser.add_argument(
+        "--cases", type=int, default=_CASES, help=f"generated cases for each property (default: {_CASES})"
+    )
     parsed, rest = parser.parse_known_args(arguments)
     if not {*parsed.kind} <= {*kinds}:
         parser.error(f"kinds are {', '.join(kinds)}")

@@ -12,11 +12,11 @@ _BUILD_TIMEOUT_S = 600
 """A build from nothing, module downloads included, on a slow machine."""
 
 
-def build(module: Path, binary: Path) -> Path:
-    """Build the Go module in the folder ``module`` as it is locked; gives ``binary`` back."""
+def build(module: Path, binary: Path, module_file: str = "go.mod") -> Path:
+    """Build the Go module in the folder ``module`` as ``module_file`` locks it; gives ``binary`` back."""
     go = shutil.which("go")
     assert go, "the oracle needs the Go toolchain"
-    command = [go, "build", "-mod=readonly", "-o", str(binary), "."]
+    command = [go, "build", "-mod=readonly", f"-modfile={module_file}", "-o", str(binary), "."]
     subprocess.run(command, cwd=module, env={**os.environ, "GOWORK": "off"}, check=True, timeout=_BUILD_TIMEOUT_S)
     return binary
 

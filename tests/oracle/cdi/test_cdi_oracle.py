@@ -24,9 +24,9 @@ from cdi import (
 from cdi.rules import READING
 from tests.cdi.strategies import OCI_SPECS, SPECS
 from tests.conformance.cdi import differences, injected, parsed
-from tests.oracle.cdi.conftest import Oracle
 from tests.oracle.cdi.damaging import damaged
 from tests.oracle.cdi.documents import document
+from tests.oracle.judging import Judge
 
 pytestmark = pytest.mark.oracle
 
@@ -40,8 +40,8 @@ SEEDS = st.integers(0, 2**64 - 1)
 BYTES = st.binary(max_size=6)
 
 
-def verdict(oracle: Oracle, data: bytes, name: str = "x.json") -> Mapping[str, Any]:
-    return oracle.ask(op="parse", name=name, data=base64.b64encode(data).decode())
+def verdict(oracle: Judge, data: bytes, name: str = "x.json") -> Mapping[str, Any]:
+    return oracle.ask({"op": "parse", "name": name, "data": base64.b64encode(data).decode()})
 
 
 def disagreements(document_: Document, theirs: Mapping[str, Any]) -> list[str]:
@@ -55,7 +55,7 @@ def reads_differently(document_: Document) -> bool:
     return any(code in READING and not READING[code].refused_by for code in codes)
 
 
-def assert_judged_alike(oracle: Oracle, data: bytes) -> None:
+def assert_judged_alike(oracle: Judge, data: bytes) -> None:
     document_, theirs = read(data), verdict(oracle, data)
     # The library looks a little beyond the end of the first document, and may stumble there; we do not follow it.
     stumbles = not theirs["ok"] and any(finding.code == "ignored-rest" for finding in document_.findings)
@@ -66,7 +66,7 @@ def assert_judged_alike(oracle: Oracle, data: bytes) -> None:
 @given(spec=SPECS)
 @CASES
 def test_what_we_write_every_release_reads_as_it_was_meant(
-    release_1_1_0: Oracle, release_1_1_1: Oracle, spec: Spec
+    release_1_1_0: Judge, release_1_1_1: Judge, spec: Spec
 ) -> None:
     for name, data in (("x.json", encode_json(spec)), ("x.yaml", encode_yaml(spec))):
         document_ = read(data)
@@ -79,7 +79,7 @@ def test_what_we_write_every_release_reads_as_it_was_meant(
 @given(spec=SPECS)
 @CASES
 def test_no_release_asks_for_a_higher_version_than_we_declare(
-    release_1_1_0: Oracle, release_1_1_1: Oracle, spec: Spec
+    release_1_1_0: Judge, release_1_1_1: Judge, spec: Spec
 ) -> None:
     ours = tuple(map(int, str(minimum_version(spec)).split(".")))
     for oracle in (release_1_1_0, release_1_1_1):
@@ -91,14 +91,14 @@ def test_no_release_asks_for_a_higher_version_than_we_declare(
 
 @given(seed=SEEDS)
 @CASES
-def test_documents_are_judged_as_release_1_1_0_judges_them(release_1_1_0: Oracle, seed: int) -> None:
+def test_documents_are_judged_as_release_1_1_0_judges_them(release_1_1_0: Judge, seed: int) -> None:
     data = document(seed).encode()
     assert disagreements(read(data), verdict(release_1_1_0, data)) == []
 
 
 @given(seed=SEEDS)
 @CASES
-def test_documents_without_a_warning_are_read_alike_by_release_1_1_1(release_1_1_1: Oracle, seed: int) -> None:
+def test_documents_without_a_warning_are_read_alike_by_release_1_1_1(release_1_1_1: Judge, seed: int) -> None:
     data = document(seed).encode()
     document_ = read(data, semantics="main")
     assume(document_.is_valid and not reads_differently(document_))
@@ -108,7 +108,7 @@ def test_documents_without_a_warning_are_read_alike_by_release_1_1_1(release_1_1
 @given(spec=SPECS, seed=SEEDS, noise=BYTES)
 @CASES
 def test_damaged_documents_are_judged_as_release_1_1_0_judges_them(
-    release_1_1_0: Oracle, spec: Spec, seed: int, noise: bytes
+    release_1_1_0: Judge, spec: Spec, seed: int, noise: bytes
 ) -> None:
     random = Random(seed)
     data = encode_yaml(spec) if random.random() < 0.5 else encode_json(spec)
@@ -118,7 +118,7 @@ def test_damaged_documents_are_judged_as_release_1_1_0_judges_them(
 
 @given(seed=SEEDS)
 @CASES
-def test_documents_with_slips_are_judged_as_release_1_1_0_judges_them(release_1_1_0: Oracle, seed: int) -> None:
+def test_documents_with_slips_are_judged_as_release_1_1_0_judges_them(release_1_1_0: Judge, seed: int) -> None:
     assert_judged_alike(release_1_1_0, damaged(seed))
 
 
@@ -128,23 +128,23 @@ def test_documents_with_slips_are_judged_as_release_1_1_0_judges_them(release_1_
 @CASES
 @example(text="a/bb=c")
 @example(text="aa/b=c")
-def test_names_are_taken_as_both_releases_take_them(release_1_1_0: Oracle, release_1_1_1: Oracle, text: str) -> None:
-    judges: tuple[tuple[Oracle, Semantics], ...] = ((release_1_1_0, "1.1"), (release_1_1_1, "main"))
+def test_names_are_taken_as_both_releases_take_them(release_1_1_0: Judge, release_1_1_1: Judge, text: str) -> None:
+    judges: tuple[tuple[Judge, Semantics], ...] = ((release_1_1_0, "1.1"), (release_1_1_1, "main"))
     for oracle, semantics in judges:
         try:
             name = QualifiedName.parse(text, semantics)
             ours = {"ok": True, "vendor": name.kind.vendor, "class": name.kind.class_name, "device": name.device}
         except InvalidNameError:
             ours = {"ok": False}
-        theirs = oracle.ask(op="qname", arg=[text])
+        theirs = oracle.ask({"op": "qname", "arg": [text]})
         assert ours == {key: theirs[key] for key in ours}
 
 
 @given(specs=st.lists(SPECS, min_size=1, max_size=3), oci=OCI_SPECS, data=st.data())
 @CASES
 def test_injecting_comes_to_the_same_oci_spec(
-    release_1_1_0: Oracle,
-    release_1_1_1: Oracle,
+    release_1_1_0: Judge,
+    release_1_1_1: Judge,
     specs: list[Spec],
     oci: dict[str, Any],
     data: st.DataObject,
@@ -154,8 +154,8 @@ def test_injecting_comes_to_the_same_oci_spec(
         dirs[data.draw(st.integers(0, 1))][f"s{number}.json"] = encode_json(spec).decode()
     every = sorted({f"{spec.kind}={device.name}" for spec in specs for device in spec.devices})
     devices = data.draw(st.lists(st.sampled_from([*every, "acme.io/none=x"] if len(every) > 2 else every), max_size=4))
-    judges: tuple[tuple[Oracle, Semantics], ...] = ((release_1_1_0, "1.1"), (release_1_1_1, "main"))
+    judges: tuple[tuple[Judge, Semantics], ...] = ((release_1_1_0, "1.1"), (release_1_1_1, "main"))
     for oracle, semantics in judges:
-        theirs = oracle.ask(op="inject", dirs=dirs, oci=oci, devices=devices)
-        ours = injected({"dirs": dirs, "oci": oci, "devices": devices}, semantics)
+        record = {"op": "inject", "dirs": dirs, "oci": oci, "devices": devices}
+        theirs, ours = oracle.ask(record), injected(record, semantics)
         assert list(differences(ours, {key: value for key, value in theirs.items() if key != "error"})) == []
