@@ -5,6 +5,7 @@ from ``api.kerf.rules``, descriptions from docstrings.
 structural schema may hold (apiextensions.k8s.io/v1); this writes what it may.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -46,6 +47,8 @@ _POSITIVE_QUANTITY: Final[JsonObject] = {
     ),
     "x-kubernetes-int-or-string": True,
 }
+_RESERVED: Final = re.compile(r"(?<=\w)\.(function)\b")
+"""The fields of ours that are named so."""
 _LIST_KEYS: Final[Mapping[type, str]] = {Condition: "type"}
 """Lists that several writers share, merged entry by entry; all others are replaced whole."""
 
@@ -212,7 +215,7 @@ def _belongings(members: list[inspect.StructType]) -> list[JsonObject]:
     tag = members[0].tag_field
     return [
         {
-            "rule": f"!has(self.{name}) || self.{tag} in {having}",
+            "rule": escaped(f"!has(self.{name}) || self.{tag} in {having}"),
             "message": f"is a field of {', '.join(having)} only",
             "fieldPath": f".{name}",
         }
@@ -222,8 +225,16 @@ def _belongings(members: list[inspect.StructType]) -> list[JsonObject]:
 
 
 def _validation(rule: Rule) -> JsonObject:
-    validation: JsonObject = {"rule": rule.cel, "message": rule.message}
+    validation: JsonObject = {"rule": escaped(rule.cel), "message": rule.message}
     return validation | {"fieldPath": f".{rule.field}"} if rule.field else validation
+
+
+def escaped(rule: str) -> str:
+    """``rule`` as every API server reads it: before 1.33 fields named like reserved words of CEL must be escaped.
+
+    Source: ``k8s.io/apiserver/pkg/cel`` escaping.go.
+    """
+    return _RESERVED.sub(r".__\1__", rule)
 
 
 def _list(node: inspect.VarTupleType, docs: FieldDocs) -> JsonObject:
