@@ -28,6 +28,7 @@ from driver.controller.published import Published
 from driver.controller.reconciling import Caches, Reconciler
 from driver.controller.settings import Settings
 from driver.controller.snapshots import OwnWrites
+from driver.controller.sweeping import Sweeping
 from driver.controller.triggering import Triggers
 from driver.kube.auth import load_access
 from driver.kube.client import Client
@@ -108,6 +109,13 @@ class _Controller:
             now=lambda: datetime.now(UTC),
             monotonic=time.monotonic,
         )
+        self._sweeping = Sweeping(
+            client,
+            features.resource.resource_slices,
+            self._slices.store.values,
+            self._nodes.store.values,
+            interval_s=settings.sweep_s,
+        )
 
     async def run(self) -> None:
         informers = (self._resource_classes, self._device_classes, self._slices, self._nodes)
@@ -132,6 +140,7 @@ class _Controller:
         """What the leader does, for ever."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._resync)
+            group.start_soon(self._sweeping.run)
             await self._queue.run(self._reconciler.reconcile, workers=self._settings.workers)
 
     async def _resync(self) -> None:

@@ -34,6 +34,8 @@ class Settings:
     """How long label changes of nodes are gathered before classes that choose by label are compiled again."""
     resync_s: float = 600.0
     """Between two passes over a class when nothing happens: finds what no event told, such as a permission granted."""
+    sweep_s: float = 60.0
+    """Between two looks for slices of nodes that are gone; a node's own garbage collection takes seconds."""
     recheck_s: float = 30.0
     """Where drivers allocate: between two looks at a scheduling context, or a claim without a place, when nothing
     happens; as upstream's library."""

@@ -40,6 +40,7 @@ class World:
         self.server = server
         self.kubeconfig = kubeconfig
         self.admin = admin
+        self.sweep_s = 60.0
 
     @asynccontextmanager
     async def controller(self, identity: str = "one") -> AsyncIterator[None]:
@@ -50,6 +51,7 @@ class World:
             leading=LeaseSettings(duration_s=1.0, renew_deadline_s=0.6, retry_s=0.1),
             recount_s=0.01,
             node_settle_s=0.01,
+            sweep_s=self.sweep_s,
             probes="127.0.0.1:0",
         )
         async with anyio.create_task_group() as group:
@@ -200,3 +202,17 @@ async def _has(found: Any, holds: Callable[[Any], Any]) -> bool:
 async def _selects(world: World, name: str, text: str) -> bool:
     found = await world.device_class(name)
     return found is not None and any(text in one.cel.expression for one in found.spec.selectors if one.cel)
+
+
+async def test_slices_that_a_node_left_behind_are_removed_by_the_leader(world: World) -> None:
+    world.sweep_s = 0.05
+    await world.admin.create(NODES, Node(metadata=ObjectMeta(name="n1")))
+    for node in ("n1", "gone"):
+        for one in slices(node, gpus("h100-80gb-sxm")):
+            await world.admin.create(KINDS.resource_slices, one)
+
+    async def nodes_with_slices() -> set[str | None]:
+        return {one.spec.node_name for one in (await world.admin.list(KINDS.resource_slices)).items}
+
+    async with world.controller():
+        await eventually(lambda: _is(nodes_with_slices(), {"n1"}))
