@@ -123,6 +123,9 @@ class _Edited:
             return
         self.process()
         present = self.items("process", "env")
+        for index, entry in enumerate(present):
+            if not isinstance(entry, str):
+                raise InvalidOCISpecError(f"process.env[{index}]", "a text")
         # Release 1.1 looks for names among whole entries, and so finds only entries without a value.
         places = {(_env_name(old) if self._is_main else old): at for at, old in enumerate(present)}
         for entry in entries:
@@ -185,7 +188,9 @@ class _Edited:
         }
 
     def _has_user_namespace(self) -> bool:
-        namespaces = self.peek("linux").get("namespaces") or []
+        namespaces = self.peek("linux").get("namespaces")
+        if not isinstance(namespaces, list):
+            return False
         return any(isinstance(namespace, dict) and namespace.get("type") == "user" for namespace in namespaces)
 
 
@@ -235,8 +240,8 @@ def _depth(mount: OCISpec) -> int:
     return path.replace("//", "/").count("/")
 
 
-def _env_name(entry: object) -> str:
-    return str(entry).partition("=")[0]
+def _env_name(entry: str) -> str:
+    return entry.partition("=")[0]
 
 
 def _without_empty(**fields: object) -> OCISpec:

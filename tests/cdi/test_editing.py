@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cdi import (
     ContainerEdits,
@@ -300,6 +301,44 @@ class CompleteHost:
 
     def node(self, path: str) -> HostNode:
         raise HostDeviceError(path, "host-missing", "there is none")
+
+
+PLACES = (
+    *("process", "process.user", "process.user.uid", "process.user.additionalGids", "process.env", "mounts", "hooks"),
+    *("hooks.poststop", "linux", "linux.devices", "linux.resources", "linux.resources.devices", "linux.namespaces"),
+    *("linux.netDevices", "linux.intelRdt"),
+)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 1) | st.just(0.5) | st.sampled_from(["", "A=b", "user"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["type", "path", "destination", "uid"]), inner, max_size=2)
+    ),
+    max_leaves=3,
+)
+
+
+@given(edits=EDITS, wrong=st.dictionaries(st.sampled_from(PLACES), ANYTHING, min_size=1, max_size=3))
+@example(edits=ContainerEdits(env=("A=b",)), wrong={"process.env": [{}]})
+@example(
+    edits=ContainerEdits(mounts=(Mount(host_path="/a", container_path="/b", options=("bind",)),)),
+    wrong={"linux.namespaces": True},
+)
+def test_whatever_an_oci_spec_holds_only_our_errors_come_of_it(edits: ContainerEdits, wrong: dict[str, Any]) -> None:
+    oci: dict[str, Any] = {}
+    for place, value in sorted(wrong.items()):
+        *path, last = place.split(".")
+        inside = oci
+        for key in path:
+            inside = inside.setdefault(key, {}) if isinstance(inside.setdefault(key, {}), dict) else {}
+        inside[last] = copy.deepcopy(value)
+    before = json.dumps(oci)
+    for semantics in ("1.1", "main"):
+        try:
+            json.dumps(apply(edits, oci, semantics=semantics, host=CompleteHost()))
+        except (HostDeviceError, InvalidOCISpecError):
+            pass
+        assert json.dumps(oci) == before
 
 
 @given(edits=EDITS, oci=OCI_SPECS)
