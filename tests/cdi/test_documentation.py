@@ -101,3 +101,24 @@ def test_the_package_imports_nothing_but_the_standard_library_and_pyyaml() -> No
     )
     # Cython's own runtime comes with PyYAML's binding to libyaml.
     assert {name for name in out.split() if "cython" not in name} == {"cdi", "yaml"}
+
+
+def test_every_module_works_where_nothing_but_pyyaml_is_installed(tmp_path: Path) -> None:
+    import yaml
+
+    for package in (PACKAGE, Path(yaml.__file__).parent):
+        (tmp_path / package.name).symlink_to(package)
+    program = "\n".join(
+        (
+            "import importlib, pkgutil, sys",
+            f"sys.path.insert(0, {str(tmp_path)!r})",
+            "import cdi, cdi.cli",
+            "for module in pkgutil.iter_modules(cdi.__path__, 'cdi.'):",
+            "    importlib.import_module(module.name)",
+            "sys.exit(cdi.cli.main(['validate', *sys.argv[1:]]))",
+        )
+    )
+    files = sorted(map(str, (Path(__file__).parents[1] / "data" / "cdi" / "good").iterdir()))
+    # Isolated, and without site-packages.
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program, *files], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
