@@ -2,17 +2,20 @@
 
 import logging
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Final
 
 import anyio
 
+from api.core.v1 import NODES
 from api.errors import TransientError
 from driver.kube.auth import load_access
 from driver.kube.client import Client
+from driver.kube.discovering import discover_classic
 from driver.kubeletplugin.backends.registry import load_backends
-from driver.kubeletplugin.cluster import KubeCluster
+from driver.kubeletplugin.cluster import Cluster, KubeCluster
 from driver.kubeletplugin.instance import first_turn, serve_instance
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.kubeletplugin.sockets import check_path
@@ -44,12 +47,23 @@ async def run(settings: Settings) -> None:
                 await serve_instance(settings, cluster, backends, turns, turn, boot_id=boot_id)
 
 
-async def connect(client: Client, settings: Settings, *, backoff: Backoff = _RETRY) -> KubeCluster:
+async def connect(client: Client, settings: Settings, *, backoff: Backoff = _RETRY) -> Cluster:
     """The cluster, as soon as its API server answers. Raises KerfError for what waiting does not cure."""
     for delay_s in backoff.delays(Random()):  # noqa: S311  (jitter, not a secret)
         try:
-            return await KubeCluster.connect(client, settings)
+            return await _connect(client, settings)
         except TransientError as error:
             _log.warning("cannot reach the API server yet: %s", error)
             await anyio.sleep(delay_s)
     raise AssertionError("delays never end")
+
+
+async def _connect(client: Client, settings: Settings) -> Cluster:
+    """As the API server has it, slices are published or, where drivers allocate, an inventory."""
+    classic = await discover_classic(client)
+    if classic is None:
+        return await KubeCluster.connect(client, settings)
+    from driver.kubeletplugin.classiccluster import ClassicCluster  # not needed by clusters of today
+
+    node = await client.get(NODES, settings.node_name)
+    return ClassicCluster(client, classic, node, settings, now=lambda: datetime.now(UTC))

@@ -14,7 +14,6 @@ from typing import Final
 import anyio
 from anyio.abc import TaskStatus
 
-from api.dra.registry import SUPPORTED_VERSIONS
 from api.errors import PermanentError
 from api.registration.v1 import PluginInfo
 from driver.kubeletplugin.backends.base import Backend
@@ -99,15 +98,17 @@ class _Instance:
         self._feed = HealthFeed(self._relay.health, interval_s=settings.health_interval_s)
         self._registering = self._make_registering()
         self._node: Node | None = None
+        self._has_worked = False
         self._probes = Probes(metrics.REGISTRY)
         self._probes.add_check("cards", lambda: self._node.problem if self._node else None)
         self._probes.add_check("kubelet", lambda: self._registering.problem)
+        self._probes.add_check("turn", self._why_waiting)
         self._offered = anyio.Event()
         self._works = anyio.CancelScope(shield=True)
 
     async def serve(self, task_status: TaskStatus[None]) -> None:
         """The sockets, for ever."""
-        handlers = {**DraNode(self._relay).handlers, **self._feed.handlers}
+        handlers = {**DraNode(self._relay, self._cluster.offer.services).handlers, **self._feed.handlers}
         async with serving_at(self._settings.dra_socket, handlers, grace_s=self._settings.rpc_grace_s):
             try:
                 async with anyio.create_task_group() as services:
@@ -171,6 +172,7 @@ class _Instance:
 
     def _enter(self, node: Node) -> None:
         self._node = node
+        self._has_worked = True
         self._relay.enter(node)
         self._feed.changed()
         _WORKING.set(1)
@@ -180,6 +182,11 @@ class _Instance:
         self._relay.leave()
         _WORKING.set(0)
 
+    def _why_waiting(self) -> str | None:
+        """A new instance is ready once it has taken over: then the old one may end."""
+        waiting = f"process {self._turns.holder} has not handed over yet"
+        return None if self._has_worked else waiting
+
     def _has_offered_itself(self) -> bool:
         """The kubelet calls this instance now, or there is none that calls anybody."""
         return self._offered.is_set() and (self._registering.problem is None or self._registering.was_silent)
@@ -188,7 +195,7 @@ class _Instance:
         info = PluginInfo(
             name=self._settings.driver_name,
             endpoint=str(self._settings.dra_socket),
-            supported_versions=SUPPORTED_VERSIONS,
+            supported_versions=self._cluster.offer.supported_versions,
         )
         return Registering(
             info,

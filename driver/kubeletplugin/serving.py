@@ -11,7 +11,8 @@ from typing import TypeVar
 import anyio
 
 from api.dra.health import DeviceHealth
-from api.dra.registry import DRA_SERVICES, HEALTH_SERVICES
+from api.dra.registry import HEALTH_SERVICES
+from api.dra.service import DraService
 from api.errors import KerfError
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome, reported
@@ -28,13 +29,15 @@ _log = logging.getLogger(__name__)
 class DraNode:
     """Answers the kubelet for one node's claims."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: Relay, services: Sequence[DraService]) -> None:
+        """``services``: those that the node's kubelet can call."""
         self._relay = relay
+        self._services = services
 
     @property
     def handlers(self) -> Handlers:
-        methods = [unary(row.prepare, self.prepare) for row in DRA_SERVICES]
-        methods += [unary(row.unprepare, self.unprepare) for row in DRA_SERVICES]
+        methods = [unary(row.prepare, self.prepare) for row in self._services]
+        methods += [unary(row.unprepare, self.unprepare) for row in self._services]
         return dict(methods)
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareOutcome]:

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
+from api.dra.registry import MODERN
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import Pool
 from api.model.names import ClaimRef, DriverName
 from driver.kube.caching import Change, Store
 from driver.kube.errors import UnreachableError
-from driver.kubeletplugin.inventory import Place
+from driver.kubeletplugin.inventory import Inventory, Place
 from driver.partitions.limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE
 
@@ -44,6 +45,7 @@ class FakeCluster:
     """Implements ``driver.kubeletplugin.cluster.Cluster``."""
 
     def __init__(self, layout: SliceLayout = SliceLayout.SPLIT) -> None:
+        self.offer = MODERN
         self.place = Place(driver=DriverName(DRIVER), node=NODE, layout=layout)
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
         self.is_down = False
@@ -75,8 +77,8 @@ class FakeCluster:
             raise error
         return self.claims.get((claim.namespace, claim.name))
 
-    def publish(self, pools: Sequence[Pool]) -> None:
-        self.published.append(tuple(pools))
+    def publish(self, inventory: Inventory) -> None:
+        self.published.append(inventory.pools)
 
     def follow_claims(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> "FollowedClaims":
         self.followed = FollowedClaims(on_change)

@@ -1,9 +1,12 @@
 """A new plugin takes over from the old one while the kubelet goes on calling (docs/rolling-update.md)."""
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
+import aiohttp
 import anyio
 import grpc.aio
 
@@ -32,9 +35,9 @@ def endpoint(node: Machine, name: str) -> registration.PluginInfo:
 
 
 @asynccontextmanager
-async def instance(node: Machine, name: str) -> AsyncIterator[None]:
+async def instance(node: Machine, name: str, **settings: Any) -> AsyncIterator[None]:
     """The plugin of the pod ``name``, registered."""
-    async with replace(node, settings=replace(node.settings, instance=name)).plugin():
+    async with replace(node, settings=replace(node.settings, instance=name, **settings)).plugin():
         yield
 
 
@@ -119,3 +122,28 @@ async def test_a_call_that_waits_at_an_instance_that_ends_fails_so_that_the_kube
             assert not failed
         (error,) = failed
         assert "its successor" in str(error)
+
+
+async def test_a_new_instance_is_ready_when_it_has_taken_over() -> None:
+    with machine() as node:
+        held = node.cluster.add(claim("training", SLICE))
+        gate = node.backend.gate("prepare", SLICE)
+        address = free_address()
+        async with instance(node, "old"), anyio.create_task_group() as calls:
+            calls.start_soon(node.kubelet.prepare, held)
+            await gate.reached.wait()
+            async with instance(node, "new", probes_address=address):
+                assert "[-] turn: process" in await readiness(address)
+                gate.opened.set()
+                while "[+] turn" not in await readiness(address):  # noqa: ASYNC110  (another program's doing)
+                    await anyio.sleep(POLL_S)
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+async def readiness(address: str) -> str:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{address}/readyz") as answer:
+        return await answer.text()
