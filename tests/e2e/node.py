@@ -8,7 +8,7 @@ from typing import Any, Final
 import aiohttp
 
 from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import Kerf, plugin_process
+from tests.realcluster.kerf import Kerf
 
 _FAULTS: Final = "faults.json"
 
@@ -17,7 +17,7 @@ class NodeView:
     """One real node."""
 
     def __init__(self, cluster: Cluster, kerf: Kerf, name: str) -> None:
-        self._cluster = cluster
+        self._kerf = kerf
         self._state = kerf.hardware_state(name)
         self._places = cluster.node_places(name)
         self.name = name
@@ -56,7 +56,7 @@ class NodeView:
 
     async def metric(self, name: str) -> float:
         """The value of a metric without labels; 0 when there is none. Raises ClientError when the plugin is away."""
-        address = f"http://127.0.0.1:{self._cluster.ports.plugin_probes}/metrics"
+        address = f"http://{self._kerf.plugin_probes(self.name)}/metrics"
         async with aiohttp.ClientSession() as session, session.get(address) as response:
             text = await response.text()
         values = [line.split()[-1] for line in text.splitlines() if line.startswith(f"{name} ")]
@@ -86,7 +86,7 @@ class NodeView:
 
     @property
     def plugin_is_running(self) -> bool:
-        return self._cluster.processes.is_running(plugin_process(self.name))
+        return self._kerf.plugin_is_running(self.name)
 
     def _write_faults(self, document: object) -> None:
         new = self._state / ".new-faults"

@@ -122,6 +122,8 @@ class Cluster:
                 await self.boot_node(name)
             for name in self.nodes:
                 await self.wait_node_ready(api, name)
+                if self.bare_nodes:  # nobody watches nodes: see Plan.has_bare_nodes
+                    await _let_pods_in(api, name)
             await self._wait("controller-manager", lambda: _has_default_account(api))
 
     async def down(self) -> None:
@@ -285,6 +287,11 @@ async def add_bare_node(api: Api, name: str) -> None:
     ready = {"type": "Ready", "status": "True", "reason": "Pretended", "message": "this node has no kubelet"}
     status: Document = {"status": {"capacity": resources, "allocatable": resources, "conditions": [ready]}}
     await api.patch("v1", "Node", name, status, subresource="status")
+    await _let_pods_in(api, name)
+
+
+async def _let_pods_in(api: Api, name: str) -> None:
+    """Take away the taint of a node that is not ready, as the node lifecycle controller does when it is."""
     await api.patch("v1", "Node", name, {"spec": {"taints": None}})
 
 

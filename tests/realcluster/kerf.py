@@ -5,10 +5,12 @@ DaemonSet have, except for paths. Each has a token of its own service account, m
 kubelet makes them: the plugin's is bound to a pod on its node, or to the node itself where no kubelet can run pods.
 """
 
+import secrets
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import READY_S, Cluster, NotReadyError
 from tests.realcluster.documents import IMAGE
 from tests.realcluster.machine import with_boot_id
+from tests.realcluster.places import free_port
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 NAMESPACE: Final = "kerf-system"
@@ -46,6 +49,19 @@ USUAL: Final = Hardware(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plugin:
+    """One pod of the DaemonSet: what stays when its container starts again."""
+
+    process: str
+    place: Document
+    """The pod that it stands for; the node where no kubelet runs pods."""
+    probes: str
+    """Address."""
+    arguments: Sequence[str]
+    """Beyond those of the manifest."""
+
+
 class Kerf:
     """Kerf's programs on one cluster."""
 
@@ -54,6 +70,7 @@ class Kerf:
         self._cluster = cluster
         self._api = api
         self._processes = cluster.processes
+        self._plugins: dict[str, _Plugin] = {}
 
     async def install(self) -> None:
         """Apply everything of ``deploy/``; the workloads are only tried out, their place is taken by our processes."""
@@ -74,9 +91,17 @@ class Kerf:
         await self._wait_ready(CONTROLLER, address)
 
     async def start_plugin(self, node: str, arguments: Sequence[str] = ()) -> None:
-        """Start the plugin of ``node``, whose hardware is described, and wait until the kubelet has registered it."""
-        self.launch_plugin(node, await self._plugin_user(node), arguments=arguments)
-        await self.wait_plugin_ready(node)
+        """Start the plugin of ``node``, whose hardware is described, and wait until the kubelet has registered it.
+
+        Started again it is the same pod's.
+        """
+        if node not in self._plugins:
+            probes = f"127.0.0.1:{self._cluster.ports.plugin_probes}"
+            process = f"{node}-{PLUGIN}"
+            pod = await self.plugin_pod(node)
+            self._plugins[node] = _Plugin(process=process, place=pod, probes=probes, arguments=arguments)
+        await self._launch(node, self._plugins[node])
+        await self._wait_ready(self._plugins[node].process, self._plugins[node].probes)
 
     async def start_bare_plugin(self, node: str, hardware: Hardware, arguments: Sequence[str] = ()) -> None:
         """Start the plugin of a node without a kubelet: it publishes, and does what needs no kubelet."""
@@ -85,38 +110,41 @@ class Kerf:
             directory.mkdir(exist_ok=True)
         places.boot_id.write_text(f"{uuid.uuid4()}\n")
         self.describe_hardware(node, hardware)
-        user = await self._plugin_user(node)
-        self.launch_plugin(node, user, arguments=[*arguments, "--probes-address=127.0.0.1:0"])
+        place = await self._api.get("v1", "Node", node)
+        plugin = _Plugin(process=f"{node}-{PLUGIN}", place=place, probes="127.0.0.1:0", arguments=arguments)
+        self._plugins[node] = plugin
+        await self._launch(node, plugin)
 
-    def launch_plugin(self, node: str, kubeconfig: Path, *, process: str = "", arguments: Sequence[str] = ()) -> None:
-        """Start it and return at once. ``process``: another name than usual, where two run on one node."""
-        places = self._cluster.node_places(node)
-        usual = self._arguments(PLUGIN, {"NODE_NAME": node}, drop=("--probes-address", "--backend"))
-        own = [
-            f"--kubeconfig={kubeconfig}",
-            f"--backend=simulated={self.hardware_file(node)}",
-            f"--kubelet-root={places.kubelet}",
-            f"--cdi-dir={places.cdi}",
-            f"--probes-address=127.0.0.1:{self._cluster.ports.plugin_probes}",
-            "--log-format=text",
-        ]
-        command = with_boot_id(places, _kerf([*usual, *own, *arguments]))
-        self._processes.start(process or plugin_process(node), command)
+    async def update_plugin(self, node: str) -> None:
+        """A rolling update as the DaemonSet does it: a new pod is ready before the old one is told to end."""
+        old, self._plugins[node] = self._plugins[node], await self._surge(node)
+        await self._processes.stop(old.process)
 
-    async def wait_plugin_ready(self, node: str) -> None:
-        await self._wait_ready(plugin_process(node), f"127.0.0.1:{self._cluster.ports.plugin_probes}")
+    @asynccontextmanager
+    async def surged_plugin(self, node: str) -> AsyncIterator[None]:
+        """An update that fails: a new pod is ready, and killed at the end of the context."""
+        new = await self._surge(node)
+        yield
+        await self._processes.kill(new.process)
 
     async def stop_plugin(self, node: str) -> None:
-        """SIGTERM, as in a rolling update."""
-        await self._processes.stop(plugin_process(node))
+        """SIGTERM."""
+        await self._processes.stop(self._plugins[node].process)
 
     async def crash_plugin(self, node: str) -> None:
         """SIGKILL."""
-        await self._processes.kill(plugin_process(node))
+        await self._processes.kill(self._plugins[node].process)
 
     async def restart_plugin(self, node: str) -> None:
         await self.stop_plugin(node)
         await self.start_plugin(node)
+
+    def plugin_is_running(self, node: str) -> bool:
+        return self._processes.is_running(self._plugins[node].process)
+
+    def plugin_probes(self, node: str) -> str:
+        """Address of its metrics."""
+        return self._plugins[node].probes
 
     def describe_hardware(self, node: str, hardware: Hardware) -> None:
         """Say which cards ``node`` has; their state begins blank."""
@@ -138,9 +166,9 @@ class Kerf:
         answer = await self._api.request("POST", path, request)
         return str(answer["status"]["token"])
 
-    async def plugin_pod(self, node: str) -> Document:
+    async def plugin_pod(self, node: str, suffix: str = "") -> Document:
         """A pod on ``node`` with the plugin's service account: it stands in for the DaemonSet's, which has an image."""
-        name = f"{PLUGIN}-{node}"
+        name = f"{PLUGIN}-{node}{suffix}"
         pod: Document = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -156,9 +184,30 @@ class Kerf:
         }
         return await self._api.find("v1", "Pod", name, NAMESPACE) or await self._api.create(pod)
 
-    async def _plugin_user(self, node: str) -> Path:
-        bound_to = await self.plugin_pod(node) if node in self._cluster.nodes else None
-        return await self._token_file(plugin_process(node), PLUGIN, bound_to or await self._api.get("v1", "Node", node))
+    async def _surge(self, node: str) -> "_Plugin":
+        """A plugin in a new pod, beside the one that there is."""
+        pod = await self.plugin_pod(node, suffix=f"-{secrets.token_hex(2)}")
+        process, probes = f"{node}-{pod['metadata']['name']}", f"127.0.0.1:{free_port()}"
+        plugin = replace(self._plugins[node], process=process, place=pod, probes=probes)
+        await self._launch(node, plugin)
+        await self._wait_ready(plugin.process, plugin.probes)
+        return plugin
+
+    async def _launch(self, node: str, plugin: "_Plugin") -> None:
+        places = self._cluster.node_places(node)
+        user = await self._token_file(plugin.process, PLUGIN, plugin.place)
+        environment = {"NODE_NAME": node, "POD_UID": plugin.place["metadata"]["uid"]}
+        usual = self._arguments(PLUGIN, environment, drop=("--probes-address", "--backend"))
+        own = [
+            f"--kubeconfig={user}",
+            f"--backend=simulated={self.hardware_file(node)}",
+            f"--kubelet-root={places.kubelet}",
+            f"--cdi-dir={places.cdi}",
+            f"--probes-address={plugin.probes}",
+            "--log-format=text",
+        ]
+        command = with_boot_id(places, _kerf([*usual, *own, *plugin.arguments]))
+        self._processes.start(plugin.process, command)
 
     async def _token_file(self, user: str, account: str, bound_to: Document | None) -> Path:
         file = self._cluster.places.root / f"{user}.token"
@@ -205,10 +254,6 @@ class Kerf:
         raise NotReadyError(f"{process} is not ready, it says:\n{said}\n{self._processes.tail(process)}")
 
 
-def plugin_process(node: str) -> str:
-    return f"{node}-kerf-kubelet-plugin"
-
-
 def manifests(folder: Path) -> Iterator[dict[str, Any]]:
     """Every document of a folder's files, in the order in which kubectl takes them."""
     for file in sorted(folder.glob("*.yaml")):
@@ -229,4 +274,4 @@ def _reference(value: Document) -> Document:
     }
 
 
-__all__ = ["CONTROLLER", "DEPLOY", "NAMESPACE", "PLUGIN", "USUAL", "Hardware", "Kerf", "manifests", "plugin_process"]
+__all__ = ["CONTROLLER", "DEPLOY", "NAMESPACE", "PLUGIN", "USUAL", "Hardware", "Kerf", "manifests"]

@@ -150,6 +150,11 @@ def free_ports() -> Ports:
     return Ports(**dict(zip(Ports.__dataclass_fields__, _free(len(Ports.__dataclass_fields__)), strict=True)))
 
 
+def free_port() -> int:
+    """One more; as ``free_ports``."""
+    return _free(1)[0]
+
+
 def _free(count: int) -> Sequence[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -1,0 +1,55 @@
+"""A new plugin takes over from the old one, while pods come and go (docs/rolling-update.md)."""
+
+import anyio
+
+from tests.e2e import pods
+from tests.e2e.conftest import NODE
+from tests.e2e.space import Space
+from tests.realcluster.kerf import Hardware, Kerf
+
+HARDWARE = Hardware(
+    cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}],
+    options={"delays": {"nvmlDeviceCreateGpuInstanceWithPlacement": 0.5}},
+)
+UPDATES = 3
+
+
+async def test_no_prepare_fails_while_the_plugin_is_updated(space: Space, kerf: Kerf) -> None:
+    small = await space.resource_class("small", device="gpu", profile="1g.10gb")
+    await space.template("small", pods.exactly("gpu", small))
+    await space.pods_of("small", "stays")
+    before = await space.running("stays")
+    served = 0
+
+    async def come_and_go() -> None:
+        nonlocal served
+        while True:
+            await space.pods_of("small", f"p{served}")
+            await space.running(f"p{served}")
+            await space.delete_pod(f"p{served}")
+            served += 1
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(come_and_go)
+        for _ in range(UPDATES):
+            seen = served
+            await kerf.update_plugin(NODE)
+            while served < seen + 2:  # noqa: ASYNC110  (the other task counts)
+                await anyio.sleep(0.1)
+        group.cancel_scope.cancel()
+
+    events = await space.api.list("v1", "Event", space.name)
+    assert [one["message"] for one in events if one["reason"] == "FailedPrepareDynamicResources"] == []
+    assert (await space.running("stays")).starts == before.starts
+    assert served >= 2 * UPDATES
+
+
+async def test_a_new_plugin_that_dies_leaves_the_work_to_the_old_one(space: Space, kerf: Kerf) -> None:
+    small = await space.resource_class("small", device="gpu", profile="1g.10gb")
+    await space.template("small", pods.exactly("gpu", small))
+    async with kerf.surged_plugin(NODE):
+        await space.pods_of("small", "p")
+        await space.running("p")
+    await space.pods_of("small", "q")
+    await space.running("q")
+    assert len(space.node.cut) == 2
