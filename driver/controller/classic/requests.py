@@ -69,7 +69,7 @@ def _asked(claim: ClassicClaim, request: ClassicRequest, world: World) -> Asked:
         found = asked(request.name, offer, wish, driver=world.driver, count=request.count)
         return replace(found, ask=possible(found.ask, world.published))
     except InvalidDocumentError as error:
-        raise BadRequestError("claim", f"claim parameters: {_text(error)}") from error
+        raise BadRequestError("claim", str(error)) from error
 
 
 def _offer(class_: ClassicClass, wish: ClaimParameters | None, world: World) -> ClassParameters:

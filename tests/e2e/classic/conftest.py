@@ -1,0 +1,69 @@
+"""A real Kubernetes 1.30 where Kerf's controller allocates, for all tests of this folder."""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import yaml
+
+from tests.e2e.classic.scene import Scene
+from tests.e2e.node import NodeView
+from tests.realcluster import requirements
+from tests.realcluster.api import Api
+from tests.realcluster.choosing import chosen_instance
+from tests.realcluster.cluster import Cluster, running
+from tests.realcluster.kerf import DEPLOY, USUAL, Kerf, manifests
+from tests.realcluster.versions import KubernetesVersion, find
+
+NODE = "node1"
+EXAMPLES = DEPLOY / "examples" / "classic"
+
+
+@pytest.fixture(scope="session")
+def version() -> KubernetesVersion:
+    requirements.ensure()
+    return find("1.30")
+
+
+@pytest.fixture(scope="package")
+async def cluster(version: KubernetesVersion) -> AsyncIterator[Cluster]:
+    bare_nodes = [f"bare{number}" for number in range(1, 4)]
+    async with running(version, nodes=(NODE,), bare_nodes=bare_nodes, instance=chosen_instance()) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="package")
+async def api(cluster: Cluster) -> AsyncIterator[Api]:
+    async with Api(cluster.kubeconfig) as api:
+        yield api
+
+
+@pytest.fixture(scope="package")
+async def kerf(cluster: Cluster, api: Api) -> Kerf:
+    """With the permissions of ``deploy/manifests`` and ``deploy/classic`` only, and the classes of the examples."""
+    kerf = Kerf(cluster, api)
+    await kerf.install()
+    for document in manifests(DEPLOY / "classic"):
+        await api.apply(document)
+    for document in yaml.safe_load_all((EXAMPLES / "classes.yaml").read_text()):
+        await api.apply(document)
+    await kerf.start_controller()
+    kerf.describe_hardware(NODE, USUAL)
+    await kerf.start_plugin(NODE)
+    return kerf
+
+
+@pytest.fixture
+async def scene(api: Api, cluster: Cluster, kerf: Kerf) -> AsyncIterator[Scene]:
+    """A namespace of the test's own; at its end no claim, partition or CDI file may be left."""
+    scene = Scene(api, f"t{secrets.token_hex(3)}", NodeView(cluster, kerf, NODE))
+    await scene.open()
+    yield scene
+    await scene.close()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_died(cluster: Cluster) -> Iterator[None]:
+    yield
+    ended = [name for name in cluster.processes.names if not cluster.processes.is_running(name)]
+    assert not ended, "\n".join(f"{name} has ended:\n{cluster.processes.tail(name)}" for name in ended)
