@@ -40,12 +40,13 @@ def realcluster() -> None:
 
 
 @realcluster.command("build")
-@_version
-def build_command(version: KubernetesVersion) -> None:
-    """Build the programs of VERSION into the cache; say what the machine lacks."""
+@click.argument("versions", type=_Version(), nargs=-1)
+def build_command(versions: tuple[KubernetesVersion, ...]) -> None:
+    """Build the programs of VERSIONS into the cache; say what the machine lacks."""
     requirements.ensure()
-    programs = build(version)
-    click.echo(f"{programs.kube}\n{programs.containerd}")
+    for version in versions or (NEWEST,):
+        programs = build(version)
+        click.echo(f"{programs.kube}\n{programs.containerd}")
 
 
 @realcluster.command("up")
