@@ -4,9 +4,9 @@ Understood are pods, everything that makes pods from a template, claims and clai
 stand beside those of the cluster. Claims and templates that no pod of the documents uses are asked for by themselves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ from api.model.names import KERF_DRIVER, ObjectRef
 from api.resource.v1 import KINDS
 from driver.answers.cluster import Cluster
 from driver.answers.errors import QuestionError
+from driver.answers.extended import extended_claim
 from driver.controller.classes import compile_class
 from driver.controller.hardware import known_shapes, shape_of
 
@@ -73,10 +74,17 @@ class Demands:
     """Documents of kinds that have nothing to do with devices."""
 
 
+class _Pods(NamedTuple):
+    """Pods of one document."""
+
+    kind: str
+    replicas: int
+    pod: Pod
+
+
 @dataclass(frozen=True, slots=True)
 class _Documents:
-    pods: list[tuple[str, int, Pod]] = field(default_factory=list)
-    """Kind, replicas and pod."""
+    pods: list[_Pods] = field(default_factory=list)
     claims: dict[ObjectRef, ResourceClaim] = field(default_factory=dict)
     templates: dict[ObjectRef, ResourceClaimTemplate] = field(default_factory=dict)
     classes: list[DeviceClass] = field(default_factory=list)
@@ -93,8 +101,10 @@ def read_demands(cluster: Cluster, documents: Sequence[JsonObject], *, namespace
     found = _Documents()
     for body in documents:
         _read(found, body, namespace)
+    classes = (*found.classes, *_compiled(cluster, found.resource_classes))
+    known = {**cluster.classes, **{each.metadata.name: each for each in classes}}
     used: set[ObjectRef] = set()
-    demands = [_of_pod(cluster, found, kind, replicas, pod, used) for kind, replicas, pod in found.pods]
+    demands = [_of_pod(cluster, found, known, each, used) for each in found.pods]
     for ref, claim in found.claims.items():
         if ref not in used:
             demands.append(
@@ -106,7 +116,7 @@ def read_demands(cluster: Cluster, documents: Sequence[JsonObject], *, namespace
             demands.append(Demand(kind="ResourceClaimTemplate", name=ref, replicas=1, pod=None, claims=own))
     return Demands(
         demands=tuple(demands),
-        classes=(*found.classes, *_compiled(cluster, found.resource_classes)),
+        classes=classes,
         passed_over=tuple(found.passed_over),
     )
 
@@ -121,7 +131,7 @@ def _read(found: _Documents, body: JsonObject, namespace: str) -> None:
         if key in _COPIES:
             found.pods.append(_templated(namespaced, key))
         elif key == ("v1", "Pod"):
-            found.pods.append(("Pod", 1, PODS.decode(msgspec.json.encode(namespaced))))
+            found.pods.append(_Pods("Pod", 1, PODS.decode(msgspec.json.encode(namespaced))))
         elif key == ("resource.k8s.io/v1", "ResourceClaim"):
             claim = KINDS.resource_claims.decode(msgspec.json.encode(namespaced))
             found.claims[claim.ref] = claim
@@ -142,7 +152,7 @@ def _read(found: _Documents, body: JsonObject, namespace: str) -> None:
         raise InvalidDocumentError(subject, [Problem("", str(error))]) from error
 
 
-def _templated(body: JsonObject, key: tuple[str, str]) -> tuple[str, int, Pod]:
+def _templated(body: JsonObject, key: tuple[str, str]) -> _Pods:
     spec: Any = body.get("spec") or {}
     template: Any = spec.get("template") or {}
     pod = {"metadata": body["metadata"], "spec": template.get("spec") or {}}
@@ -152,10 +162,13 @@ def _templated(body: JsonObject, key: tuple[str, str]) -> tuple[str, int, Pod]:
         raise InvalidDocumentError(
             f"{key[1]} {body['metadata'].get('name')}", [Problem(f"spec.{_COPIES[key]}", message)]
         )
-    return key[1], replicas, PODS.decode(msgspec.json.encode(pod))
+    return _Pods(key[1], replicas, PODS.decode(msgspec.json.encode(pod)))
 
 
-def _of_pod(cluster: Cluster, found: _Documents, kind: str, replicas: int, pod: Pod, used: set[ObjectRef]) -> Demand:
+def _of_pod(
+    cluster: Cluster, found: _Documents, classes: Mapping[str, DeviceClass], pods: _Pods, used: set[ObjectRef]
+) -> Demand:
+    pod = pods.pod
     asked: list[Asked] = []
     for entry in pod.spec.resource_claims:
         if entry.resource_claim_name:
@@ -171,11 +184,14 @@ def _of_pod(cluster: Cluster, found: _Documents, kind: str, replicas: int, pod: 
                 raise QuestionError.unknown("ResourceClaimTemplate", ref, known)
             asked.append(Asked(_claim_of(known[ref], ObjectRef(ref.namespace, entry.name)), is_shared=False))
         used.add(ref)
+    extended = extended_claim(pod, classes.values())
+    if extended is not None:
+        asked.append(Asked(extended, is_shared=False))
     name = pod.metadata.name or pod.metadata.generate_name
     return Demand(
-        kind=kind,
+        kind=pods.kind,
         name=ObjectRef(pod.metadata.namespace, name),
-        replicas=replicas,
+        replicas=pods.replicas,
         pod=pod,
         claims=tuple(asked),
     )

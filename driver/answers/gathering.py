@@ -19,7 +19,7 @@ async def gather(client: Client, now: Callable[[], str]) -> ClusterState:
     """The cluster as it is now; ``now`` gives the time as RFC 3339.
 
     The lists are taken side by side, not at one moment: a claim may name a pod that is gone. Raises ApiError,
-    AccessError and UnsupportedError.
+    AccessError and UnsupportedError, those of lists in a group.
     """
     api = await discover(client)
     gathered_at = now()

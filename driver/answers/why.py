@@ -16,6 +16,7 @@ from driver.allocation.diagnosing import RELEASABLE, Diagnosis
 from driver.allocation.near_misses import Miss
 from driver.answers.cluster import Cluster
 from driver.answers.errors import QuestionError
+from driver.answers.extended import extended_claim
 from driver.answers.filtering import node_obstacle
 from driver.answers.remedies import Candidate, find_remedies
 from driver.answers.tracking import Track, unwatched
@@ -243,6 +244,10 @@ def _claims_of(cluster: Cluster, pod: Pod) -> tuple[tuple[ClaimState, ...], tupl
         else:
             states.append(_state(claim))
             claims.append(claim)
+    extended = None if pod.spec.node_name else extended_claim(pod, cluster.classes.values())
+    if extended is not None:
+        states.append(_state(extended))
+        claims.append(extended)
     return tuple(states), tuple(claims)
 
 

@@ -23,6 +23,7 @@ from driver.answers.errors import QuestionError
 from driver.answers.state import ClusterState
 from driver.cli.exits import EXIT_BAD_INPUT, EXIT_NO_ANSWER
 from driver.cli.options import FILE, option
+from driver.runtime.lifecycle import leaves
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -79,9 +80,19 @@ def answering(command: Callable[P, int]) -> Callable[P, int]:
             return command(*args, **kwargs)
         except InvalidDocumentError:
             raise  # reported problem by problem, as everywhere
+        except QuestionError as error:
+            click.echo(f"kerf: {error}", err=True)
+            return EXIT_BAD_INPUT
         except KerfError as error:
             click.echo(f"kerf: {error}", err=True)
-            return EXIT_BAD_INPUT if isinstance(error, QuestionError) else EXIT_NO_ANSWER
+            return EXIT_NO_ANSWER
+        except BaseExceptionGroup as group:  # several lists may fail at once
+            errors = list(leaves(group))
+            if not all(isinstance(error, KerfError) for error in errors):
+                raise
+            for message in dict.fromkeys(map(str, errors)):
+                click.echo(f"kerf: {message}", err=True)
+            return EXIT_NO_ANSWER
 
     return run
 
@@ -101,8 +112,16 @@ async def _gather(kubeconfig: Path | None, context: str | None) -> ClusterState:
     from driver.kube.client import Client
 
     access = await load_access(kubeconfig, context)
-    async with Client(access, user_agent="kerf-answers") as client:
-        return redacted(await gather(client, lambda: datetime.now(UTC).isoformat(timespec="seconds")))
+    async with Client(access, user_agent="kerf-answers") as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(_tell_when_long, f"reading the cluster at {access.server}")
+        state = redacted(await gather(client, lambda: datetime.now(UTC).isoformat(timespec="seconds")))
+        tasks.cancel_scope.cancel()
+    return state
+
+
+async def _tell_when_long(what: str) -> None:
+    await anyio.sleep(_QUIET_S)
+    click.echo(what, err=True)
 
 
 class Progress:

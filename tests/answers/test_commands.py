@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from api.errors import TransientError
 from driver.answers.dump import decode, encode
 from driver.answers.state import ClusterState
 from driver.cli import main
-from driver.cli.asking import Progress, some
+from driver.cli.asking import Progress, answering, some
 from tests.answers.clusters import claim, gpus, placed, pod, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
@@ -211,6 +212,24 @@ def test_a_cluster_that_cannot_be_reached_is_no_answer(run: Run, tmp_path: Path)
     code, out, err = run("why", "claim", "c", "--kubeconfig", str(file))
     assert (code, out) == (3, "")
     assert "127.0.0.1:1" in err
+
+
+def test_lists_that_fail_together_are_no_answer_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    @answering
+    def command() -> int:
+        raise ExceptionGroup("lists", [TransientError("pods: 503"), ExceptionGroup("", [TransientError("pods: 503")])])
+
+    assert command() == 3
+    assert capsys.readouterr().err == "kerf: pods: 503\n"
+
+
+def test_a_defect_of_ours_keeps_its_traceback() -> None:
+    @answering
+    def command() -> int:
+        raise ExceptionGroup("lists", [ZeroDivisionError()])
+
+    with pytest.raises(ExceptionGroup):
+        command()
 
 
 def test_a_long_answer_tells_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:

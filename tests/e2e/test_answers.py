@@ -39,7 +39,7 @@ async def why(cluster: Cluster, *arguments: str) -> Document:
     """The document of ``kerf why`` with exit code 1."""
     command = [sys.executable, "-m", "driver.cli", "why", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
     result = await anyio.run_process([*command, "-o", "json"], check=False, stderr=subprocess.PIPE)
-    assert (result.returncode, result.stderr) == (1, b""), result.stdout.decode()
+    assert result.returncode == 1, result.stderr.decode() + result.stdout.decode()
     document: Document = json.loads(result.stdout)
     return document
 

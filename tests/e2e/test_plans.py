@@ -184,3 +184,32 @@ async def test_the_scheduler_does_what_the_plan_says(seed: int, api: Api, client
             [there] = planned(before.narrowed({chosen}), documents, namespace).placed
             told = [(each.claim, each.request, each.device) for each in there.devices]
             assert await allocated(api, documents, namespace) == told, json.dumps(documents)
+
+
+async def test_devices_for_extended_resources_are_foretold_too(api: Api, client: Client) -> None:
+    """KEP-5004: the scheduler makes the claim itself."""
+    namespace = "plan-extended"
+    await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    limits = {
+        "deviceclass.resource.kubernetes.io/whole": "1",
+        "deviceclass.resource.kubernetes.io/hopper": "2",
+    }
+    document = pods.pod("p", limits=limits, nodeSelector={"kubernetes.io/hostname": "bare1"})
+
+    async def has_account() -> Document | None:
+        return await api.find("v1", "ServiceAccount", "default", namespace)
+
+    await eventually("a service account", has_account)
+    _, answer = await foretold(client, [document], namespace)
+    await api.apply({**document, "metadata": {"name": "p", "namespace": namespace}})
+    assert await verdict(api, "p", namespace) == "bare1"
+    pod = await api.get("v1", "Pod", "p", namespace)
+    name = pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+    held = await api.get("resource.k8s.io/v1", "ResourceClaim", name, namespace)
+    results = held["status"]["allocation"]["devices"]["results"]
+    [placed] = answer.placed
+    assert [f"{one['driver']}/{one['pool']}/{one['device']}" for one in results] == [
+        device.device for device in placed.devices
+    ]
+    await api.delete("v1", "Pod", "p", namespace, grace_s=0)
+    await api.delete("v1", "Namespace", namespace)
