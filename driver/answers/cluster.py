@@ -59,9 +59,12 @@ class Occupancy:
 class Cluster:
     """One state, indexed. Everything is worked out when it is first asked for."""
 
-    def __init__(self, state: ClusterState, features: Features = _DEFAULT_FEATURES) -> None:
+    def __init__(
+        self, state: ClusterState, features: Features = _DEFAULT_FEATURES, budget: StepBudget = _BUDGET
+    ) -> None:
         self.state = state
         self.features = features
+        self.budget = budget
         self.occupancy = Occupancy(state.claims)
         """Who holds what now; an answer that plays something through changes a copy of its own."""
 
@@ -82,7 +85,7 @@ class Cluster:
 
     def _derived(self, state: ClusterState) -> "Cluster":
         """A cluster with the same slices, which are expensive to index."""
-        derived = Cluster(state, self.features)
+        derived = Cluster(state, self.features, self.budget)
         derived.__dict__ |= {name: getattr(self, name) for name in _OF_SLICES}
         return derived
 
@@ -170,7 +173,7 @@ class Cluster:
             AllocatedState.from_claims(self.occupancy.of(self.pools(node)) if held is None else held),
             self.features,
             share_id=lambda: f"share-{next(numbers)}",
-            budget=_BUDGET,
+            budget=self.budget,
         )
 
     def diagnose(self, claims: Sequence[ResourceClaim], node: Node, holdings: Holdings) -> tuple[Diagnosis, ...]:

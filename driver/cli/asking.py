@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 import anyio
 import click
@@ -47,6 +47,11 @@ def cluster_options(command: Callable[P, T]) -> Callable[P, T]:
     """``--kubeconfig``, ``--context``, and ``--from`` instead of them."""
     dump = option("--from", "dump", type=FILE, help="Ask this file of `kerf gather` instead of a cluster.")
     return access_options(dump(command))
+
+
+def namespace_option(command: Callable[P, T]) -> Callable[P, T]:
+    """``--namespace``."""
+    return option("-n", "--namespace", help="Of objects that are named without one. [default: the context's]")(command)
 
 
 def node_option(command: Callable[P, T]) -> Callable[P, T]:
@@ -97,16 +102,24 @@ def answering(command: Callable[P, int]) -> Callable[P, int]:
     return run
 
 
-def read_cluster(kubeconfig: Path | None, context: str | None, dump: Path | None) -> ClusterState:
+class Source(NamedTuple):
+    """What is asked."""
+
+    state: ClusterState
+    namespace: str
+    """Where objects are looked for that are named without one: the context's, as for kubectl."""
+
+
+def read_cluster(kubeconfig: Path | None, context: str | None, dump: Path | None) -> Source:
     """The state to ask. Raises KerfError."""
     if dump is not None:
         if kubeconfig is not None or context is not None:
             raise click.UsageError("--from asks a file; --kubeconfig and --context have no meaning beside it")
-        return decode(dump.read_bytes(), str(dump))
+        return Source(decode(dump.read_bytes(), str(dump)), "default")
     return anyio.run(_gather, kubeconfig, context)
 
 
-async def _gather(kubeconfig: Path | None, context: str | None) -> ClusterState:
+async def _gather(kubeconfig: Path | None, context: str | None) -> Source:
     from driver.answers.gathering import gather  # aiohttp is not needed offline
     from driver.kube.auth import load_access
     from driver.kube.client import Client
@@ -116,7 +129,7 @@ async def _gather(kubeconfig: Path | None, context: str | None) -> ClusterState:
         tasks.start_soon(_tell_when_long, f"reading the cluster at {access.server}")
         state = redacted(await gather(client, lambda: datetime.now(UTC).isoformat(timespec="seconds")))
         tasks.cancel_scope.cancel()
-    return state
+    return Source(state, access.namespace)
 
 
 async def _tell_when_long(what: str) -> None:

@@ -34,7 +34,7 @@ def command(
 
     Exit code 0, also when nothing is free; 2: bad input; 3: no answer.
     """
-    cluster = Cluster(read_cluster(kubeconfig, context, dump))
+    cluster = Cluster(read_cluster(kubeconfig, context, dump).state)
     answer = frag(cluster, nodes=chosen_nodes(cluster, nodes), size=size, track=Progress())
     if output == "text":
         click.echo("\n".join(_lines(answer)))

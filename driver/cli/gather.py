@@ -23,10 +23,10 @@ from driver.cli.options import option
 def command(kubeconfig: Path | None, context: str | None, output_file: Path) -> int:
     """Write nodes, claims, classes, slices and pods with claims into one JSON file.
 
-    Secrets stay out: no environments, commands, annotations or drivers' parameters. `kerf why`, `kerf plan` and
-    `kerf frag` read the file with --from.
+    Secrets stay out: no environments, commands, annotations or drivers' parameters. The option --from of `kerf why`,
+    `kerf plan` and `kerf frag` reads the file.
     """
-    state = read_cluster(kubeconfig, context, None)
+    state = read_cluster(kubeconfig, context, None).state
     data = encode(state, compress=output_file.suffix == ".gz")
     if str(output_file) == "-":
         sys.stdout.buffer.write(data)

@@ -13,7 +13,16 @@ from driver.answers.cluster import Cluster
 from driver.answers.demand import read_demands
 from driver.answers.plan import More, Placed, PlanAnswer, plan
 from driver.answers.verdicts import Verdict
-from driver.cli.asking import Progress, answering, chosen_nodes, cluster_options, count, node_option, read_cluster
+from driver.cli.asking import (
+    Progress,
+    answering,
+    chosen_nodes,
+    cluster_options,
+    count,
+    namespace_option,
+    node_option,
+    read_cluster,
+)
 from driver.cli.exits import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
 from driver.cli.options import option
 from driver.cli.output import OutputFormat, output_option, print_document, table
@@ -34,7 +43,7 @@ _ROWS = 60
     help="Manifests of pods, workloads, claims, templates, classes: a file, a directory, or - for standard input. "
     "Repeatable.",
 )
-@option("-n", "--namespace", default="default", help="Namespace of objects that name none.")
+@namespace_option
 @node_option
 @option("--count", "copies", type=click.IntRange(min=1), default=1, help="How many times all of it is wanted.")
 @cluster_options
@@ -42,7 +51,7 @@ _ROWS = 60
 @answering
 def command(
     files: tuple[Path, ...],
-    namespace: str,
+    namespace: str | None,
     nodes: tuple[str, ...],
     copies: int,
     kubeconfig: Path | None,
@@ -55,8 +64,9 @@ def command(
     Nothing is created. Exit code 0: everything fits; 1: something does not; 2: bad input; 3: no answer.
     """
     documents = [document for file in files for document in _documents(file)]
-    cluster = Cluster(read_cluster(kubeconfig, context, dump))
-    wanted = read_demands(cluster, documents, namespace=namespace)
+    source = read_cluster(kubeconfig, context, dump)
+    cluster = Cluster(source.state)
+    wanted = read_demands(cluster, documents, namespace=namespace or source.namespace)
     if not wanted.demands:
         names = ", ".join(map(str, files))
         raise InvalidDocumentError(names, [Problem("", "asks for nothing: there is no pod, claim or claim template")])

@@ -10,9 +10,8 @@ from api.model.names import ObjectRef
 from driver.answers.cluster import Cluster
 from driver.answers.verdicts import InTheWay, NearMiss, NodeGroup, NodeReason, Remedy, Verdict, WhyAnswer
 from driver.answers.why import why_claim, why_pod
-from driver.cli.asking import Progress, answering, cluster_options, count, read_cluster, some
+from driver.cli.asking import Progress, answering, cluster_options, count, namespace_option, read_cluster, some
 from driver.cli.exits import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
-from driver.cli.options import option
 from driver.cli.output import OutputFormat, output_option, print_document, table
 
 _EXITS: Final = {
@@ -31,14 +30,14 @@ _CARDS: Final = 8
 @click.command(short_help="Say why a pod or a claim waits for devices, and what would help.")
 @click.argument("kind", type=click.Choice(["claim", "pod"]))
 @click.argument("name")
-@option("-n", "--namespace", default="default", help="Namespace of the pod or claim.")
+@namespace_option
 @cluster_options
 @output_option
 @answering
 def command(
     kind: str,
     name: str,
-    namespace: str,
+    namespace: str | None,
     kubeconfig: Path | None,
     context: str | None,
     dump: Path | None,
@@ -48,9 +47,9 @@ def command(
 
     Exit code 0: it has its devices, or it fits; 1: it does not fit; 2: bad input; 3: no answer.
     """
-    cluster = Cluster(read_cluster(kubeconfig, context, dump))
+    source = read_cluster(kubeconfig, context, dump)
     ask = why_pod if kind == "pod" else why_claim
-    answer = ask(cluster, ObjectRef(namespace, name), Progress())
+    answer = ask(Cluster(source.state), ObjectRef(namespace or source.namespace, name), Progress())
     if output == "text":
         click.echo("\n".join(_lines(answer)))
     else:

@@ -6,6 +6,7 @@ import pytest
 
 from api.core.v1 import Taint
 from api.errors import InvalidDocumentError
+from driver.allocation import StepBudget
 from driver.answers.cluster import Cluster
 from driver.answers.demand import read_demands
 from driver.answers.errors import QuestionError
@@ -215,6 +216,12 @@ def test_bad_documents_are_refused_with_their_names(case: tuple[Document, type[E
     document, error, message = case
     with pytest.raises(error, match=message.replace(".", r"\.")):
         planned(gpus(), document)
+
+
+def test_a_search_that_is_given_up_places_nothing() -> None:
+    cluster = Cluster(gpus(), budget=StepBudget(0))
+    [unplaced] = plan(cluster, read_demands(cluster, [template("t", "1g-10gb")], namespace="default").demands).unplaced
+    assert unplaced.why.verdict is Verdict.UNDECIDED
 
 
 def test_a_missing_class_is_told_for_the_demand() -> None:

@@ -10,7 +10,7 @@ from api.model.claims import DeviceConstraint
 from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from api.model.names import ObjectRef
-from driver.allocation import Fits
+from driver.allocation import Fits, StepBudget
 from driver.answers.cluster import Cluster
 from driver.answers.errors import QuestionError
 from driver.answers.state import ClusterState
@@ -267,6 +267,13 @@ def test_what_has_to_happen_first_is_told(case: tuple[Callable[[], ClusterState]
     answer = why_pod(Cluster(now()), ref("p"))
     assert answer.verdict is Verdict.BLOCKED
     assert message in answer.message
+
+
+def test_a_search_that_was_given_up_is_no_verdict() -> None:
+    wanted = claim("wanted", request("gpu", "1g-10gb", count=3))
+    answer = why_claim(Cluster(replace(gpus(), claims=(wanted,)), budget=StepBudget(1)), wanted.ref)
+    assert answer.verdict is Verdict.UNDECIDED
+    assert answer.groups[0].reasons[0].message == "no decision within 1 steps"
 
 
 def test_a_claim_that_no_node_can_decide_is_told_as_invalid() -> None:
