@@ -122,12 +122,28 @@ class PodResourceClaimStatus(Value):
     resource_claim_name: str | None = None
 
 
+class ContainerExtendedResourceRequest(Value):
+    """Which request of the pod's claim for extended resources a container gets, and for which resource."""
+
+    container_name: str
+    resource_name: str
+    request_name: str
+
+
+class PodExtendedResourceClaimStatus(Value):
+    """The claim that was made for the pod's extended resources (KEP-5004)."""
+
+    resource_claim_name: str
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
+
+
 class PodStatus(Value):
     """``phase``: Pending, Running, Succeeded, Failed, Unknown."""
 
     phase: str = "Pending"
     conditions: tuple[Condition, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     message: str = ""
     reason: str = ""
 
@@ -147,6 +163,18 @@ class Pod(Object):
         made = {status.name: status.resource_claim_name for status in self.status.resource_claim_statuses}
         named = {claim.name: claim.claim_name or made.get(claim.name) for claim in self.spec.resource_claims}
         return {name: claim for name, claim in named.items() if claim}
+
+    @property
+    def all_claim_names(self) -> tuple[str, ...]:
+        """The ResourceClaims that exist by now, that for extended resources last."""
+        extended = self.extended_claim_name
+        return (*self.claim_names().values(), *([extended] if extended else []))
+
+    @property
+    def extended_claim_name(self) -> str | None:
+        """The claim for the pod's extended resources; None: there is none (yet)."""
+        extended = self.status.extended_resource_claim_status
+        return extended.resource_claim_name if extended else None
 
 
 class Taint(Value):
@@ -306,6 +334,7 @@ __all__ = [
     "ClaimSource",
     "Container",
     "ContainerClaim",
+    "ContainerExtendedResourceRequest",
     "CustomResourceDefinition",
     "CustomResourceDefinitionStatus",
     "EnvVar",
@@ -321,6 +350,7 @@ __all__ = [
     "NodeSystemInfo",
     "ObjectReference",
     "Pod",
+    "PodExtendedResourceClaimStatus",
     "PodResourceClaim",
     "PodResourceClaimStatus",
     "PodSchedulingGate",

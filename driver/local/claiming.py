@@ -114,7 +114,7 @@ class ClaimController:
     def _pod_changed(self, change: Change[Pod]) -> None:
         self._queue.add(Key("pod", change.ref))
         for pod in (change.old, change.new):
-            for name in pod.claim_names().values() if pod else ():
+            for name in pod.all_claim_names if pod else ():
                 self._queue.add(Key("claim", ObjectRef(change.ref.namespace, name)))
 
     def _claim_changed(self, change: Change[ResourceClaim]) -> None:

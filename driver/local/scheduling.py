@@ -18,12 +18,23 @@ from typing import Final, TypeAlias
 import anyio
 from msgspec.structs import replace
 
-from api.core.v1 import BINDINGS, NODES, PODS, Binding, Node, ObjectReference, Pod, reference
+from api.core.v1 import (
+    BINDINGS,
+    NODES,
+    PODS,
+    Binding,
+    ContainerExtendedResourceRequest,
+    Node,
+    ObjectReference,
+    Pod,
+    PodExtendedResourceClaimStatus,
+    reference,
+)
 from api.errors import KerfError, TransientError
 from api.kinds import to_builtins
 from api.model.allocations import AllocationResult, ResourceClaimConsumerReference
 from api.model.base import JsonObject
-from api.model.claims import DeviceClass, ResourceClaim
+from api.model.claims import DeviceClass, DeviceRequest, ResourceClaim
 from api.model.devices import ResourceSlice
 from api.model.metadata import Condition, Object, ObjectMeta
 from api.model.names import ObjectRef
@@ -48,6 +59,7 @@ from driver.kube.watching import Informer
 from driver.local.binding import Failed as FailedDevices
 from driver.local.binding import NotYet, verdict
 from driver.local.claiming import FINALIZER, owning_pod
+from driver.local.extending import asked, claim_for, classes_by_resource
 from driver.local.filtering import obstacle, view
 
 log = logging.getLogger(__name__)
@@ -169,6 +181,8 @@ class Scheduler:
         self._inventory = Inventory.build(())
         self._assumed: dict[ObjectRef, ResourceClaim] = {}
         self._bound: set[ObjectRef] = set()
+        self._extended: dict[str, str] = {}
+        """Claims made for extended resources, by pod UID, until the pods show them."""
         self._pods = Informer(client, PODS, on_change=self._pod_changed)
         self._nodes = Informer(client, NODES, on_change=self._changed)
         self._classes = Informer(client, api.resource.device_classes, on_change=self._changed)
@@ -207,6 +221,12 @@ class Scheduler:
         if isinstance(claims, str):
             await self._report_pending(pod, claims)
             return
+        requests, mappings = asked(pod, classes_by_resource(self._classes.store.values()))
+        if requests:
+            extended = await self._extended_claim(pod, requests, mappings)
+            if extended is None:
+                return  # its making wakes the scheduler
+            claims.append(extended)
         decision = decide(pod, claims, self._snapshot(), self._features, self._share_id)
         if isinstance(decision, Pending):
             await self._report_pending(pod, decision.message)
@@ -244,6 +264,27 @@ class Scheduler:
                 return f"claim {ref.name} was not made for this pod"
             claims.append(claim)
         return claims
+
+    async def _extended_claim(
+        self, pod: Pod, requests: tuple[DeviceRequest, ...], mappings: tuple[ContainerExtendedResourceRequest, ...]
+    ) -> ResourceClaim | None:
+        """The pod's claim for extended resources as last written or seen, made if there is none; None: not seen yet."""
+        if name := pod.extended_claim_name:
+            ref = ObjectRef(pod.metadata.namespace, name)
+            return self._assumed.get(ref) or self._claims.store.get(ref)
+        name = self._extended.get(pod.metadata.uid)
+        if name is None:
+            claim = await self._client.create(self._kinds.resource_claims, claim_for(pod, requests))
+            name = self._extended[pod.metadata.uid] = claim.metadata.name
+        status = PodExtendedResourceClaimStatus(resource_claim_name=name, request_mappings=mappings)
+        patch: JsonObject = {
+            "metadata": {"uid": pod.metadata.uid},
+            "status": {"extendedResourceClaimStatus": to_builtins(status)},
+        }
+        await self._client.patch(
+            PODS, pod.metadata.name, patch, type=PatchType.MERGE, namespace=pod.metadata.namespace, subresource="status"
+        )
+        return None
 
     def _snapshot(self) -> Snapshot:
         unseen = (claim for ref, claim in self._assumed.items() if self._claims.store.get(ref) is None)
@@ -313,6 +354,8 @@ class Scheduler:
     def _pod_changed(self, change: Change[Pod]) -> None:
         if change.new is None or change.new.spec.node_name:
             self._bound.discard(change.ref)
+        if change.old is not None and (change.new is None or change.new.extended_claim_name):
+            self._extended.pop(change.old.metadata.uid, None)
         self._wake.set()
 
     def _claim_changed(self, change: Change[ResourceClaim]) -> None:

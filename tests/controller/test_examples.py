@@ -54,11 +54,16 @@ def test_an_example_stands_alone(path: Path) -> None:
         for index, config in enumerate(spec["devices"].get("config", [])):
             decode_device_config(config["opaque"]["parameters"], f"config[{index}]")
     for pod in of_kind("Pod", found).values():
-        named = {claim["name"] for claim in pod["spec"]["resourceClaims"]}
-        for claim in pod["spec"]["resourceClaims"]:
+        entries = pod["spec"].get("resourceClaims", [])
+        named = {claim["name"] for claim in entries}
+        for claim in entries:
             assert claim.get("resourceClaimTemplateName") in templates or claim.get("resourceClaimName") in claims
         for container in pod["spec"]["containers"]:
-            assert {claim["name"] for claim in container["resources"]["claims"]} <= named
+            resources = container["resources"]
+            assert {claim["name"] for claim in resources.get("claims", [])} <= named
+            offered = {document["spec"].get("extendedResourceName") for document in classes.values()}
+            assert resources.get("limits", {}).keys() <= offered
+            assert resources.keys() & {"claims", "limits"}, "what else would it show?"
 
 
 def test_no_two_examples_make_the_same_object() -> None:

@@ -5,7 +5,7 @@ a pod's claims, drivers one after the other, the first error stops the pod's sta
 holds is not prepared again; unprepare happens with the last pod. Nothing here survives a restart.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,7 @@ from api.errors import TransientError
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef, RequestName
 from api.model.prepared import ReportedDevice
+from api.resource.classic import ClassicKinds
 from api.resource.codec import ResourceKinds
 from driver.kube.client import Client
 from driver.kube.errors import NotFoundError
@@ -45,7 +46,7 @@ class _HeldClaim:
 class NodeClaims:
     """The claims in use on one node."""
 
-    def __init__(self, client: Client, kinds: ResourceKinds, plugins: PluginWatcher) -> None:
+    def __init__(self, client: Client, kinds: ResourceKinds | ClassicKinds, plugins: PluginWatcher) -> None:
         self._client = client
         self._kinds = kinds
         self._plugins = plugins
@@ -53,8 +54,8 @@ class NodeClaims:
 
     async def prepare(self, pod: Pod) -> None:
         """Make all claims of ``pod`` ready. May be repeated. Raises ClaimNotReadyError or DriverCallError."""
-        claims = [await self._hold(pod, name) for name in pod.claim_names().values()]
-        missing = len(pod.spec.resource_claims) - len(claims)
+        missing = len(pod.spec.resource_claims) - len(pod.claim_names())
+        claims = [await self._hold(pod, name) for name in pod.all_claim_names]
         if missing:
             raise ClaimNotReadyError(f"{missing} of the pod's claims are not made yet")
         waiting = [claim for claim in claims if not claim.is_prepared]
@@ -74,12 +75,11 @@ class NodeClaims:
     def cdi_ids(self, pod: Pod, container: Container) -> tuple[str, ...]:
         """The CDI devices of one container, each once, in the order of its references."""
         ids: dict[str, None] = {}
-        names = pod.claim_names()
-        for wanted in container.resources.claims:
+        for name, request in _wanted(pod, container):
             for claim in self._held.values():
-                if (claim.ref.namespace, claim.ref.name) == (pod.metadata.namespace, names.get(wanted.name)):
+                if (claim.ref.namespace, claim.ref.name) == (pod.metadata.namespace, name):
                     devices = [device for part in claim.devices.values() for device in part]
-                    ids.update(dict.fromkeys(_ids_for(devices, wanted.request)))
+                    ids.update(dict.fromkeys(_ids_for(devices, request)))
         return tuple(ids)
 
     def devices(self, pod: Pod) -> Mapping[ClaimRef, tuple[ReportedDevice, ...]]:
@@ -139,6 +139,18 @@ def _usable_by(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
     if pod.metadata.uid not in {consumer.uid for consumer in claim.status.reserved_for}:
         raise ClaimNotReadyError(f"ResourceClaim {claim.metadata.name} is not reserved for the pod")
     return frozenset(result.driver for result in claim.status.allocation.devices.results)
+
+
+def _wanted(pod: Pod, container: Container) -> Iterator[tuple[str | None, str]]:
+    """Claim and request that the container gets, by its references and its extended resources; no request: all."""
+    names = pod.claim_names()
+    for wanted in container.resources.claims:
+        yield names.get(wanted.name), wanted.request
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None:
+        for mapping in extended.request_mappings:
+            if mapping.container_name == container.name:
+                yield extended.resource_claim_name, mapping.request_name
 
 
 def _ids_for(devices: Iterable[ReportedDevice], request: str) -> Iterable[str]:

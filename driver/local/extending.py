@@ -1,0 +1,68 @@
+"""Extended resources that devices stand behind: a pod asks in ``limits``, without a claim (KEP-5004). Pure.
+
+After kube-scheduler's dynamicresources plugin: one claim for all of a pod's extended resources, one request for each
+container and resource, and a note in the pod's status which container gets which request.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from api.core.v1 import ContainerExtendedResourceRequest, Pod
+from api.model.claims import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from api.model.metadata import ObjectMeta, OwnerReference
+
+EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation on such a claim, with the value ``true``."""
+IMPLICIT_DOMAIN = "deviceclass.resource.kubernetes.io/"
+"""Before a DeviceClass's name: the extended resource that every class has."""
+
+
+def classes_by_resource(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
+    """Extended resource name to the name of its class. Of several with one name the newest counts."""
+    found: dict[str, str] = {}
+    for class_ in sorted(classes, key=lambda class_: class_.metadata.creation_timestamp or ""):
+        found[IMPLICIT_DOMAIN + class_.metadata.name] = class_.metadata.name
+        if class_.spec.extended_resource_name:
+            found[class_.spec.extended_resource_name] = class_.metadata.name
+    return found
+
+
+def asked(
+    pod: Pod, classes: Mapping[str, str]
+) -> tuple[tuple[DeviceRequest, ...], tuple[ContainerExtendedResourceRequest, ...]]:
+    """The requests of the pod's extended resources, and which container gets which."""
+    requests: list[DeviceRequest] = []
+    mappings: list[ContainerExtendedResourceRequest] = []
+    for number, container in enumerate((*pod.spec.init_containers, *pod.spec.containers)):
+        wanted = {**container.resources.requests, **container.resources.limits}
+        for index, resource in enumerate(sorted(wanted)):
+            count = int(wanted[resource])
+            if resource not in classes or not count:
+                continue
+            name = f"container-{number}-request-{index}"
+            exactly = ExactDeviceRequest(device_class_name=classes[resource], count=count)
+            requests.append(DeviceRequest(name=name, exactly=exactly))
+            mappings.append(
+                ContainerExtendedResourceRequest(
+                    container_name=container.name, resource_name=resource, request_name=name
+                )
+            )
+    return tuple(requests), tuple(mappings)
+
+
+def claim_for(pod: Pod, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
+    """The claim that the pod gets for them: owned by the pod, gone with it."""
+    owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
+    metadata = ObjectMeta(
+        generate_name=f"{pod.metadata.name}-extended-resources-",
+        namespace=pod.metadata.namespace,
+        annotations={EXTENDED_CLAIM: "true"},
+        owner_references=(owner,),
+    )
+    return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
