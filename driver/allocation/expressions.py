@@ -18,6 +18,7 @@ from api.model.quantity import Quantity
 from driver.allocation.engine import Engine, engine, quantity_message, version_of
 from driver.allocation.environment import STORED, Dialect, environment
 from driver.allocation.functions import semver
+from driver.allocation.literals import literal_fault
 from driver.allocation.reading import FILLED, Map, Read, Reading, read_expression
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
@@ -39,11 +40,9 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 """Kubernetes' CEL that this engine lacks: the name that an expression uses, and the feature it belongs to."""
 
 DIFFERENT: Final = (
-    "literals of mixed types in one list or map are accepted",
-    "invalid literals of regular expressions, durations and timestamps are found when the expression is evaluated",
+    "literals of mixed types in one list or map are accepted where a macro's variable is among the elements",
     "macros over attributes are accepted while list attributes are off",
     "work is limited by loop passes (10,000), not by the API server's cost estimate (1,000,000 units)",
-    "a domain that a device lacks fails, and is not empty, where its name is computed or its map is bound to a name",
     "a version compared with a text is unequal, not an error, where the version is not written as an attribute",
     "isInteger holds for every whole quantity, also for one written as a binary fraction (1.5Gi)",
 )
@@ -214,12 +213,34 @@ def _compile(expression: str, dialect: Dialect) -> tuple[Engine, Reading]:
     if missing is not None:  # the engine compiles these and fails when it evaluates
         raise UnsupportedExpressionError(expression, UNSUPPORTED[missing])
     try:
-        return environment(dialect).compile(reading.expression), reading
+        program = environment(dialect).compile(reading.expression)
     except RuntimeError as error:
         feature = _missing_feature(str(error))
         if feature is not None:
             raise UnsupportedExpressionError(expression, feature) from error
         raise ExpressionCompileError(expression, _first_line(str(error))) from error
+    fault = literal_fault(reading.expression, lambda text: _type_of(text, dialect), lambda text: _fails(text, dialect))
+    if fault is not None:
+        raise ExpressionCompileError(expression, fault)
+    return program, reading
+
+
+def _type_of(expression: str, dialect: Dialect) -> str | None:
+    """The static type of an expression; None: it does not compile by itself."""
+    try:
+        name: str = environment(dialect).compile(expression).return_type().name()
+    except RuntimeError:
+        return None
+    return name
+
+
+def _fails(expression: str, dialect: Dialect) -> bool:
+    """Whether an expression without variables fails."""
+    try:
+        is_error: bool = environment(dialect).compile(expression).eval(data={}).type() == engine().Type.ERROR
+    except RuntimeError:
+        return True
+    return is_error
 
 
 def _missing_feature(message: str) -> str | None:

@@ -18,6 +18,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from driver.allocation.inlining import inline
+from driver.allocation.tokens import Token, closing, tokenize
+
 FILLED: Final = {"attributes": "__attributes", "capacity": "__capacity"}
 """Variable that replaces ``device.<map>`` in look-ups."""
 EQUALS_TEXT: Final = "__equals_text"
@@ -26,15 +29,6 @@ EQUALS_TEXT: Final = "__equals_text"
 RENAMED: Final = {name: f"__{name}" for name in ("indexOf", "lastIndexOf", "substring")}
 """Functions that the engine has for strings, but not for lists, or refuses for whole strings."""
 
-_STRING: Final = r"""'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
-_TOKEN: Final = re.compile(
-    rf"""(?P<lead>(?:\s|//[^\n]*)*)
-    (?:(?P<string>[bBrR]{{0,2}}(?:{_STRING}))
-    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
-    |(?P<number>0[xX][0-9A-Fa-f]+[uU]?|[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?[uU]?)
-    |(?P<operator>&&|\|\||==|!=|<=|>=|\S))""",
-    re.DOTALL | re.VERBOSE,
-)
 _PLAIN_STRING: Final = re.compile(r"""(["'])((?:(?!\1)[^\\])*)\1""")
 _LOOSER_BEFORE: Final = frozenset({"", "(", "&&", "||", "?", ":", ",", "[", "{"})
 """What may stand before an operand of ``==`` or ``in`` so that nothing binds it more tightly."""
@@ -74,24 +68,13 @@ class Reading:
     """Every name in the expression as it was written."""
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    lead: str
-    """White space and comments before it."""
-
-
 def read_expression(expression: str) -> Reading:
     """Analyse and rewrite ``expression``. Never fails: what is no CEL is left for the compiler to refuse."""
-    tokens = [
-        _Token(kind=match.lastgroup or "", text=match[match.lastgroup or 0], lead=match["lead"])
-        for match in _TOKEN.finditer(expression)
-    ]
-    return _Reader(tokens).run()
+    return _Reader(inline(tokenize(expression))).run()
 
 
 class _Reader:
-    def __init__(self, tokens: list[_Token]) -> None:
+    def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._output: list[str] = []
         self._reads: set[Read] = set()
@@ -156,8 +139,10 @@ class _Reader:
         at = start + 3
         domain, at = self._key(at)
         if domain is None:
-            is_indexed = self._text(at) in ("[", ".") and self._text(at + 2) != "("
             self._is_exact = False
+            if self._text(at) == "[" and self._text(at + 1) != "?":
+                return self._computed(map_, at)
+            is_indexed = self._text(at) in ("[", ".") and self._text(at + 2) != "("
             self._output.append(FILLED[map_] if is_indexed else f"device.{map_}")
             return at
         id_, end = self._key(at)
@@ -173,6 +158,20 @@ class _Reader:
             return self._compare(text, start, end)
         self._output.append(text)
         return end
+
+    def _computed(self, map_: Map, at: int) -> int:
+        """A domain whose name is worked out: empty where there is none. ``at``: the bracket that opens."""
+        self._output.append(f"{FILLED[map_]}[?")
+        end = closing(self._tokens, at)
+        self._copy(at + 1, end)
+        self._output.append("].orValue({})")
+        return end + 1
+
+    def _copy(self, at: int, end: int) -> None:
+        """Handle the tokens up to ``end``."""
+        while at < end:
+            self._output.append(self._tokens[at].lead)
+            at = self._presence(at) or self._step(at)
 
     def _key(self, at: int) -> tuple[str | None, int]:
         """A constant key at ``at``: ``["key"]`` or ``.key``; and where it ends. None: no constant key there."""

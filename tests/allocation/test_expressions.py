@@ -1,5 +1,6 @@
 """CEL over devices: what Kubernetes' environment gives, evaluated once for each distinct set of what is read."""
 
+import re
 import subprocess
 import sys
 
@@ -198,7 +199,7 @@ def test_a_new_expression_may_use_only_what_the_gates_allow(expression: str) -> 
         (f"{A}.firmware", Attribute(version="1.2.0")),
         ('semver("1.0.0")', Attribute(version="1.0.0")),
         (f"{A}.zones", Attribute(strings=("a", "b"))),
-        (f"[{A}.index, 5]", Attribute(ints=(3, 5))),
+        (f"[{A}.index, dyn(5)]", Attribute(ints=(3, 5))),
         ("[true]", Attribute(bools=(True,))),
         (f"{A}.firmwares", Attribute(versions=("1.0.0", "1.2.0"))),
         ("[dyn(1)].filter(x, x > 1)", Attribute(strings=())),
@@ -280,3 +281,56 @@ def test_a_result_depends_on_nothing_but_what_is_read(expression: str, devices: 
 def test_who_evaluates_nothing_does_not_load_the_engine() -> None:
     script = "import sys, driver.allocation.expressions; sys.exit('cel_expr_python' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ('[1, "a"].size() == 2', "expected type int but found string"),
+        ('{"a": 1, "b": true}.size() == 2', "expected type int but found bool"),
+        (f"[{A}.index, 5].size() == 2", "expected type dyn but found int"),
+        ("[[true], true].size() == 2", "expected type list but found bool"),
+        ('int("x") == 5', 'int("x") is no int'),
+        ('duration("x") == duration("1s")', 'duration("x") is no duration'),
+        ("uint(-1) == 1u", "uint(-1) is no uint"),
+        ('device.driver.matches("[")', '"[" is no regular expression'),
+        ('matches(device.driver, "[")', '"[" is no regular expression'),
+        ('device.driver.find("(") == ""', '"(" is no regular expression'),
+    ],
+)
+def test_literals_that_the_api_server_refuses_are_refused(expression: str, reason: str) -> None:
+    with pytest.raises(ExpressionCompileError, match=re.escape(reason)):
+        compile_selector(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        '"%d-%s".format([1, "a"]) == "1-a"',
+        '{"a": true ? 1 : 2, "b": 3}.size() == 2',
+        '[device.attributes["d"].?a.hasValue(), true].size() == 2',
+        "[optional.of(1), optional.none()].size() == 2",
+        "[[], [1]].size() == 2",
+        "[1, 2].map(x, [x, 1]).size() == 2",
+        'device.driver.matches(".")',
+        'string(1) == "1"',
+    ],
+)
+def test_literals_that_it_takes_are_taken(expression: str) -> None:
+    assert compile_selector(expression).matches("d", device("d"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "matches"),
+    [
+        ("[true, true].exists(z, z) == cel.bind(y, false, y && true)", False),
+        ("cel.bind(x, 1 / 0 == 1, x || true)", True),
+        ("cel.bind(x, 2, [1, 2].exists(x, x == 1) && x == 2)", True),
+        ("cel.bind(x, 1, cel.bind(x, x + 1, x == 2))", True),
+        ("[3].exists(z, cel.bind(x, z, [1].exists(z, z + 2 == x)))", True),
+        ('cel.bind(all, device.attributes, has(all["nope"].x))', False),
+        ('device.attributes["no" + "pe"].size() == 0', True),
+    ],
+)
+def test_a_name_stands_for_its_value(expression: str, matches: bool) -> None:
+    assert compile_selector(expression).matches("d", device("d", attributes={"a": 1})) is matches

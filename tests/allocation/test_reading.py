@@ -20,7 +20,7 @@ D = "gpu.example.com"
         ('device.attributes["gpu.example.com"].zones.exists(z, z == "a")', {("attributes", D, "zones")}),
         ('"a" + "b" in device.attributes["gpu.example.com"]', {("attributes", D, None)}),
         ('device.attributes["gpu.example.com"].exists(k, k == "a")', {("attributes", D, None)}),
-        ('cel.bind(a, device.attributes["gpu.example.com"], a.model == "x")', {("attributes", D, None)}),
+        ('cel.bind(a, device.attributes["gpu.example.com"], a.model == "x")', {("attributes", D, "model")}),
         ('device.attributes["gpu.example.com"].?model.orValue("x")', {("attributes", D, None)}),
         ("1 == 1 || 'device.attributes[x].y' == ''", set()),
     ],
@@ -41,7 +41,7 @@ def test_reads_are_as_narrow_as_the_spelling_shows(expression: str, reads: set[R
         "device.attributes.exists(d, d == 'x')",
         "device.capacity.size() > 0",
         "device == device",
-        'cel.bind(all, device.attributes, all["x"].y)',
+        'cel.bind(all, device.attributes, all.size() > 0)',
     ],
 )
 def test_what_is_not_understood_in_full_may_read_anything(expression: str) -> None:

@@ -50,6 +50,7 @@ _DERIVED: Final = (
 _AMOUNTS: Final = ("1", "2", "3", "4", "5", "500m", "1500m", "250m", "2.5", "1Ki", "10")
 _HUGE: Final = ("0", "9223372036854775807", "9223372036854775808", "1e18", "100E", "1n", "0.1m", "1Ei", "3e3")
 _STRANGE: Final = (*_HUGE, "-1", "-500m", "-9223372036854775808")
+_SMALL: Final = ("1n", "0.1m", "1e18", "3e3", "9223372036854775807")
 _TERMS: Final[tuple[JsonObject, ...]] = (
     {"matchExpressions": [{"key": "region", "operator": "In", "values": ["r1", "r2"]}]},
     {"matchExpressions": [{"key": "region", "operator": "In", "values": ["r9"]}]},
@@ -69,13 +70,16 @@ def case(seed: int) -> JsonObject:
 
 
 def spoiled(seed: int) -> JsonObject:
-    """A case with amounts that nobody should publish or ask for. Counters stay positive: others we refuse."""
+    """A case with amounts that nobody should publish or ask for.
+
+    Not those that we refuse by intention: negative counters, ranges beyond 64 bits or below zero.
+    """
     random = Random(seed)
     whole = case(seed)
     amounts = [*_amounts(whole["slices"]), *_amounts([claim["spec"] for claim in whole["claims"]])]
     for _ in range(random.randint(1, 3) if amounts else 0):
         holder, key = random.choice(amounts)
-        holder[key] = random.choice(_HUGE if key == "value" else _STRANGE)
+        holder[key] = random.choice(_HUGE if key == "value" else _SMALL if key in ("min", "step") else _STRANGE)
     return whole
 
 

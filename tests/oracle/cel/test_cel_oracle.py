@@ -1,0 +1,70 @@
+"""Generated expressions, evaluated by Kubernetes' CEL and by ours: the same results, the same failures."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.kinds import dec_hook
+from api.model.base import JsonObject
+from api.model.devices import Attribute, Device
+from driver.allocation.expressions import (
+    ExpressionCompileError,
+    ExpressionRuntimeError,
+    UnsupportedExpressionError,
+    compile_attribute,
+    compile_selector,
+)
+from tests.oracle.cel.expressions import ATOMS, DEVICES, DRIVER, expression
+from tests.oracle.judging import Judge
+
+pytestmark = pytest.mark.oracle
+
+CASES = int(os.environ.get("KERF_ORACLE_CASES", "300"))
+"""Few when pytest alone runs them; ``python -m tests.oracle cel --cases N`` sets the number."""
+
+
+DIFFERENT = ('quantity("1.5Gi").asInteger()', 'cel.bind(a, device.attributes, has(a["nope"]')
+"""Expressions with one of these are not compared: what ``expressions.DIFFERENT`` says of us, and a map of domains that
+is bound to a name, which is filled up there for a device with attributes and not for one without any."""
+
+
+def ours(text: str, device: JsonObject, *, derived: bool) -> object:
+    value = msgspec.convert({"name": "d", **device}, Device, dec_hook=dec_hook)
+    try:
+        if derived:
+            return compile_attribute(text).derive(DRIVER, value)
+        return compile_selector(text).matches(DRIVER, value)
+    except ExpressionCompileError:
+        return "does not compile"
+    except ExpressionRuntimeError:
+        return "fails"
+    except UnsupportedExpressionError:
+        return "not supported"
+
+
+def theirs(answer: Mapping[str, Any]) -> object:
+    if "compileError" in answer:
+        return "does not compile"
+    if "runtimeError" in answer:
+        return "fails"
+    if "attribute" in answer:
+        return msgspec.convert(answer["attribute"], Attribute)
+    return answer["matches"]
+
+
+@pytest.mark.parametrize("derived", [False, True])
+def test_generated_expressions_mean_what_they_mean_in_the_api_server(judge: Judge, derived: bool) -> None:
+    disagreements: list[str] = []
+    for seed in range(CASES + len(ATOMS)):
+        text = expression(seed)
+        if any(different in text for different in DIFFERENT):
+            continue
+        for device in DEVICES:
+            record = {"expression": text, "derived": derived, "driver": DRIVER, "device": {"name": "d", **device}}
+            wanted, got = theirs(judge.ask(record)), ours(text, device, derived=derived)
+            if wanted != got and got != "not supported":
+                disagreements.append(f"{text}: {wanted}, not {got}")
+    assert not disagreements, "\n".join(disagreements)
