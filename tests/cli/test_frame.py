@@ -25,7 +25,9 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], comma
     assert "usage" in out.lower()
 
 
-@pytest.mark.parametrize("command", ["demo", "controller", "kubelet-plugin", "devices", "why", "plan", "frag", "gather"])
+@pytest.mark.parametrize(
+    "command", ["demo", "controller", "kubelet-plugin", "devices", "why", "plan", "frag", "gather"]
+)
 def test_every_option_names_its_environment_variable(capsys: pytest.CaptureFixture[str], command: str) -> None:
     _, out, _ = run(capsys, command, "--help")
     options = [line for line in out.splitlines() if line.strip().startswith("-") and "--help" not in line]
