@@ -77,6 +77,7 @@ class _Geometry(click.ParamType[object]):
     default="quad",
     help="Shell of the FPGA on each node; `kerf models` lists them.",
 )
+@option("--classic", is_flag=True, help="A Kubernetes 1.30 instead, in which Kerf's controller allocates.")
 @option("--keep", is_flag=True, help="Stay up until Ctrl-C; kubectl works with the kubeconfig that is printed.")
 @output_option
 @option("--verbose", is_flag=True, help="Also show the log files of Kerf's programs.")
@@ -86,6 +87,7 @@ def command(
     model: GpuModel,
     gpus: int,
     fpga_shell: Shell,
+    classic: bool,
     keep: bool,
     output: OutputFormat,
     verbose: bool,
@@ -106,6 +108,8 @@ def command(
         keep=keep,
         verbose=verbose,
     )
+    if classic:
+        return anyio.run(_run_classic, settings)
     try:
         manifests = load(files or [packaged("examples")])
     except BadManifestsError as error:
@@ -125,6 +129,31 @@ async def _run(settings: DemoSettings, manifests: list[Manifest], output: Output
                 await telling.tell(root)
             tasks.cancel_scope.cancel()
         return _INTERRUPTED if telling.scope.cancelled_caught else telling.code
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+async def _run_classic(settings: DemoSettings) -> int:
+    from driver.demo.classic import left_behind, open_classic
+
+    root = _temporary_folder()
+    _log_to(root / "cluster.log")
+    try:
+        async with open_classic(settings, root, click.echo) as story:
+            await story.tell()
+            if settings.keep:
+                click.echo(f"the cluster stays up until Ctrl-C: kubectl --kubeconfig {story.cluster.kubeconfig}")
+                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                    await anext(signals)
+        if left := left_behind(settings, story.places, story.cluster):
+            click.echo("kerf demo: left behind: " + "; ".join(left), err=True)
+            return EXIT_FAILED
+        click.echo("nothing is left: no partition, no CDI file, no record")
+    except KerfError as error:
+        click.echo(f"kerf demo: {error}", err=True)
+        return EXIT_FAILED
+    else:
+        return 0
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

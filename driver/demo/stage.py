@@ -202,7 +202,7 @@ async def open_stage(settings: DemoSettings, root: Path) -> AsyncIterator[Stage]
         boot_id=lambda: str(uuid.uuid4()),
     )
     for node in settings.node_names:
-        _write_hardware(settings, places, node)
+        write_hardware(settings, places, node)
     async with anyio.create_task_group() as tasks:
         await tasks.start(cluster.run)
         async with AsyncExitStack() as stack:
@@ -211,7 +211,7 @@ async def open_stage(settings: DemoSettings, root: Path) -> AsyncIterator[Stage]
             stage = Stage(settings, places, cluster, client, await discover(client))
             await stage.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kerf-system"}}])
             stack.push_async_callback(stage.stop_programs)
-            for name, arguments in _programs(settings, places, cluster):
+            for name, arguments in programs(settings, places, cluster):
                 await stage.start_program(name, arguments)
             for informer in stage.informers:
                 tasks.start_soon(informer.run)
@@ -221,7 +221,7 @@ async def open_stage(settings: DemoSettings, root: Path) -> AsyncIterator[Stage]
         tasks.cancel_scope.cancel()
 
 
-def _programs(settings: DemoSettings, places: Places, cluster: LocalCluster) -> Iterable[tuple[str, list[str]]]:
+def programs(settings: DemoSettings, places: Places, cluster: LocalCluster) -> Iterable[tuple[str, list[str]]]:
     """The command lines, with the flags that a Deployment and a DaemonSet would have."""
     common = ["--kubeconfig", str(cluster.kubeconfig), "--probes-address", "127.0.0.1:0", "--log-format", "text"]
     yield "controller", ["controller", *common]
@@ -241,7 +241,7 @@ def _programs(settings: DemoSettings, places: Places, cluster: LocalCluster) -> 
         )
 
 
-def _write_hardware(settings: DemoSettings, places: Places, node: str) -> None:
+def write_hardware(settings: DemoSettings, places: Places, node: str) -> None:
     places.node(node).mkdir(parents=True)
     cards: list[JsonObject] = []
     if settings.gpus:

@@ -4,22 +4,26 @@ Every part talks to the API server over HTTP like any other client; nothing here
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import anyio
 import yaml
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
 from api.model.base import JsonObject
+from api.resource.classic import ClassicKinds
+from api.resource.codec import ResourceKinds
 from driver.kube.auth import load_access
 from driver.kube.client import Client
-from driver.kube.discovering import discover
+from driver.kube.discovering import discover, discover_classic
 from driver.kube.reporting import EventReporter
-from driver.local.apiserver import ApiServer
+from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.claiming import ClaimController
+from driver.local.classic.claiming import ClassicClaimController
+from driver.local.classic.scheduling import ClassicScheduler
 from driver.local.kubelet import Kubelet, KubeletSettings
 from driver.local.scheduling import Scheduler
 
@@ -27,6 +31,7 @@ _ESTABLISH_S: Final = 10.0
 """For the API server to take up a new kind; it does so at once."""
 _POLL_S: Final = 0.02
 _FIELD_MANAGER: Final = "local-cluster"
+_CLASSIC_SERVER: Final = ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,8 @@ class ClusterSettings:
     nodes: tuple[str, ...]
     crds: Sequence[JsonObject] = ()
     """CustomResourceDefinitions that are there from the start."""
+    classic: bool = False
+    """As Kubernetes 1.30: drivers allocate (KEP-3063)."""
 
 
 class LocalCluster:
@@ -47,7 +54,7 @@ class LocalCluster:
         self._settings = settings
         self._share_id = share_id
         self._boot_id = boot_id
-        self.server = ApiServer()
+        self.server = ApiServer(settings=_CLASSIC_SERVER) if settings.classic else ApiServer()
         self.kubelets: Mapping[str, Kubelet] = {}
 
     @property
@@ -67,12 +74,9 @@ class LocalCluster:
             self.kubeconfig.write_text(yaml.safe_dump(self.server.kubeconfig()))
             async with Client(await load_access(self.kubeconfig), user_agent="kerf-local") as client:
                 await self._install_kinds(client)
-                api = await discover(client)
-                kinds = api.resource
                 events = EventReporter(client, component="local-cluster", instance="local-cluster")
                 tasks.start_soon(events.run)
-                tasks.start_soon(ClaimController(client, kinds, events).run)
-                tasks.start_soon(Scheduler(client, api, events, share_id=self._share_id).run)
+                kinds = await self._start_control_plane(client, events, tasks)
                 self.kubelets = {
                     node: Kubelet(client, kinds, events, self._kubelet_settings(node)) for node in self._settings.nodes
                 }
@@ -81,14 +85,29 @@ class LocalCluster:
                 task_status.started()
                 await anyio.sleep_forever()
 
+    async def _start_control_plane(
+        self, client: Client, events: EventReporter, tasks: TaskGroup
+    ) -> ResourceKinds | ClassicKinds:
+        """As discovery has it: the scheduler allocates, or drivers do."""
+        classic = await discover_classic(client)
+        if classic is not None:
+            tasks.start_soon(ClassicClaimController(client, classic.resource).run)
+            tasks.start_soon(ClassicScheduler(client, classic.resource, events).run)
+            return classic.resource
+        api = await discover(client)
+        tasks.start_soon(ClaimController(client, api.resource, events).run)
+        tasks.start_soon(Scheduler(client, api, events, share_id=self._share_id).run)
+        return api.resource
+
     def _kubelet_settings(self, node: str) -> KubeletSettings:
-        return KubeletSettings(
+        settings = KubeletSettings(
             node_name=node,
             root=self.kubelet_root(node),
             cdi_dir=self.cdi_dir(node),
             boot_id=self._boot_id(),
             labels={},
         )
+        return replace(settings, versions=("1.0.0",), release="v1.30.14") if self._settings.classic else settings
 
     async def _install_kinds(self, client: Client) -> None:
         for crd in self._settings.crds:

@@ -16,6 +16,7 @@ from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, ObjectRef
 from api.model.prepared import ReportedDevice
+from api.resource.classic import ClassicKinds
 from api.resource.codec import ResourceKinds
 from cdi import CDIError
 from driver.kube.caching import Change
@@ -50,6 +51,8 @@ class KubeletSettings:
     labels: dict[str, str]
     versions: tuple[str, ...] = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
     """The DRA services that this kubelet knows."""
+    release: str = "v1.37.0"
+    """What it says of itself."""
     wipe_after_s: float = 30.0
     """A driver that stays away this long loses its slices (kubernetes/kubernetes#132058)."""
 
@@ -60,7 +63,7 @@ class Kubelet:
     def __init__(
         self,
         client: Client,
-        kinds: ResourceKinds,
+        kinds: ResourceKinds | ClassicKinds,
         events: EventReporter,
         settings: KubeletSettings,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -166,7 +169,7 @@ class Kubelet:
             "conditions": [{**ready, "lastHeartbeatTime": now, "lastTransitionTime": now}],
             "capacity": {"pods": "110"},
             "allocatable": {"pods": "110"},
-            "nodeInfo": {"bootID": self._settings.boot_id, "kubeletVersion": "v1.37.0"},
+            "nodeInfo": {"bootID": self._settings.boot_id, "kubeletVersion": self._settings.release},
         }
         await self._client.patch(
             NODES, self._settings.node_name, {"status": status}, type=PatchType.MERGE, subresource="status"
@@ -187,6 +190,8 @@ class Kubelet:
             await self._wipe_slices(driver)
 
     async def _wipe_slices(self, driver: str | None = None) -> None:
+        if isinstance(self._kinds, ClassicKinds):
+            return  # there are no slices where drivers allocate
         selector = f"spec.nodeName={self._settings.node_name}" + (f",spec.driver={driver}" if driver else "")
         kind = self._kinds.resource_slices
         for slice_ in (await self._client.list(kind, field_selector=selector)).items:

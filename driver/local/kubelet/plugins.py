@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import anyio
 import grpc.aio
 
+from api.dra import v1alpha3
 from api.dra.registry import DRA_SERVICES
 from api.dra.service import DraService
 from api.errors import KerfError, TransientError
@@ -77,7 +78,7 @@ class PluginWatcher:
 
     directory: Path
     versions: tuple[str, ...]
-    """The ``*.DRAPlugin`` versions that this kubelet knows."""
+    """The ``*.DRAPlugin`` versions that this kubelet knows; ``1.0.0`` is that of kubelets until 1.30."""
     on_change: Callable[[str, bool], None]
     """Told a driver's name, and whether it is registered now."""
     _sockets: dict[Path, _Socket] = field(default_factory=dict)
@@ -126,7 +127,7 @@ class PluginWatcher:
     def _accept(self, info: PluginInfo) -> Driver:
         if info.type != DRA_PLUGIN:
             raise DriverCallError(f"plugin {info.name} is a {info.type}; only {DRA_PLUGIN} is handled")
-        services = {service.supported_version: service for service in DRA_SERVICES}
+        services = {service.supported_version: service for service in (*DRA_SERVICES, v1alpha3.SERVICE)}
         for version in info.supported_versions:
             if version in self.versions:
                 channel = grpc.aio.insecure_channel(f"unix:{info.endpoint}")

@@ -1,0 +1,212 @@
+"""The story where drivers allocate: an embedded Kubernetes 1.30, Kerf's programs, pods with classic claims.
+
+Shorter than that of today's clusters: the controller starts and takes its place, pods get what they ask for, the
+controller is killed in the middle, everything is given back.
+"""
+
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import yaml
+
+from api.core.v1 import NAMESPACES, PODS
+from api.kerf.inventory import NODE_INVENTORIES
+from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kinds import Kind
+from api.model.base import JsonObject
+from api.model.classic import ClassicClaim
+from api.resource import v1alpha2
+from driver.demo.packaged import packaged
+from driver.demo.processes import Program, program
+from driver.demo.settings import DemoSettings
+from driver.demo.stage import Places, StageError, programs, write_hardware
+from driver.kube.auth import load_access
+from driver.kube.client import Client
+from driver.kube.errors import NotFoundError
+from driver.kubeletplugin.backends.simulated import open_backend
+from driver.kubeletplugin.checkpointing import open_checkpoint
+from driver.local.cluster import ClusterSettings, LocalCluster
+
+_APPLIED: Final[tuple[Kind[Any], ...]] = (
+    NAMESPACES,
+    PODS,
+    v1alpha2.KINDS.claims,
+    v1alpha2.KINDS.templates,
+    v1alpha2.KINDS.classes,
+    *CLASS_PARAMETERS,
+    *CLAIM_PARAMETERS,
+)
+_KINDS: Final[dict[str, Kind[Any]]] = {kind.kind: kind for kind in _APPLIED}
+_POLL_S: Final = 0.1
+_FIELD_MANAGER: Final = "kerf-demo"
+
+
+@dataclass(slots=True)
+class ClassicStory:
+    """One telling. ``say`` is given the lines for people."""
+
+    settings: DemoSettings
+    places: Places
+    cluster: LocalCluster
+    client: Client
+    say: Callable[[str], None]
+    running: dict[str, Program]
+    stack: AsyncExitStack
+
+    async def tell(self) -> None:
+        """Raises StageError where something does not come about, and ProgramDiedError."""
+        self.say(f"an embedded Kubernetes 1.30 in which drivers allocate; kubeconfig {self.cluster.kubeconfig}")
+        await self._until("every node has told of its cards", self._inventories)
+        self.say(f"{self.settings.nodes} nodes have told of their cards (kubectl get nodeinventories)")
+        documents = list(_documents(packaged("examples") / "classic"))
+        await self.apply(documents)
+        pods = [one["metadata"]["name"] for one in documents if one["kind"] == "Pod"]
+        self.say(f"applied {packaged('examples') / 'classic'}: {len(pods)} pods")
+        await self._until(f"all of {', '.join(pods)} run", lambda: self._run(pods))
+        await self._show()
+        await self._kill_the_controller()
+        await self._delete(documents)
+        await self._until("every claim is gone", self._no_claims)
+        await self._until("every pod has ended", self._no_pods)
+        self.say("pods and claims are deleted; every claim was deallocated before it went")
+
+    async def _inventories(self) -> bool:
+        found = (await self.client.list(NODE_INVENTORIES)).items
+        return len([one for one in found if one.spec.ready]) == self.settings.nodes
+
+    async def _run(self, pods: Iterable[str]) -> bool:
+        phases = {pod.metadata.name: pod.status.phase for pod in (await self.client.list(PODS)).items}
+        return all(phases.get(name) == "Running" for name in pods)
+
+    async def _no_claims(self) -> bool:
+        return not (await self.client.list(v1alpha2.KINDS.claims)).items
+
+    async def _no_pods(self) -> bool:
+        return not (await self.client.list(PODS)).items
+
+    async def _show(self) -> None:
+        claims = {claim.metadata.name: claim for claim in (await self.client.list(v1alpha2.KINDS.claims)).items}
+        self.say("")
+        for pod in sorted((await self.client.list(PODS)).items, key=lambda pod: pod.metadata.name):
+            for entry, name in pod.claim_names().items():
+                self.say(f"  {pod.metadata.name:14} {pod.spec.node_name:8} {entry:6} {_devices(claims[name])}")
+        self.say("")
+
+    async def _kill_the_controller(self) -> None:
+        """In the middle of its work: a successor decides the same, for it remembers nothing."""
+        controller = self.running["controller"]
+        await self.apply([_waiting_claim()])
+        await controller.kill()
+        self.say("the controller is killed while a claim waits; another one is started")
+        await self._start("controller-2", controller.arguments)
+        del self.running["controller"]
+
+        async def allocated() -> bool:
+            claim = await self.client.get(v1alpha2.KINDS.claims, "waiting", "default")
+            return claim.status.allocation is not None
+
+        await self._until("the waiting claim is allocated by the successor", allocated)
+        self.say("the successor has allocated it")
+        await self._delete([_waiting_claim()])
+
+    async def start(self) -> None:
+        for name, arguments in programs(self.settings, self.places, self.cluster):
+            await self._start(name, arguments)
+
+    async def _start(self, name: str, arguments: Iterable[str]) -> None:
+        running = program(name, list(arguments), self.places.log(name))
+        self.running[name] = await self.stack.enter_async_context(running)
+
+    async def apply(self, documents: Iterable[JsonObject]) -> None:
+        """Create or change objects, in order. Raises ApiError."""
+        for document in documents:
+            kind = _KINDS[document["kind"]]
+            await self.client.apply(kind, _placed(kind, document), field_manager=_FIELD_MANAGER)
+
+    async def _delete(self, documents: Iterable[JsonObject]) -> None:
+        for document in reversed(list(documents)):
+            kind = _KINDS[document["kind"]]
+            try:
+                await self.client.delete(kind, document["metadata"]["name"], "default" if kind.namespaced else "")
+            except NotFoundError:
+                continue
+
+    async def _until(self, what: str, holds: Callable[[], Any]) -> None:
+        with anyio.move_on_after(self.settings.step_timeout_s):
+            while not await holds():
+                for running in self.running.values():
+                    running.check()
+                await anyio.sleep(_POLL_S)
+            return
+        raise StageError(f"after {self.settings.step_timeout_s:.0f} s there is still no sign that {what}")
+
+
+@asynccontextmanager
+async def open_classic(settings: DemoSettings, root: Path, say: Callable[[str], None]) -> AsyncIterator[ClassicStory]:
+    """The cluster and Kerf's programs, running; ended in reverse order on exit."""
+    crds = [yaml.safe_load(file.read_text()) for file in sorted(packaged("crds").glob("*.yaml"))]
+    cluster = LocalCluster(
+        ClusterSettings(root=root, nodes=settings.node_names, crds=crds, classic=True),
+        share_id=lambda: str(uuid.uuid4()),
+        boot_id=lambda: str(uuid.uuid4()),
+    )
+    places = Places(root=root)
+    for node in settings.node_names:
+        write_hardware(settings, places, node)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(cluster.run)
+        async with AsyncExitStack() as stack:
+            access = await load_access(cluster.kubeconfig)
+            client = await stack.enter_async_context(Client(access, user_agent=_FIELD_MANAGER))
+            story = ClassicStory(
+                settings=settings, places=places, cluster=cluster, client=client, say=say, running={}, stack=stack
+            )
+            await story.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kerf-system"}}])
+            await story.start()
+            yield story
+        tasks.cancel_scope.cancel()
+
+
+def left_behind(settings: DemoSettings, places: Places, cluster: LocalCluster) -> list[str]:
+    """What is left on the nodes' disks once the programs have ended; nothing is to be."""
+    found = []
+    for node in settings.node_names:
+        partitions = open_backend(places.hardware_config(node)).held()
+        files = list(cluster.cdi_dir(node).iterdir()) if cluster.cdi_dir(node).is_dir() else []
+        with open_checkpoint(places.state(node)) as checkpoint:
+            records = len(checkpoint.records)
+        if partitions or files or records:
+            found.append(f"{node}: {len(partitions)} partitions, {len(files)} CDI files, {records} records")
+    return found
+
+
+def _documents(folder: Path) -> Iterable[JsonObject]:
+    for file in sorted(folder.glob("*.yaml")):
+        yield from (document for document in yaml.safe_load_all(file.read_text()) if document)
+
+
+def _placed(kind: Kind[Any], document: JsonObject) -> JsonObject:
+    metadata = {**document["metadata"], **({"namespace": "default"} if kind.namespaced else {})}
+    return {**document, "metadata": metadata}
+
+
+def _waiting_claim() -> JsonObject:
+    return {
+        "apiVersion": "resource.k8s.io/v1alpha2",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "waiting"},
+        "spec": {"resourceClassName": "gpu-h100-whole", "allocationMode": "Immediate"},
+    }
+
+
+def _devices(claim: ClassicClaim) -> str:
+    allocation = claim.status.allocation
+    return "nothing" if allocation is None else ", ".join(result.device for result in allocation.devices.results)
+
+
+__all__ = ["ClassicStory", "left_behind", "open_classic"]
