@@ -43,7 +43,7 @@ EXPRESSIONS = st.recursive(
     ATOMS,
     lambda inner: st.one_of(
         st.tuples(inner, st.sampled_from(["&&", "||"]), inner).map(" ".join),
-        st.tuples(inner, inner, inner).map(lambda three: "{} ? {} : {}".format(*three)),
+        st.tuples(inner, inner, inner).map(lambda three: "({}) ? ({}) : ({})".format(*three)),
         inner.map(lambda each: f"({each})"),
         inner.map(lambda each: f"!({each})"),
     ),
