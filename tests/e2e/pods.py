@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tests.realcluster.api import Document
+from tests.realcluster.choosing import chosen_version
 from tests.realcluster.documents import IMAGE
+
+RESOURCE: Final = f"resource.k8s.io/{chosen_version().resource_version}"
 
 END: Final = "--- that is all"
 FILE: Final = "--- file "
@@ -19,7 +22,7 @@ exec sleep 1000000"""
 
 def template(name: str, spec: Document) -> Document:
     return {
-        "apiVersion": "resource.k8s.io/v1",
+        "apiVersion": RESOURCE,
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name},
         "spec": {"spec": spec},
@@ -27,7 +30,7 @@ def template(name: str, spec: Document) -> Document:
 
 
 def claim(name: str, spec: Document) -> Document:
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": RESOURCE, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
 
 
 def devices(*requests: Document, constraints: Sequence[Document] = (), config: Sequence[Document] = ()) -> Document:
@@ -41,8 +44,9 @@ def devices(*requests: Document, constraints: Sequence[Document] = (), config: S
 
 
 def exactly(name: str, device_class: str, **more: Any) -> Document:
-    """One request."""
-    return {"name": name, "exactly": {"deviceClassName": device_class, **more}}
+    """One request; v1beta1 had no level for it."""
+    fields = {"deviceClassName": device_class, **more}
+    return {"name": name, **fields} if RESOURCE.endswith("/v1beta1") else {"name": name, "exactly": fields}
 
 
 def first_available(name: str, **device_classes: str) -> Document:

@@ -16,7 +16,6 @@ SETTLED_S: Final = 90.0
 """For slices to follow what is taken: seconds, but a client that has lost the API server may ask only every 60 s."""
 
 _KERF: Final = "kerf.dev/v1alpha1"
-_RESOURCE: Final = "resource.k8s.io/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Space:
 
     async def published(self) -> Sequence[str]:
         """The names of all devices of our nodes, in the order in which the scheduler looks at them."""
-        slices = await self.api.list(_RESOURCE, "ResourceSlice")
+        slices = await self.api.list(pods.RESOURCE, "ResourceSlice")
         ours = [one for one in slices if one["spec"]["nodeName"] in self.nodes]
         ordered = sorted(ours, key=lambda one: (one["spec"]["pool"]["name"], one["metadata"]["name"]))
         return [device["name"] for one in ordered for device in one["spec"].get("devices", ())]
@@ -116,7 +115,7 @@ class Space:
         await self.api.apply(document)
 
         async def has_device_class() -> Document | None:
-            return await self.api.find(_RESOURCE, "DeviceClass", name)
+            return await self.api.find(pods.RESOURCE, "DeviceClass", name)
 
         await eventually(f"DeviceClass {name}", has_device_class, but=lambda: self._class_status(name))
         return name
@@ -168,14 +167,14 @@ class Space:
         return await self.api.get("v1", "Pod", name, self.name)
 
     async def claims(self) -> list[Document]:
-        return await self.api.list(_RESOURCE, "ResourceClaim", self.name)
+        return await self.api.list(pods.RESOURCE, "ResourceClaim", self.name)
 
     async def allocated(self, pod: str) -> Sequence[Document]:
         """The allocation results of all claims of a pod, in the order of its claims."""
         seen = await self.pod(pod)
         made = {one["name"]: one["resourceClaimName"] for one in seen["status"].get("resourceClaimStatuses", ())}
         names = [one.get("resourceClaimName") or made[one["name"]] for one in seen["spec"]["resourceClaims"]]
-        found = [await self.api.get(_RESOURCE, "ResourceClaim", name, self.name) for name in names]
+        found = [await self.api.get(pods.RESOURCE, "ResourceClaim", name, self.name) for name in names]
         return [result for claim in found for result in claim["status"]["allocation"]["devices"]["results"]]
 
     async def events(self, about: str) -> list[Document]:

@@ -1,7 +1,11 @@
 """Which devices a claim gets: by size, on one card or two, the best of several alternatives."""
 
+import pytest
+
+from driver.partitions.limits import SliceLayout
 from tests.e2e import pods
 from tests.e2e.space import Space
+from tests.realcluster.choosing import chosen_version
 from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(
@@ -14,8 +18,10 @@ HARDWARE = Hardware(
 )
 
 PARENT = "kerf.dev/parent"
+COMBINED = chosen_version().slice_layout is SliceLayout.COMBINED
 
 
+@pytest.mark.xfail(COMBINED, reason="counters stand in the slice of their card: order holds within a card", strict=True)
 async def test_at_least_18_gib_is_the_smallest_partition_that_has_it_and_then_the_next_larger(space: Space) -> None:
     size = await space.resource_class(
         "size", device="gpu", minimum={"memory": "18Gi"}, models=["a30-24gb", "h100-80gb-sxm"]
@@ -44,6 +50,7 @@ async def test_two_requests_are_met_on_one_card(space: Space) -> None:
     )
 
 
+@pytest.mark.xfail(COMBINED, reason="the scheduler of 1.34 does not heed distinctAttribute (alpha)", strict=True)
 async def test_two_requests_are_met_on_two_cards(space: Space) -> None:
     small = await space.resource_class("small", device="gpu", profile="1g.10gb")
     apart = {"requests": ["a", "b"], "distinctAttribute": PARENT}

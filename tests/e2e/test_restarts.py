@@ -28,7 +28,7 @@ async def small_pods(space: Space, *names: str) -> None:
 
 
 async def slice_uids(space: Space) -> set[str]:
-    return {one["metadata"]["uid"] for one in await space.api.list("resource.k8s.io/v1", "ResourceSlice")}
+    return {one["metadata"]["uid"] for one in await space.api.list(pods.RESOURCE, "ResourceSlice")}
 
 
 async def restarted_kubelet(cluster: Cluster, space: Space) -> None:

@@ -1,0 +1,62 @@
+"""Cards that are not cut: all that releases without shared counters (before 1.33) can have."""
+
+from tests.e2e import pods
+from tests.e2e.conftest import NODE
+from tests.e2e.eventually import eventually
+from tests.e2e.space import Space
+from tests.realcluster.cluster import Cluster
+from tests.realcluster.kerf import Hardware, Kerf
+
+HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm", "count": 2}], options={})
+
+
+async def whole(space: Space) -> str:
+    return await space.resource_class("whole", device="gpu", cut="Whole")
+
+
+async def test_pods_get_whole_cards_until_there_is_none(space: Space) -> None:
+    await space.template("whole", pods.exactly("gpu", await whole(space)))
+    await space.pods_of("whole", "p0", "p1")
+    seen = [(await space.running(name)).main.kerf_devices for name in ("p0", "p1")]
+    assert sorted(name for devices in seen for name in devices) == ["gpu-0", "gpu-1"]
+    await space.pods_of("whole", "p2")
+    await space.waits("p2", "FailedScheduling")
+    await space.delete_pod("p0")
+    await space.running("p2")
+
+
+async def test_pods_and_containers_share_a_claim(space: Space) -> None:
+    await space.claim("shared", pods.exactly("gpu", await whole(space)))
+    for name in ("one", "two"):
+        await space.apply(pods.pod(name, {"gpu": pods.by_name("shared")}, containers=("a", "b")))
+    told = [told for name in ("one", "two") for told in (await space.running(name)).containers.values()]
+    assert len({tuple(one.kerf_devices.items()) for one in told}) == 1
+    await space.delete_pod("one")
+    assert len(space.node.cut) == 1
+    await space.delete_pod("two")
+    await space.nothing_left()
+
+
+async def test_two_cards_in_one_claim(space: Space) -> None:
+    await space.template("two", pods.exactly("gpus", await whole(space), count=2))
+    await space.pods_of("two", "p")
+    told = (await space.running("p")).main
+    assert sorted(told.kerf_devices) == ["gpu-0", "gpu-1"]
+    assert {"/dev/nvidia0", "/dev/nvidia1"} < told.card_nodes
+
+
+async def test_pods_keep_their_card_when_plugin_and_kubelet_start_again(
+    space: Space, cluster: Cluster, kerf: Kerf
+) -> None:
+    await space.template("whole", pods.exactly("gpu", await whole(space)))
+    await space.pods_of("whole", "p")
+    before = await space.running("p")
+    await kerf.crash_plugin(NODE)
+    await kerf.start_plugin(NODE)
+    await cluster.processes.stop(f"{NODE}-kubelet")
+    cluster.start_kubelet(NODE)
+    await cluster.wait_node_ready(space.api, NODE)
+    await eventually("devices are published again", space.published)
+    await space.pods_of("whole", "q")
+    await space.running("q")
+    assert (await space.running("p")).starts == before.starts
