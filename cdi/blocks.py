@@ -15,9 +15,9 @@ Plain: TypeAlias = "str | int | bool | list[Plain] | dict[str, Plain]"
 _Collection: TypeAlias = "list[Plain] | dict[str, Plain]"
 
 # A text in quotes, or a bare one of characters that mean nothing to YAML: of colons, only the last one might.
-_SCALAR = r"""(?:"[ !#-~]*"|'[ -&(-~]*'|[A-Za-z0-9/_.](?::?[A-Za-z0-9/_.=+-])*)"""
+_SCALAR = r"""(?:"[ !#-~]*"|'[ -&(-~]*'|[\w/.][\w/.=+-]*(?::[\w/.=+-]+)*)"""
 # Margin, dashes, key, value: a line without the last three is blank or a comment.
-_LINE = re.compile(rf"^(\ *)(?:\#[ -~]*|((?:-\ )*)(?:({_SCALAR}):(?:\ |$))?({_SCALAR})?)$", re.MULTILINE)
+_LINE = re.compile(rf"^( *)(?:#[ -~]*|((?:- )*)(?:({_SCALAR}):(?: |$))?({_SCALAR})?)$", re.MULTILINE | re.ASCII)
 
 # Most bare texts are keys, and none of these means anything else.
 _KEYS = {row.key for rows in WIRE.values() for row in rows}
@@ -49,10 +49,10 @@ class _Blocks:
     def add(self, column: int, dashes: int, key: str, value: str) -> None:
         """Put a line where it belongs. ``value`` may be missing; then lines that follow are it."""
         for _ in range(dashes):
-            self._slot = (self._collection(column, []), "")
+            self._slot = (self._collection(column, list), "")
             column += 2
         if key:
-            entries, name = self._collection(column, {}), _scalar(key)
+            entries, name = self._collection(column, dict), key if key in _KEYS else _scalar(key)
             if name in entries or type(name) is not str:
                 raise ValueError
             self._slot = (entries, name)
@@ -68,21 +68,22 @@ class _Blocks:
             raise ValueError
         return self._root[0]
 
-    def _collection(self, column: int, new: _Collection) -> _Collection:
-        """The collection of ``new``'s type at ``column``: ``new`` itself, if something waits for it."""
+    def _collection(self, column: int, kind: type[_Collection]) -> _Collection:
+        """The list or object at ``column``: a new one, if something waits for it."""
         if self._slot is None:
             while True:
                 found_column, found = self._open[-1]
                 if found_column < column:
                     raise ValueError
-                if found_column == column and type(found) is type(new):
+                if found_column == column and type(found) is kind:
                     return found
                 self._open.pop()
         outer_column, _ = self._open[-1]
         # A list may start in the column of the key it belongs to.
-        is_inside = column > outer_column or (column == outer_column and self._slot[1] and type(new) is list)
+        is_inside = column > outer_column or (column == outer_column and self._slot[1] and kind is list)
         if not is_inside or len(self._open) > MAX_DEPTH:
             raise ValueError
+        new = kind()
         self._fill(new)
         self._open.append((column, new))
         return new
@@ -99,8 +100,6 @@ class _Blocks:
 
 
 def _scalar(text: str) -> str | int | bool:
-    if text in _KEYS:
-        return text
     if text[0] in "\"'":
         return text[1:-1]
     value = resolve(text)

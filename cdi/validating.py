@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cdi.errors import Finding
 from cdi.names import Semantics, device_name_mistake
@@ -54,11 +54,7 @@ def _mistakes(spec: Spec) -> Iterator[_Mistake]:
     yield from _edits(spec.container_edits, "containerEdits")
     if not spec.devices:
         yield "no-devices", "devices", "a spec has at least one device"
-    yield from _repeats(
-        "duplicate-device",
-        "device name",
-        [(f"devices[{i}].name", device.name) for i, device in enumerate(spec.devices)],
-    )
+    yield from _repeats("duplicate-device", "device name", "devices[{}].name", [device.name for device in spec.devices])
     for index, device in enumerate(spec.devices):
         yield from _device(device, f"devices[{index}]")
 
@@ -147,17 +143,17 @@ def _device(device: Device, path: str) -> Iterator[_Mistake]:
 
 def _edits(edits: ContainerEdits, path: str) -> Iterator[_Mistake]:
     yield from _env(edits.env, f"{path}.env")
-    nodes = [(f"{path}.deviceNodes[{i}]", node) for i, node in enumerate(edits.device_nodes)]
-    for where, node in nodes:
-        yield from _device_node(node, where)
-    yield from _repeats("duplicate-device-node", "path", [(f"{where}.path", node.path) for where, node in nodes])
+    for index, node in enumerate(edits.device_nodes):
+        yield from _device_node(node, f"{path}.deviceNodes[{index}]")
+    nodes = [node.path for node in edits.device_nodes]
+    yield from _repeats("duplicate-device-node", "path", path + ".deviceNodes[{}].path", nodes)
     yield from _net_devices(edits.net_devices, f"{path}.netDevices")
     for index, hook in enumerate(edits.hooks):
         yield from _hook(hook, f"{path}.hooks[{index}]")
-    mounts = [(f"{path}.mounts[{i}]", mount) for i, mount in enumerate(edits.mounts)]
-    for where, mount in mounts:
-        yield from _mount(mount, where)
-    yield from _repeats("duplicate-mount", "target", [(f"{w}.containerPath", m.container_path) for w, m in mounts])
+    for index, mount in enumerate(edits.mounts):
+        yield from _mount(mount, f"{path}.mounts[{index}]")
+    targets = [mount.container_path for mount in edits.mounts]
+    yield from _repeats("duplicate-mount", "target", path + ".mounts[{}].containerPath", targets)
     if edits.intel_rdt is not None:
         yield from _clos_id(edits.intel_rdt.clos_id, f"{path}.intelRdt.closID")
 
@@ -170,15 +166,15 @@ def _env(entries: Iterable[str], path: str) -> Iterator[_Mistake]:
             yield "env-entry", f"{path}[{index}]", f"{entry!r} is not NAME=VALUE"
         elif " " in name or not name.isprintable():
             yield "env-name", f"{path}[{index}]", f"{name!r} holds white space or a control character"
-        names.append((f"{path}[{index}]", name))
-    yield from _repeats("duplicate-env", "variable", names)
+        names.append(name)
+    yield from _repeats("duplicate-env", "variable", path + "[{}]", names)
 
 
 def _device_node(node: DeviceNode, path: str) -> Iterator[_Mistake]:
     if not node.path:
         yield "device-path", f"{path}.path", "a device node has a path"
-    yield from _absolute(node.path, f"{path}.path")
-    yield from _absolute(node.host_path, f"{path}.hostPath")
+    yield from _absolute(node.path, path, "path")
+    yield from _absolute(node.host_path, path, "hostPath")
     if node.type not in ("", "b", "c", "u", "p"):
         yield "device-type", f"{path}.type", f"{node.type!r} is none of b, c, u and p"
     if node.permissions == "none":
@@ -191,26 +187,21 @@ def _device_node(node: DeviceNode, path: str) -> Iterator[_Mistake]:
             yield "out-of-range", f"{path}.{key}", f"{number} is no device number"
 
 
-def _net_devices(devices: Iterable[NetDevice], path: str) -> Iterator[_Mistake]:
-    named = [
-        (f"{path}[{index}].{key}", key, name)
-        for index, device in enumerate(devices)
-        for key, name in (("hostInterfaceName", device.host_interface_name), ("name", device.name))
-    ]
-    for where, key, name in named:
-        if not name:
-            yield "net-device", where, f"a network device has a {key}"
-        elif (
-            len(name.encode(errors="replace")) > _INTERFACE_NAME_MAX
-            or name in (".", "..")
-            or re.search(r"[\s/:]", name)
-        ):
-            message = (
-                f"{name!r} is no interface name: at most {_INTERFACE_NAME_MAX} bytes, no white space, slash or colon"
-            )
-            yield "interface-name", where, message
-    for key in ("hostInterfaceName", "name"):
-        yield from _repeats("net-device", key, [(where, name) for where, its_key, name in named if its_key == key])
+def _net_devices(devices: Sequence[NetDevice], path: str) -> Iterator[_Mistake]:
+    for index, device in enumerate(devices):
+        yield from _interface_name(device.host_interface_name, f"{path}[{index}]", "hostInterfaceName")
+        yield from _interface_name(device.name, f"{path}[{index}]", "name")
+    hosts, names = [device.host_interface_name for device in devices], [device.name for device in devices]
+    yield from _repeats("net-device", "hostInterfaceName", path + "[{}].hostInterfaceName", hosts)
+    yield from _repeats("net-device", "name", path + "[{}].name", names)
+
+
+def _interface_name(name: str, path: str, key: str) -> Iterator[_Mistake]:
+    if not name:
+        yield "net-device", f"{path}.{key}", f"a network device has a {key}"
+    elif len(name.encode(errors="replace")) > _INTERFACE_NAME_MAX or name in (".", "..") or re.search(r"[\s/:]", name):
+        limits = f"at most {_INTERFACE_NAME_MAX} bytes, no white space, slash or colon"
+        yield "interface-name", f"{path}.{key}", f"{name!r} is no interface name: {limits}"
 
 
 def _hook(hook: Hook, path: str) -> Iterator[_Mistake]:
@@ -220,7 +211,7 @@ def _hook(hook: Hook, path: str) -> Iterator[_Mistake]:
         yield "hook-deprecated", f"{path}.hookName", "OCI deprecates prestart; createRuntime runs at the same time"
     if not hook.path:
         yield "hook-path", f"{path}.path", "a hook has a path"
-    yield from _absolute(hook.path, f"{path}.path")
+    yield from _absolute(hook.path, path, "path")
     yield from _env(hook.env, f"{path}.env")
     if hook.timeout is not None and hook.timeout <= 0:
         yield "hook-timeout", f"{path}.timeout", f"{hook.timeout} is not above zero; leave it out for no limit"
@@ -230,9 +221,9 @@ def _mount(mount: Mount, path: str) -> Iterator[_Mistake]:
     for key, place in (("hostPath", mount.host_path), ("containerPath", mount.container_path)):
         if not place:
             yield "mount", f"{path}.{key}", f"a mount has a {key}"
-    yield from _absolute(mount.container_path, f"{path}.containerPath")
+    yield from _absolute(mount.container_path, path, "containerPath")
     if mount.type in ("", "none", "bind"):
-        yield from _absolute(mount.host_path, f"{path}.hostPath")
+        yield from _absolute(mount.host_path, path, "hostPath")
         if not {"bind", "rbind"} & set(mount.options):
             message = "a bind mount needs bind or rbind among its options, whatever its type"
             yield "mount-not-bind", f"{path}.options", message
@@ -245,14 +236,17 @@ def _clos_id(name: str, path: str) -> Iterator[_Mistake]:
         yield "closid", path, f"{name!r} is no file name of fewer than {_CLOSID_END} bytes"
 
 
-def _absolute(path: str, where: str) -> Iterator[_Mistake]:
-    if path and not path.startswith("/"):
-        yield "relative-path", where, f"{path!r} does not start with a slash"
+def _absolute(value: str, path: str, key: str) -> Iterator[_Mistake]:
+    if value and not value.startswith("/"):
+        yield "relative-path", f"{path}.{key}", f"{value!r} does not start with a slash"
 
 
-def _repeats(code: str, noun: str, named: Iterable[tuple[str, str]]) -> Iterator[_Mistake]:
-    first: dict[str, str] = {}
-    for path, name in named:
+def _repeats(code: str, noun: str, path: str, names: Sequence[str]) -> Iterator[_Mistake]:
+    """Each of ``names`` that an earlier one is equal to; ``path`` has braces for their places."""
+    if len({*names}) == len(names):
+        return
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
         if name and name in first:
-            yield code, path, f"{noun} {name!r} is already at {first[name]}"
-        first.setdefault(name, path)
+            yield code, path.format(index), f"{noun} {name!r} is already at {path.format(first[name])}"
+        first.setdefault(name, index)
