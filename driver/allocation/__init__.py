@@ -27,6 +27,7 @@ from driver.allocation.expressions import (
     compile_selector,
 )
 from driver.allocation.inventory import Inventory
+from driver.allocation.keeping import Keep, Profile
 from driver.allocation.ledger import AllocatedState
 from driver.allocation.matching import InvalidNodeSelectorError, node_matches
 from driver.allocation.placing import Cluster, Nowhere, Placed, Placement
@@ -46,12 +47,14 @@ __all__ = [
     "Fits",
     "InvalidNodeSelectorError",
     "Inventory",
+    "Keep",
     "NodeView",
     "Nowhere",
     "Obstacle",
     "Outcome",
     "Placed",
     "Placement",
+    "Profile",
     "Reason",
     "Selector",
     "StepBudget",

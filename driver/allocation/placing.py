@@ -7,7 +7,7 @@ since an equal pod was tried, not with the number of nodes.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
@@ -50,8 +50,8 @@ class Nowhere:
 Placement: TypeAlias = Placed | Nowhere | Failed
 
 
-class _Pod(NamedTuple):
-    """What a pod asks for, without names."""
+class Pod(NamedTuple):
+    """What a pod asks for, without names: equal pods fit on the same nodes."""
 
     claims: bytes
     classes: tuple[tuple[str, tuple[DeviceSelector, ...] | None], ...]
@@ -84,7 +84,7 @@ class Cluster:
         """Mask of all nodes."""
         self._stale: set[int] = set()
         """Nodes whose state must be looked at again."""
-        self._failed: OrderedDict[_Pod, int] = OrderedDict()
+        self._failed: OrderedDict[Pod, int] = OrderedDict()
         """Masks of the nodes on which a pod does not fit; the latest pod last."""
         for claim in claims:
             self.ledger.record(claim)
@@ -154,7 +154,7 @@ class Cluster:
         that. ``Failed`` is always fatal.
         """
         self._refresh()
-        pod = _Pod(_asked(claims), _classes(claims, classes))
+        pod = self.pod(claims, classes)
         failed = self._failed.pop(pod, 0)
         undecided: list[str] = []
         candidates = self._mask(nodes) & ~failed
@@ -178,6 +178,32 @@ class Cluster:
                         failed |= alike
         self._remember(pod, failed)
         return placement or Nowhere(tuple(undecided))
+
+    def pod(self, claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> Pod:
+        """What a pod with ``claims`` asks for."""
+        return Pod(_asked(claims), _classes(claims, classes))
+
+    def different(
+        self,
+        claims: Sequence[ResourceClaim],
+        classes: Mapping[str, DeviceClass],
+        nodes: Iterable[str] | None = None,
+    ) -> Iterator[tuple[Hashable, Offer]]:
+        """What the first node of each kind offers, and its kind: nodes of one kind are alike to a pod with ``claims``.
+
+        Raises InvalidNodeSelectorError.
+        """
+        self._refresh()
+        candidates = self._mask(nodes)
+        while candidates:
+            position = (candidates & -candidates).bit_length() - 1
+            node, kind = self._nodes[position], self._states[position]
+            assert node is not None
+            alike = self._alike_for(position, claims, classes)
+            candidates &= ~alike
+            is_told_apart = alike != self._alike[kind]
+            offer = Offer.build(self.inventory, node, self.ledger, self.features)
+            yield (kind, node.name) if is_told_apart else kind, offer
 
     def _mask(self, nodes: Iterable[str] | None) -> int:
         if nodes is None:
@@ -209,7 +235,7 @@ class Cluster:
                 return 1 << position
         return self._alike[self._states[position]]
 
-    def _remember(self, pod: _Pod, failed: int) -> None:
+    def _remember(self, pod: Pod, failed: int) -> None:
         self._failed[pod] = failed
         if len(self._failed) > _REMEMBERED:
             self._failed.popitem(last=False)

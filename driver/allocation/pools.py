@@ -173,14 +173,14 @@ class Layout:
             slots = {slot for template in self.templates for slot in template.slots}
             names = {name for name in {slot.attribute for slot in slots} if may_read(selectors, self.driver, name)}
             read = tuple(sorted({slot.text for slot in slots if slot.attribute in names}))
-            _keep(self._discerned, selectors, read)
+            keep(self._discerned, selectors, read)
         return read
 
     def select(self, selectors: Selectors, texts: Texts) -> Selection:
         """The devices that ``selectors`` select in a pool with those ``texts``."""
         key = (selectors, *[texts[at] for at in self._read(selectors)])
         selection = self._selections.get(key)
-        return selection if selection is not None else _keep(self._selections, key, self._select(selectors, texts))
+        return selection if selection is not None else keep(self._selections, key, self._select(selectors, texts))
 
     def _select(self, selectors: Selectors, texts: Texts) -> Selection:
         selected = 0
@@ -195,10 +195,15 @@ class Layout:
                 errors[index] = outcome
         return Selection(selected=selected, errors=errors)
 
+    def reordered(self, indices: Sequence[int]) -> "Layout":
+        """The same devices in another order: ``indices`` are their places here."""
+        templates = [self.templates[index] for index in indices]
+        return Layout(self.driver, templates, tuple(self._others.values()), self.counters)
+
     def standing(self, taken: Taken) -> Standing:
         """How a pool stands of which that much is ``taken``."""
         standing = self._standings.get(taken)
-        return standing if standing is not None else _keep(self._standings, taken, self._standing(taken))
+        return standing if standing is not None else keep(self._standings, taken, self._standing(taken))
 
     def _standing(self, taken: Taken) -> Standing:
         shared = self._mask(taken.shared)
@@ -260,7 +265,7 @@ class Layout:
                 for index in self._users[set_]
                 if any(use.set == set_ and not fits(remaining, use.amount, guards) for use in self.uses[index])
             )
-            _keep(self._blocked, (set_, remaining), mask)
+            keep(self._blocked, (set_, remaining), mask)
         return mask
 
     @cached_property
@@ -274,7 +279,8 @@ class Layout:
         return users
 
 
-def _keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
+def keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
+    """``value``, kept under ``key`` in what is a cache: when it is full it is emptied."""
     if len(kept) >= _KEPT:
         kept.clear()
     kept[key] = value
