@@ -172,7 +172,7 @@ class Cluster:
             self.classes,
             AllocatedState.from_claims(self.occupancy.of(self.pools(node)) if held is None else held),
             self.features,
-            share_id=lambda: f"share-{next(numbers)}",
+            share_id=lambda: f"{claims[0].ref}#{next(numbers)}",
             budget=self.budget,
         )
 

@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import pytest
 
 from tests.e2e import pods
+from tests.e2e.eventually import eventually
 from tests.e2e.space import Space
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
@@ -17,6 +19,8 @@ from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 START: Final = 'device.attributes["kerf.dev"].start'
+SETTLED: Final = 20
+"""Equal looks at the publish order, five a second: the plugin publishes at most once in some seconds."""
 RULE: Final = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule"}
 
 
@@ -158,6 +162,39 @@ async def test_what_is_named_to_end_makes_room(cluster: Cluster, space: Space, b
     assert (in_the_way["card"], in_the_way["claims"]) == ("gpu-0", [ending["claim"]])
     await space.delete_pod("holder")
     await space.running("asking")
+
+
+async def test_a_plan_comes_true_pod_by_pod(
+    cluster: Cluster, space: Space, busy: Mapping[str, str], tmp_path: Path
+) -> None:
+    """The plugin publishes again after each pod: every plan is made once that has happened."""
+    await space.template("large", pods.exactly("gpu", busy["3g.40gb"]))
+    for number, template in enumerate(["small", "large", "small"]):
+        await settled(space)
+        document = pods.pod(f"p{number}", {"gpu": pods.by_template(template)})
+        manifest = tmp_path / "pod.json"
+        manifest.write_text(json.dumps(document))
+        where = ["-n", space.name, "--kubeconfig", str(cluster.kubeconfig)]
+        command = [sys.executable, "-m", "driver.cli", "plan", "-f", str(manifest), *where, "-o", "json"]
+        answer = json.loads((await anyio.run_process(command)).stdout)
+        [planned] = answer["placed"]
+        await space.apply(document)
+        await space.running(f"p{number}")
+        results = await space.allocated(f"p{number}")
+        assert [f"{one['driver']}/{one['pool']}/{one['device']}" for one in results] == [
+            device["device"] for device in planned["devices"]
+        ]
+
+
+async def settled(space: Space) -> None:
+    """The order of published devices has stopped changing."""
+    seen: list[object] = []
+
+    async def is_settled() -> bool:
+        seen.append(await space.published())
+        return len(seen) > SETTLED and all(order == seen[-1] for order in seen[-SETTLED:])
+
+    await eventually("a settled publish order", is_settled)
 
 
 async def test_the_answer_follows_when_the_obstacle_goes(
