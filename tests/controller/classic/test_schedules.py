@@ -284,9 +284,9 @@ class Cluster:
         """Work on everything until nothing changes any more."""
         for _ in range(6):
             controller.see(len(self.server.log))
-            for value in list(self.server.contexts.values()):
-                controller.scene.caches.contexts.put(value)
-                run(controller.syncing.sync_context(value.ref))
+            for asking in list(self.server.contexts.values()):
+                controller.scene.caches.contexts.put(asking)
+                run(controller.syncing.sync_context(asking.ref))
                 controller.see(len(self.server.log))
             for value in self.server.claims():
                 run(controller.syncing.sync_claim(value.ref))
