@@ -104,6 +104,12 @@ _SPEC_RULES: Final = (
     _minimum_only_for("fpga", "lut", "lut"),
     _minimum_only_for("fpga", "dsp", "dsp"),
     Rule(
+        field="minimum",
+        message="is for what is taken; cut: Monitor only looks",
+        holds=lambda spec: spec.minimum is None or spec.cut != "Monitor",
+        cel="!has(self.minimum) || !has(self.cut) || self.cut != 'Monitor'",
+    ),
+    Rule(
         field="allocation",
         message="Shared is for device: gpu only",
         holds=lambda spec: spec.device == "gpu" or spec.allocation == "Exclusive",

@@ -34,6 +34,7 @@ API_VERSION: Final = "kerf.dev/v1alpha1"
 
 DeviceKindName: TypeAlias = Literal["gpu", "fpga"]
 Cut: TypeAlias = Literal["Whole", "Partition"]
+ClassCut: TypeAlias = Literal["Whole", "Partition", "Monitor"]
 Allocation: TypeAlias = Literal["Exclusive", "Shared"]
 Models: TypeAlias = Annotated[tuple[DeviceWord, ...], msgspec.Meta(max_length=64)]
 """64 names: more than there are models, and a bound that keeps CRD rules cheap."""
@@ -158,8 +159,8 @@ class ResourceClassSpec(Strict):
 
     device: DeviceKindName
     """What kind of device."""
-    cut: Cut = "Partition"
-    """Whether claims get a partition or whole cards."""
+    cut: ClassCut = "Partition"
+    """Whether claims get a partition, whole cards, or with admin access a look at cards that others use (Monitor)."""
     profile: DeviceWord | None = None
     """Exactly this GPU profile, e.g. ``1g.10gb``; not together with ``minimum``."""
     minimum: MinimumSize | None = None

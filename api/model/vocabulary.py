@@ -11,7 +11,7 @@ from typing import Final
 ATTRIBUTE_KIND: Final = "kind"
 """``gpu`` or ``fpga``."""
 ATTRIBUTE_CUT: Final = "cut"
-"""``whole`` or ``partition``."""
+"""``whole``, ``partition``, or ``monitor`` for a card to look at while others use it."""
 ATTRIBUTE_MODEL: Final = "model"
 """GPU model (``h100-80gb-sxm``) or FPGA shell."""
 ATTRIBUTE_PRODUCT: Final = "productName"

@@ -43,9 +43,12 @@ MANAGED_BY: Final = "kerf"
 MAX_EXPRESSION: Final = 10 * 1024
 """Bytes of a CEL expression (``CELSelectorExpressionMaxLength``)."""
 
+_CUT_WORDS: Final = {"Whole": "whole card", "Monitor": "a look at a card"}
 _NODES: Final = "spec.nodes"
 _ALLOCATION: Final = "spec.allocation"
 _IN_SHARES: Final = "shared allocation"
+_AWAITED: Final = frozenset({_IN_SHARES, f"cut {CUTS['Monitor']}"})
+"""What nodes publish only once a class asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,7 @@ class CompiledClass:
 
     def is_awaited(self, field: str) -> bool:
         """Whether nodes will publish what ``field`` asks for once they know of the class."""
-        return field == _ALLOCATION and any(requirement.wants == _IN_SHARES for requirement in self.requirements)
+        return any(requirement.field == field and requirement.wants in _AWAITED for requirement in self.requirements)
 
 
 def compile_class(
@@ -183,7 +186,7 @@ def _literal(text: str) -> str:
 
 
 def _size(spec: ResourceClassSpec) -> str:
-    words = [spec.profile or spec.function or ("whole card" if spec.cut == "Whole" else "")]
+    words = [spec.profile or spec.function or _CUT_WORDS.get(spec.cut, "")]
     words += [f"{capacity} >= {amount}" for _, capacity, amount in minimum_sizes(spec)]
     return ", ".join(word for word in words if word) or "any partition"
 

@@ -115,7 +115,7 @@ def _matching(matched: Matched) -> Condition:
     if found is None:
         return Condition(type=MATCHING, status="Unknown", reason="NotCounted", message=matched.reason)
     if found.total == 0 and matched.is_awaited:
-        message = f"{matched.reason} (yet): nodes offer shares within seconds, from Kubernetes 1.36 on"
+        message = f"{matched.reason} (yet): nodes offer it within seconds; shares from Kubernetes 1.36 on"
         return Condition(type=MATCHING, status="Unknown", reason="NotOfferedYet", message=message)
     if found.total == 0:
         return Condition(type=MATCHING, status="False", reason="NothingMatches", message=matched.reason)

@@ -7,13 +7,13 @@ import msgspec
 
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.checking import suggestion
-from api.kerf.v1alpha1 import Cut, ResourceClassSpec
+from api.kerf.v1alpha1 import ClassCut, ResourceClassSpec
 from api.model import vocabulary as v
 from api.model.quantity import Quantity
 from driver.controller.hardware import Shape, model_name
 from driver.partitions.catalogue import UnknownModelError
 
-CUTS: Final[Mapping[Cut, str]] = {"Whole": "whole", "Partition": "partition"}
+CUTS: Final[Mapping[ClassCut, str]] = {"Whole": "whole", "Partition": "partition", "Monitor": "monitor"}
 """A class's word for the attribute ``cut``."""
 
 _SUGGESTIONS: Final = 3

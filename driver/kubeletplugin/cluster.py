@@ -23,7 +23,7 @@ from driver.kube.errors import ForbiddenError, NotFoundError
 from driver.kube.publishing import PublishSettings, SlicePublisher
 from driver.kube.watching import Informer
 from driver.kubeletplugin.inventory import Inventory, Place
-from driver.kubeletplugin.offering import shareable
+from driver.kubeletplugin.offering import Offers, offers, together
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.partitions.limits import SliceLayout
 
@@ -102,7 +102,7 @@ class KubeCluster:
             driver=settings.driver_name,
             node=settings.node_name,
             layout=layout,
-            shareable=shareable(classes or ()),
+            offers=offers(classes or ()),
         )
         self._publisher = SlicePublisher(
             client,
@@ -168,9 +168,10 @@ class KubeCluster:
 
     def _classes_changed(self, _: Change[ResourceClassObject]) -> None:
         assert self._classes is not None, "it has called"
-        offered = shareable(self._classes.store.values())
+        asked = offers(self._classes.store.values())
         # While the first list is being taken in, what was known before is not gone.
-        self._move(replace(self.place, shareable=offered if self._classes.synced else offered | self.place.shareable))
+        known = Offers() if self._classes.synced else self.place.offers
+        self._move(replace(self.place, offers=together(asked, known)))
 
     def _note_problem(self, _problem: str) -> None:
         """The publisher has logged it. Lost fields call for other devices; they stay lost until a restart."""

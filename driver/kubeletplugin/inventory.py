@@ -10,15 +10,17 @@ from msgspec.structs import replace
 from api.errors import PermanentError
 from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
-from api.model.vocabulary import ATTRIBUTE_SHARED, pool_name
+from api.model.vocabulary import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, pool_name
 from driver.kubeletplugin.binding import Conditions, loads_slowly, with_conditions
 from driver.kubeletplugin.health import HealthBoard
+from driver.kubeletplugin.offering import Offers
 from driver.partitions.compiling import CompiledPool, compile_pool
 from driver.partitions.geometry import Card, DeviceKind, Partition
 from driver.partitions.limits import MAX_DEVICES, SliceLayout
-from driver.partitions.naming import device_name, exclusive_name
+from driver.partitions.monitoring import monitors
+from driver.partitions.naming import device_name, exclusive_name, monitored_name
 from driver.partitions.ordering import PublishOrder, needs_republish, publish_order
-from driver.partitions.sharing import Shareable, share_order
+from driver.partitions.sharing import share_order
 
 
 class AmbiguousCardError(PermanentError):
@@ -35,8 +37,8 @@ class Place:
     keeps_counters: bool = True
     """False: the API server drops shared counters (its gate DRAPartitionableDevices is off). Partitions of one card
     would look free of one another to the scheduler, so only whole cards are offered."""
-    shareable: Shareable = frozenset()
-    """What classes offer in shares."""
+    offers: Offers = Offers()  # noqa: RUF009  (frozen)
+    """What is published because classes ask for it."""
     keeps_shares: bool = True
     """False: the API server drops what makes devices shareable (its gate DRAConsumableCapacity is off)."""
 
@@ -59,6 +61,8 @@ class OfferedDevice:
     """Name of the backend that prepares it."""
     attributes: dict[str, Attribute]
     """As published."""
+    is_monitor: bool = False
+    """It stands for a card to look at: only for claims with admin access (KEP-5018)."""
 
 
 class Source(NamedTuple):
@@ -86,12 +90,14 @@ class Stock:
     """Everything that a claim may have been given for itself."""
 
     def find(self, device: DeviceId) -> OfferedDevice | None:
-        """What ``device`` stands for; one in shares whether or not it is offered now."""
-        name = exclusive_name(device.device)
-        if name is None:
-            return self.devices.get(device)
-        offered = self.devices.get(device._replace(device=name))
-        return None if offered is None else _in_shares(offered)
+        """What ``device`` stands for; one in shares, or to look at, whether or not it is offered now."""
+        if (name := exclusive_name(device.device)) is not None:
+            offered = self.devices.get(device._replace(device=name))
+            return None if offered is None else _in_shares(offered)
+        if (name := monitored_name(device.device)) is not None:
+            offered = self.devices.get(device._replace(device=name))
+            return None if offered is None else _to_look_at(offered)
+        return self.devices.get(device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +159,7 @@ def _stock(
     if previous is not None and not needs_republish(previous.source.order, order):
         order = previous.source.order
     backends = tuple(backend for _, backend in members)
-    shared = share_order(cards, order.partitions, place.shareable, taken) if place.can_share else ()
+    shared = share_order(cards, order.partitions, place.offers.shareable, taken) if place.can_share else ()
     source = Source(place, cards, backends, order, shared, _taints(cards, order, board))
     return previous if previous is not None and previous.source == source else _compile(source)
 
@@ -182,6 +188,8 @@ def _compile(source: Source) -> Stock:
             if loads_slowly(by_uuid[partition.card_uuid], partition, place.early_load_s)
         }
         pool = with_conditions(pool, slow, Conditions.of(place.driver))
+    if cards[0].kind in place.offers.monitors:
+        pool = replace(pool, slices=(*pool.slices, *monitors(cards, place.node)))
     return Stock(source=source, pool=pool, devices=devices)
 
 
@@ -191,6 +199,11 @@ def _in_shares(offered: OfferedDevice) -> OfferedDevice:
         backend=offered.backend,
         attributes=offered.attributes | {ATTRIBUTE_SHARED: Attribute.of(True)},
     )
+
+
+def _to_look_at(offered: OfferedDevice) -> OfferedDevice:
+    attributes = offered.attributes | {ATTRIBUTE_CUT: Attribute.of("monitor")}
+    return replaced(offered, attributes=attributes, is_monitor=True)
 
 
 def _whole_cards(compiled: CompiledPool) -> Pool:

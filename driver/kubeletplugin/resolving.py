@@ -7,7 +7,7 @@ read; configuration of the class comes before that of the claim, and the last th
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from api.errors import InvalidDocumentError, Problem, TransientError
+from api.errors import InvalidDocumentError, PermanentError, Problem, TransientError
 from api.kerf.decoding import decode_device_config
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig
 from api.model.allocations import AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult
@@ -34,6 +34,17 @@ class UnknownDeviceError(TransientError):
         super().__init__(
             f"device {device} is allocated, but this node does not have it (any more): see whether its card is there, "
             "or delete the pod so that it gets another device"
+        )
+
+
+class OnlyToLookAtError(PermanentError):
+    """The claim was given a card to look at, and asks to take it."""
+
+    def __init__(self, device: DeviceId) -> None:
+        self.device = device
+        super().__init__(
+            f"device {device} is there to look at a card that others may use: the claim's request needs adminAccess: "
+            "true, in a namespace with the label resource.kubernetes.io/admin-access: true"
         )
 
 
@@ -74,8 +85,8 @@ def allocated(claim: ResourceClaim, driver: str) -> tuple[DeviceRequestAllocatio
 def resolve(claim: ResourceClaim, driver: str, inventory: Inventory) -> tuple[PreparedDevice, ...]:
     """The devices of ``claim`` to prepare.
 
-    Raises NotAllocatedError, UnknownDeviceError, and InvalidDocumentError for configuration that cannot be read or does
-    not fit the device.
+    Raises NotAllocatedError, UnknownDeviceError, OnlyToLookAtError, and InvalidDocumentError for configuration that
+    cannot be read or does not fit the device.
     """
     results = allocated(claim, driver)
     configs = _configs(claim, driver)
@@ -88,6 +99,8 @@ def _resolve_device(
     offered = inventory.find(result.id)
     if offered is None:
         raise UnknownDeviceError(result.id)
+    if offered.is_monitor and not result.admin_access:
+        raise OnlyToLookAtError(result.id)
     config = _config_for(result, offered.partition, configs)
     return PreparedDevice(
         requests=(result.request_name.request,),

@@ -64,6 +64,11 @@ def capacities(card: Card, cut: Cut) -> dict[str, Capacity]:
     )
 
 
+def no_capacity() -> dict[str, Capacity]:
+    """Every capacity, and nothing of any."""
+    return _capacities()
+
+
 def _capacities(
     *,
     memory_bytes: int = 0,

@@ -1,7 +1,8 @@
 """Names of published devices: DNS labels that say what they are and stay the same while the node is up.
 
 ``gpu-0``, ``gpu-0-1g-10gb-at-0``, ``gpu-0-1g-24gb-no-me-at-3``, ``fpga-0``, ``fpga-0-slot-2``, ``fpga-0-slots-0-1``,
-``fpga-0-aes-gcm-at-2``; ``gpu-0-3g-40gb-at-0-shared`` for what several claims may hold.
+``fpga-0-aes-gcm-at-2``; ``gpu-0-3g-40gb-at-0-shared`` for what several claims may hold, ``gpu-0-monitor`` for
+who only looks.
 """
 
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 from driver.partitions.geometry import Card, Partition
 
 _SHARED: Final = "-shared"
+_MONITOR: Final = "-monitor"
 
 
 def card_name(card: Card) -> str:
@@ -30,6 +32,16 @@ def shared_name(name: str) -> str:
 def exclusive_name(name: str) -> str | None:
     """The name of the device that ``name`` offers in shares; None: it is none of those."""
     return name.removesuffix(_SHARED) if name.endswith(_SHARED) else None
+
+
+def monitor_name(card: str) -> str:
+    """The name under which the card of this name is offered to those who only look."""
+    return card + _MONITOR
+
+
+def monitored_name(name: str) -> str | None:
+    """The name of the card that ``name`` lets one look at; None: it is no such device."""
+    return name.removesuffix(_MONITOR) if name.endswith(_MONITOR) else None
 
 
 def _exclusive_name(card: Card, partition: Partition) -> str:

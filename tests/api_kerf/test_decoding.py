@@ -70,7 +70,7 @@ MISTAKES: Final = [
     ("{device: null}", ["spec.device: is required: one of fpga, gpu"]),
     ("{device: gpu, models: [null]}", ["spec.models[0]: null is no text"]),
     ("{device: gpu, nodes: {matchLabels: {a: }}}", ["spec.nodes.matchLabels[a]: null is no text"]),
-    ("{device: gpu, cut: whole}", ['spec.cut: "whole" is none of "Partition", "Whole"']),
+    ("{device: gpu, cut: whole}", ['spec.cut: "whole" is none of "Monitor", "Partition", "Whole"']),
     (
         "{device: gpu, minimum: {memory: 18Gx}}",
         [f'spec.minimum.memory: "18Gx" {NO_QUANTITY}'],
@@ -155,6 +155,13 @@ MISTAKES: Final = [
         ],
     ),
     ("{device: gpu, sharing: {mps: {}}}", ["spec.sharing.mps: is for strategy: Mps only"]),
+    (
+        "{device: gpu, cut: Monitor, minimum: {memory: 1Gi}, allocation: Shared}",
+        [
+            "spec.minimum: is for what is taken; cut: Monitor only looks",
+            "spec.allocation: Shared needs a profile, or cut: Whole: nodes must know what to offer in shares",
+        ],
+    ),
     (
         "{device: fpga, function: aes-gcm, allocation: Shared}",
         [

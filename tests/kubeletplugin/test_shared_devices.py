@@ -15,7 +15,7 @@ from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventory import Inventory, take_stock
 from driver.kubeletplugin.lanes import DevicesFailedError
-from driver.kubeletplugin.offering import shareable
+from driver.kubeletplugin.offering import Offers, offers
 from driver.partitions.geometry import DeviceKind, Partition, Placement
 from driver.partitions.limits import SliceLayout
 from tests.fakes.cards import gpu
@@ -157,7 +157,7 @@ def test_what_classes_offer_in_shares() -> None:
         offer(profile="3g.40gb", misspelt=True),
         offer(minimum={"memory": "18Gi"}),
     ]
-    assert shareable(classes) == frozenset({"1g.10gb", None})
+    assert offers(classes) == Offers(shareable=frozenset({"1g.10gb", None}))
 
 
 def names(inventory: Inventory) -> list[str]:
@@ -165,7 +165,7 @@ def names(inventory: Inventory) -> list[str]:
 
 
 def test_shares_are_published_while_a_class_offers_them_or_a_claim_has_one() -> None:
-    offering = replace(PLACE, shareable=frozenset({"2g.2gb"}))
+    offering = replace(PLACE, offers=Offers(shareable=frozenset({"2g.2gb"})))
     cards = {"one": [gpu(0)]}
     plain = take_stock(PLACE, cards, (), WELL, Inventory())
     assert not [name for name in names(plain) if name.endswith("-shared")]
@@ -182,7 +182,7 @@ def test_shares_are_published_while_a_class_offers_them_or_a_claim_has_one() -> 
     "lacking", [{"keeps_shares": False}, {"keeps_counters": False}, {"layout": SliceLayout.COMBINED}]
 )
 def test_where_shares_cannot_be_published_there_are_none(lacking: dict[str, object]) -> None:
-    place = replace(PLACE, shareable=frozenset({"2g.2gb"}), **lacking)  # type: ignore[arg-type]
+    place = replace(PLACE, offers=Offers(shareable=frozenset({"2g.2gb"})), **lacking)  # type: ignore[arg-type]
     assert not [name for name in names(take_stock(place, {"one": [gpu(0)]}, (), WELL, Inventory())) if "shared" in name]
 
 
