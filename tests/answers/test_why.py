@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
 
 from api.core.v1 import Affinity, NodeAffinity, PodSchedulingGate, Taint, Toleration
 from api.model.claims import DeviceConstraint
@@ -321,3 +323,40 @@ def test_a_remedy_has_been_tried_and_nobody_in_it_could_stay() -> None:
 def test_no_remedy_is_told_where_none_would_help() -> None:
     answer = asked(full(), request("gpu", "1g-10gb", count=9))
     assert answer.remedies == ()
+
+
+PROFILES = st.sampled_from(["1g-10gb", "1g-20gb", "2g-20gb", "3g-40gb", "4g-40gb", "7g-80gb"])
+
+
+@given(
+    st.lists(st.tuples(PROFILES, st.sampled_from(["node-1", "node-2"])), max_size=10),
+    st.lists(PROFILES, min_size=1, max_size=2),
+)
+def test_every_remedy_is_enough_and_where_there_is_none_nothing_would_be(
+    running: list[tuple[str, str]], wanted: list[str]
+) -> None:
+    now = gpus(2, 1)
+    for number, (profile, on) in enumerate(running):
+        try:
+            now = placed(now, claim(f"c{number}", profile), on=on)
+        except StopIteration:
+            continue
+    asked_for = claim("wanted", *wanted)
+    cluster = Cluster(replace(now, claims=(*now.claims, asked_for)))
+    answer = why_claim(cluster, asked_for.ref)
+    event(str(answer.verdict))
+    nodes = {each.metadata.name: each for each in cluster.nodes}
+
+    def fits(on: str, ended: set[str]) -> bool:
+        staying = [each for each in now.claims if str(each.ref) not in ended]
+        return isinstance(cluster.attempt([asked_for], nodes[on], staying), Fits)
+
+    assert set(answer.fitting_nodes) == {name for name in nodes if fits(name, set())}
+    if answer.verdict is not Verdict.DOES_NOT_FIT:
+        return
+    for remedy in answer.remedies:
+        ended = {each.claim for each in remedy.claims}
+        assert fits(remedy.node, ended)
+        assert not any(fits(remedy.node, ended - {each}) for each in ended)
+    if not answer.remedies:
+        assert not any(fits(name, {str(each.ref) for each in now.claims}) for name in nodes)
