@@ -6,7 +6,7 @@ BIN     = $(VENV)/bin
 # Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
 JOBS   ?= auto
 
-.PHONY: help demo test lint types tests test-long oracle fuzz bench e2e lock generate clean
+.PHONY: help demo test lint types tests test-long oracle fuzz bench e2e bench-e2e lock generate clean
 .DEFAULT_GOAL := help
 
 help:
@@ -64,6 +64,10 @@ CLASSIC = 1.30
 e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it once, some 20 minutes)
 	@$(BIN)/python -m tests.realcluster build $(KUBERNETES) $(CLASSIC)
 	@KERF_E2E_VERSION=$(KUBERNETES) $(BIN)/pytest -q -n 2 --dist loadfile -m realcluster $(ARGS) tests
+
+bench-e2e: $(VENV)/.installed ## measurements on a real Kubernetes (needs what e2e needs)
+	@$(BIN)/python -m tests.realcluster build 1.37
+	@$(BIN)/python -m tests.bench realcluster
 
 generate: $(VENV)/.installed ## protobuf modules and CRDs, from their sources
 	@$(BIN)/python -m tests.generate
