@@ -1,0 +1,39 @@
+"""Kubernetes' own answers, recorded (``tests/oracle/*/recording.py``), without Go."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from api.model.base import JsonObject
+from tests.conformance.allocator import answer, compare
+from tests.conformance.cel import disagreement_with
+
+DATA = Path(__file__).parent.parent / "data" / "allocation"
+
+
+def records(name: str) -> list[JsonObject]:
+    return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("case", records("allocator.jsonl"), ids=lambda case: str(case["name"]))
+def test_the_allocator_gives_the_devices_that_the_scheduler_gave(case: JsonObject) -> None:
+    assert compare(case, answer(case)) is None
+
+
+OTHERWISE: Final = {
+    'quantity("1.5Gi").asInteger() == 1610612736': "every whole quantity is an integer here",
+    'cel.bind(a, device.attributes, has(a["nope"].model))': "no domain is filled up there without any attribute",
+}
+"""Expressions on which we mean to differ."""
+
+
+def test_expressions_mean_what_they_meant_there() -> None:
+    """All but those that are refused by name, and those listed."""
+    wrong = {
+        case["expression"]: found
+        for case in records("cel.jsonl")
+        if (found := disagreement_with(case)) is not None and "is not supported" not in found
+    }
+    assert wrong.keys() == OTHERWISE.keys(), wrong
