@@ -20,6 +20,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "demo": "Show the whole story on an embedded cluster.",
     "controller": "Run the cluster's controller.",
     "kubelet-plugin": "Run the plugin of one node.",
+    "migrate": "Write a classic cluster's classes and templates for a newer one.",
     "devices": "Show what this node's backends see and what would be published.",
     "why": "Say why a pod or a claim waits for devices, and what would help.",
     "plan": "Say what would be placed where, and how much more would fit.",

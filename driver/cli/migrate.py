@@ -1,0 +1,109 @@
+"""``kerf migrate``: classes and templates of a cluster where drivers allocate, for one of today."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import click
+import yaml
+
+from api.errors import InvalidDocumentError, UnsupportedError
+from api.kerf.decoding import decode_parameters_object
+from api.kerf.parameters import (
+    CLAIM_PARAMETERS,
+    CLASS_PARAMETERS,
+    SPECS,
+    ClaimParameters,
+    ClassParameters,
+    FpgaClaimParametersSpec,
+    FpgaClassParametersSpec,
+    GpuClaimParametersSpec,
+    GpuClassParametersSpec,
+    ParametersObject,
+)
+from api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
+from api.model.names import KERF_DRIVER
+from driver.cli.options import access_option, option
+from driver.controller.classic.migrating import Migrated, migrate_class, migrate_template, unreadable
+from driver.kube.auth import load_access
+from driver.kube.client import Client
+from driver.kube.discovering import discover_classic
+
+
+@click.command(short_help="Write a classic cluster's classes and templates for a newer one.")
+@option("--driver-name", default=KERF_DRIVER, help="Whose classes are read.")
+@access_option
+def command(driver_name: str, kubeconfig: Path | None) -> int:
+    """Read classes, parameters and templates of a cluster in which drivers allocate (Kubernetes 1.27 to 1.30).
+
+    Prints ResourceClasses of kerf.dev and ResourceClaimTemplates of resource.k8s.io/v1 as YAML.
+
+    What has no equivalent is said on standard error. Nothing is changed.
+    """
+    found = anyio.run(_read, kubeconfig, driver_name)
+    documents = [document for migrated in found for document in migrated.documents]
+    click.echo(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True), nl=False)
+    for migrated in found:
+        for remark in migrated.remarks:
+            click.echo(remark, err=True)
+    return 0
+
+
+async def _read(kubeconfig: Path | None, driver: str) -> list[Migrated]:
+    async with Client(await load_access(kubeconfig), user_agent="kerf-migrate") as client:
+        features = await discover_classic(client)
+        if features is None or features.resource.version != "v1alpha2":
+            raise UnsupportedError("this cluster has no resource.k8s.io/v1alpha2: there is nothing to migrate")
+        parameters: dict[tuple[str, str, str], ParametersObject] = {}
+        for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS):
+            for held in (await client.list(kind)).items:
+                parameters[kind.kind, held.metadata.namespace, held.metadata.name] = held
+        classes = [one for one in (await client.list(features.resource.classes)).items if one.driver_name == driver]
+        names = {one.metadata.name for one in classes}
+        templates = [
+            template
+            for template in (await client.list(features.resource.templates)).items
+            if template.spec.spec.requests[0].class_name in names
+        ]
+    return [*_classes(classes, parameters), *_templates(templates, parameters)]
+
+
+_Parameters = dict[tuple[str, str, str], ParametersObject]
+
+
+def _classes(classes: list[ClassicClass], parameters: _Parameters) -> Iterator[Migrated]:
+    for held in classes:
+        try:
+            offer = _spec(held.parameters_ref, "", parameters)
+            match offer:
+                case GpuClassParametersSpec() | FpgaClassParametersSpec():
+                    yield migrate_class(held, offer)
+                case _:
+                    raise LookupError("it has no class parameters, so nothing says what it offers")
+        except (InvalidDocumentError, LookupError) as error:
+            yield unreadable(f"ResourceClass {held.metadata.name}", error)
+
+
+def _templates(templates: list[ClassicTemplate], parameters: _Parameters) -> Iterator[Migrated]:
+    for held in templates:
+        try:
+            wish = _spec(held.spec.spec.requests[0].parameters_ref, held.metadata.namespace, parameters)
+            match wish:
+                case GpuClaimParametersSpec() | FpgaClaimParametersSpec() | None:
+                    yield migrate_template(held, wish)
+                case _:
+                    raise LookupError("its parameters are those of classes")
+        except (InvalidDocumentError, LookupError) as error:
+            yield unreadable(f"ResourceClaimTemplate {held.ref}", error)
+
+
+def _spec(
+    reference: ParametersReference | None, namespace: str, parameters: _Parameters
+) -> ClassParameters | ClaimParameters | None:
+    """Raises LookupError and InvalidDocumentError."""
+    if reference is None:
+        return None
+    held = parameters.get((reference.kind, namespace, reference.name)) if reference.kind in SPECS else None
+    if held is None:
+        raise LookupError(f"its parameters {reference.kind} {reference.name} are not there")
+    return decode_parameters_object(reference.kind, held)

@@ -1,0 +1,81 @@
+"""``kerf migrate``: what a classic cluster offers, said in the words of a newer one; what cannot be said is told."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
+from api.kerf.decoding import decode_resource_class
+from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kinds import Kind
+from api.resource import v1
+from api.resource.v1alpha2 import KINDS
+from driver.cli.migrate import command
+from driver.kube.access import Access
+from driver.kube.client import Client
+from driver.local.apiserver import ApiServer, ApiServerSettings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+KNOWN: tuple[Kind[Any], ...] = (*CLASS_PARAMETERS, *CLAIM_PARAMETERS, KINDS.classes, KINDS.templates)
+APPLIED = {kind.kind: kind for kind in KNOWN}
+
+
+@pytest.fixture
+async def kubeconfig(tmp_path: Path) -> AsyncIterator[Path]:
+    """Of a cluster of 1.30 with the classic examples."""
+    server = ApiServer(settings=ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",)))
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(server.serve)
+        async with Client(Access(server=server.url), user_agent="test") as client:
+            for file in sorted((DEPLOY / "crds").glob("*.yaml")):
+                crd = yaml.safe_load(file.read_text())
+                await client.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="test")
+            for file in sorted((DEPLOY / "examples" / "classic").glob("*.yaml")):
+                for document in yaml.safe_load_all(file.read_text()):
+                    await _apply(client, document)
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(server.kubeconfig()))
+        yield path
+        tasks.cancel_scope.cancel()
+
+
+async def _apply(client: Client, document: dict[str, Any]) -> None:
+    kind: Any = APPLIED.get(document["kind"])
+    if kind is not None:
+        metadata = {**document["metadata"], **({"namespace": "default"} if kind.namespaced else {})}
+        await client.apply(kind, {**document, "metadata": metadata}, field_manager="test")
+
+
+async def test_the_examples_become_classes_and_templates_of_today(kubeconfig: Path) -> None:
+    result = await anyio.to_thread.run_sync(
+        lambda: CliRunner().invoke(command, ["--kubeconfig", str(kubeconfig)], standalone_mode=False)
+    )
+    assert result.exit_code == 0, result.output
+    documents = {
+        (document["kind"], document["metadata"]["name"]): document for document in yaml.safe_load_all(result.stdout)
+    }
+    for (kind, _), document in documents.items():
+        if kind == "ResourceClass":
+            decode_resource_class(document)
+        else:
+            v1.KINDS.resource_claim_templates.decode(yaml_to_json(document))
+    assert documents["ResourceClass", "gpu-small"]["spec"] == {"device": "gpu", "profile": "1g.10gb"}
+    assert documents["ResourceClass", "gpu-by-size-whole"]["spec"] == {"device": "gpu", "cut": "Whole"}
+    size = documents["ResourceClaimTemplate", "eighteen-gi"]["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+    assert size["deviceClassName"] == "gpu-by-size"
+    assert size["selectors"][0]["cel"]["expression"] == (
+        'device.capacity["kerf.dev"].memory.compareTo(quantity("18Gi")) >= 0'
+    )
+    assert "ResourceClass gpu-monitor: monitor: its claims need adminAccess" in result.stderr
+    assert "ResourceClass gpu-small: maxPods: 1 has no equivalent" in result.stderr
+
+
+def yaml_to_json(document: dict[str, Any]) -> bytes:
+    import json
+
+    return json.dumps(document).encode()
