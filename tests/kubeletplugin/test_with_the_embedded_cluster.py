@@ -1,5 +1,6 @@
 """The plugin as it is run: with an API server, simulated hardware, and a kubelet, all over real sockets."""
 
+import dataclasses
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -167,6 +168,34 @@ async def test_where_the_api_server_drops_what_makes_devices_shareable_nothing_i
         async with running(place):
             await until(lambda: "offering nothing in shares" in caplog.text)
             await place.until_published(SLICE, without=f"{SLICE}-shared")
+
+
+async def conditional(place: Site) -> set[str]:
+    """Devices that are published with binding conditions."""
+    return {device.name for one in await place.slices() for device in one.spec.devices if device.binding_conditions}
+
+
+async def test_slow_functions_are_published_with_conditions_from_the_first_slice_on() -> None:
+    async with site(ApiServerSettings()) as place:
+        place.settings = dataclasses.replace(place.settings, early_load_s=0.5)
+        async with running(place):
+            await place.until_published(FUNCTION)
+            named = await conditional(place)
+        slow = {name for name in named if "-fft-large-" in name}
+        bare = {name for name in named if "-slot" in name or name == "fpga-0"}
+        assert slow
+        assert named == slow | bare, "bare slots may get the slow function"
+        generations = {one.spec.pool.generation for one in await place.slices()}
+        assert generations == {1}, "written once"
+
+
+async def test_where_the_api_server_drops_conditions_none_are_published(caplog: pytest.LogCaptureFixture) -> None:
+    fields = ("spec.devices[].bindingConditions", "spec.devices[].bindingFailureConditions")
+    async with site(ApiServerSettings(dropped_fields={"resourceslices": fields})) as place:
+        place.settings = dataclasses.replace(place.settings, early_load_s=0)
+        async with running(place):
+            await until(lambda: "the API server drops binding conditions" in caplog.text)
+            await place.until_published(FUNCTION)
 
 
 async def test_an_ill_card_is_tainted_on_the_server() -> None:
