@@ -26,7 +26,6 @@ from driver.allocation import Fits
 from driver.answers.cards import CardUse
 from driver.answers.cluster import Cluster, Occupancy
 from driver.answers.filtering import node_obstacle
-from driver.partitions.fragmentation import fragmentation
 from driver.partitions.geometry import Partition
 from driver.partitions.grids import grid_of
 from driver.partitions.naming import device_name
@@ -79,9 +78,11 @@ class _Place(NamedTuple):
     in_the_way: frozenset[ObjectRef]
 
 
-def advise(cluster: Cluster, cards: Sequence[CardUse], model: str, size: str) -> Advice | None:
-    """How to win one partition of ``size`` on a card of ``model`` with the least recreating; None: no way was found."""
-    room = sum(fragmentation(card.site.card, card.taken.values()).usable_units for card in cards)
+def advise(cluster: Cluster, cards: Sequence[CardUse], model: str, size: str, room: int) -> Advice | None:
+    """How to win one partition of ``size`` on a card of ``model`` with the least recreating; None: no way was found.
+
+    ``room`` is how many units of ``cards`` are free and of use: what takes more need not be tried.
+    """
     affordable = (place for place in _places(cards, model, size) if place.cost <= room)
     for place in nsmallest(_TRIED, affordable, key=lambda place: place[:2]):
         groups = _groups(cluster, place.in_the_way)

@@ -75,7 +75,10 @@ def frag(
     if size is not None and size not in known:
         raise QuestionError(f"no card can be cut to {size!r}; there is {', '.join(sorted(known)) or 'no card'}")
     wanted = [each for each in reversed(sizes) if (each.size == size if size else not each.free)]
-    advice = {each: advise(cluster, cards, each.model, each.size) for each in track(wanted, "trying to make room")}
+    room = sum(of_card.usable_units for _, of_card in figures)
+    advice = {
+        each: advise(cluster, cards, each.model, each.size, room) for each in track(wanted, "trying to make room")
+    }
     return FragAnswer(
         cards=tuple(_card(card, of_card) for card, of_card in figures),
         sizes=sizes,

@@ -2,11 +2,16 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from driver.partitions.cuts import Cut
 from driver.partitions.geometry import Card, Partition
 from driver.partitions.grids import Free, Grid, grid_of, longest_run
+
+_STATES: Final = 4096
+"""Sets of free units that are remembered: a card of eight units has 256, and a cluster few models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,22 +39,35 @@ def fragmentation(card: Card, taken: Collection[Partition]) -> Fragmentation:
     """Of ``card`` while ``taken`` are in use; partitions of other cards are passed over."""
     grid = grid_of(card)
     free = grid.free(partition for partition in taken if partition.card_uuid == card.uuid)
-    cuts: dict[str, list[Cut]] = {}
-    for cut in grid.cuts:
-        if cut.placement is not None:
-            named = cut.profile or cut.function
-            cuts.setdefault(named.name if named else "", []).append(cut)
+    sizes = _sizes(grid, free)
     return Fragmentation(
         card_uuid=card.uuid,
         units=grid.units,
         free_units=free.units,
         largest_free_run=longest_run(free.mask),
         stranded_units=free.units - grid.packable(free.mask),
-        free_placements=MappingProxyType(
-            {name: sum(grid.fits(cut, free) for cut in of_name) for name, of_name in cuts.items()}
-        ),
-        free_instances=MappingProxyType({name: _most(grid, of_name, free) for name, of_name in cuts.items()}),
+        free_placements=sizes.placements,
+        free_instances=sizes.instances,
     )
+
+
+class _Sizes(NamedTuple):
+    """What can be had of each size."""
+
+    placements: Mapping[str, int]
+    instances: Mapping[str, int]
+
+
+@lru_cache(maxsize=_STATES)
+def _sizes(grid: Grid, free: Free) -> _Sizes:
+    cuts: dict[str, list[Cut]] = {}
+    for cut in grid.cuts:
+        if cut.placement is not None:
+            named = cut.profile or cut.function
+            cuts.setdefault(named.name if named else "", []).append(cut)
+    placements = {name: sum(grid.fits(cut, free) for cut in of_name) for name, of_name in cuts.items()}
+    instances = {name: _most(grid, of_name, free) for name, of_name in cuts.items()}
+    return _Sizes(MappingProxyType(placements), MappingProxyType(instances))
 
 
 def _most(grid: Grid, cuts: Iterable[Cut], free: Free) -> int:
