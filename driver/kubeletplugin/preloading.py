@@ -24,7 +24,8 @@ from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventory import Inventory
 from driver.kubeletplugin.lanes import DevicesFailedError
 from driver.kubeletplugin.parts import partition_of
-from driver.kubeletplugin.preparing import Preparing
+from driver.kubeletplugin.preparing import ClaimGoneError, Preparing
+from driver.kubeletplugin.resolving import NotAllocatedError
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.queueing import KeyedQueue
@@ -58,9 +59,9 @@ class Preloading:
         setback_s: float,
         retries: Backoff = _RETRIES,
     ) -> None:
-        """``suspect`` has a claim looked at that may be gone; ``on_change`` is called
-        when other devices should be published. ``patience_s``: how long a failing load is tried again; ``setback_s``:
-        how long its card gets no further ones.
+        """``suspect`` has a claim looked at that may be gone; ``on_change`` is called when other devices should be
+        published. ``patience_s``: how long a failing load is tried again; ``setback_s``: how long its card gets no
+        further ones.
         """
         self._driver = driver
         self._conditions = Conditions.of(driver)
@@ -76,7 +77,7 @@ class Preloading:
         self._setback_s = setback_s
         self._claims = cluster.follow_claims(self._changed)
         self._queue: KeyedQueue[ObjectRef] = KeyedQueue(retries=retries)
-        self._failing_since: dict[str, float] = {}
+        self._failing_since: dict[ObjectRef, float] = {}
         self._followed = anyio.Event()
         self.is_on = False
         """Whether claims are followed: only then may the scheduler be told to wait."""
@@ -106,13 +107,16 @@ class Preloading:
             self._on_change()
         claim = self._claims.store.get(ref)
         self._suspect_gone(ref, claim)
-        if claim is None or not self.is_on:
-            return
         pools = {pool.name for pool in self._inventory().pools}
-        results = awaited(claim.status, self._driver, pools, self._conditions)
-        if results:
-            failure = self._setback_of(results) or await self._make_ready(_claim_ref(claim))
-            await self._tell(claim, results, failure)
+        results = awaited(claim.status, self._driver, pools, self._conditions) if claim is not None else ()
+        if claim is None or not results or not self.is_on:
+            self._failing_since.pop(ref, None)
+            return
+        try:
+            failure = self._setback_of(results) or await self._make_ready(claim)
+        except (NotAllocatedError, ClaimGoneError):
+            return  # the cache is late: the change comes here
+        await self._tell(claim, results, failure)
 
     def _suspect_gone(self, ref: ObjectRef, claim: AllocatedClaim | None) -> None:
         """What was made ready for a claim that has no allocation any more, the kubelet will not unprepare."""
@@ -122,20 +126,24 @@ class Preloading:
             if record.awaits_pod and is_named_so and record.claim.uid != allocated_uid:
                 self._suspect(record.claim)
 
-    async def _make_ready(self, claim: ClaimRef) -> str | None:
-        """None when the devices are ready, else why they will not be. Raises TransientError to be tried again."""
+    async def _make_ready(self, claim: AllocatedClaim) -> str | None:
+        """None when the devices are ready, else why they will not be.
+
+        Raises TransientError to be tried again, NotAllocatedError and ClaimGoneError when nobody waits any more.
+        """
+        metadata = claim.metadata
         try:
-            await self._preparing.prepare_early(claim)
+            await self._preparing.prepare_early(ClaimRef(metadata.namespace, metadata.name, metadata.uid))
+        except (NotAllocatedError, ClaimGoneError):
+            raise
         except KerfError as error:
-            since = self._failing_since.setdefault(claim.uid, self._now())
+            since = self._failing_since.setdefault(claim.ref, self._now())
             if not _is_in_vain(error) and self._now() - since < self._patience_s:
                 raise TransientError(str(error)) from error
-            _log.error("claim %s cannot be made ready, the scheduler is to try elsewhere: %s", claim, error)
+            _log.error("claim %s cannot be made ready, the scheduler is to try elsewhere: %s", claim.ref, error)
             if isinstance(error, DevicesFailedError):
                 self._set_back(error.failed, str(error))
-            self._failing_since.pop(claim.uid, None)
             return str(error)
-        self._failing_since.pop(claim.uid, None)
         return None
 
     def _set_back(self, devices: Iterable[PreparedDevice], reason: str) -> None:
@@ -163,10 +171,6 @@ class Preloading:
         _EARLY.labels("failed" if failure else "ready").inc()
         if failure:
             self._queue.add(claim.ref, after_s=self._setback_s)  # to end the setback
-
-
-def _claim_ref(claim: AllocatedClaim) -> ClaimRef:
-    return ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
 
 
 def _is_of(driver: str, claim: AllocatedClaim) -> bool:

@@ -19,8 +19,8 @@ LOCK: Final = "lock"
 """Held by the instance that works; its content is the process id."""
 QUEUE: Final = "queue"
 """Held by an instance that asks for its turn."""
-POLL_S: Final = 0.2
-"""How often to look: little beside the kubelet's deadline of 45 s, and two system calls each."""
+POLL_S: Final = 0.5
+"""How often to look: little beside the kubelet's deadline of 45 s, and it wakes an idle process as seldom."""
 
 
 class LockError(PermanentError):

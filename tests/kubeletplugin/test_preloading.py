@@ -197,6 +197,19 @@ async def test_what_was_loaded_for_a_pod_that_never_came_is_taken_back_at_once(w
         assert place.made() == [], "without the grace that running pods get"
 
 
+@pytest.mark.parametrize("now", [None, claim("crypto"), claim("crypto", FUNCTION, uid="another")])
+async def test_a_claim_that_is_gone_before_the_cache_shows_it_is_told_nothing(
+    now: ResourceClaim | None, tmp_path: Path
+) -> None:
+    async with site(tmp_path) as place:
+        if now is not None:
+            place.cluster.add(now)
+        place.followed.put(seen(waiting("crypto", FUNCTION)))
+        await until(lambda: place.cluster.reads == 1)
+        await anyio.wait_all_tasks_blocked()
+        assert (place.cluster.told, place.made(), place.cluster.reads) == ([], [], 1)
+
+
 async def test_a_successor_tells_what_its_predecessor_made_ready(tmp_path: Path) -> None:
     held = waiting("crypto", FUNCTION)
     async with site(tmp_path) as place:
