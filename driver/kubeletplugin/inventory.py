@@ -1,8 +1,8 @@
 """What this node offers: every published device, what it stands for, and whose backend prepares it. Pure."""
 
-from collections.abc import Collection, Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from dataclasses import replace as replaced
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -181,29 +181,31 @@ def _compile(source: Source) -> Stock:
     }
     pool = compiled.pool if place.keeps_counters else _whole_cards(compiled)
     if place.early_load_s is not None and place.keeps_conditions:
-        by_uuid = {card.uuid: card for card in cards}
-        slow = {
-            device
-            for device, partition in compiled.partitions.items()
-            if loads_slowly(by_uuid[partition.card_uuid], partition, place.early_load_s)
-        }
+        slow = _slow_devices(cards, compiled, place.early_load_s)
         pool = with_conditions(pool, slow, Conditions.of(place.driver))
     if cards[0].kind in place.offers.monitors:
         pool = replace(pool, slices=(*pool.slices, *monitors(cards, place.node)))
     return Stock(source=source, pool=pool, devices=devices)
 
 
+def _slow_devices(cards: Iterable[Card], compiled: CompiledPool, at_least_s: float) -> set[str]:
+    by_uuid = {card.uuid: card for card in cards}
+    return {
+        device
+        for device, partition in compiled.partitions.items()
+        if loads_slowly(by_uuid[partition.card_uuid], partition, at_least_s)
+    }
+
+
 def _in_shares(offered: OfferedDevice) -> OfferedDevice:
-    return OfferedDevice(
-        partition=replaced(offered.partition, shared=True),
-        backend=offered.backend,
-        attributes=offered.attributes | {ATTRIBUTE_SHARED: Attribute.of(True)},
-    )
+    attributes = offered.attributes | {ATTRIBUTE_SHARED: Attribute.of(True)}
+    partition = dataclasses.replace(offered.partition, shared=True)
+    return dataclasses.replace(offered, partition=partition, attributes=attributes)
 
 
 def _to_look_at(offered: OfferedDevice) -> OfferedDevice:
     attributes = offered.attributes | {ATTRIBUTE_CUT: Attribute.of("monitor")}
-    return replaced(offered, attributes=attributes, is_monitor=True)
+    return dataclasses.replace(offered, attributes=attributes, is_monitor=True)
 
 
 def _whole_cards(compiled: CompiledPool) -> Pool:
