@@ -209,3 +209,34 @@ def test_claims_that_nobody_has_begun_are_left_alone_by_a_new_leader(play: Play)
     play.claim()
     play.claim("done", finalizers=(FINALIZER,), allocation=HELD)
     assert run(play.syncing.take_over("second"))[1] == ["list claims"]
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+@pytest.mark.parametrize("killed_at", range(12))
+def test_killed_at_any_moment_a_successor_finishes_what_was_begun(killed_at: int, immediate: bool) -> None:
+    # NE-01: every stop is before or after one call to the API server
+    play = Play()
+    play.claim(immediate=immediate)
+    play.select()
+    begun = play.syncing.sync_claim(CLAIM) if immediate else play.syncing.sync_context(POD)
+    try:
+        for _ in range(killed_at + 1):
+            begun.send(None)
+    except StopIteration:
+        pass
+    begun.close()
+
+    successor = Play()
+    successor.server = play.server
+    successor.syncing = Syncing(SteppedApi(play.server, "x"), KINDS, successor.scene.world)
+    successor.see()
+    successor.scene.caches.contexts.put(play.server.contexts[POD])
+    run(successor.syncing.take_over("second"))
+    successor.see()
+    successor.of_claim()
+    successor.of_context()
+    held = play.server.claim("claim")
+    assert held is not None
+    assert held.status.allocation is not None
+    assert FINALIZER in held.metadata.finalizers
+    assert [entry.uid for entry in held.status.reserved_for] == ([] if immediate else ["pod-pod"])
