@@ -4,7 +4,7 @@ What is not of that kind, a list in brackets or a text over two lines, is left t
 """
 
 import re
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from cdi.nodes import MAX_DEPTH
 from cdi.scalars import resolve
@@ -13,9 +13,10 @@ from cdi.wire import WIRE
 Plain: TypeAlias = "str | int | bool | list[Plain] | dict[str, Plain]"
 
 _Collection: TypeAlias = "list[Plain] | dict[str, Plain]"
+_T = TypeVar("_T", "list[Plain]", "dict[str, Plain]")
 
-# A text in quotes, or a bare one of characters that mean nothing to YAML: of colons, only the last one might.
-_SCALAR = r"""(?:"[ !#-~]*"|'[ -&(-~]*'|[\w/.][\w/.=+-]*(?::[\w/.=+-]+)*)"""
+# A text in quotes without escapes, or a bare one of characters that mean nothing to YAML, not even its colons.
+_SCALAR = r"""(?:"[ !#-\[\]-~]*"|'[ -&(-~]*'|[\w/.][\w/.=+-]*(?::[\w/.=+-]+)*)"""
 # Margin, dashes, key, value: a line without the last three is blank or a comment.
 _LINE = re.compile(rf"^( *)(?:#[ -~]*|((?:- )*)(?:({_SCALAR}):(?: |$))?({_SCALAR})?)$", re.MULTILINE | re.ASCII)
 
@@ -31,8 +32,14 @@ def plain_value(text: str) -> Plain:
         raise ValueError
     blocks = _Blocks()
     for margin, dashes, key, value in lines:
-        if dashes or key or value:
-            blocks.add(len(margin), len(dashes) // 2, key, value)
+        column = len(margin) + len(dashes)
+        if dashes:
+            blocks.add_items(len(margin), len(dashes) // 2, "" if key else value)
+        if key:
+            blocks.add_entry(column, key, value)
+        elif value and not dashes:
+            # It goes on from the line above.
+            raise ValueError
     return blocks.finished()
 
 
@@ -46,21 +53,25 @@ class _Blocks:
         # What waits for its value: a list for an item, or an object with a key.
         self._slot: tuple[_Collection, str] | None = (self._root, "")
 
-    def add(self, column: int, dashes: int, key: str, value: str) -> None:
-        """Put a line where it belongs. ``value`` may be missing; then lines that follow are it."""
+    def add_items(self, column: int, dashes: int, value: str) -> None:
+        """Put a line's dashes, and the item behind them, if there is one."""
         for _ in range(dashes):
-            self._slot = (self._collection(column, list), "")
+            items = self._collection(column, list)
+            self._slot = (items, "")
             column += 2
-        if key:
-            entries, name = self._collection(column, dict), key if key in _KEYS else _scalar(key)
-            if name in entries or type(name) is not str:
-                raise ValueError
-            self._slot = (entries, name)
-        elif not dashes:
-            # It goes on from the line above.
-            raise ValueError
         if value:
             self._fill(_scalar(value))
+
+    def add_entry(self, column: int, key: str, value: str) -> None:
+        """Put a line, or the rest of one, that has a key. Without ``value``, lines that follow are it."""
+        entries = self._collection(column, dict)
+        name = key if key in _KEYS else _scalar(key)
+        if type(name) is not str or name in entries:
+            raise ValueError
+        if value:
+            entries[name] = _scalar(value)
+        else:
+            self._slot = (entries, name)
 
     def finished(self) -> Plain:
         """All of it. Errors: ValueError when something still waits."""
@@ -68,7 +79,7 @@ class _Blocks:
             raise ValueError
         return self._root[0]
 
-    def _collection(self, column: int, kind: type[_Collection]) -> _Collection:
+    def _collection(self, column: int, kind: type[_T]) -> _T:
         """The list or object at ``column``: a new one, if something waits for it."""
         if self._slot is None:
             while True:

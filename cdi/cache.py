@@ -59,7 +59,7 @@ class Cache:
         self.semantics: Semantics = semantics
         self.catalog = Catalog(files=(), directory_errors={})
         self._clock_ns = clock_ns
-        self._known: dict[tuple[int, Path], tuple[_Signature | None, SpecFile]] = {}
+        self._known: dict[tuple[int, str], tuple[_Signature | None, SpecFile]] = {}
         self.refresh()
 
     def refresh(self) -> Difference | None:
@@ -69,8 +69,8 @@ class Cache:
         for priority, directory in enumerate(self.directories):
             if self.semantics == "1.1" and directory.is_symlink():
                 errors[directory] = "is a symbolic link, which readers up to release 1.1.0 pass over"
-            for path in _listing(directory, errors):
-                known[priority, path] = self._file(path, priority)
+            for name in _names(directory, errors):
+                known[priority, name] = self._file(directory, name, priority)
         files = tuple(file for _, file in known.values())
         before, after = self.catalog, Catalog(files=files, directory_errors=errors)
         self._known = known
@@ -79,10 +79,11 @@ class Cache:
         self.catalog = after
         return difference(before, after)
 
-    def _file(self, path: Path, priority: int) -> tuple[_Signature | None, SpecFile]:
-        signature, file = self._known.get((priority, path), (None, None))
-        if file is not None and signature is not None and signature == _signature(path):
+    def _file(self, directory: Path, name: str, priority: int) -> tuple[_Signature | None, SpecFile]:
+        signature, file = self._known.get((priority, name), (None, None))
+        if file is not None and signature is not None and signature == _signature(file.path):
             return signature, file
+        path = directory / name
         status, data = _opened(path)
         if isinstance(data, Finding):
             document = Document(spec=None, findings=(data,))
@@ -115,7 +116,7 @@ def watch(
         sleep(interval_s)
 
 
-def _listing(directory: Path, errors: dict[Path, str]) -> list[Path]:
+def _names(directory: Path, errors: dict[Path, str]) -> list[str]:
     """The files that readers would look at: hidden ones too, but nothing in a directory further down."""
     try:
         with os.scandir(directory) as entries:
@@ -125,7 +126,7 @@ def _listing(directory: Path, errors: dict[Path, str]) -> list[Path]:
     except OSError as error:
         errors[directory] = f"cannot be read: {error.strerror}"
         return []
-    return [directory / name for name in sorted(names)]
+    return sorted(names)
 
 
 def _is_directory(entry: "os.DirEntry[str]") -> bool:

@@ -15,21 +15,26 @@ from cdi.nodes import MAX_BYTES
 from cdi.spec import Spec
 from cdi.wire import RANGES, WIRE, ListOf, Scalar, Shape, TextMap
 
-# Where JSON and YAML part, or what libyaml and Go's parser understand: escapes, tabs, DEL, a key apart from its colon.
-_DOUBTFUL = (b"\\", b"\t", b"\x7f", b" :", b"\n:", b"\r:")
+# Where JSON is no YAML, or not to every parser: escapes, tabs, DEL, a key apart from its colon.
+_DOUBTFUL = ("\\", "\t", "\x7f", " :", "\n:", "\r:")
 # Of a longer key YAML does not find the colon (1024 characters). Fields have none, annotations might.
 _KEY_MAX = 1000
 
 
 def skim(data: bytes) -> Spec | None:
     """The spec in ``data``; None: take the long way. Whether the spec is valid is not looked at."""
-    if len(data) > MAX_BYTES or not data.isascii() or any(mark in data for mark in _DOUBTFUL):
+    if len(data) > MAX_BYTES or not data.isascii():
         return None
+    text = data.decode()
     try:
-        spec: Spec = _SPEC(_JSON.decode(data.decode()) if data.startswith(b"{") else plain_value(data.decode()))
+        spec: Spec = _SPEC(_json_value(text) if text.startswith("{") else plain_value(text))
     except (ValueError, LookupError, RecursionError):
         return None
     return spec
+
+
+def _json_value(text: str) -> object:
+    return _doubt(text) if any(mark in text for mark in _DOUBTFUL) else _JSON.decode(text)
 
 
 def _doubt(_: object) -> NoReturn:

@@ -155,14 +155,20 @@ def test_a_file_that_just_changed_is_read_once_more(tmp_path: Path, reads: list[
     assert len(reads) == 2
 
 
-def test_a_file_that_goes_while_we_look_is_an_error_until_it_is_gone(tmp_path: Path) -> None:
+def test_a_file_that_goes_while_we_look_is_an_error_until_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Listed, then deleted before it is opened: as when its claim ends at that moment."""
     Store(tmp_path).write("a", spec("a"))
-    cache = Cache([tmp_path], clock_ns=much_later)
-    known = cache._known[0, tmp_path / "a.json"]
-    (tmp_path / "a.json").unlink()
-    assert cache._file(tmp_path / "a.json", 0)[1].spec is None
-    assert known[1].spec is not None
+    original = cache_module._opened
+
+    def vanishing(path: Path) -> Any:
+        path.unlink()
+        return original(path)
+
+    monkeypatch.setattr(cache_module, "_opened", vanishing)
+    cache = Cache([tmp_path])
+    assert list(cache.catalog.errors) == [tmp_path / "a.json"]
     assert cache.refresh() is not None
     assert cache.catalog.errors == {}
 
