@@ -33,23 +33,6 @@ async def test_admin_access_to_a_free_card_sees_it_and_takes_nothing(admin_space
     assert space.node.cut == [], "the monitor has taken nothing"
 
 
-async def test_a_monitor_sees_a_card_that_others_use_and_disturbs_nobody(admin_space: Space) -> None:
-    space = admin_space
-    small = await space.resource_class("small", device="gpu", profile="1g.10gb")
-    monitor = await space.resource_class("monitor", device="gpu", cut="Monitor")
-    await space.template("small", pods.exactly("gpu", small))
-    await space.template("monitor", pods.exactly("gpu", monitor, adminAccess=True))
-    await space.pods_of("small", "user")
-    before, cut = await space.running("user"), space.node.cut
-    await space.pods_of("monitor", "monitor")
-    told = (await space.running("monitor")).main
-    assert told.card_nodes == {"/dev/nvidiactl", "/dev/nvidia0"}
-    assert space.node.cut == cut
-    await space.delete_pod("monitor")
-    assert space.node.cut == cut
-    assert (await space.running("user")).starts == before.starts
-
-
 async def test_admin_access_to_a_cut_card_itself_waits_since_the_scheduler_charges_its_counters(
     admin_space: Space,
 ) -> None:
