@@ -29,6 +29,7 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "url": "URLs (url, isURL)",
     "isURL": "URLs (url, isURL)",
     "format": "named formats (format.dns1123Label …)",
+    "bind": "cel.bind over a name that a loop in its result binds again, or of a size beyond all reason",
     "transformMap": "transformMap",
     "transformMapEntry": "transformMapEntry",
     "device": "`device` as a value of its own; write device.attributes, device.capacity, device.driver",
@@ -219,6 +220,8 @@ def _compile(expression: str, dialect: Dialect) -> tuple[Engine, Reading]:
         if feature is not None:
             raise UnsupportedExpressionError(expression, feature) from error
         raise ExpressionCompileError(expression, _first_line(str(error))) from error
+    if reading.binds:
+        raise UnsupportedExpressionError(expression, UNSUPPORTED["bind"])
     fault = literal_fault(reading.expression, lambda text: _type_of(text, dialect), lambda text: _fails(text, dialect))
     if fault is not None:
         raise ExpressionCompileError(expression, fault)

@@ -39,8 +39,8 @@ def _bound(first: Token, arguments: Sequence[Sequence[Token]]) -> list[Token] | 
     if len(arguments) != 3 or len(arguments[0]) != 1 or arguments[0][0].kind != "name":
         return None
     (name,), value, result = arguments
-    names = {token.text for token in value if token.kind == "name"}
-    if any(names & set(_looping(result, at)) for at in range(len(result))) or len(value) * len(result) > _MOST:
+    free = _free(value)
+    if any(free & set(_looping(result, at)) for at in range(len(result))) or len(value) * len(result) > _MOST:
         return None
     value = value if _is_path(value) else _bracketed(value, "")
     return _bracketed(_replace(result, name.text, value), first.lead)
@@ -63,6 +63,22 @@ def _looping(tokens: Sequence[Token], at: int) -> list[str]:
         return []
     arguments = split(tokens[at + 1 : closing(tokens, at)], ",")
     return [argument[0].text for argument in arguments[:-1] if len(argument) == 1 and argument[0].kind == "name"]
+
+
+def _free(tokens: Sequence[Token]) -> set[str]:
+    """The names that mean something outside of ``tokens``."""
+    free: set[str] = set()
+    at = 0
+    while at < len(tokens):
+        bound = _looping(tokens, at)
+        if bound:
+            end = closing(tokens, at)
+            free |= _free(tokens[at + 1 : end]) - set(bound)
+            at = end
+        elif tokens[at].kind == "name" and (not at or tokens[at - 1].text != "."):
+            free.add(tokens[at].text)
+        at += 1
+    return free
 
 
 def _replace(tokens: Sequence[Token], name: str, value: Sequence[Token]) -> list[Token]:

@@ -65,7 +65,9 @@ class Reading:
     domains: frozenset[str]
     """Every text or name in the expression that may be a domain."""
     names: frozenset[str]
-    """Every name in the expression as it was written."""
+    """Every name in the expression."""
+    binds: bool
+    """Whether a ``cel.bind`` is left that could not be inlined."""
 
 
 def read_expression(expression: str) -> Reading:
@@ -99,6 +101,10 @@ class _Reader:
             reads_sharing=self._reads_sharing or not self._is_exact,
             domains=names | {plain[2] for plain in map(_PLAIN_STRING.fullmatch, strings) if plain},
             names=names,
+            binds=any(
+                [token.text for token in self._tokens[at : at + 4]] == ["cel", ".", "bind", "("]
+                for at in range(len(self._tokens))
+            ),
         )
 
     def _text(self, at: int) -> str:

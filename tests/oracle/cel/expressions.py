@@ -322,7 +322,7 @@ def expression(seed: int) -> str:
     if seed < len(ATOMS):
         return ATOMS[seed]
     random = Random(seed)
-    return _joined(random, random.randint(1, 2))
+    return _joined(random, random.randint(1, 3))
 
 
 def _joined(random: Random, depth: int) -> str:
