@@ -82,7 +82,6 @@ async def test_a_token_that_names_no_node_writes_no_slices(cluster: Cluster, ker
         ("GET", "/api/v1/secrets"),
         ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets"),
         ("GET", "/api/v1/pods"),
-        ("GET", f"/apis/{RESOURCE}/resourceclaims"),
         ("GET", "/api/v1/nodes"),
         ("DELETE", "/api/v1/nodes/node1"),
         ("POST", f"/apis/{RESOURCE}/deviceclasses"),

@@ -93,13 +93,15 @@ class Kerf:
     async def start_plugin(self, node: str, arguments: Sequence[str] = ()) -> None:
         """Start the plugin of ``node``, whose hardware is described, and wait until the kubelet has registered it.
 
-        Started again it is the same pod's.
+        Started again it is the same pod's, unless that went with its node.
         """
-        if node not in self._plugins:
-            probes = f"127.0.0.1:{self._cluster.ports.plugin_probes}"
-            process = f"{node}-{PLUGIN}"
-            pod = await self.plugin_pod(node)
-            self._plugins[node] = _Plugin(process=process, place=pod, probes=probes, arguments=arguments)
+        plugin = self._plugins.get(node)
+        if plugin is None:
+            probes, pod = f"127.0.0.1:{self._cluster.ports.plugin_probes}", await self.plugin_pod(node)
+            plugin = _Plugin(process=f"{node}-{PLUGIN}", place=pod, probes=probes, arguments=arguments)
+        elif await self._api.find("v1", "Pod", plugin.place["metadata"]["name"], NAMESPACE) is None:
+            plugin = replace(plugin, place=await self.plugin_pod(node))
+        self._plugins[node] = plugin
         await self._launch(node, self._plugins[node])
         await self._wait_ready(self._plugins[node].process, self._plugins[node].probes)
 
