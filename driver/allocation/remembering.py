@@ -39,10 +39,11 @@ class Situation(NamedTuple):
     """Where in the row of devices it goes on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Block:
     """Devices that take from the same counter sets."""
 
+    devices: int
     twins: tuple[int, ...]
     """Masks of the devices that are twins, in the same order in all blocks of a kind."""
     sets: tuple[int, ...]
@@ -79,6 +80,7 @@ class Memory:
         self._horizons: dict[tuple[int, int | None], _Horizon] = {}
         self._built: dict[Hashable, _Horizon] = {}
         self._failed: dict[tuple[int, int | None], set[Hashable]] = defaultdict(set)
+        self._counts: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._has_admin = any(want.is_admin for request in question.requests for want in request.wants)
 
     def record(self, tally: Tally, situation: Situation) -> None:
@@ -129,8 +131,13 @@ class Memory:
 
     def _local(self, tally: Tally, horizon: _Horizon, block: _Block, masks: Sequence[int]) -> _Local:
         states = tally.states[horizon.claim]
+        key = (block, *[mask & block.devices for mask in masks])
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = tuple([(mask & twins).bit_count() for twins in block.twins for mask in masks])
+            self._counts[key] = counts
         return (
-            tuple([(mask & twins).bit_count() for twins in block.twins for mask in masks]),
+            counts,
             tuple([tally.remaining[set_] or 0 for set_ in block.sets]),
             tuple([_text(tally.groups[set_]) for set_ in block.sets]),
             tuple([(tally.shares[device] > 0, *sorted(tally.taken[device].items())) for device in block.shared]),
@@ -279,6 +286,7 @@ class _Builder:
             tuple(tuple(self._offer.fields(set_).items()) for set_ in sets),
         )
         return kind, _Block(
+            devices=sum(1 << device for device in devices),
             twins=tuple(twins.values()),
             sets=tuple(sets),
             shared=tuple(device for device in devices if self._offer.shareable >> device & 1),
