@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -336,3 +337,9 @@ def test_literals_that_it_takes_are_taken(expression: str) -> None:
 )
 def test_a_name_stands_for_its_value(expression: str, matches: bool) -> None:
     assert compile_selector(expression).matches("d", device("d", attributes={"a": 1})) is matches
+
+
+def test_what_is_missing_or_different_stands_in_the_documentation() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "cel.md").read_text(encoding="utf-8")
+    missing = [text for text in (*UNSUPPORTED.values(), *DIFFERENT) if f"- {text}\n" not in document]
+    assert not missing
