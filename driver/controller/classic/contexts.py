@@ -9,7 +9,8 @@ The rules are KEP-3063's, in the order of S-1 to S-18; upstream's Go library (ku
 - two contexts that share a claim never both allocate it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from api.core.v1 import Pod, PodResourceClaim
@@ -78,17 +79,17 @@ def plan_context(context: PodSchedulingContext | None, pod: Pod, world: World) -
     if not entries:
         return ContextPlan(rule="S-11", outcome=Outcome.PERIODIC)
     pending = list({entry.pending.claim.metadata.uid: entry.pending for entry in entries}.values())
-    unsuitable = _unsuitable(context, pending, world) if potential else set()
+    obstacles = _obstacles(context, pending, world) if potential else {}
     busy = any(world.holdings.is_reserved(one.claim.metadata.uid) for one in pending)
     grants: tuple[Grant, ...] = ()
-    complaints: tuple[Complaint, ...] = ()
+    complaints = tuple(_despair(potential, obstacles))
     if selected and not busy:
         reason = obstacle(pending, selected, world)
         grants = () if reason else grant(pending, selected, world, pod)
         if reason:
-            complaints = (Complaint(About.CONTEXT, f"node {selected}: {reason}"),)
-            unsuitable |= {selected}
-    report = _report(context, entries, unsuitable)
+            complaints = (Complaint(About.CONTEXT, f"node {selected}: {reason}"), *complaints)
+            obstacles[selected] = reason
+    report = _report(context, entries, obstacles.keys())
     rule = "S-15" if grants else "S-14" if selected else "S-17"
     return ContextPlan(
         rule=rule,
@@ -165,15 +166,24 @@ def _complaints(entry: PodResourceClaim, claim: ClassicClaim, error: BadRequestE
         yield from (Complaint(About.CLASS, str(error), request.class_name) for request in claim.spec.requests)
 
 
-def _unsuitable(context: PodSchedulingContext, pending: Sequence[Pending], world: World) -> set[str]:
-    """The nodes that cannot serve all of the pod's claims of ours, of those that the scheduler or we have named."""
+def _obstacles(context: PodSchedulingContext, pending: Sequence[Pending], world: World) -> dict[str, str]:
+    """Why nodes cannot serve all of the pod's claims of ours: of those that the scheduler or we have named."""
     before = (node for entry in context.status.resource_claims for node in entry.unsuitable_nodes)
     nodes = {context.spec.selected_node, *context.spec.potential_nodes, *before} - {""}
-    return {node for node in nodes if obstacle(pending, node, world) is not None}
+    reasons = {node: obstacle(pending, node, world) for node in nodes}
+    return {node: reason for node, reason in reasons.items() if reason is not None}
+
+
+def _despair(potential: Sequence[str], obstacles: Mapping[str, str]) -> Iterator[Complaint]:
+    """Tells the pod's author why it waits, where no node of the scheduler's can be had."""
+    if potential and obstacles.keys() >= set(potential):
+        counts = Counter(obstacles[node] for node in potential)
+        reasons = "; ".join(f"{reason} ({count})" for reason, count in sorted(counts.items()))
+        yield Complaint(About.POD, f"none of {len(potential)} nodes can be had: {reasons}")
 
 
 def _report(
-    context: PodSchedulingContext, entries: Sequence[_Entry], unsuitable: set[str]
+    context: PodSchedulingContext, entries: Sequence[_Entry], unsuitable: Collection[str]
 ) -> tuple[UnsuitableNodes, ...]:
     """The status with our entries in it, each of them although it may be empty; others' stay as they are."""
     nodes = _cut(unsuitable, context)
@@ -182,7 +192,7 @@ def _report(
     return (*kept, *ours.values())
 
 
-def _cut(nodes: set[str], context: PodSchedulingContext) -> tuple[str, ...]:
+def _cut(nodes: Collection[str], context: PodSchedulingContext) -> tuple[str, ...]:
     """At most as many as the server takes: the selected node first, then those that the scheduler asks about."""
     asked = set(context.spec.potential_nodes)
     by_need = sorted(nodes, key=lambda node: (node != context.spec.selected_node, node not in asked, node))

@@ -222,6 +222,19 @@ def test_a_node_that_can_serve_only_some_of_a_pods_claims_serves_none() -> None:
     assert found.complaints[0].message == "node n1: not enough is free"
 
 
+def test_where_no_node_can_be_had_the_pod_is_told_why() -> None:
+    scene = small_scene("n1")
+    scene.node("n2", ready=False)
+    scene.claim("full", allocation=devices("gpu-0"))
+    found = plan_context(context(potential=("n1", "n2", "n3", "n4")), pod(), scene.world)
+    (complaint,) = found.complaints
+    assert complaint.about is About.POD
+    assert complaint.message == (
+        "none of 4 nodes can be had: "
+        "its kubelet plugin is not running (1); not enough is free (1); the node is gone (2)"
+    )
+
+
 def test_without_potential_nodes_the_selected_one_is_allocated_on_all_the_same() -> None:
     # S-13: kube-controller-manager's way for pods that never met the scheduler
     found = plan_context(context(selected="n2"), pod(), small_scene().world)
