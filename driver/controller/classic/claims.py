@@ -84,9 +84,7 @@ class ClaimPlan:
     rule: str
     grant: Grant | None = None
     release: bool = False
-    """Clear the allocation."""
-    clear_request: bool = False
-    """Clear a request to deallocate where there is nothing to deallocate."""
+    """Clear allocation and request in one write: the server takes neither alone."""
     unprotect: bool = False
     """Take our finalizer off."""
     complaints: tuple[Complaint, ...] = ()
@@ -102,7 +100,7 @@ def plan_claim(claim: ClassicClaim | None, world: World) -> ClaimPlan:
         case Verdict.NOTHING:
             return ClaimPlan(rule=rule)
         case Verdict.UNPROTECT:
-            return ClaimPlan(rule=rule, clear_request=claim.status.deallocation_requested, unprotect=True)
+            return ClaimPlan(rule=rule, release=claim.status.deallocation_requested, unprotect=True)
         case Verdict.RELEASE if claim.status.driver_name != world.driver:
             message = (
                 f"allocated by {claim.status.driver_name}, which has to deallocate it, though {world.finalizer} is set"

@@ -10,7 +10,7 @@ from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelect
 from api.model.vocabulary import pool_name
 from driver.allocation import NodeView, node_matches
 from driver.controller.classic.asking import Ask, Asked
-from driver.controller.classic.holdings import Holding
+from driver.controller.classic.holdings import Holding, node_of_pool
 from driver.controller.classic.placing import Placed, Want, place
 from driver.controller.classic.world import World
 from driver.controller.nodes import chosen
@@ -40,7 +40,7 @@ class Grant(NamedTuple):
         devices: dict[str, list[str]] = {}
         for result in self.allocation.devices.results:
             if not result.admin_access:
-                devices.setdefault(result.pool.rpartition("/")[0], []).append(result.device)
+                devices.setdefault(node_of_pool(result.pool), []).append(result.device)
         return tuple(Holding(node, tuple(names)) for node, names in devices.items())
 
 
@@ -48,11 +48,10 @@ def obstacle(pending: Sequence[Pending], node: str, world: World) -> str | None:
     """Why ``node`` cannot give all of ``pending`` what they ask for; None: it can."""
     if problem := world.problem_of(node):
         return problem
-    for one in pending:
-        for request in one.requests:
-            found = world.node(node)
-            if request.nodes is not None and node not in chosen(request.nodes, [found] if found else []):
-                return "the class's parameters do not choose it"
+    found = [value for value in (world.node(node),) if value is not None]
+    for request in (request for one in pending for request in one.requests):
+        if request.nodes is not None and node not in chosen(request.nodes, found):
+            return "the class's parameters do not choose it"
     state, look = world.state(node)
     if world.suitability.suits(state, _asks(pending), look):
         return None

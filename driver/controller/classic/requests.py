@@ -85,7 +85,7 @@ def _offer(class_: ClassicClass, wish: ClaimParameters | None, world: World) -> 
         else:
             raise BadRequestError("class", f"class {name} has no parameters, nor has the claim: say what is wanted")
     except (InvalidDocumentError, LookupError) as error:
-        raise BadRequestError("class", f"class parameters of {name}: {_text(error)}") from error
+        raise BadRequestError("class", f"class parameters of {name}: {error}") from error
     if not isinstance(offer, GpuClassParametersSpec | FpgaClassParametersSpec):
         raise BadRequestError("class", f"class parameters of {name}: they are parameters of claims")
     return offer
@@ -100,7 +100,7 @@ def _wish(claim: ClassicClaim, request: ClassicRequest, world: World) -> ClaimPa
         else:
             return None
     except (InvalidDocumentError, LookupError) as error:
-        raise BadRequestError("claim", f"claim parameters: {_text(error)}") from error
+        raise BadRequestError("claim", f"claim parameters: {error}") from error
     if not isinstance(wish, GpuClaimParametersSpec | FpgaClaimParametersSpec):
         raise BadRequestError("claim", "claim parameters: they are parameters of classes")
     return wish
@@ -119,7 +119,3 @@ def _referred(reference: ParametersReference, namespace: str, world: World) -> C
     if held is None:
         raise LookupError(f"{where} does not exist")
     return decode_parameters_object(reference.kind, held)
-
-
-def _text(error: Exception) -> str:
-    return str(error.args[0]) if isinstance(error, KeyError) else str(error)

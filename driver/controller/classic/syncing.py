@@ -107,7 +107,7 @@ class Syncing:
         plan = plan_claim(claim, self._world)
         if plan.grant is not None:
             await self._allocate([plan.grant])
-        if (claim is not None and plan.release) or (claim is not None and plan.clear_request):
+        if claim is not None and plan.release:
             claim = await self._patch_status(claim, self._kinds.released)
         if claim is not None and plan.unprotect:
             kept = [name for name in claim.metadata.finalizers if name != self._world.finalizer]

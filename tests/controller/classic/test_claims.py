@@ -51,7 +51,7 @@ ROWS = [
     (
         "C-8",
         {"deallocate": True, "finalizers": (FINALIZER,)},
-        ClaimPlan(rule="C-8", clear_request=True, unprotect=True),
+        ClaimPlan(rule="C-8", release=True, unprotect=True),
     ),
     ("C-10", {"allocation": HELD, "finalizers": (FINALIZER,)}, ClaimPlan(rule="C-10")),
     ("C-11", {}, ClaimPlan(rule="C-11")),
