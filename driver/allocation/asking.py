@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from api.model.claims import DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaim
 from driver.allocation.constraining import Constraint
 from driver.allocation.decisions import Features
+from driver.allocation.masks import bits
 from driver.allocation.matching import is_tainted
 from driver.allocation.offering import Offer
-from driver.allocation.pools import bits
 from driver.allocation.questions import MAX_RESULTS, Ask, Funnel, Question, Request, UnanswerableError, Want
 from driver.allocation.rounding import CapacityRequestError, Demand, demand
 

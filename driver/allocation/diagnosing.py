@@ -17,9 +17,9 @@ from driver.allocation.decisions import Features, NodeView, Obstacle
 from driver.allocation.explaining import TAKEN, Finding, findings
 from driver.allocation.holding import Blocker, Holdings
 from driver.allocation.inventory import Inventory
+from driver.allocation.masks import bits
 from driver.allocation.near_misses import SHOWN, Miss, Sourced, Unmet, near_misses, shown
 from driver.allocation.offering import Offer
-from driver.allocation.pools import bits
 from driver.allocation.questions import Question, Want
 from driver.allocation.rounding import unqualified
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from driver.allocation.decisions import Obstacle, Reason
 from driver.allocation.forecasting import Forecaster
-from driver.allocation.pools import bits
+from driver.allocation.masks import bits
 from driver.allocation.questions import Question, Request, Want
 from driver.allocation.tallying import Tally
 

@@ -15,9 +15,11 @@ from api.model.claims import DeviceClass, ResourceClaim
 from api.model.devices import Device
 from driver.allocation.counting import fits
 from driver.allocation.decisions import Failed, Fits, StepBudget, Undecided
+from driver.allocation.layouts import Layout, Standing
+from driver.allocation.masks import keep
 from driver.allocation.offering import Offer
 from driver.allocation.placing import Cluster, Nowhere, Placed, Placement
-from driver.allocation.pools import Layout, PoolView, Standing, keep
+from driver.allocation.pools import PoolView
 from driver.allocation.searching import search
 
 

@@ -15,9 +15,11 @@ from api.model.claims import DeviceClass
 from driver.allocation.counting import Field, Groups, Use, admitted
 from driver.allocation.decisions import Features, NodeView
 from driver.allocation.inventory import Inventory
+from driver.allocation.layouts import Selection, Standing
 from driver.allocation.ledger import Allocated
+from driver.allocation.masks import bits
 from driver.allocation.matching import Selectors
-from driver.allocation.pools import PoolView, PublishedDevice, Selection, Standing, bits
+from driver.allocation.pools import PoolView, PublishedDevice
 
 OPTIONAL_OPERATIONS: Final = "DRAOptionalNodeOperations"
 """What a kubelet declares that lets drivers leave out node operations (KEP-5945)."""

@@ -21,9 +21,9 @@ from api.model.names import ObjectRef
 from driver.allocation.decisions import DoesNotFit, Failed, Features, Fits, NodeView, StepBudget, Undecided
 from driver.allocation.inventory import Inventory
 from driver.allocation.ledger import Ledger, PoolId
+from driver.allocation.masks import bits
 from driver.allocation.matching import InvalidNodeSelectorError, Selectors
 from driver.allocation.offering import OPTIONAL_OPERATIONS, Offer
-from driver.allocation.pools import bits
 from driver.allocation.questions import Ask
 from driver.allocation.searching import search
 

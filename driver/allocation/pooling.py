@@ -12,9 +12,10 @@ from weakref import WeakValueDictionary
 from api.model.devices import Device, DeviceTaint, DeviceTaintRuleSpec
 from driver.allocation.counting import Counters, pack_counters
 from driver.allocation.decisions import Features, NodeView
+from driver.allocation.layouts import Layout, Template
 from driver.allocation.ledger import PoolId
 from driver.allocation.matching import node_matches
-from driver.allocation.pools import Layout, PoolView, Problem, Template
+from driver.allocation.pools import PoolView, Problem
 from driver.allocation.shapes import PublishedSlice, Slot, Texts, counter_fault, duplicate
 
 

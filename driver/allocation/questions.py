@@ -18,8 +18,8 @@ from driver.allocation.expressions import (
     ExpressionRuntimeError,
     UnsupportedExpressionError,
 )
+from driver.allocation.masks import bits
 from driver.allocation.offering import Offer
-from driver.allocation.pools import bits
 from driver.allocation.rounding import Demand
 
 MAX_RESULTS: Final = 32

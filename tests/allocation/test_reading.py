@@ -41,7 +41,7 @@ def test_reads_are_as_narrow_as_the_spelling_shows(expression: str, reads: set[R
         "device.attributes.exists(d, d == 'x')",
         "device.capacity.size() > 0",
         "device == device",
-        'cel.bind(all, device.attributes, all.size() > 0)',
+        "cel.bind(all, device.attributes, all.size() > 0)",
     ],
 )
 def test_what_is_not_understood_in_full_may_read_anything(expression: str) -> None:
