@@ -21,8 +21,9 @@ from driver.kubeletplugin.backends.base import Condition, HealthChange
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventory import Inventory, Place, take_stock
+from driver.kubeletplugin.offering import Offers
 from driver.partitions.catalogue import gpu_models, shells
-from driver.partitions.geometry import Card
+from driver.partitions.geometry import Card, DeviceKind
 from driver.partitions.limits import SliceLayout
 from tests.realcluster.api import Api, Document
 from tests.realcluster.kerf import DEPLOY, manifests
@@ -39,15 +40,21 @@ def of_kind(tmp_path: Path, cards: Mapping[str, object]) -> tuple[Card, ...]:
     return cards_of(read_config(file))
 
 
-def slices(cards: tuple[Card, ...], *, shared: bool, ill: bool) -> Iterator[Document]:
-    """What a node with these cards publishes."""
+def slices(cards: tuple[Card, ...], *, rich: bool) -> Iterator[Document]:
+    """What a node with these cards publishes; rich: all of it lost, in shares, with monitors, loaded early."""
     board = HealthBoard(driver=KERF_DRIVER, now=lambda: 0.0)
-    if ill:
+    if rich:
         for card in cards:
             board.note(HealthChange(card_uuid=card.uuid, partition=None, condition=Condition.LOST, reason="gone"))
     profiles = {profile.name for model in gpu_models() for profile in model.profiles}
-    shareable = frozenset([None, *profiles]) if shared else frozenset()
-    place = Place(driver=KERF_DRIVER, node=NODE, layout=SliceLayout.SPLIT, shareable=shareable)
+    everything = Offers(shareable=frozenset([None, *profiles]), monitors=frozenset(DeviceKind))
+    place = Place(
+        driver=KERF_DRIVER,
+        node=NODE,
+        layout=SliceLayout.SPLIT,
+        offers=everything if rich else Offers(),
+        early_load_s=0 if rich else None,
+    )
     owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="a-node")
     context = SliceContext(driver=KERF_DRIVER, node_name=NODE, owner=owner, generations={}, accepted={})
     for pool in take_stock(place, {"simulated": cards}, (), board, Inventory()).pools:
@@ -69,20 +76,20 @@ async def accepted(server: Api, document: Document) -> Document:
     return await server.create(document, dryRun="All")
 
 
-@pytest.mark.parametrize(("shared", "ill"), [(False, False), (True, True)], ids=["plain", "shared and lost"])
+@pytest.mark.parametrize("rich", [False, True], ids=["plain", "rich"])
 @pytest.mark.parametrize("model", [model.id for model in gpu_models()])
-async def test_slices_of_every_gpu_model(server: Api, tmp_path: Path, model: str, shared: bool, ill: bool) -> None:
+async def test_slices_of_every_gpu_model(server: Api, tmp_path: Path, model: str, rich: bool) -> None:
     cards = of_kind(tmp_path, {"kind": "gpu", "model": model, "count": CARDS})
-    for document in slices(cards, shared=shared, ill=ill):
+    for document in slices(cards, rich=rich):
         kept = await accepted(server, document)
         assert without_times(kept["spec"]) == document["spec"]
 
 
-@pytest.mark.parametrize("ill", [False, True], ids=["well", "lost"])
+@pytest.mark.parametrize("rich", [False, True], ids=["plain", "rich"])
 @pytest.mark.parametrize("shell", [shell.name for shell in shells()])
-async def test_slices_of_every_fpga_shell(server: Api, tmp_path: Path, shell: str, ill: bool) -> None:
+async def test_slices_of_every_fpga_shell(server: Api, tmp_path: Path, shell: str, rich: bool) -> None:
     cards = of_kind(tmp_path, {"kind": "fpga", "shell": shell, "count": CARDS})
-    for document in slices(cards, shared=False, ill=ill):
+    for document in slices(cards, rich=rich):
         kept = await accepted(server, document)
         assert without_times(kept["spec"]) == document["spec"]
 
