@@ -63,7 +63,8 @@ class Advice:
     device: str
     """The partition that becomes free."""
     moves: tuple[Move, ...]
-    """Empty: it is free now."""
+    """In the order in which to make them anew: the large before the small, which would take their room. Empty: it is
+    free now."""
 
 
 class _Place(NamedTuple):
