@@ -10,7 +10,7 @@ import anyio
 from driver.cli.output import table
 from tests.bench.measuring import HEADER, Row
 
-MODULES = ("allocation", "answers", "cdi", "plugin", "demo")
+MODULES = ("allocation", "answers", "cdi", "plugin", "placement", "demo")
 
 
 async def main(names: list[str]) -> None:

@@ -6,7 +6,7 @@ slices over those of all cards. Random numbers are drawn per request in the orde
 
 import heapq
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from driver.partitions.geometry import Card, GpuCard, Partition
@@ -48,27 +48,46 @@ def first_fit(cards: Sequence[GpuCard], taken: Collection[Partition], profile: s
     return None
 
 
-def run(policy: Policy, *, cards: int, mix: str, load: float, seed: int, requests: int, warm_up: int) -> Accepted:
+class Request(NamedTuple):
+    """One request, in mean holding times since the start."""
+
+    at: float
+    profile: str
+    until: float
+    """When it ends, if it is accepted."""
+
+
+def arrivals(*, cards: int, mix: str, load: float, seed: int, requests: int) -> Iterator[Request]:
     rng, profiles, weights = random.Random(seed), list(MEMORY_SLICES), MIXES[mix]
     mean_slices = sum(weight * MEMORY_SLICES[profile] for weight, profile in zip(weights, profiles, strict=True))
     rate = load * 8 * cards / mean_slices
-    node = gpus(cards)
-    now, taken, ends = 0.0, set[Partition](), list[tuple[float, int, Partition]]()
-    offered: list[tuple[int, bool]] = []
-    for number in range(requests):
+    now = 0.0
+    for _ in range(requests):
         now += rng.expovariate(rate)
         profile = rng.choices(profiles, weights)[0]
-        holding = rng.expovariate(1)
-        while ends and ends[0][0] <= now:
+        yield Request(now, profile, now + rng.expovariate(1))
+
+
+def run(policy: Policy, *, cards: int, mix: str, load: float, seed: int, requests: int, warm_up: int) -> Accepted:
+    offered = arrivals(cards=cards, mix=mix, load=load, seed=seed, requests=requests)
+    return replay(policy, offered, cards=cards, warm_up=warm_up)
+
+
+def replay(policy: Policy, requests: Iterable[Request], *, cards: int, warm_up: int = 0) -> Accepted:
+    """``requests`` in order of their arrival, of which the first ``warm_up`` are not counted."""
+    node = gpus(cards)
+    taken, ends = set[Partition](), list[tuple[float, int, Partition]]()
+    answers: list[tuple[int, bool]] = []
+    for request in requests:
+        while ends and ends[0][0] <= request.at:
             taken.discard(heapq.heappop(ends)[2])
-        partition = policy(node, taken, profile)
+        partition = policy(node, taken, request.profile)
         if partition is not None:
             taken.add(partition)
-            heapq.heappush(ends, (now + holding, number, partition))
-        offered.append((MEMORY_SLICES[profile], partition is not None))
-    counted = offered[warm_up:]
-    slices = sum(size for size, _ in counted)
+            heapq.heappush(ends, (request.until, len(answers), partition))
+        answers.append((MEMORY_SLICES[request.profile], partition is not None))
+    counted = answers[warm_up:]
     return Accepted(
         requests=100 * sum(accepted for _, accepted in counted) / len(counted),
-        slices=100 * sum(size for size, accepted in counted if accepted) / slices,
+        slices=100 * sum(size for size, accepted in counted if accepted) / sum(size for size, _ in counted),
     )

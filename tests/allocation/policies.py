@@ -1,0 +1,81 @@
+"""The allocator's strategies as policies of the loss system (``tests/partitions/losses.py``)."""
+
+from collections.abc import Callable, Collection, Sequence
+
+from msgspec.structs import replace
+
+from api.model.allocations import ResourceClaimStatus
+from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.metadata import ObjectMeta
+from api.model.names import ObjectRef
+from driver.allocation import Cluster, Features, Keep, NodeView, Nowhere, Placed, Placement, Profile, StepBudget
+from driver.partitions.compiling import compile_pool
+from driver.partitions.geometry import GpuCard, Partition
+from driver.partitions.limits import SliceLayout
+from tests.allocation.building import claim, class_, request
+
+DRIVER = "kerf.dev"
+CLASSES = {"any": class_()}
+
+
+def profile_of(device: Device) -> Profile | None:
+    """Whole cards, and the variants with media engines, are the same hardware as other profiles."""
+    name = device.attributes["profile"].string or ""
+    compute = int(device.capacity["computeSlices"].value)
+    return Profile(name, compute) if name and "+" not in name else None
+
+
+def first_fit() -> "Allocator":
+    """The scheduler's order."""
+    return Allocator(Cluster.place)
+
+
+def keep() -> "Allocator":
+    return Allocator(Keep(profile_of).place)
+
+
+class Allocator:
+    """A policy: a way to place claims in a cluster of nodes with one card each."""
+
+    def __init__(self, place: Callable[..., Placement]) -> None:
+        """``place`` is called as ``Cluster.place`` is, with the cluster before all."""
+        self._place = place
+        self._cluster: Cluster | None = None
+        self._partitions: dict[tuple[str, str], Partition] = {}
+        self._held: dict[Partition, ObjectRef] = {}
+        self._number = 0
+
+    def _start(self, cards: Sequence[GpuCard]) -> Cluster:
+        cluster = Cluster(Features())
+        for card in cards:
+            node = f"n-{card.index:03}"
+            compiled = compile_pool(node, node, [card], layout=SliceLayout.COMBINED)
+            (content,) = compiled.pool.slices
+            spec = ResourceSliceSpec(
+                driver=DRIVER,
+                pool=ResourcePool(name=node, generation=1, resource_slice_count=1),
+                node_name=node,
+                devices=tuple(sorted(content.devices, key=lambda device: device.name)),
+                shared_counters=content.shared_counters,
+            )
+            cluster.set_slice(ResourceSlice(metadata=ObjectMeta(name=node), spec=spec))
+            cluster.set_node(NodeView(node, {}))
+            self._partitions |= {(node, name): partition for name, partition in compiled.partitions.items()}
+        return cluster
+
+    def __call__(self, cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+        cluster = self._cluster = self._cluster or self._start(cards)
+        for partition in [each for each in self._held if each not in taken]:
+            cluster.remove_claim(self._held.pop(partition))
+        self._number += 1
+        expression = f'device.attributes["{DRIVER}"].profile == "{profile}"'
+        asked = claim(request("r", expression), name=f"c{self._number}")
+        placement = self._place(cluster, [asked], CLASSES, share_id=str, budget=StepBudget())
+        if not isinstance(placement, Placed):
+            assert placement == Nowhere(())
+            return None
+        cluster.set_claim(replace(asked, status=ResourceClaimStatus(allocation=placement.results[0])))
+        device = placement.results[0].devices.results[0].device
+        partition = self._partitions[placement.node, device]
+        self._held[partition] = asked.ref
+        return partition

@@ -1,0 +1,151 @@
+"""How much of a loss system's load the allocator accepts, in the scheduler's order and by KEEP.
+
+``python -m tests.bench placement`` is one seed of eight cards. ``python -m tests.bench.placement`` is the whole table,
+beside the figures that an independent implementation of the same rules gave: minutes for 8 cards, a quarter of an hour
+for 100; with ``--limits``, what could be accepted at best. ``docs/placement.md`` has what they printed.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from statistics import mean
+from typing import Final, NamedTuple
+
+from driver.cli.output import table
+from driver.partitions.geometry import GpuCard, Partition
+from tests.allocation import policies
+from tests.bench import foresight, repacking
+from tests.bench.measuring import Row
+from tests.partitions import losses
+from tests.partitions.losses import Accepted, Request
+
+REQUESTS: Final = 12_000
+WARM_UP: Final = 3_000
+"""Not counted: the cards fill."""
+SEEDS: Final = {8: range(6), 100: range(3)}
+QUICK: Final = {"seed": 0, "requests": 4_000, "warm_up": 1_000}
+"""For ``make bench``: half a minute for all five cells."""
+FORESIGHT_REQUESTS: Final = 2_000
+FORESIGHT_WARM_UP: Final = 1_000
+"""Not foreseen either, so that all columns are of the same requests."""
+WINDOW: Final = 500
+"""Requests foreseen at once: with 2,000 the bound is 0.1 % of them lower, and the time thrice as much."""
+WINDOW_S: Final = 5.0
+"""Most windows are solved in two seconds; what the others would still gain is some tenths of a percent."""
+
+
+class Cell(NamedTuple):
+    """One load of the table, and what was accepted of it elsewhere."""
+
+    cards: int
+    mix: str
+    load: float
+    first: Accepted
+    kept: Accepted
+
+    def __str__(self) -> str:
+        return f"{self.cards} H100, {self.mix}, load {self.load}"
+
+    def run(self, policy: losses.Policy, *, seed: int, requests: int = REQUESTS, warm_up: int = WARM_UP) -> Accepted:
+        given = {"cards": self.cards, "seed": seed, "requests": requests, "warm_up": warm_up}
+        return losses.run(policy, mix=self.mix, load=self.load, **given)
+
+
+REFERENCE: Final = (
+    Cell(100, "uniform", 0.85, Accepted(97.2, 94.9), Accepted(98.9, 97.7)),
+    Cell(100, "uniform", 1.0, Accepted(92.3, 85.5), Accepted(94.7, 89.2)),
+    Cell(100, "uniform", 1.3, Accepted(83.3, 68.3), Accepted(85.0, 70.4)),
+    Cell(100, "small", 1.0, Accepted(95.4, 87.5), Accepted(96.1, 89.6)),
+    Cell(100, "big", 0.85, Accepted(95.9, 94.0), Accepted(98.3, 97.3)),
+    Cell(100, "big", 1.0, Accepted(89.3, 84.3), Accepted(93.0, 88.8)),
+    Cell(100, "bimodal", 1.0, Accepted(93.6, 87.3), Accepted(94.3, 88.5)),
+    Cell(8, "uniform", 0.85, Accepted(86.4, 76.5), Accepted(88.4, 79.7)),
+    Cell(8, "uniform", 1.0, Accepted(81.9, 69.3), Accepted(83.8, 72.2)),
+    Cell(8, "small", 1.0, Accepted(87.6, 73.8), Accepted(88.4, 75.7)),
+    Cell(8, "big", 1.0, Accepted(77.4, 68.7), Accepted(79.4, 71.6)),
+    Cell(8, "bimodal", 1.0, Accepted(83.4, 68.7), Accepted(84.1, 69.6)),
+)
+"""12,000 requests, of which 3,000 do not count; means of all seeds; Python's ``random.Random``."""
+
+
+async def measure() -> list[Row]:
+    return [
+        Row(
+            name=f"{cell}: KEEP",
+            unit="% accepted",
+            samples=[cell.run(policies.keep(), **QUICK).requests],
+            baseline_name="first fit",
+            baseline=[cell.run(policies.first_fit(), **QUICK).requests],
+            goal=">= 1.00 x",
+        )
+        for cell in REFERENCE
+        if cell.cards == 8
+    ]
+
+
+HEADER: Final = ("WHAT", "FIRST FIT", "REFERENCE", "KEEP", "REFERENCE")
+
+
+def row(cell: Cell) -> tuple[str, ...]:
+    means = []
+    for policy in (policies.first_fit, policies.keep):
+        runs = [cell.run(policy(), seed=seed) for seed in SEEDS[cell.cards]]
+        means.append(Accepted(mean(run.requests for run in runs), mean(run.slices for run in runs)))
+    first, kept = means
+    return str(cell), _text(first), _text(cell.first), _text(kept), _text(cell.kept)
+
+
+def _text(accepted: Accepted) -> str:
+    """Requests, and in brackets memory slices, in percent."""
+    return f"{accepted.requests:.1f} ({accepted.slices:.1f})"
+
+
+LIMITS_HEADER: Final = ("WHAT", "FIRST FIT", "KEEP", "REPACKED", "FORESEEN", "BOUND")
+
+
+def limits_row(cell: Cell) -> tuple[str, ...]:
+    """The two policies beside one that moves everything, and beside one that knows the future and may refuse.
+
+    Foreseen and bound are from two programmes: one for requests, one for slices.
+    """
+    size = {"seed": 0, "requests": FORESIGHT_WARM_UP + FORESIGHT_REQUESTS, "warm_up": FORESIGHT_WARM_UP}
+    runs = [cell.run(policy, **size) for policy in (policies.first_fit(), policies.keep(), repacking.repacked())]
+    arrivals = losses.arrivals(cards=cell.cards, mix=cell.mix, load=cell.load, seed=0, requests=size["requests"])
+    requests = list(arrivals)[FORESIGHT_WARM_UP:]
+    by_requests, found_requests = _foreseen(cell, requests, [1] * len(requests))
+    by_slices, found_slices = _foreseen(cell, requests, [losses.MEMORY_SLICES[each.profile] for each in requests])
+    foreseen = Accepted(found_requests.requests, found_slices.slices)
+    return str(cell), *map(_text, (*runs, foreseen, Accepted(by_requests, by_slices)))
+
+
+def _foreseen(cell: Cell, requests: list[Request], worth: list[int]) -> tuple[float, Accepted]:
+    """The bound in percent, and what KEEP accepts of that which the programme would."""
+    answer = foresight.windows(requests, cards=cell.cards, worth=worth, size=WINDOW, limit_s=WINDOW_S)
+    keep, wanted = policies.keep(), iter(answer.accepted)
+
+    def willing(cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+        return keep(cards, taken, profile) if next(wanted) else None
+
+    return 100 * answer.bound / sum(worth), losses.replay(willing, requests, cards=cell.cards)
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.placement", description=__doc__)
+    parser.add_argument("--cards", type=int, choices=list(SEEDS), action="append", help="8, 100 or (default) both")
+    parser.add_argument("--limits", action="store_true", help="what could be accepted on 8 cards at best, instead")
+    options = parser.parse_args(arguments)
+    if options.limits:
+        print(table(LIMITS_HEADER, list(_rows(limits_row, [8]))))
+    else:
+        print(table(HEADER, list(_rows(row, options.cards or list(SEEDS)))))
+
+
+def _rows(of: Callable[[Cell], tuple[str, ...]], cards: list[int]) -> Iterator[tuple[str, ...]]:
+    for cell in REFERENCE:
+        if cell.cards in cards:
+            print(f"measuring {cell} …", file=sys.stderr)
+            yield of(cell)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

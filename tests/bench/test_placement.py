@@ -1,0 +1,76 @@
+"""What the bench holds the placement policies against: the arrangement of partitions, and the programme."""
+
+import itertools
+
+import pytest
+
+from driver.partitions.cuts import mask_of
+from tests.bench.foresight import MODEL, solve, windows
+from tests.bench.repacking import packs, repacked
+from tests.partitions import losses
+from tests.partitions.losses import MEMORY_SLICES, Request
+
+PROFILES = list(MEMORY_SLICES)
+PLACES = {
+    profile: [mask_of(place) for place in known.placements] for profile in PROFILES if (known := MODEL.profile(profile))
+}
+
+
+def arrangements(free: int, first: int = 0) -> set[tuple[int, ...]]:
+    """How many of each profile lie together on one card, by trying everything."""
+    places = [(number, mask) for number, profile in enumerate(PROFILES) for mask in PLACES[profile]]
+    found = {(0,) * len(PROFILES)}
+    for at in range(first, len(places)):
+        number, mask = places[at]
+        if not mask & ~free:
+            for rest in arrangements(free & ~mask, at + 1):
+                found.add(tuple(count + (each == number) for each, count in enumerate(rest)))
+    return found
+
+
+def test_profiles_pack_where_some_arrangement_on_two_cards_has_them_all() -> None:
+    one = arrangements((1 << MODEL.memory_slices) - 1)
+    two = {
+        tuple(map(sum, zip(left, right, strict=True)))
+        for left, right in itertools.combinations_with_replacement(one, 2)
+    }
+    most = [max(counts) + 2 for counts in zip(*two, strict=True)]
+    for counts in itertools.product(*map(range, most)):
+        assert packs(dict(zip(PROFILES, counts, strict=True)), 2) == (counts in two), counts
+
+
+def test_who_may_move_everything_loses_what_nobody_has_room_for() -> None:
+    requests = [Request(at, "3g.40gb", 9.0) for at in (0.0, 1.0, 2.0)]
+    assert losses.replay(repacked(), requests, cards=1).requests == pytest.approx(200 / 3)
+
+
+def optimum(requests: list[Request], worth: list[int], *, taken: tuple[tuple[float, int], ...] = ()) -> int:
+    """On one card, by trying everything: refusals and places."""
+    if not requests:
+        return 0
+    request, *later = requests
+    busy = [each for each in taken if each[0] > request.at]
+    answers = [optimum(later, worth[1:], taken=tuple(busy))]
+    for mask in PLACES[request.profile]:
+        if not any(mask & other for _, other in busy):
+            answers.append(worth[0] + optimum(later, worth[1:], taken=(*busy, (request.until, mask))))
+    return max(answers)
+
+
+@pytest.mark.parametrize("mix", losses.MIXES)
+@pytest.mark.parametrize("seed", range(3))
+def test_on_one_card_the_bound_is_the_optimum(mix: str, seed: int) -> None:
+    """There, no partition can change its card."""
+    requests = list(losses.arrivals(cards=1, mix=mix, load=2.0, seed=seed, requests=9))
+    for worth in [1] * 9, [MEMORY_SLICES[each.profile] for each in requests]:
+        answer = solve(requests, cards=1, worth=worth, time_limit_s=10)
+        assert answer.bound == pytest.approx(optimum(requests, worth))
+        assert sum(itertools.compress(worth, answer.accepted)) == pytest.approx(answer.bound)
+
+
+def test_windows_never_lower_the_bound() -> None:
+    requests = list(losses.arrivals(cards=2, mix="uniform", load=1.5, seed=0, requests=60))
+    whole = solve(requests, cards=2, worth=[1] * 60, time_limit_s=10)
+    parts = windows(requests, cards=2, worth=[1] * 60, size=20, limit_s=10)
+    assert parts.bound >= whole.bound
+    assert len(parts.accepted) == len(whole.accepted)
