@@ -34,7 +34,7 @@ from cdi.spec import (
     NetDevice,
     Spec,
 )
-from cdi.store import Store
+from cdi.store import Store, VolatileFilesystem
 from cdi.validating import validate
 from cdi.versions import VERSIONS, MinimumVersion, Reason, minimum_version
 
@@ -103,6 +103,7 @@ __all__ = [
     "Store",
     "StoreError",
     "UnresolvedError",
+    "VolatileFilesystem",
     "apply",
     "encode_json",
     "encode_yaml",

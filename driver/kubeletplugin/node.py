@@ -67,7 +67,8 @@ class Node:
         self._checkpoint = checkpoint
         self._boot_id = boot_id
         self._random = Random()  # noqa: S311  (jitter, not a secret)
-        self._store = cdi.Store(settings.cdi_dir)
+        # A power cut ends the boot, and records of an earlier boot are *started*: their files are written anew.
+        self._store = cdi.Store(settings.cdi_dir, cdi.VolatileFilesystem())
         # In the kubelet's directory: the container runtime must find the files under the path that the plugin has.
         self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
         self._board = HealthBoard(driver=settings.driver_name, now=time.time)

@@ -24,7 +24,7 @@ from cdi import (
     load,
     transient_name,
 )
-from cdi.store import STALE_AFTER_S, LinuxFilesystem
+from cdi.store import STALE_AFTER_S, LinuxFilesystem, VolatileFilesystem
 
 KIND = Kind(vendor="acme.io", class_name="widget")
 NAME = transient_name(KIND, "claim-1")
@@ -35,6 +35,18 @@ def spec(value: str) -> Spec:
 
 
 OLD, NEW = spec("old"), spec("new")
+
+
+def test_without_syncs_readers_see_whole_files_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    store = Store(tmp_path, VolatileFilesystem())
+    assert store.write(NAME, OLD)
+    assert store.write(NAME, NEW)
+    assert store.path(NAME).read_bytes() == encode_json(NEW)
+    assert [path.name for path in tmp_path.iterdir()] == [store.path(NAME).name]
+    assert store.remove(NAME)
+    assert not synced
 
 
 class Recording(LinuxFilesystem):
