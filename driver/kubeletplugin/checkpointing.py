@@ -1,7 +1,9 @@
 """The checkpoint: which claims this node has prepared or begun to prepare, durable across crashes and power loss.
 
-One SQLite database, one row for each claim (``api.checkpoint``). A write is on the disk when the call returns: with a
-write-ahead log and ``synchronous=FULL`` that is one fsync. The file appears complete or not at all, so an empty,
+One SQLite database, one row for each claim (``api.checkpoint``). Every write survives the process. That a claim was
+begun is on the disk, too, when the call returns: with a write-ahead log and ``synchronous=FULL`` that is one fsync.
+What follows is told of this boot alone, as records of an earlier one are *started* whatever they say
+(``transitions``), and is synced with the next claim. The file appears complete or not at all, so an empty,
 foreign or damaged one is never taken for "nothing prepared": the plugin refuses to start and says what to do.
 """
 
@@ -15,7 +17,7 @@ from typing import Final
 
 from api.checkpoint import v1
 from api.checkpoint.v1 import CheckpointError
-from api.model.prepared import PreparedClaim
+from api.model.prepared import ClaimState, PreparedClaim
 
 FILE_NAME: Final = "checkpoint.db"
 
@@ -54,21 +56,26 @@ class Checkpoint:
         return self._records.get(uid)
 
     def put(self, record: PreparedClaim) -> None:
-        """Durable on return. Raises CheckpointError; what was stored before is then still there."""
+        """Raises CheckpointError; what was stored before is then still there."""
         uid = record.claim.uid
         self._write(
             "INSERT INTO claims (uid, record) VALUES (?, ?) ON CONFLICT (uid) DO UPDATE SET record = excluded.record",
             (uid, v1.encode(record)),
+            is_synced=record.state is ClaimState.STARTED,
         )
         self._records[uid] = record
 
     def drop(self, uid: str) -> None:
-        """Durable on return; dropping what is not there is fine. Raises CheckpointError."""
-        self._write("DELETE FROM claims WHERE uid = ?", (uid,))
+        """Dropping what is not there is fine. A power cut may bring the record back; then ``collecting`` sees to it.
+
+        Raises CheckpointError.
+        """
+        self._write("DELETE FROM claims WHERE uid = ?", (uid,), is_synced=False)
         self._records.pop(uid, None)
 
-    def _write(self, statement: str, parameters: tuple[object, ...]) -> None:
+    def _write(self, statement: str, parameters: tuple[object, ...], *, is_synced: bool) -> None:
         try:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
             self._connection.execute(statement, parameters)
         except sqlite3.Error as error:
             raise CheckpointError(str(self._path), f"cannot be written: {error}", _UNWRITABLE) from error
@@ -128,7 +135,6 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     if (verdict := pragma("quick_check(1)")) != "ok":
         raise CheckpointError(str(path), f"unreadable: {' '.join(str(verdict).split())}", _DAMAGED)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from api.checkpoint.v1 import CheckpointError
+from api.model.prepared import ClaimState
 from driver.kubeletplugin.checkpointing import FILE_NAME, open_checkpoint
 from tests.kubeletplugin.records import record
 
@@ -136,6 +137,24 @@ def test_a_missing_file_beside_its_log_is_not_taken_for_a_first_start(tmp_path: 
         open_checkpoint(tmp_path),
     ):
         pass
+
+
+def test_only_what_a_later_boot_must_know_waits_for_the_disk(tmp_path: Path) -> None:
+    with open_checkpoint(tmp_path) as checkpoint:
+
+        def is_synced() -> bool:
+            return bool(checkpoint._connection.execute("PRAGMA synchronous").fetchone() == (2,))  # FULL
+
+        checkpoint.put(record(state=ClaimState.STARTED))
+        assert is_synced()
+        checkpoint.put(record(state=ClaimState.PREPARED))
+        assert not is_synced()
+        checkpoint.put(record(state=ClaimState.STARTED))
+        assert is_synced()
+        checkpoint.put(record(state=ClaimState.RELEASING))
+        assert not is_synced()
+        checkpoint.drop(record().claim.uid)
+        assert not is_synced()
 
 
 def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
