@@ -75,8 +75,9 @@ class ClientSettings:
     """A longer Retry-After is the caller's to wait for."""
     silence_s: float = 150.0
     """A watch that hears nothing for so long is dead: servers send a bookmark about every minute (KEP-956)."""
-    connections: int = 128
-    """At a time: 32 claims prepared at once, each with a few calls, beside a dozen watches."""
+    calls_at_once: int = 8
+    """Others wait, watches apart: answers come within milliseconds, and every TLS connection keeps 256 KiB for what it
+    reads (``asyncio.sslproto``)."""
     idle_s: float = 60.0
     """Idle connections are kept so long: less than the 90 s after which the server drops them."""
 
@@ -127,12 +128,13 @@ class HttpTransport:
         self._settings = settings
         self._random = random
         self._session: aiohttp.ClientSession | None = None
+        self._turns = anyio.CapacityLimiter(settings.calls_at_once)
         self._warnings: set[str] = set()
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=self._settings.connections,
+                limit=0,  # calls have a limit of their own, and watches must not wait for one another
                 keepalive_timeout=self._settings.idle_s,
                 ttl_dns_cache=_DNS_CACHE_S,
             ),
@@ -205,8 +207,9 @@ class HttpTransport:
             total=self._settings.attempt_timeout_s, sock_connect=self._settings.connect_timeout_s
         )
         started = time.perf_counter()
-        response = await self._send(request, limits)
-        body = await _read(request, response)
+        async with self._turns:
+            response = await self._send(request, limits)
+            body = await _read(request, response)
         _seconds.labels(request.method, request.resource).observe(time.perf_counter() - started)
         return body
 

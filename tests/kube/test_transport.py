@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from aiohttp import web
 
@@ -137,6 +138,24 @@ async def test_a_path_below_the_servers_address_is_kept() -> None:
             await client.get(NODES, "system:odd name?x=1")
     assert stub.asked[0].path == "/k8s/clusters/c-1/api/v1/nodes/system:odd%20name%3Fx%3D1"
     assert stub.asked[0].query == {}
+
+
+async def test_calls_beyond_the_limit_wait_for_their_turn() -> None:
+    seen: list[str] = []
+
+    async def slow(_request: web.Request) -> web.StreamResponse:
+        seen.append("begins")
+        for _ in range(50):
+            await anyio.lowlevel.checkpoint()  # others would begin meanwhile
+        seen.append("ends")
+        return web.json_response(NODE)
+
+    one_at_a_time = replace(QUICK, calls_at_once=1)
+    async with Stub([slow] * 4).serving() as stub, stub.client(one_at_a_time) as client:
+        async with anyio.create_task_group() as calls:
+            for _ in range(4):
+                calls.start_soon(read, client)
+        assert seen == ["begins", "ends"] * 4
 
 
 async def test_requests_are_counted_by_method_resource_and_outcome() -> None:
