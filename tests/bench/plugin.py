@@ -4,11 +4,14 @@ Baselines: a bare Python process with the same libraries that opens a gRPC socke
 answers every claim at once. The API server is the embedded one, in a process of its own.
 """
 
+import dataclasses
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +19,7 @@ import anyio
 import grpc.aio
 import yaml
 
-from api.core.v1 import NODES, Node
+from api.core.v1 import NAMESPACES, NODES, Namespace, Node
 from api.dra.v1 import SERVICE
 from api.kinds import to_builtins
 from api.model.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
@@ -31,7 +34,20 @@ from tests.bench.measuring import Row
 
 STARTS = 5
 CLAIMS = 200
+CARDS = 5
+"""35 small partitions: enough for 32 claims at once."""
+IN_FLIGHT = {8: "p50 <= 15 ms", 32: "p99 <= 64 ms"}
+ROUNDS = 6
+"""Of 32 claims each, for every number in flight."""
+SLOTS = 32
+HELD = 500
 CALL_S = 45.0
+LOOKING = "looking"
+ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
+"""On the namespace of claims that only look at a card: any number of them can be held."""
+BARE = "bare gRPC answer"
+_NUMBERS = count()
+"""Of claims."""
 _BARE = """
 import sys, asyncio, grpc, grpc.aio, aiohttp, anyio, msgspec, prometheus_client, sqlite3, yaml
 async def main():
@@ -81,6 +97,7 @@ async def measure() -> list[Row]:
             await _appears(root / "kubeconfig")
             async with Client(await load_access(root / "kubeconfig"), user_agent="bench/1") as client:
                 await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
+                await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=LOOKING, labels=ADMIN_ACCESS)))
                 return [*await _starting(root), *await _preparing(root, client)]
 
 
@@ -119,24 +136,77 @@ async def _starting(root: Path) -> list[Row]:
 
 async def _preparing(root: Path, client: Client) -> list[Row]:
     place = root / "p"
-    async with _plugin(root, place) as (process, driver):
-        claims = [await _allocated_claim(client, number) for number in range(CLAIMS)]
+    async with _plugin(root, place, cards=CARDS) as (process, driver):
         with _child(_ECHO, str(root / "echo.sock")):
             await _appears(root / "echo.sock")
-            async with grpc.aio.insecure_channel(f"unix:{root / 'echo.sock'}") as channel:
-                prepares, unprepares, answers = [], [], []
-                for claim in claims:
-                    prepares.append(await _milliseconds(_prepared(driver.channel, claim)))
-                    unprepares.append(await _milliseconds(_unprepared(driver.channel, claim)))
-                    answers.append(await _milliseconds(_prepared(channel, claim)))
-        memory = _rss_mb(process)
-    bare = "bare gRPC answer"
-    name = f"plugin: memory after {CLAIMS} claims"
+            async with grpc.aio.insecure_channel(f"unix:{root / 'echo.sock'}") as bare:
+                rows = await _one_by_one(client, driver.channel, bare)
+                rows += [
+                    Row(
+                        name=f"plugin: memory after {CLAIMS} claims",
+                        unit="MB",
+                        samples=[_rss_mb(process)],
+                        goal="<= 65 MB",
+                    )
+                ]
+                rows += [await _at_once(client, driver.channel, bare, calls) for calls in IN_FLIGHT]
+                rows += [Row(name="plugin: memory after them", unit="MB", samples=[_rss_mb(process)], goal="<= 65 MB")]
+                rows += [await _beside_held(client, driver.channel, bare)]
+                rows += [Row(name=f"plugin: memory with {HELD} held", unit="MB", samples=[_rss_mb(process)])]
+    return rows
+
+
+async def _one_by_one(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Channel) -> list[Row]:
+    prepares, unprepares, answers = [], [], []
+    for claim in [await _allocated_claim(client) for _ in range(CLAIMS)]:
+        prepares.append(await _milliseconds(_prepared(plugin, claim)))
+        unprepares.append(await _milliseconds(_unprepared(plugin, claim)))
+        answers.append(await _milliseconds(_prepared(bare, claim)))
     return [
-        Row(name="plugin: prepare", unit="ms", samples=prepares, baseline_name=bare, baseline=answers, goal="<= 5 ms"),
-        Row(name="plugin: unprepare", unit="ms", samples=unprepares, baseline_name=bare, baseline=answers),
-        Row(name=name, unit="MB", samples=[memory], goal="<= 65 MB"),
+        Row(name="plugin: prepare", unit="ms", samples=prepares, baseline_name=BARE, baseline=answers, goal="<= 5 ms"),
+        Row(name="plugin: unprepare", unit="ms", samples=unprepares, baseline_name=BARE, baseline=answers),
     ]
+
+
+async def _at_once(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Channel, calls: int) -> Row:
+    """Prepares with ``calls`` calls in flight at any time."""
+    prepares, answers = [], []
+    for _ in range(ROUNDS):
+        claims = [await _allocated_claim(client, slot=slot) for slot in range(SLOTS)]
+        prepares += await _in_flight(calls, [partial(_prepared, plugin, claim) for claim in claims])
+        answers += await _in_flight(calls, [partial(_prepared, bare, claim) for claim in claims])
+        await _in_flight(calls, [partial(_unprepared, plugin, claim) for claim in claims])
+    return Row(
+        name=f"plugin: prepare, {calls} in flight",
+        unit="ms",
+        samples=prepares,
+        baseline_name=BARE,
+        baseline=answers,
+        goal=IN_FLIGHT[calls],
+    )
+
+
+async def _beside_held(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Channel) -> Row:
+    """One prepare at a time while the node has ``HELD`` claims: those that look at a card can be as many."""
+    held = [await _allocated_claim(client, admin_access=True) for _ in range(HELD)]
+    await _in_flight(SLOTS, [partial(_prepared, plugin, claim) for claim in held])
+    [prepare, _] = await _one_by_one(client, plugin, bare)
+    return dataclasses.replace(prepare, name=f"plugin: prepare with {HELD} held", goal="as without")
+
+
+async def _in_flight(limit: int, calls: Sequence[Callable[[], Awaitable[None]]]) -> list[float]:
+    """Milliseconds of each call, ``limit`` of them at any time."""
+    seconds: list[float] = []
+    limiter = anyio.CapacityLimiter(limit)
+
+    async def one(work: Callable[[], Awaitable[None]]) -> None:
+        async with limiter:
+            seconds.append(await _milliseconds(work()))
+
+    async with anyio.create_task_group() as group:
+        for work in calls:
+            group.start_soon(one, work)
+    return seconds
 
 
 async def _prepared(channel: grpc.aio.Channel, claim: ClaimRef) -> None:
@@ -158,11 +228,11 @@ async def _milliseconds(work: Awaitable[object]) -> float:
 
 
 @asynccontextmanager
-async def _plugin(root: Path, place: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
+async def _plugin(root: Path, place: Path, cards: int = 1) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
     """The process, once a kubelet has registered it and its devices are published."""
     place.mkdir()
-    cards = {"state": "hardware", "pace": 0, "cards": [{"kind": "gpu", "model": "h100-80gb-sxm"}]}
-    (place / "cards.yaml").write_text(yaml.safe_dump(cards))
+    gpus = {"kind": "gpu", "model": "h100-80gb-sxm", "count": cards}
+    (place / "cards.yaml").write_text(yaml.safe_dump({"state": "hardware", "pace": 0, "cards": [gpus]}))
     arguments = {
         "--node-name": "node-1",
         "--kubeconfig": root / "kubeconfig",
@@ -185,24 +255,30 @@ async def _plugin(root: Path, place: Path) -> AsyncIterator[tuple[subprocess.Pop
         tasks.cancel_scope.cancel()
 
 
-async def _allocated_claim(client: Client, number: int) -> ClaimRef:
-    """A claim that holds the first small partition; only one is prepared at a time."""
+async def _allocated_claim(client: Client, slot: int = 0, *, admin_access: bool | None = None) -> ClaimRef:
+    """A claim that has the small partition number ``slot`` of the node."""
+    namespace = LOOKING if admin_access else "default"
     request = DeviceRequest(name="gpu", exactly=ExactDeviceRequest(device_class_name="any"))
     claim = ResourceClaim(
-        metadata=ObjectMeta(name=f"claim-{number}", namespace="default"),
+        metadata=ObjectMeta(name=f"claim-{next(_NUMBERS)}", namespace=namespace),
         spec=ResourceClaimSpec(devices=DeviceClaim(requests=(request,))),
     )
     made = await client.create(KINDS.resource_claims, claim)
+    card, start = divmod(slot, 7)
     result = DeviceRequestAllocationResult(
-        request="gpu", driver="kerf.dev", pool="node-1/gpu", device="gpu-0-1g-10gb-at-0"
+        request="gpu",
+        driver="kerf.dev",
+        pool="node-1/gpu",
+        device=f"gpu-{card}-1g-10gb-at-{start}",
+        admin_access=admin_access,
     )
     allocation = AllocationResult(devices=DeviceAllocationResult(results=(result,)))
     status = {"status": {"allocation": to_builtins(allocation)}}
     name = made.metadata.name
     await client.patch(
-        KINDS.resource_claims, name, status, type=PatchType.MERGE, namespace="default", subresource="status"
+        KINDS.resource_claims, name, status, type=PatchType.MERGE, namespace=namespace, subresource="status"
     )
-    return ClaimRef("default", name, made.metadata.uid)
+    return ClaimRef(namespace, name, made.metadata.uid)
 
 
 async def _appears(path: Path) -> None:
