@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from api.dra import health, v1, v1alpha2, v1alpha3, v1alpha4, v1beta1
+from api.dra import health, v1, v1beta1
 from api.dra.health import HealthService
 from api.dra.service import DraService
 from api.errors import UnsupportedError
@@ -60,5 +60,8 @@ def offer_to(kubelet_version: str) -> Offer:
         return MODERN
     if version < _FIRST:
         raise UnsupportedError(f"the kubelet is {kubelet_version}; Kerf needs 1.27 or later")
+    # Imported here: only nodes of such clusters need them.
+    from api.dra import v1alpha2, v1alpha3, v1alpha4
+
     services = (v1alpha4.SERVICE,) if version >= _DEVICES_IN_ANSWERS else (v1alpha3.SERVICE, v1alpha2.SERVICE)
     return Offer(services=services, supported_versions=(services[0].supported_version,))

@@ -7,19 +7,27 @@
 | v1beta1 | never (1.32 has it) | flat requests, ``basic`` devices |
 | v1alpha3 | never (1.31 has it) | claims of a controller: ``spec.controller`` |
 | v1alpha2 | never (1.27 to 1.30 have it) | claims of a controller: the class says which |
+
+What is not chosen is not imported: a plugin lives on every node.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from importlib import import_module
 from typing import Final
 
 from api.errors import UnsupportedError
-from api.resource import v1, v1alpha2, v1alpha3, v1beta1, v1beta2
 from api.resource.classic import CONTEXTS, ClassicKinds
 from api.resource.codec import GROUP, ResourceKinds
 
-VERSIONS: Final[tuple[ResourceKinds, ...]] = (v1.KINDS, v1beta2.KINDS, v1beta1.KINDS)
-CLASSIC_VERSIONS: Final[tuple[ClassicKinds, ...]] = (v1alpha3.KINDS, v1alpha2.KINDS)
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+CLASSIC_VERSIONS: Final = ("v1alpha3", "v1alpha2")
 """The versions in which a driver's controller may allocate (KEP-3063)."""
+
+
+def kinds_of(version: str) -> ResourceKinds:
+    """The kinds of one of ``VERSIONS``."""
+    kinds: ResourceKinds = import_module(f"api.resource.{version}").KINDS
+    return kinds
 
 
 def choose(served: Iterable[str]) -> ResourceKinds:
@@ -28,10 +36,10 @@ def choose(served: Iterable[str]) -> ResourceKinds:
     Raises UnsupportedError when there is none: the cluster is too old, or its API is switched off.
     """
     offered = frozenset(served)
-    for kinds in VERSIONS:
-        if kinds.version in offered:
-            return kinds
-    known = ", ".join(kinds.version for kinds in VERSIONS)
+    for version in VERSIONS:
+        if version in offered:
+            return kinds_of(version)
+    known = ", ".join(VERSIONS)
     found = ", ".join(sorted(offered)) or "no version"
     raise UnsupportedError(
         f"the API server serves {found} of {GROUP}; Kerf needs one of {known}: use Kubernetes 1.34 or later, or switch "
@@ -45,6 +53,10 @@ def choose_classic(resources: Mapping[str, Collection[str]]) -> ClassicKinds | N
     ``resources`` are the plurals that discovery lists, by version. v1alpha3 lives on in later releases with other
     content: what tells is PodSchedulingContext.
     """
-    if any(kinds.version in resources for kinds in VERSIONS):
+    if not resources.keys().isdisjoint(VERSIONS):
         return None
-    return next((kinds for kinds in CLASSIC_VERSIONS if CONTEXTS in resources.get(kinds.version, ())), None)
+    for version in CLASSIC_VERSIONS:
+        if CONTEXTS in resources.get(version, ()):
+            kinds: ClassicKinds = import_module(f"api.resource.{version}").KINDS
+            return kinds
+    return None

@@ -16,7 +16,7 @@ def command(output: OutputFormat) -> None:
     facts = {
         "kerf": version("kerf"),
         "python": platform.python_version(),
-        "resourceApi": [f"resource.k8s.io/{kinds.version}" for kinds in VERSIONS],
+        "resourceApi": [f"resource.k8s.io/{version}" for version in VERSIONS],
     }
     if output != "text":
         print_document(facts, output)

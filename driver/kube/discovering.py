@@ -69,7 +69,7 @@ async def discover_classic(client: Client) -> ClassicFeatures | None:
     except NotFoundError:
         return None
     served = [entry["version"] for entry in group.get("versions", ())]
-    if any(kinds.version in served for kinds in registry.VERSIONS):
+    if any(version in served for version in registry.VERSIONS):
         return None
     resources: dict[str, list[str]] = {}
     for version in served:

@@ -15,11 +15,11 @@ from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.quantity import Quantity
 from api.resource import v1, v1beta1, v1beta2
 from api.resource.codec import ResourceKinds
-from api.resource.registry import VERSIONS, choose
+from api.resource.registry import VERSIONS, choose, kinds_of
 from tests.strategies import values
 
 KIND_FIELDS = ["resource_claims", "resource_claim_templates", "device_classes", "resource_slices", "device_taint_rules"]
-EVERY_KIND = [(kinds, field) for kinds in VERSIONS for field in KIND_FIELDS]
+EVERY_KIND = [(kinds, field) for kinds in map(kinds_of, VERSIONS) for field in KIND_FIELDS]
 
 
 def normal(kind: Kind[Any], value: Any) -> Any:

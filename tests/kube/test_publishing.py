@@ -30,6 +30,7 @@ from tests.runtime.virtual_time import VIRTUAL_TIME
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n1", uid="node-uid")
 SETTINGS = PublishSettings(min_interval_s=5, repair_delay_s=30, sight_timeout_s=10, refused_retry_s=60)
 SLICES = "resourceslices"
+ALL_KINDS = [registry.kinds_of(version) for version in registry.VERSIONS]
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def pool(*slices: str, name: str = "n1/gpu") -> Pool:
 class Published:
     """A publisher that runs, and what it said."""
 
-    def __init__(self, server: MemoryServer, kinds: ResourceKinds = registry.VERSIONS[0]) -> None:
+    def __init__(self, server: MemoryServer, kinds: ResourceKinds = ALL_KINDS[0]) -> None:
         self.problems: list[str] = []
         self.publisher = SlicePublisher(
             server.client(),
@@ -86,7 +87,7 @@ def foreign(name: str, *, pool_name: str = "n1/gpu", driver: str = "kerf.dev", n
     return {"metadata": {"name": name}, "spec": {"driver": driver, "nodeName": node, "pool": place}}
 
 
-@pytest.mark.parametrize("kinds", registry.VERSIONS, ids=lambda kinds: kinds.version)
+@pytest.mark.parametrize("kinds", ALL_KINDS, ids=lambda kinds: kinds.version)
 async def test_pools_are_on_the_server_once_they_are_published(server: MemoryServer, kinds: ResourceKinds) -> None:
     published = Published(server, kinds)
     async with published.running() as publisher:
@@ -286,7 +287,7 @@ PARTITIONED = Pool(
 )
 
 
-@pytest.mark.parametrize("kinds", registry.VERSIONS[:2], ids=lambda kinds: kinds.version)
+@pytest.mark.parametrize("kinds", ALL_KINDS[:2], ids=lambda kinds: kinds.version)
 async def test_fields_that_the_server_drops_are_named_with_their_gate_once_and_not_fought_for(
     server: MemoryServer, kinds: ResourceKinds
 ) -> None:
