@@ -41,6 +41,7 @@ _TOOLS: Final = (
     _Tool("iptables", "iptables"),  # the kubelet and CNI plugins look for it at start
     _Tool("unshare", "util-linux"),
     _Tool("mount", "mount"),
+    _Tool("podman", "podman"),  # a second container engine that reads CDI: tests/cdi/runtimes
 )
 
 
