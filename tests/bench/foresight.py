@@ -15,6 +15,7 @@ requests that the programme would accept: a schedule that exists. The optimum li
 """
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from itertools import accumulate, pairwise
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -85,8 +86,9 @@ def _maximise(
     worth: Sequence[int], rows: Sequence[tuple[list[int], int]], time_limit_s: float
 ) -> tuple[float, list[bool]]:
     """The bound, and the best 0-1 values found, none of whose sums over a row's columns exceeds the row's limit."""
-    import highspy  # with numpy it is 70 MB, and the rest of the bench needs neither
-
+    # Imported here: with numpy it is 70 MB, and the rest of the bench needs neither. Not typed: it takes sequences, too,
+    # where its stubs want arrays.
+    highspy: Any = import_module("highspy")
     programme = highspy.HighsLp()
     programme.num_col_, programme.num_row_ = len(worth), len(rows)
     programme.sense_ = highspy.ObjSense.kMaximize
