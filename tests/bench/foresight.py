@@ -86,8 +86,8 @@ def _maximise(
     worth: Sequence[int], rows: Sequence[tuple[list[int], int]], time_limit_s: float
 ) -> tuple[float, list[bool]]:
     """The bound, and the best 0-1 values found, none of whose sums over a row's columns exceeds the row's limit."""
-    # Imported here: with numpy it is 70 MB, and the rest of the bench needs neither. Not typed: it takes sequences, too,
-    # where its stubs want arrays.
+    # Imported here: with numpy it is 70 MB, and the rest of the bench needs neither. Not typed: it takes sequences,
+    # too, where its stubs want arrays.
     highspy: Any = import_module("highspy")
     programme = highspy.HighsLp()
     programme.num_col_, programme.num_row_ = len(worth), len(rows)
