@@ -24,14 +24,14 @@ WARM_UP: Final = 3_000
 """Not counted: the cards fill."""
 SEEDS: Final = {8: range(6), 100: range(3)}
 QUICK: Final = {"seed": 0, "requests": 4_000, "warm_up": 1_000}
-"""For ``make bench``: half a minute for all five cells."""
+"""For ``make bench``: 20 seconds for all five cells."""
 FORESIGHT_REQUESTS: Final = 2_000
 FORESIGHT_WARM_UP: Final = 1_000
 """Not foreseen either, so that all columns are of the same requests."""
 WINDOW: Final = 500
-"""Requests foreseen at once: with 2,000 the bound is 0.1 % of them lower, and the time thrice as much."""
+"""Requests foreseen at once: with 2,000 at once the bound was 0.1 points lower, in twice the time."""
 WINDOW_S: Final = 5.0
-"""Most windows are solved in two seconds; what the others would still gain is some tenths of a percent."""
+"""Some windows take a second, others many; the bound holds wherever the search ends."""
 
 
 class Cell(NamedTuple):
