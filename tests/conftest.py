@@ -5,8 +5,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-# "default" keeps `make test` within minutes, with the same cases each time: a change is judged by what it changed. "long"
-# is `make test-long`, which looks for new ones. No deadline: the machine may be busy.
+# "default" keeps `make test` within minutes, with the same cases each time: a change is judged by what it changed.
+# "long" is `make test-long`, which looks for new ones. No deadline: the machine may be busy.
 settings.register_profile(
     "default", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
