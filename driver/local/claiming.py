@@ -47,6 +47,11 @@ def is_done(pod: Pod | None) -> bool:
 
 def claim_from_template(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
     """The claim that a pod's entry gets: owned by the pod, named after both."""
+    return ResourceClaim(metadata=generated_metadata(pod, entry, template.spec.metadata), spec=template.spec.spec)
+
+
+def generated_metadata(pod: Pod, entry: PodResourceClaim, wanted: ObjectMeta) -> ObjectMeta:
+    """Metadata of the claim that a pod's entry gets, with the labels and annotations that its template wants."""
     owner = OwnerReference(
         api_version="v1",
         kind="Pod",
@@ -55,14 +60,13 @@ def claim_from_template(pod: Pod, entry: PodResourceClaim, template: ResourceCla
         controller=True,
         block_owner_deletion=True,
     )
-    metadata = ObjectMeta(
+    return ObjectMeta(
         generate_name=f"{pod.metadata.name}-{entry.name}-",
         namespace=pod.metadata.namespace,
-        labels=template.spec.metadata.labels,
-        annotations={**template.spec.metadata.annotations, POD_CLAIM_NAME: entry.name},
+        labels=wanted.labels,
+        annotations={**wanted.annotations, POD_CLAIM_NAME: entry.name},
         owner_references=(owner,),
     )
-    return ResourceClaim(metadata=metadata, spec=template.spec.spec)
 
 
 def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject | None:
@@ -77,7 +81,7 @@ def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject 
     status: JsonObject = {"reservedFor": to_builtins(kept) or None}
     if not kept:
         status |= {"allocation": None, "devices": None}
-    return {"metadata": _as_read(claim), "status": status}
+    return {"metadata": as_read(claim.metadata), "status": status}
 
 
 def owning_pod(claim: ResourceClaim) -> OwnerReference | None:
@@ -85,9 +89,9 @@ def owning_pod(claim: ResourceClaim) -> OwnerReference | None:
     return next((owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"), None)
 
 
-def _as_read(claim: ResourceClaim) -> JsonObject:
-    """Metadata that makes a patch fail when the claim has changed, or is another one of the same name."""
-    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+def as_read(metadata: ObjectMeta) -> JsonObject:
+    """Metadata that makes a patch fail when the object has changed, or is another one of the same name."""
+    return {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
 
 
 class ClaimController:
@@ -179,7 +183,7 @@ class ClaimController:
             )
         if claim.status.allocation is None and FINALIZER in claim.metadata.finalizers:
             rest = [finalizer for finalizer in claim.metadata.finalizers if finalizer != FINALIZER]
-            unprotect: JsonObject = {"metadata": {**_as_read(claim), "finalizers": rest or None}}
+            unprotect: JsonObject = {"metadata": {**as_read(claim.metadata), "finalizers": rest or None}}
             claim = await self._client.patch(
                 self._kinds.resource_claims, name, unprotect, type=PatchType.MERGE, namespace=namespace
             )

@@ -12,14 +12,13 @@ from api.core.v1 import PODS, Pod, PodResourceClaim
 from api.kinds import to_builtins
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim, ClassicTemplate
-from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from api.resource.classic import ClassicKinds
 from driver.kube.caching import Change
 from driver.kube.client import Client, PatchType
 from driver.kube.errors import NotFoundError
 from driver.kube.watching import Informer
-from driver.local.claiming import POD_CLAIM_NAME, Key, is_done
+from driver.local.claiming import POD_CLAIM_NAME, Key, as_read, generated_metadata, is_done
 from driver.runtime.queueing import KeyedQueue
 
 _WORKERS = 4
@@ -28,22 +27,7 @@ _WORKERS = 4
 
 def claim_from_template(pod: Pod, entry: PodResourceClaim, template: ClassicTemplate) -> ClassicClaim:
     """The claim that a pod's entry gets: owned by the pod, named after both."""
-    owner = OwnerReference(
-        api_version="v1",
-        kind="Pod",
-        name=pod.metadata.name,
-        uid=pod.metadata.uid,
-        controller=True,
-        block_owner_deletion=True,
-    )
-    metadata = ObjectMeta(
-        generate_name=f"{pod.metadata.name}-{entry.name}-",
-        namespace=pod.metadata.namespace,
-        labels=template.spec.metadata.labels,
-        annotations={**template.spec.metadata.annotations, POD_CLAIM_NAME: entry.name},
-        owner_references=(owner,),
-    )
-    return ClassicClaim(metadata=metadata, spec=template.spec.spec)
+    return ClassicClaim(metadata=generated_metadata(pod, entry, template.spec.metadata), spec=template.spec.spec)
 
 
 def release(claim: ClassicClaim, pods: Mapping[str, Pod | None]) -> JsonObject | None:
@@ -58,11 +42,7 @@ def release(claim: ClassicClaim, pods: Mapping[str, Pod | None]) -> JsonObject |
     status: JsonObject = {"reservedFor": to_builtins(kept) or None}
     if not kept and not claim.spec.immediate:
         status["deallocationRequested"] = True
-    return {"metadata": _as_read(claim), "status": status}
-
-
-def _as_read(claim: ClassicClaim) -> JsonObject:
-    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+    return {"metadata": as_read(claim.metadata), "status": status}
 
 
 class ClassicClaimController:
