@@ -108,11 +108,6 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
 """Every kind of ours."""
 
 
-def resource_class_crd(docs: FieldDocs) -> JsonObject:
-    """The CustomResourceDefinition of ResourceClass, ready for YAML."""
-    return crd(RESOURCE_CLASS, docs)
-
-
 def crd(definition: Definition, docs: FieldDocs) -> JsonObject:
     """The CustomResourceDefinition of a kind, ready for YAML."""
     kind = definition.kind

@@ -111,14 +111,6 @@ class DeviceToleration(Value):
         )
 
 
-class NodeAllocatableMapping(Value):
-    """How one node resource follows from a device (KEP-5517, alpha)."""
-
-    capacity_key: str = ""
-    capacity_multiplier: Quantity | None = None
-    device_multiplier: Quantity | None = None
-
-
 class Device(Value):
     """One allocatable device: a whole card or one possible partition. Names are unique within a pool."""
 

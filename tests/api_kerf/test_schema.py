@@ -13,13 +13,13 @@ from hypothesis import assume, given
 from api.errors import InvalidDocumentError
 from api.kerf.decoding import decode_resource_class_object
 from api.kerf.rules import RULES
-from api.kerf.schema import DEFINITIONS, crd, escaped, resource_class_crd
+from api.kerf.schema import DEFINITIONS, RESOURCE_CLASS, crd, escaped
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
 from tests.generate import crds
 
 from .documents import class_specs, damaged, without_nulls
 
-CRD = resource_class_crd(crds.field_docs())
+CRD = crd(RESOURCE_CLASS, crds.field_docs())
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 SPEC = SCHEMA["properties"]["spec"]
 SCHEMAS: dict[str, dict[str, Any]] = {
