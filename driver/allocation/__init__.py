@@ -5,6 +5,7 @@ Nothing in here does I/O, reads a clock or draws random numbers; what kube-sched
 """
 
 from driver.allocation.decisions import (
+    Budget,
     DoesNotFit,
     Failed,
     Features,
@@ -13,7 +14,6 @@ from driver.allocation.decisions import (
     Obstacle,
     Outcome,
     Reason,
-    StepBudget,
     Undecided,
 )
 from driver.allocation.environment import STORED, Dialect
@@ -37,6 +37,7 @@ __all__ = [
     "STORED",
     "AllocatedState",
     "AttributeExpression",
+    "Budget",
     "Cluster",
     "Dialect",
     "DoesNotFit",
@@ -57,7 +58,6 @@ __all__ = [
     "Profile",
     "Reason",
     "Selector",
-    "StepBudget",
     "Undecided",
     "UnsupportedExpressionError",
     "allocate",

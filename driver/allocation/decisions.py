@@ -5,9 +5,10 @@ Expected outcomes are values, one class each. Their order of preference for a ca
 outcome says something about this node only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Literal, TypeAlias
 
 from api.model.allocations import AllocationResult
@@ -43,16 +44,25 @@ class NodeView:
     """``status.declaredFeatures``: what its kubelet says it supports (KEP-5328)."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepBudget:
-    """How many steps a search may take before it gives up as ``Undecided``; a step places one device tentatively.
+def _stopped() -> float:
+    """A clock by which no time passes."""
+    return 0.0
 
-    A number, not a time: the same question always gets the same answer.
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much the search on one node may take before it gives up as ``Undecided``; whichever limit comes first.
+
+    A step places one device tentatively. Steps alone give the same answer every time; seconds bound how long somebody
+    waits, whatever a step costs. They count only by the ``clock`` that is given: this package reads none.
     """
 
     steps: int = 100_000
     """A few seconds of work, below the ten that kube-scheduler gives a node (gate DRASchedulerFilterTimeout); the
     claims of real pods need some dozens."""
+    seconds: float = inf
+    clock: Callable[[], float] = _stopped
+    """Seconds since some moment, never less than before."""
 
 
 class Obstacle(StrEnum):
@@ -115,9 +125,15 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The step budget ran out after ``steps`` steps, with neither a solution nor a proof that there is none."""
+    """The search was given up, with neither a solution nor a proof that there is none."""
 
-    steps: int
+    limit: Literal["steps", "seconds"]
+    """Which limit of the budget it met."""
+    amount: float
+    """How much that is."""
+
+    def __str__(self) -> str:
+        return f"no decision within {self.amount:,g} {self.limit}"
 
 
 Outcome: TypeAlias = Fits | DoesNotFit | Failed | Undecided

@@ -62,22 +62,28 @@ def explain(question: Question) -> tuple[Reason, ...]:
 
 def findings(question: Question) -> tuple[Finding, ...]:
     """What stops the requests, in their order. Never empty for a question without an answer."""
-    found = tuple(finding for request in question.requests for finding in _of_request(question, request))
-    return found or tuple(_of_combination(question))
+    forecaster = Forecaster(question)
+    found = tuple(finding for request in question.requests for finding in _of_request(question, forecaster, request))
+    return found or tuple(_of_combination(question, forecaster))
 
 
-def _of_request(question: Question, request: Request) -> Iterable[Finding]:
+def _of_request(question: Question, forecaster: Forecaster, request: Request) -> Iterable[Finding]:
     """Why a request cannot be served even alone: nothing if one of its wants can."""
-    stops = [_first_stop(question, want) for want in request.wants]
+    stops = [_first_stop(question, forecaster, want) for want in request.wants]
     if all(stop is not None for stop in stops):
         for want, stop in zip(request.wants, stops, strict=True):
             if stop is not None:
                 yield Finding(want.claim, want.name, (want,), stop.obstacle, stop.message, stop.devices, stop.names)
 
 
-def _of_combination(question: Question) -> Iterator[Finding]:
+def _of_combination(question: Question, forecaster: Forecaster) -> Iterator[Finding]:
+    nothing_taken = Tally(question)
     for position, constraints in enumerate(question.constraints):
-        failing = [index for index in range(len(constraints)) if not _can_hold(question, position, index)]
+        failing = [
+            index
+            for index in range(len(constraints))
+            if not forecaster.constraint_can_hold(nothing_taken, question.requests, position, index)
+        ]
         for index in failing:
             constraint = constraints[index]
             bound = [each for each in question.requests if each.claim == position and constraint.applies_to(each.name)]
@@ -100,11 +106,7 @@ def _matching(question: Question, wants: Iterable[Want]) -> int:
     return devices
 
 
-def _can_hold(question: Question, claim: int, constraint: int) -> bool:
-    return Forecaster(question).constraint_can_hold(Tally(question), question.requests, claim, constraint)
-
-
-def _first_stop(question: Question, want: Want) -> _Stop | None:
+def _first_stop(question: Question, forecaster: Forecaster, want: Want) -> _Stop | None:
     """What stops a want taken alone, in the order in which devices drop out; None: nothing."""
     steps = (
         _no_pool,
@@ -115,9 +117,9 @@ def _first_stop(question: Question, want: Want) -> _Stop | None:
         _insufficient,
         _tainted,
         _exhausted,
-        _too_few,
     )
-    return next((found for step in steps if (found := step(question, want)) is not None), None)
+    found = next((found for step in steps if (found := step(question, want)) is not None), None)
+    return found or _too_few(question, forecaster, want)
 
 
 def _no_pool(question: Question, want: Want) -> _Stop | None:
@@ -217,9 +219,9 @@ def _exhausted(question: Question, want: Want) -> _Stop | None:
     return _Stop(Obstacle.COUNTERS, message, blocked | held, f": {counters}")
 
 
-def _too_few(question: Question, want: Want) -> _Stop | None:
+def _too_few(question: Question, forecaster: Forecaster, want: Want) -> _Stop | None:
     free = want.usable.bit_count()
-    supply = Forecaster(question).supply(Tally(question), want.usable)
+    supply = forecaster.supply(Tally(question), want.usable)
     if want.count <= supply:
         return None
     matching = want.funnel.tolerated | _matching(question, [want]) & question.offer.held

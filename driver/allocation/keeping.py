@@ -14,7 +14,7 @@ from api.model.allocations import AllocationResult
 from api.model.claims import DeviceClass, ResourceClaim
 from api.model.devices import Device
 from driver.allocation.counting import fits
-from driver.allocation.decisions import Failed, Fits, StepBudget, Undecided
+from driver.allocation.decisions import Budget, Failed, Fits, Undecided
 from driver.allocation.layouts import Layout, Standing
 from driver.allocation.masks import keep
 from driver.allocation.offering import Offer
@@ -58,7 +58,7 @@ class Keep:
         classes: Mapping[str, DeviceClass],
         *,
         share_id: Callable[[], str],
-        budget: StepBudget,
+        budget: Budget,
         nodes: Iterable[str] | None = None,
     ) -> Placement:
         """As ``Cluster.place``, on the node and the devices where the least is lost."""

@@ -18,7 +18,7 @@ from api.model.allocations import AllocationResult
 from api.model.claims import DeviceClass, DeviceSelector, ResourceClaim
 from api.model.devices import DeviceTaintRule, ResourceSlice
 from api.model.names import ObjectRef
-from driver.allocation.decisions import DoesNotFit, Failed, Features, Fits, NodeView, StepBudget, Undecided
+from driver.allocation.decisions import Budget, DoesNotFit, Failed, Features, Fits, NodeView, Undecided
 from driver.allocation.inventory import Inventory
 from driver.allocation.ledger import Ledger, PoolId
 from driver.allocation.masks import bits
@@ -44,7 +44,7 @@ class Nowhere:
     """No node has devices for all claims. Why not: ``allocate`` explains it for each node."""
 
     undecided: tuple[str, ...]
-    """Nodes on which the step budget ran out."""
+    """Nodes on which the budget ran out."""
 
 
 Placement: TypeAlias = Placed | Nowhere | Failed
@@ -145,7 +145,7 @@ class Cluster:
         classes: Mapping[str, DeviceClass],
         *,
         share_id: Callable[[], str],
-        budget: StepBudget,
+        budget: Budget,
         nodes: Iterable[str] | None = None,
     ) -> Placement:
         """Devices for all ``claims`` of one pod on the first node that has them, of ``nodes`` (None: of all).
@@ -216,7 +216,7 @@ class Cluster:
         classes: Mapping[str, DeviceClass],
         node: NodeView,
         share_id: Callable[[], str],
-        budget: StepBudget,
+        budget: Budget,
     ) -> Fits | DoesNotFit | Failed | Undecided:
         try:
             offer = Offer.build(self.inventory, node, self.ledger, self.features)

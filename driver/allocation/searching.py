@@ -17,13 +17,13 @@ from api.model.claims import DeviceClass, ResourceClaim
 from driver.allocation.asking import ask
 from driver.allocation.concluding import conclude
 from driver.allocation.decisions import (
+    Budget,
     DoesNotFit,
     Failed,
     Features,
     Fits,
     NodeView,
     Outcome,
-    StepBudget,
     Undecided,
 )
 from driver.allocation.explaining import explain
@@ -46,7 +46,7 @@ def allocate(
     features: Features,
     *,
     share_id: Callable[[], str],
-    budget: StepBudget,
+    budget: Budget,
 ) -> Outcome:
     """Devices on ``node`` for all ``claims`` of one pod, or why there are none.
 
@@ -67,7 +67,7 @@ def search(
     classes: Mapping[str, DeviceClass],
     *,
     share_id: Callable[[], str],
-    budget: StepBudget,
+    budget: Budget,
 ) -> Fits | Failed | Undecided | Question:
     """As ``allocate``, but on what a node offers; and what does not fit is given back, to be explained or not."""
     try:
@@ -76,8 +76,8 @@ def search(
         wants = run.run()
     except (UnanswerableError, InvalidNodeSelectorError) as error:
         return Failed("fatal", str(error))
-    except _BudgetSpentError:
-        return Undecided(budget.steps)
+    except _BudgetSpentError as error:
+        return error.outcome
     if wants is not None:
         return Fits(conclude(question, wants, run.tally.placements, share_id))
     for view in offer.views:
@@ -91,7 +91,11 @@ _PART_STEPS: Final = 2000
 
 
 class _BudgetSpentError(Exception):
-    """The search has taken as many steps as it may."""
+    """The search has taken as much as it may."""
+
+    def __init__(self, outcome: Undecided) -> None:
+        self.outcome = outcome
+        super().__init__(str(outcome))
 
 
 @dataclass(slots=True)
@@ -119,12 +123,14 @@ class _Choice:
 class _Search:
     """One search. An explicit stack of choices: a pod may have more devices than Python has frames."""
 
-    def __init__(self, question: Question, budget: StepBudget) -> None:
+    def __init__(self, question: Question, budget: Budget) -> None:
         self.tally = Tally(question)
         self._question = question
         self._forecaster = Forecaster(question)
         self._memory = Memory(question)
+        self._budget = budget
         self._steps_left = budget.steps
+        self._begin = budget.clock()
         self._has_failed = False
 
     def run(self) -> tuple[Want, ...] | None:
@@ -135,6 +141,7 @@ class _Search:
         choices: list[_Choice] = []
         following = self._at_request(0)
         while following is not None:
+            self._check_time()
             choices.append(following)
             while not self._advance(choices[-1]):
                 failed = choices.pop()
@@ -162,9 +169,10 @@ class _Search:
         for part in self._question.parts:
             if len(part) == len(self._question.requests):
                 return False
-            search = _Search(replace(self._question, requests=part), StepBudget(min(_PART_STEPS, self._steps_left)))
+            steps = min(_PART_STEPS, self._steps_left)
+            budget = replace(self._budget, steps=steps, seconds=self._seconds_left)
             try:
-                if search.run() is None:
+                if _Search(replace(self._question, requests=part), budget).run() is None:
                     return True
             except _BudgetSpentError:
                 continue
@@ -190,9 +198,18 @@ class _Search:
         if device in want.failing:
             raise UnanswerableError(want.failing[device])
         if self._steps_left <= 0:
-            raise _BudgetSpentError
+            raise _BudgetSpentError(Undecided("steps", self._budget.steps))
         self._steps_left -= 1
         return self.tally.place(want, device)
+
+    @property
+    def _seconds_left(self) -> float:
+        return self._budget.seconds - (self._budget.clock() - self._begin)
+
+    def _check_time(self) -> None:
+        """Once for each choice: cheap beside the bounds that are worked out for it."""
+        if self._seconds_left <= 0:
+            raise _BudgetSpentError(Undecided("seconds", self._budget.seconds))
 
     def _after(self, choice: _Choice) -> _Choice | None:
         """What is to be chosen next; None: nothing, the search is done."""

@@ -13,7 +13,7 @@ from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
-from driver.allocation import AllocatedState, Features, Inventory, Outcome, StepBudget, allocate
+from driver.allocation import AllocatedState, Budget, Features, Inventory, Outcome, allocate
 from driver.allocation.diagnosing import Diagnosis, diagnose
 from driver.allocation.holding import Holdings, PoolKey
 from driver.answers.cards import CardUse, PublishedCards, in_use, published_cards
@@ -21,7 +21,7 @@ from driver.answers.state import ClusterState
 from driver.local.filtering import view
 
 _DEFAULT_FEATURES: Final = Features()
-_BUDGET: Final = StepBudget()
+_BUDGET: Final = Budget()
 _OF_SLICES: Final = ("inventory", "cards", "_slice_pools", "_slices_by_pool")
 """What follows from the slices alone."""
 
@@ -59,12 +59,11 @@ class Occupancy:
 class Cluster:
     """One state, indexed. Everything is worked out when it is first asked for."""
 
-    def __init__(
-        self, state: ClusterState, features: Features = _DEFAULT_FEATURES, budget: StepBudget = _BUDGET
-    ) -> None:
+    def __init__(self, state: ClusterState, features: Features = _DEFAULT_FEATURES, budget: Budget = _BUDGET) -> None:
         self.state = state
         self.features = features
         self.budget = budget
+        """Of each attempt on one node."""
         self.occupancy = Occupancy(state.claims)
         """Who holds what now; an answer that plays something through changes a copy of its own."""
 

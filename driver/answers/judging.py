@@ -57,7 +57,7 @@ def judge(cluster: Cluster, pod: Pod | None, claims: Sequence[ResourceClaim], no
                 all(diagnosis.obstacle in RELEASABLE for diagnosis in diagnoses),
             )
         case _:
-            return _for_the_node(node, UNDECIDED, f"no decision within {outcome.steps} steps")
+            return _for_the_node(node, UNDECIDED, str(outcome))
 
 
 def grouped(judged: Iterable[Judged]) -> tuple[NodeGroup, ...]:

@@ -92,7 +92,7 @@ class _Question:
         if not all(each.reasons for each in judged):
             return self._fits(judged)
         if any(reason.obstacle == UNDECIDED for each in judged for reason in each.reasons):
-            message = "there may be a node where it fits: the search was given up on some"
+            message = "it may fit on some node: the search was given up there; a longer --deadline may decide it"
             return self._answer(Verdict.UNDECIDED, message, judged)
         return self._does_not_fit(judged, track)
 

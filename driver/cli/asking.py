@@ -17,6 +17,7 @@ import anyio
 import click
 
 from api.errors import InvalidDocumentError, KerfError
+from driver.allocation import Budget
 from driver.answers.cluster import Cluster
 from driver.answers.dump import decode, redacted
 from driver.answers.errors import QuestionError
@@ -32,6 +33,12 @@ _QUIET_S: Final = 1.0
 """An answer that comes within a second needs no progress."""
 _EVERY_S: Final = 0.2
 """Often enough to be seen moving."""
+
+
+_DEADLINE_S: Final = 10.0
+"""The time that kube-scheduler gives a node (gate DRASchedulerFilterTimeout)."""
+_STEPS_PER_S: Final = 100_000
+"""More than a search takes on any machine: it is the deadline that people set, so it is the deadline that ends one."""
 
 
 def access_options(command: Callable[P, T]) -> Callable[P, T]:
@@ -61,6 +68,19 @@ def node_option(command: Callable[P, T]) -> Callable[P, T]:
         multiple=True,
         metavar="PATTERN",
         help="Only these nodes: names, or patterns such as 'gpu-*'. Repeatable, or with commas.",
+    )(command)
+
+
+def deadline_option(command: Callable[P, T]) -> Callable[P, T]:
+    """``--deadline``."""
+    return option(
+        "--deadline",
+        "deadline_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=_DEADLINE_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long one search on one node may take before it is given up.",
     )(command)
 
 
@@ -108,6 +128,12 @@ class Source(NamedTuple):
     state: ClusterState
     namespace: str
     """Where objects are looked for that are named without one: the context's, as for kubectl."""
+
+
+def ask_cluster(source: Source, deadline_s: float = _DEADLINE_S) -> Cluster:
+    """The cluster of ``source``, whose searches are given up after ``deadline_s``."""
+    budget = Budget(steps=int(deadline_s * _STEPS_PER_S), seconds=deadline_s, clock=time.monotonic)
+    return Cluster(source.state, budget=budget)
 
 
 def read_cluster(kubeconfig: Path | None, context: str | None, dump: Path | None) -> Source:

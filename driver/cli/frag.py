@@ -6,9 +6,18 @@ from pathlib import Path
 import click
 
 from driver.answers.advising import Advice
-from driver.answers.cluster import Cluster
 from driver.answers.frag import CardFigures, FragAnswer, frag
-from driver.cli.asking import Progress, answering, chosen_nodes, cluster_options, count, node_option, read_cluster, some
+from driver.cli.asking import (
+    Progress,
+    answering,
+    ask_cluster,
+    chosen_nodes,
+    cluster_options,
+    count,
+    node_option,
+    read_cluster,
+    some,
+)
 from driver.cli.options import option
 from driver.cli.output import OutputFormat, output_option, print_document, table
 
@@ -34,7 +43,7 @@ def command(
 
     Exit code 0, also when nothing is free; 2: bad input; 3: no answer.
     """
-    cluster = Cluster(read_cluster(kubeconfig, context, dump).state)
+    cluster = ask_cluster(read_cluster(kubeconfig, context, dump))
     answer = frag(cluster, nodes=chosen_nodes(cluster, nodes), size=size, track=Progress())
     if output == "text":
         click.echo("\n".join(_lines(answer)))

@@ -9,16 +9,17 @@ import click
 
 from api.errors import InvalidDocumentError, Problem
 from api.model.base import JsonObject
-from driver.answers.cluster import Cluster
 from driver.answers.demand import read_demands
 from driver.answers.plan import More, Placed, PlanAnswer, plan
 from driver.answers.verdicts import Verdict
 from driver.cli.asking import (
     Progress,
     answering,
+    ask_cluster,
     chosen_nodes,
     cluster_options,
     count,
+    deadline_option,
     namespace_option,
     node_option,
     read_cluster,
@@ -47,6 +48,7 @@ _ROWS = 60
 @node_option
 @option("--count", "copies", type=click.IntRange(min=1), default=1, help="How many times all of it is wanted.")
 @cluster_options
+@deadline_option
 @output_option
 @answering
 def command(
@@ -57,6 +59,7 @@ def command(
     kubeconfig: Path | None,
     context: str | None,
     dump: Path | None,
+    deadline_s: float,
     output: OutputFormat,
 ) -> int:
     """Say what would be placed where, device by device, how many more would fit, and which sizes would be left.
@@ -65,7 +68,7 @@ def command(
     """
     documents = [document for file in files for document in _documents(file)]
     source = read_cluster(kubeconfig, context, dump)
-    cluster = Cluster(source.state)
+    cluster = ask_cluster(source, deadline_s)
     wanted = read_demands(cluster, documents, namespace=namespace or source.namespace)
     if not wanted.demands:
         names = ", ".join(map(str, files))

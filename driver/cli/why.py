@@ -7,10 +7,19 @@ from typing import Final
 import click
 
 from api.model.names import ObjectRef
-from driver.answers.cluster import Cluster
 from driver.answers.verdicts import InTheWay, NearMiss, NodeGroup, NodeReason, Remedy, Verdict, WhyAnswer
 from driver.answers.why import why_claim, why_pod
-from driver.cli.asking import Progress, answering, cluster_options, count, namespace_option, read_cluster, some
+from driver.cli.asking import (
+    Progress,
+    answering,
+    ask_cluster,
+    cluster_options,
+    count,
+    deadline_option,
+    namespace_option,
+    read_cluster,
+    some,
+)
 from driver.cli.exits import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
 from driver.cli.output import OutputFormat, output_option, print_document, table
 
@@ -32,6 +41,7 @@ _CARDS: Final = 8
 @click.argument("name")
 @namespace_option
 @cluster_options
+@deadline_option
 @output_option
 @answering
 def command(
@@ -41,6 +51,7 @@ def command(
     kubeconfig: Path | None,
     context: str | None,
     dump: Path | None,
+    deadline_s: float,
     output: OutputFormat,
 ) -> int:
     """Say why a pod or a claim waits for devices: what stands against it on each node, and whose end would help.
@@ -49,7 +60,7 @@ def command(
     """
     source = read_cluster(kubeconfig, context, dump)
     ask = why_pod if kind == "pod" else why_claim
-    answer = ask(Cluster(source.state), ObjectRef(namespace or source.namespace, name), Progress())
+    answer = ask(ask_cluster(source, deadline_s), ObjectRef(namespace or source.namespace, name), Progress())
     if output == "text":
         click.echo("\n".join(_lines(answer)))
     else:

@@ -8,6 +8,7 @@ twice.
 
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from api.model.metadata import Condition, Object, ObjectMeta
 from api.model.names import ObjectRef
 from driver.allocation import (
     AllocatedState,
+    Budget,
     DoesNotFit,
     Failed,
     Features,
@@ -47,7 +49,6 @@ from driver.allocation import (
     Inventory,
     NodeView,
     Outcome,
-    StepBudget,
     allocate,
     node_matches,
 )
@@ -70,6 +71,9 @@ _REASONS: Final = 3
 """Reasons told for each node: the first obstacles are the ones to remove first."""
 
 _DEFAULT_FEATURES: Final = Features()
+_BUDGET: Final = Budget(seconds=2.0, clock=time.monotonic)
+"""For each node. kube-scheduler gives one ten seconds (gate DRASchedulerFilterTimeout), but beside its other work; here
+everything else of the embedded cluster waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +106,15 @@ class Snapshot:
 
 
 def decide(
-    pod: Pod, claims: Sequence[ResourceClaim], now: Snapshot, features: Features, share_id: Callable[[], str]
+    pod: Pod,
+    claims: Sequence[ResourceClaim],
+    now: Snapshot,
+    features: Features,
+    *,
+    share_id: Callable[[], str],
+    budget: Budget,
 ) -> Decision:
-    """A node for ``pod`` and devices for those of its ``claims`` that have none. Pure but for ``share_id``."""
+    """A node for ``pod`` and devices for those of its ``claims`` that have none; ``budget`` is for each node."""
     unallocated = [claim for claim in claims if claim.status.allocation is None]
     obstacles: Counter[str] = Counter()
     details: list[str] = []
@@ -119,7 +129,7 @@ def decide(
                 now.allocated,
                 features,
                 share_id=share_id,
-                budget=StepBudget(),
+                budget=budget,
             )
             if isinstance(outcome, Fits):
                 return Placed(node.metadata.name, tuple(zip(unallocated, outcome.results, strict=True)))
@@ -149,7 +159,7 @@ def _details(outcome: Outcome) -> list[str]:
         case Failed(message=message):
             return [message]
         case _:
-            return ["no decision within the step budget"]
+            return [f"{outcome}; fewer devices or constraints in one pod are decided sooner"]
 
 
 class DevicesNotReadyError(TransientError):
@@ -227,7 +237,7 @@ class Scheduler:
             if extended is None:
                 return  # its making wakes the scheduler
             claims.append(extended)
-        decision = decide(pod, claims, self._snapshot(), self._features, self._share_id)
+        decision = decide(pod, claims, self._snapshot(), self._features, share_id=self._share_id, budget=_BUDGET)
         if isinstance(decision, Pending):
             await self._report_pending(pod, decision.message)
             return

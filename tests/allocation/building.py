@@ -34,11 +34,11 @@ from api.model.devices import (
 )
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from api.model.quantity import Quantity
-from driver.allocation import AllocatedState, Features, Inventory, NodeView, Outcome, StepBudget, allocate
+from driver.allocation import AllocatedState, Budget, Features, Inventory, NodeView, Outcome, allocate
 
 DRIVER = "gpu.example.com"
 NODE = NodeView("node-1", {"zone": "east", "rank": "5"})
-BUDGET = StepBudget()
+BUDGET = Budget()
 ALL_FEATURES = Features(
     list_type_attributes=True, derived_attributes=True, compatibility_groups=True, optional_node_operations=True
 )
@@ -209,7 +209,7 @@ def decide(
     allocated: AllocatedState | None = None,
     features: Features = ALL_FEATURES,
     node: NodeView = NODE,
-    budget: StepBudget = BUDGET,
+    budget: Budget = BUDGET,
     **rules: Any,
 ) -> Outcome:
     """The allocator's answer; the class ``any`` is always there."""

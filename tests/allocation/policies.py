@@ -8,7 +8,7 @@ from api.model.allocations import ResourceClaimStatus
 from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
-from driver.allocation import Cluster, Features, Keep, NodeView, Nowhere, Placed, Placement, Profile, StepBudget
+from driver.allocation import Budget, Cluster, Features, Keep, NodeView, Nowhere, Placed, Placement, Profile
 from driver.partitions.compiling import compile_pool
 from driver.partitions.geometry import GpuCard, Partition
 from driver.partitions.limits import SliceLayout
@@ -70,7 +70,7 @@ class Allocator:
         self._number += 1
         expression = f'device.attributes["{DRIVER}"].profile == "{profile}"'
         asked = claim(request("r", expression), name=f"c{self._number}")
-        placement = self._place(cluster, [asked], CLASSES, share_id=str, budget=StepBudget())
+        placement = self._place(cluster, [asked], CLASSES, share_id=str, budget=Budget())
         if not isinstance(placement, Placed):
             assert placement == Nowhere(())
             return None

@@ -14,7 +14,7 @@ from api.model.claims import DeviceClass, DeviceRequest, ExactDeviceRequest, Res
 from api.model.devices import CounterSet, Device, DeviceTaint, DeviceToleration, ResourceSlice
 from api.model.names import ObjectRef
 from api.model.quantity import Quantity
-from driver.allocation import DoesNotFit, Fits, Inventory, Obstacle, Outcome, StepBudget, allocate
+from driver.allocation import Budget, DoesNotFit, Fits, Inventory, Obstacle, Outcome, allocate
 from driver.allocation.conditions import conditions
 from driver.allocation.diagnosing import RELEASABLE, Diagnosis, diagnose
 from driver.allocation.holding import Holdings
@@ -64,7 +64,7 @@ class Case:
             self.holdings.allocated,
             ALL_FEATURES,
             share_id=share_ids(),
-            budget=StepBudget(),
+            budget=Budget(),
         )
 
     def diagnoses(self) -> tuple[Diagnosis, ...]:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from driver.allocation import AllocatedState, DoesNotFit, Fits, StepBudget
+from driver.allocation import AllocatedState, Budget, DoesNotFit, Fits
 from tests.allocation.building import decide
 from tests.allocation.families import FAMILIES
 from tests.allocation.validating import faults
 
-FEW = StepBudget(steps=3000)
+FEW = Budget(steps=3000)
 """Some tenths of a second. Each of these would take a plain search far more than a lifetime at size 32."""
 
 

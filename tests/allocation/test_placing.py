@@ -14,6 +14,7 @@ from api.model.claims import DerivedAttribute, DeviceClass, ResourceClaim
 from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, ResourceSlice
 from driver.allocation import (
     AllocatedState,
+    Budget,
     Cluster,
     Failed,
     Fits,
@@ -23,7 +24,6 @@ from driver.allocation import (
     Outcome,
     Placed,
     Placement,
-    StepBudget,
     allocate,
 )
 from tests.allocation.building import (
@@ -187,7 +187,7 @@ def alike(count: int) -> Cluster:
     return Cluster(ALL_FEATURES, nodes=[NodeView(name, {}) for name in names], slices=slices)
 
 
-TWO = StepBudget(steps=2)
+TWO = Budget(steps=2)
 """Enough for one node that fits, or to see on one that it does not."""
 
 
@@ -205,7 +205,7 @@ def test_what_does_not_fit_on_one_node_is_not_tried_on_those_that_are_alike() ->
 def test_a_node_on_which_the_budget_ran_out_is_named_and_not_remembered() -> None:
     cluster = alike(2)
     asked = ASKED["two of one card"]
-    assert cluster.place([asked], CLASSES, share_id=str, budget=StepBudget(steps=1)) == Nowhere(("n-0", "n-1"))
+    assert cluster.place([asked], CLASSES, share_id=str, budget=Budget(steps=1)) == Nowhere(("n-0", "n-1"))
     assert isinstance(cluster.place([asked], CLASSES, share_id=str, budget=TWO), Placed)
 
 

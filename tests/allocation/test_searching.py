@@ -1,6 +1,6 @@
 """The search: the same first solution as an exhaustive one, and no explosion where that one explodes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from api.model.claims import DeviceRequest, ResourceClaim
 from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.names import DeviceId
-from driver.allocation import AllocatedState, DoesNotFit, Failed, Fits, Outcome, StepBudget, Undecided
+from driver.allocation import AllocatedState, Budget, DoesNotFit, Failed, Fits, Outcome, Undecided
 from tests.allocation.building import (
     DRIVER,
     alternative,
@@ -25,6 +25,7 @@ from tests.allocation.building import (
     slice_,
 )
 from tests.allocation.exhaustive import Chosen, Exhaustive, FatalError
+from tests.allocation.families import FAMILIES
 from tests.allocation.validating import faults
 
 ROOT = f"{DRIVER}/root"
@@ -297,7 +298,7 @@ def test_a_failure_that_only_a_later_choice_meets_is_met(case: tuple[list[Resour
     assert outcome.kind == "fatal"
 
 
-FEW = StepBudget(steps=300)
+FEW = Budget(steps=300)
 """Without a shortcut, each of these searches would take many millions of steps."""
 
 HOPELESS = {
@@ -360,7 +361,43 @@ def test_a_device_that_only_a_later_request_can_use_is_given_up_at_once() -> Non
 
 
 def test_a_spent_budget_is_an_answer_of_its_own() -> None:
-    assert decide([gpus(4)], claim(request("r", count=3)), budget=StepBudget(steps=2)) == Undecided(2)
+    assert decide([gpus(4)], claim(request("r", count=3)), budget=Budget(steps=2)) == Undecided("steps", 2)
+
+
+class Ticking:
+    """A clock that goes on by one second whenever it is read."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("budget", "outcome"),
+    [
+        (lambda: Budget(seconds=2.0, clock=Ticking()), Undecided("seconds", 2.0)),
+        (lambda: Budget(seconds=100.0, clock=Ticking()), None),
+        (lambda: Budget(steps=1, seconds=100.0, clock=Ticking()), Undecided("steps", 1)),
+    ],
+)
+def test_a_deadline_ends_a_search_and_says_so(budget: Callable[[], Budget], outcome: Undecided | None) -> None:
+    answer = decide([gpus(4)], claim(request("r", count=3)), budget=budget())
+    assert answer == outcome or (outcome is None and isinstance(answer, Fits))
+
+
+def test_parts_of_a_question_have_no_time_of_their_own() -> None:
+    """They are tried by themselves when a search fails for the first time; it may not take longer for that."""
+    clock = Ticking()
+    hard = FAMILIES["second_claim_impossible"](16)
+    assert isinstance(decide(hard.slices, *hard.claims, budget=Budget(seconds=1000, clock=clock)), DoesNotFit)
+    whole = clock.now
+    clock = Ticking()
+    outcome = decide(hard.slices, *hard.claims, budget=Budget(seconds=whole - 3, clock=clock))
+    assert outcome == Undecided("seconds", whole - 3)
+    assert clock.now < whole + 2
 
 
 def test_the_same_question_gets_the_same_answer() -> None:

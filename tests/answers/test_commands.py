@@ -59,6 +59,13 @@ def test_why_tells_obstacles_holders_and_remedies(run: Run, dump: str) -> None:
     assert "\x1b" not in out, "colours are for terminals"
 
 
+def test_a_search_that_is_given_up_is_told_with_its_limit_and_what_to_do(run: Run, dump: str) -> None:
+    code, out, _ = run("why", "claim", "big", "--from", dump, "--deadline", "0.000000001")
+    assert code == 3
+    assert "a longer --deadline may decide it" in out
+    assert "no decision within 1e-09 seconds" in out
+
+
 def test_why_prints_one_document_for_programs(run: Run, dump: str) -> None:
     code, out, _ = run("why", "claim", "big", "--from", dump, "-o", "json")
     assert code == 1

@@ -6,7 +6,7 @@ import pytest
 
 from api.core.v1 import Taint
 from api.errors import InvalidDocumentError
-from driver.allocation import StepBudget
+from driver.allocation import Budget
 from driver.answers.cluster import Cluster
 from driver.answers.demand import read_demands
 from driver.answers.errors import QuestionError
@@ -219,7 +219,7 @@ def test_bad_documents_are_refused_with_their_names(case: tuple[Document, type[E
 
 
 def test_a_search_that_is_given_up_places_nothing() -> None:
-    cluster = Cluster(gpus(), budget=StepBudget(0))
+    cluster = Cluster(gpus(), budget=Budget(0))
     [unplaced] = plan(cluster, read_demands(cluster, [template("t", "1g-10gb")], namespace="default").demands).unplaced
     assert unplaced.why.verdict is Verdict.UNDECIDED
 

@@ -12,7 +12,7 @@ from api.model.claims import DeviceConstraint
 from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from api.model.names import ObjectRef
-from driver.allocation import Fits, StepBudget
+from driver.allocation import Budget, Fits
 from driver.answers.cluster import Cluster
 from driver.answers.errors import QuestionError
 from driver.answers.state import ClusterState
@@ -273,7 +273,7 @@ def test_what_has_to_happen_first_is_told(case: tuple[Callable[[], ClusterState]
 
 def test_a_search_that_was_given_up_is_no_verdict() -> None:
     wanted = claim("wanted", request("gpu", "1g-10gb", count=3))
-    answer = why_claim(Cluster(replace(gpus(), claims=(wanted,)), budget=StepBudget(1)), wanted.ref)
+    answer = why_claim(Cluster(replace(gpus(), claims=(wanted,)), budget=Budget(1)), wanted.ref)
     assert answer.verdict is Verdict.UNDECIDED
     assert answer.groups[0].reasons[0].message == "no decision within 1 steps"
 

@@ -31,7 +31,7 @@ from api.model.claims import (
 )
 from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
-from driver.allocation import Cluster, Features, NodeView, Placed, StepBudget
+from driver.allocation import Budget, Cluster, Features, NodeView, Placed
 from driver.partitions.catalogue import gpu_model
 from driver.partitions.compiling import compile_pool
 from driver.partitions.geometry import GpuCard
@@ -169,7 +169,7 @@ def measure(nodes: int, scenarios: Sequence[str], count: int) -> JsonObject:
     views = [NodeView(node_name(number), {}) for number in range(nodes)]
     begin = time.perf_counter()
     cluster = Cluster(FEATURES, nodes=views, slices=reader)
-    cluster.place([claim(0, "none")], {"gpu": CLASS}, share_id=str, budget=StepBudget())  # looks at every node
+    cluster.place([claim(0, "none")], {"gpu": CLASS}, share_id=str, budget=Budget())  # looks at every node
     index_s = time.perf_counter() - begin - reader.seconds
     figures: JsonObject = {"index_s": index_s, "memory_mb": memory_mb() - before_mb}
     figures["slice_ms"] = [_slice_ms(cluster, encoded) for encoded in islice(slices(nodes), 100)]
@@ -199,11 +199,11 @@ def _play(cluster: Cluster, scenario: str, nodes: int, count: int) -> JsonObject
     held = [_holding(node, devices) for node, devices in taken(scenario, nodes)]
     for each in held:
         cluster.set_claim(each)
-    cluster.place([claim(0, "none")], {"gpu": CLASS}, share_id=str, budget=StepBudget())  # sees what has come
+    cluster.place([claim(0, "none")], {"gpu": CLASS}, share_id=str, budget=Budget())  # sees what has come
     places, seconds = [], []
     for each in claims(count):
         begin = time.perf_counter()
-        placement = cluster.place([each], {"gpu": CLASS}, share_id=str, budget=StepBudget())
+        placement = cluster.place([each], {"gpu": CLASS}, share_id=str, budget=Budget())
         if isinstance(placement, Placed):
             cluster.set_claim(replace(each, status=ResourceClaimStatus(allocation=placement.results[0])))
         seconds.append(time.perf_counter() - begin)

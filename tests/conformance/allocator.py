@@ -23,6 +23,7 @@ from api.model.names import DeviceId, ShareId
 from api.model.quantity import Quantity
 from driver.allocation import (
     AllocatedState,
+    Budget,
     DoesNotFit,
     Failed,
     Features,
@@ -30,12 +31,14 @@ from driver.allocation import (
     Inventory,
     NodeView,
     Outcome,
-    StepBudget,
     allocate,
 )
 
 INTENDED: Final[Mapping[str, str]] = {}
 """Cases in which we mean to differ: name, and why. They count as passed when we differ, as failed when we do not."""
+
+BUDGET: Final = Budget(seconds=10.0, clock=time.monotonic)
+"""The time that kube-scheduler gives a node (gate DRASchedulerFilterTimeout)."""
 
 SHARE: Final = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 """Stands for every random share id."""
@@ -95,7 +98,7 @@ def answer(case: JsonObject) -> Outcome:
         _allocated(case["allocated"]),
         Features(**{field: bool(flags.get(flag, False)) for flag, field in FLAGS.items()}),
         share_id=lambda: SHARE,
-        budget=StepBudget(),
+        budget=BUDGET,
     )
 
 
@@ -127,7 +130,7 @@ def describe(outcome: Outcome) -> str:
         case Failed(kind, message):
             return f"fails ({kind}: {message})"
         case undecided:
-            return f"undecided after {undecided.steps} steps"
+            return str(undecided)
 
 
 def _comparable(results: Sequence[AllocationResult]) -> list[AllocationResult]:

@@ -19,7 +19,7 @@ from api.model.claims import (
 from api.model.devices import Device, Pool, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.model.names import DeviceId
-from driver.allocation import AllocatedState, Features, Fits, NodeView, StepBudget, allocate
+from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, allocate
 from driver.allocation import Inventory as Published
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventory import Inventory, take_stock
@@ -137,7 +137,7 @@ def test_the_scheduler_gives_a_look_at_a_card_that_is_taken_whole() -> None:
             AllocatedState.from_claims(taken),
             Features(),
             share_id=lambda: "share",
-            budget=StepBudget(),
+            budget=Budget(),
         )
         return isinstance(outcome, Fits)
 

@@ -16,9 +16,10 @@ from api.model.claims import (
 )
 from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from driver.allocation import AllocatedState, Features, Inventory
+from driver.allocation import AllocatedState, Budget, Features, Inventory
 from driver.local.scheduling import Decision, Pending, Placed, Snapshot, decide
 
+BUDGET = Budget()
 CLASSES = {"any": DeviceClass(metadata=ObjectMeta(name="any"))}
 
 
@@ -54,8 +55,8 @@ def snapshot(slices: Iterable[ResourceSlice], held: Iterable[ResourceClaim] = ()
     )
 
 
-def placed(claims: list[ResourceClaim], now: Snapshot) -> Decision:
-    return decide(Pod(), claims, now, Features(), share_id=lambda: "share")
+def placed(claims: list[ResourceClaim], now: Snapshot, budget: Budget = BUDGET) -> Decision:
+    return decide(Pod(), claims, now, Features(), share_id=lambda: "share", budget=budget)
 
 
 TWO_NODES = [slice_of("node-1", "a"), slice_of("node-2", "a", "b")]
@@ -93,6 +94,12 @@ def test_a_pod_that_fits_nowhere_is_told_why() -> None:
     decision = placed([claim("x", count=3)], snapshot(TWO_NODES))
     assert isinstance(decision, Pending)
     assert decision.message.startswith("0/2 nodes are available: 2 cannot allocate all claims. node-1: claim ns/x")
+
+
+def test_a_search_that_was_given_up_is_told_with_its_limit() -> None:
+    decision = placed([claim("x")], snapshot(TWO_NODES), Budget(steps=0))
+    assert isinstance(decision, Pending)
+    assert "node-2: no decision within 0 steps" in decision.message
 
 
 def test_a_missing_class_stops_the_attempt() -> None:

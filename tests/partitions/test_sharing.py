@@ -21,7 +21,7 @@ from api.model.claims import (
 from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
-from driver.allocation import AllocatedState, Features, Fits, NodeView, StepBudget, allocate
+from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, allocate
 from driver.allocation import Inventory as AllocationInventory
 from driver.local.apiserver.kinds.policies import policy_errors
 from driver.partitions.catalogue import gpu_models
@@ -174,7 +174,7 @@ def test_the_scheduler_fills_a_partition_before_it_cuts_another_and_says_when_al
             AllocatedState.from_claims(held),
             Features(),
             share_id=lambda number=number: f"share-{number}",  # type: ignore[misc]
-            budget=StepBudget(),
+            budget=Budget(),
         )
         if not isinstance(outcome, Fits):
             break
