@@ -20,7 +20,7 @@ from tests.contract.documents import namespace
 from tests.e2e.eventually import eventually
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
-from tests.realcluster.choosing import chosen_instance, chosen_version
+from tests.realcluster.choosing import chosen_version
 from tests.realcluster.cluster import add_bare_node, running
 from tests.realcluster.kerf import DEPLOY, manifests
 
@@ -101,7 +101,7 @@ async def busy_space(cluster: Api) -> AsyncIterator[str]:
 async def _real() -> AsyncIterator[Asked]:
     requirements.ensure()
     async with (
-        running(chosen_version(), nodes=(), bare_nodes=NODES, instance=chosen_instance()) as cluster,
+        running(chosen_version(), nodes=(), bare_nodes=NODES) as cluster,
         Api(cluster.kubeconfig) as api,
     ):
 

@@ -15,7 +15,7 @@ from tests.e2e.node import NodeView
 from tests.e2e.space import Space
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
-from tests.realcluster.choosing import chosen_instance, chosen_version
+from tests.realcluster.choosing import chosen_version
 from tests.realcluster.cluster import Cluster, running
 from tests.realcluster.kerf import USUAL, Kerf
 from tests.realcluster.versions import KubernetesVersion
@@ -50,7 +50,7 @@ def version() -> KubernetesVersion:
 async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     failed = request.session.testsfailed
     bare_nodes = getattr(request.module, "BARE_NODES", ())
-    async with running(version, nodes=(NODE,), bare_nodes=bare_nodes, instance=chosen_instance()) as cluster:
+    async with running(version, nodes=(NODE,), bare_nodes=bare_nodes) as cluster:
         try:
             yield cluster
         finally:

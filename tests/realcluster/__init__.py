@@ -20,6 +20,7 @@ installs what ``deploy/`` has and runs Kerf's programs with exactly those permis
 ``parts``             the command line of every part (pure)
 ``processes``         programs that outlive us, remembered and ended by pid
 ``machine``           a node's machine: process and mount namespaces that can be switched off like a computer
+``instances``         several clusters at the same time
 ``cluster``           all of it: up, down, nodes with and without a kubelet
 ``choosing``          which cluster tests run on
 ``api``               the API server in raw JSON, so that nothing of Kerf's own client stands between

@@ -8,8 +8,3 @@ from tests.realcluster.versions import NEWEST, KubernetesVersion, find
 def chosen_version() -> KubernetesVersion:
     """``KERF_E2E_VERSION=1.34 pytest …`` judges by another release than the newest. Raises UnknownVersionError."""
     return find(os.environ.get("KERF_E2E_VERSION", NEWEST.minor))
-
-
-def chosen_instance() -> int:
-    """Each process of pytest (``-n``) has clusters of its own."""
-    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))

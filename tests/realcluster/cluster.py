@@ -14,7 +14,7 @@ import anyio
 import msgspec
 import yaml
 
-from tests.realcluster import documents, parts
+from tests.realcluster import documents, instances, parts
 from tests.realcluster.api import Api, Document, StatusError
 from tests.realcluster.building import build
 from tests.realcluster.image import write_image
@@ -29,8 +29,6 @@ READY_S: Final = 120.0
 _POLL_S: Final = 0.1
 _PRIVATE: Final = 0o700
 """Tokens and keys lie below: only root may look."""
-_INSTANCES: Final = 32
-"""More than anybody runs at once: 8 releases have a byte's worth of pod networks."""
 _CONTROL_PLANE: Final = ("etcd", "apiserver", "controller-manager", "scheduler")
 
 
@@ -74,7 +72,12 @@ class Cluster:
 
     @classmethod
     def planned(
-        cls, version: KubernetesVersion, *, nodes: Sequence[str], bare_nodes: Sequence[str] = (), instance: int = 0
+        cls,
+        version: KubernetesVersion,
+        *,
+        nodes: Sequence[str],
+        bare_nodes: Sequence[str] = (),
+        instance: int = instances.BY_HAND,
     ) -> Self:
         """A new cluster, not up yet. ``instance`` tells those of one release that run at the same time apart."""
         build(version)  # or fails, before anything of the cluster is there
@@ -198,10 +201,10 @@ class Cluster:
         own = [f"--kubeconfig={self.kubeconfig}", f"--cache-dir={folder}"]
         return [str(self._plan.programs.kube), "kubectl", *own, *arguments]
 
-    def write_kubeconfig(self, user: str, credentials: dict[str, str]) -> Path:
-        """A kubeconfig for a user of that name: ``token``, or ``tokenFile``."""
+    def write_kubeconfig(self, user: str, credentials: dict[str, str], *, server: str = "") -> Path:
+        """A kubeconfig for a user of that name: ``token``, or ``tokenFile``; ``server``: instead of the API server."""
         path = self.places.kubeconfig(user)
-        document = documents.kubeconfig(self.server, self.places.authority, credentials)
+        document = documents.kubeconfig(server or self.server, self.places.authority, credentials)
         path.write_text(yaml.safe_dump(document))
         return path
 
@@ -249,20 +252,21 @@ async def running(
     *,
     nodes: Sequence[str] = ("node1",),
     bare_nodes: Sequence[str] = (),
-    instance: int = 0,
 ) -> AsyncIterator[Cluster]:
-    """A cluster for as long as the context lasts; one that an interrupted run has left is ended first."""
-    await end_leftover(version, instance)
-    cluster = Cluster.planned(version, nodes=nodes, bare_nodes=bare_nodes, instance=instance)
-    try:
-        await cluster.up()
-        yield cluster
-    finally:
-        with anyio.CancelScope(shield=True):
-            await cluster.down()
+    """A cluster for as long as the context lasts, whatever else runs; one that an interrupted run has left is ended."""
+    ROOTS.mkdir(mode=_PRIVATE, exist_ok=True)
+    with instances.free_instance(ROOTS, version.minor) as instance:
+        await end_leftover(version, instance)
+        cluster = Cluster.planned(version, nodes=nodes, bare_nodes=bare_nodes, instance=instance)
+        try:
+            await cluster.up()
+            yield cluster
+        finally:
+            with anyio.CancelScope(shield=True):
+                await cluster.down()
 
 
-async def end_leftover(version: KubernetesVersion, instance: int = 0) -> None:
+async def end_leftover(version: KubernetesVersion, instance: int = instances.BY_HAND) -> None:
     """End the cluster that somebody has left."""
     places = _places(version, instance)
     if places.state.exists():
@@ -275,8 +279,7 @@ def _places(version: KubernetesVersion, instance: int) -> Places:
 
 def _pod_network(version: KubernetesVersion, instance: int) -> str:
     """One for each cluster that may run at the same time: pods are reached by a route of the host for each address."""
-    assert instance < _INSTANCES, instance
-    return f"10.88.{VERSIONS.index(version) * _INSTANCES + instance}.0/24"
+    return f"10.88.{VERSIONS.index(version) * instances.COUNT + instance}.0/24"
 
 
 async def add_bare_node(api: Api, name: str) -> None:

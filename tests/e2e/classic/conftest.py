@@ -10,7 +10,6 @@ from tests.e2e.classic.scene import Scene
 from tests.e2e.node import NodeView
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
-from tests.realcluster.choosing import chosen_instance
 from tests.realcluster.cluster import Cluster, running
 from tests.realcluster.kerf import DEPLOY, USUAL, Kerf, manifests
 from tests.realcluster.versions import KubernetesVersion, find
@@ -28,7 +27,7 @@ def version() -> KubernetesVersion:
 @pytest.fixture(scope="package")
 async def cluster(version: KubernetesVersion) -> AsyncIterator[Cluster]:
     bare_nodes = [f"bare{number}" for number in range(1, 4)]
-    async with running(version, nodes=(NODE,), bare_nodes=bare_nodes, instance=chosen_instance()) as cluster:
+    async with running(version, nodes=(NODE,), bare_nodes=bare_nodes) as cluster:
         yield cluster
 
 

@@ -1,0 +1,37 @@
+"""Clusters of one release that run at the same time: everybody who starts one has a number of their own."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+BY_HAND: Final = 0
+"""The cluster that a person has started with ``up``: it outlives the process that did, and no test touches it."""
+COUNT: Final = 32
+"""More than anybody runs at once: 8 releases have a byte's worth of pod networks."""
+
+
+class NoInstanceError(RuntimeError):
+    """All are in use."""
+
+    def __init__(self, minor: str) -> None:
+        super().__init__(f"{COUNT - 1} clusters of Kubernetes {minor} run already")
+
+
+@contextmanager
+def free_instance(folder: Path, minor: str) -> Iterator[int]:
+    """The first number that no other process has. Raises NoInstanceError.
+
+    ``folder`` has the locks. The kernel frees them when this process ends, however that happens: a cluster that it has
+    left is for whoever has the number next.
+    """
+    for instance in range(BY_HAND + 1, COUNT):
+        with (folder / f"{minor}-{instance}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield instance
+            return
+    raise NoInstanceError(minor)
