@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,12 +27,53 @@ UP_S: Final = 60.0
 """For the demo's story: some 10 s on an idle machine."""
 CALL_S: Final = 60.0
 
-Kubectl = Callable[..., str]
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """The program, as an administrator of the demo's cluster."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+    def __call__(self, *arguments: str) -> str:
+        """What it said, at its end; it must succeed."""
+        done = subprocess.run(
+            [*self.command, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=CALL_S,
+            check=False,
+            env=self.environment,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "unable to" not in done.stderr.lower(), done.stderr
+        return done.stdout
+
+    @asynccontextmanager
+    async def watching(self, *what: str) -> AsyncIterator[AsyncIterator[str]]:
+        """Lines of ``get --watch``, as they come: first what there is."""
+        command = [*self.command, "get", *what, "--watch", "--output-watch-events", "--no-headers"]
+        async with await anyio.open_process(command, env=self.environment, stderr=None) as watch:
+            assert watch.stdout is not None
+            try:
+                with anyio.fail_after(CALL_S):
+                    yield _lines(TextReceiveStream(watch.stdout))
+                assert watch.returncode is None, "it ends only when it is told to"
+            finally:
+                watch.terminate()
+
+
+async def _lines(texts: TextReceiveStream) -> AsyncIterator[str]:
+    said = ""
+    async for text in texts:
+        *lines, said = (said + text).split("\n")
+        for line in lines:
+            yield line
 
 
 @pytest.fixture(scope="module")
 async def kubectl(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kubectl]:
-    """Runs kubectl to its end on a demo that is kept; returns what it said."""
+    """On a demo that is kept."""
     requirements.ensure()
     program, folder = build(chosen_version()).kube, tmp_path_factory.mktemp("kubectl")
     command = [sys.executable, "-m", "driver.cli", "demo", "--keep", "-f", str(DEPLOY / "examples" / "gpu-small.yaml")]
@@ -39,30 +82,19 @@ async def kubectl(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kub
             assert demo.stdout is not None
             with anyio.fail_after(UP_S):
                 kubeconfig = await _kubeconfig(TextReceiveStream(demo.stdout))
-
-            def run(*arguments: str) -> str:
-                done = subprocess.run(
-                    [str(program), "kubectl", f"--kubeconfig={kubeconfig}", f"--cache-dir={folder}", *arguments],
-                    capture_output=True,
-                    text=True,
-                    timeout=CALL_S,
-                    check=False,
-                    env={**os.environ, "HOME": str(folder)},
-                )
-                assert done.returncode == 0, done.stderr
-                assert "unable to" not in done.stderr.lower(), done.stderr
-                return done.stdout
-
-            yield run
+            yield Kubectl(
+                command=[str(program), "kubectl", f"--kubeconfig={kubeconfig}", f"--cache-dir={folder}"],
+                environment={**os.environ, "HOME": str(folder)},
+            )
         finally:
             demo.terminate()
             with anyio.CancelScope(shield=True):
                 await demo.wait()
 
 
-async def _kubeconfig(lines: TextReceiveStream) -> Path:
+async def _kubeconfig(texts: TextReceiveStream) -> Path:
     said = ""
-    async for text in lines:
+    async for text in texts:
         said += text
         if match := re.search(r"KUBECONFIG=(\S+)|--kubeconfig[= ](\S+)", said):
             return Path(match[1] or match[2])
@@ -108,3 +140,29 @@ async def test_server_side_apply_and_patch(kubectl: Kubectl) -> None:
     kubectl("label", "resourceclass", name, "tried=yes")
     kubectl("patch", "resourceclass", name, "--type=merge", "--patch", '{"metadata": {"labels": {"tried": null}}}')
     assert "tried" not in found(kubectl, "resourceclass", name)["metadata"].get("labels", {})
+
+
+async def test_watch_tells_of_a_pods_life_as_it_happens(kubectl: Kubectl) -> None:
+    async with kubectl.watching("pods") as lines:
+        await anext(lines)  # the demo's pod: from now on it watches
+        kubectl("apply", "--filename", str(EXAMPLE))
+        kubectl("wait", "pod/gpu-by-size", "--for=condition=Ready", f"--timeout={CALL_S:.0f}s")
+        kubectl("delete", "--filename", str(EXAMPLE), f"--timeout={CALL_S:.0f}s")
+        seen = []
+        async for line in lines:
+            event, name, _, phase, *_ = line.split()
+            if name == "gpu-by-size":
+                seen.append((event, phase))
+            if event == "DELETED":
+                break
+    assert seen[0] == ("ADDED", "Pending")
+    assert ("MODIFIED", "Running") in seen
+    assert seen[-1][0] == "DELETED"
+
+
+@pytest.mark.parametrize("kind", ["resourceclass", "resourceclaim", "deviceclass", "resourceslice", "node"])
+async def test_watch_begins_with_what_there_is_of_every_kind(kubectl: Kubectl, kind: str) -> None:
+    there = [one["metadata"]["name"] for one in found(kubectl, kind)["items"]]
+    async with kubectl.watching(kind) as lines:
+        told = [(await anext(lines)).split()[:2] for _ in there]
+    assert told == [["ADDED", name] for name in sorted(there)]
