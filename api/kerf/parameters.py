@@ -51,7 +51,7 @@ class GpuClassParametersSpec(Strict):
     sharing: GpuSharing | None = None
     """How containers share the device."""
     max_pods: MaxPods = 1
-    """How many pods may use a claim at a time. Kubernetes itself tells apart only 1 and more."""
+    """How many pods may use a claim at a time; between 2 and 31 only from Kubernetes 1.30 on."""
     monitor: bool = False
     """Claims see all cards of the node without taking any: for monitoring."""
     claims_may_override: Annotated[tuple[Literal["models", "size", "sharing"], ...], msgspec.Meta(max_length=3)] = ()
@@ -91,7 +91,7 @@ class FpgaClassParametersSpec(Strict):
     timeout_seconds: LoadTimeout | None = None
     """Give up a load after this long; unset: three times what the image's maker states, at least 30 s."""
     max_pods: MaxPods = 1
-    """How many pods may use a claim at a time. Kubernetes itself tells apart only 1 and more."""
+    """How many pods may use a claim at a time; between 2 and 31 only from Kubernetes 1.30 on."""
     claims_may_override: Annotated[
         tuple[Literal["models", "size", "function", "release"], ...], msgspec.Meta(max_length=4)
     ] = ()

@@ -60,12 +60,17 @@ class ClassicAllocation(Value):
     """From all handles that are written by Kerf."""
     node_selector: NodeSelector | None = None
     """Where it can be used; None: on every node."""
-    shareable: bool = False
-    """Whether several pods may use it at a time."""
+    max_pods: int = 1
+    """How many pods may use it at a time."""
     drivers: tuple[str, ...] = ()
     """Whose node plugins the kubelet calls."""
     unreadable: dict[str, str] = {}
     """By driver: why its handle is none that Kerf can read. Another driver's never is."""
+
+    @property
+    def shareable(self) -> bool:
+        """All that the API itself knows of ``max_pods``, until 1.30."""
+        return self.max_pods > 1
 
 
 class ClassicClaimStatus(Value):
@@ -84,6 +89,12 @@ class ClassicClaim(Object):
 
     spec: ClassicClaimSpec
     status: ClassicClaimStatus = ClassicClaimStatus()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further pod may use what it got."""
+        allocation = self.status.allocation
+        return allocation is not None and len(self.status.reserved_for) >= allocation.max_pods
 
 
 class ClassicTemplateSpec(Value):

@@ -2,9 +2,11 @@
 
 The data is the model's own DeviceAllocationResult as versioned JSON: the kubelet plugin finds in it the very devices
 and configuration that newer versions have in ``status.allocation.devices``. It is the only record of an allocation.
+
+``deploy/classic/sharing-policy.yaml`` reads ``maxPods`` where it stands in the text: third, as it is written here.
 """
 
-from typing import Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -31,9 +33,18 @@ class HandleTooLargeError(PermanentError):
         )
 
 
+class Handle(NamedTuple):
+    """What a handle of Kerf says."""
+
+    devices: DeviceAllocationResult
+    max_pods: int | None
+    """How many pods may use them at a time; None: it does not say."""
+
+
 class _Handle(Value, forbid_unknown_fields=True):
     api_version: str
     kind: str
+    max_pods: Annotated[int, msgspec.Meta(ge=1)] | None = None
     results: tuple[DeviceRequestAllocationResult, ...]
     config: tuple[DeviceAllocationConfiguration, ...] = ()
 
@@ -46,17 +57,19 @@ _decoder: Final = msgspec.json.Decoder(_Handle, dec_hook=dec_hook)
 _encoder: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
-def encode_handle(devices: DeviceAllocationResult) -> str:
+def encode_handle(devices: DeviceAllocationResult, max_pods: int) -> str:
     """Raises HandleTooLargeError."""
-    handle = _Handle(api_version=API_VERSION, kind=KIND, results=devices.results, config=devices.config)
+    handle = _Handle(
+        api_version=API_VERSION, kind=KIND, max_pods=max_pods, results=devices.results, config=devices.config
+    )
     data = _encoder.encode(handle)
     if len(data) > MAX_HANDLE_BYTES:
         raise HandleTooLargeError(len(data))
     return data.decode()
 
 
-def decode_handle(driver: str, data: str) -> DeviceAllocationResult:
-    """The devices in the handle of ``driver``. Raises UnreadableHandleError."""
+def decode_handle(driver: str, data: str) -> Handle:
+    """What the handle of ``driver`` says. Raises UnreadableHandleError."""
     try:
         handle = _decoder.decode(data)
     except (msgspec.DecodeError, ValueError) as error:
@@ -65,4 +78,4 @@ def decode_handle(driver: str, data: str) -> DeviceAllocationResult:
         raise UnreadableHandleError(f"it is a {handle.kind} of {handle.api_version}, not a {KIND} of {API_VERSION}")
     if strangers := sorted({result.driver for result in handle.results} - {driver}):
         raise UnreadableHandleError(f"it names devices of {', '.join(strangers)} in a handle of {driver}")
-    return DeviceAllocationResult(results=handle.results, config=handle.config)
+    return Handle(DeviceAllocationResult(results=handle.results, config=handle.config), handle.max_pods)

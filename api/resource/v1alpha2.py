@@ -16,6 +16,7 @@ from api.model.allocations import (
 from api.model.base import JsonObject, Value
 from api.model.claims import ResourceClaim
 from api.model.classic import (
+    MAX_CONSUMERS,
     ClassicAllocation,
     ClassicClaim,
     ClassicClaimSpec,
@@ -110,7 +111,8 @@ def _spec_from_model(model: ClassicClaimSpec) -> WireClaimSpec:
 
 
 def _allocation_to_model(wire: WireAllocation, driver_name: str) -> ClassicAllocation:
-    devices, unreadable = DeviceAllocationResult(), {}
+    """What cannot be read is told of in ``unreadable``."""
+    devices, unreadable, limits = DeviceAllocationResult(), {}, [MAX_CONSUMERS if wire.shareable else 1]
     for handle in wire.resource_handles:
         try:
             found = decode_handle(handle.driver_name, handle.data)
@@ -118,12 +120,15 @@ def _allocation_to_model(wire: WireAllocation, driver_name: str) -> ClassicAlloc
             unreadable[handle.driver_name] = str(error)
         else:
             devices = DeviceAllocationResult(
-                results=devices.results + found.results, config=devices.config + found.config
+                results=devices.results + found.devices.results, config=devices.config + found.devices.config
             )
+            limits += () if found.max_pods is None else (found.max_pods,)
+    if not wire.resource_handles:
+        unreadable[driver_name] = "there is none"
     return ClassicAllocation(
         devices=devices,
         node_selector=wire.available_on_nodes,
-        shareable=wire.shareable,
+        max_pods=min(limits),
         drivers=tuple(handle.driver_name for handle in wire.resource_handles) or (driver_name,),
         unreadable=unreadable,
     )
@@ -134,7 +139,7 @@ def _allocation_from_model(model: ClassicAllocation) -> WireAllocation:
     for driver in model.drivers:
         results = tuple(result for result in model.devices.results if result.driver == driver)
         config = tuple(entry for entry in model.devices.config if entry.opaque and entry.opaque.driver == driver)
-        data = encode_handle(DeviceAllocationResult(results=results, config=config))
+        data = encode_handle(DeviceAllocationResult(results=results, config=config), model.max_pods)
         handles.append(WireHandle(driver_name=driver, data=data))
     return WireAllocation(
         resource_handles=tuple(handles), available_on_nodes=model.node_selector, shareable=model.shareable

@@ -2,6 +2,9 @@
 
 Source: ``k8s.io/api/resource/v1alpha3`` types.go (gate DRAControlPlaneController). The version lives on in 1.32 and
 later with other content, without controllers: it counts only where PodSchedulingContext is served beside it.
+
+How many pods may use a claim stands in an entry of the allocation's configuration that is for nobody but
+``deploy/classic/sharing-policy.yaml``: it goes no further than this file.
 """
 
 from collections.abc import Iterator
@@ -10,7 +13,9 @@ from typing import Final
 from api.kinds import converted_kind, to_builtins
 from api.model.allocations import (
     AllocationResult,
+    DeviceAllocationConfiguration,
     DeviceAllocationResult,
+    OpaqueAllocationConfiguration,
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
@@ -24,6 +29,7 @@ from api.model.claims import (
     ResourceClaim,
 )
 from api.model.classic import (
+    MAX_CONSUMERS,
     ClassicAllocation,
     ClassicClaim,
     ClassicClaimSpec,
@@ -36,8 +42,11 @@ from api.model.classic import (
 from api.model.metadata import NodeSelector, Object, ObjectMeta
 from api.resource.classic import ClassicKinds, scheduling_contexts
 from api.resource.codec import GROUP
+from api.resource.handles import API_VERSION
 
 VERSION: Final = "v1alpha3"
+_SHARING: Final = "ClaimSharing"
+"""Kind of the opaque parameters that say how many pods may use the claim."""
 
 
 class WireRequest(Value):
@@ -167,13 +176,39 @@ def _spec_from_model(model: ClassicClaimSpec) -> WireClaimSpec:
     return WireClaimSpec(devices=devices, controller=model.controller or "")
 
 
+def _parameters(entry: DeviceAllocationConfiguration) -> JsonObject:
+    return entry.opaque.parameters if entry.opaque else {}
+
+
+def _is_sharing(entry: DeviceAllocationConfiguration) -> bool:
+    return _parameters(entry).get("kind") == _SHARING
+
+
+def _sharing(driver: str, max_pods: int) -> DeviceAllocationConfiguration:
+    parameters: JsonObject = {"apiVersion": API_VERSION, "kind": _SHARING, "maxPods": max_pods}
+    opaque = OpaqueAllocationConfiguration(driver=driver, parameters=parameters)
+    return DeviceAllocationConfiguration(source="FromClass", opaque=opaque)
+
+
+def _devices(wire: WireAllocation) -> DeviceAllocationResult:
+    """The devices with the configuration that is meant for them."""
+    config = tuple(entry for entry in wire.devices.config if not _is_sharing(entry))
+    return DeviceAllocationResult(results=wire.devices.results, config=config)
+
+
+def _max_pods(wire: WireAllocation) -> int:
+    """As many as the API lets, unless we have written another number."""
+    numbers = (_parameters(entry).get("maxPods") for entry in wire.devices.config if _is_sharing(entry))
+    return min((number for number in numbers if isinstance(number, int)), default=MAX_CONSUMERS)
+
+
 def _claim_to_model(wire: WireClaim) -> ClassicClaim:
     found, allocation = wire.status.allocation, None
     if found is not None:
         allocation = ClassicAllocation(
-            devices=found.devices,
+            devices=_devices(found),
             node_selector=found.node_selector,
-            shareable=True,  # every claim is, from 1.31
+            max_pods=_max_pods(found),
             drivers=tuple(dict.fromkeys(result.driver for result in found.devices.results)),
         )
     status = ClassicClaimStatus(
@@ -196,7 +231,9 @@ def _claim_from_model(model: ClassicClaim) -> WireClaim:
 
 
 def _allocation_from_model(model: ClassicAllocation, driver: str) -> WireAllocation:
-    return WireAllocation(devices=model.devices, node_selector=model.node_selector, controller=driver)
+    config = (*model.devices.config, _sharing(driver, model.max_pods))
+    devices = DeviceAllocationResult(results=model.devices.results, config=config)
+    return WireAllocation(devices=devices, node_selector=model.node_selector, controller=driver)
 
 
 def _template_to_model(wire: WireTemplate) -> ClassicTemplate:
@@ -232,7 +269,7 @@ def _resource_claim_to_model(wire: WireClaim) -> ResourceClaim:
     status = ResourceClaimStatus(
         allocation=None
         if found is None
-        else AllocationResult(devices=found.devices, node_selector=found.node_selector),
+        else AllocationResult(devices=_devices(found), node_selector=found.node_selector),
         reserved_for=wire.status.reserved_for,
     )
     return ResourceClaim(metadata=wire.metadata, status=status)

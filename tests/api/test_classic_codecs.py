@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from api.kinds import Kind, UndecodableObjectError
 from api.model.allocations import (
@@ -16,6 +15,7 @@ from api.model.allocations import (
     OpaqueAllocationConfiguration,
 )
 from api.model.classic import (
+    MAX_CONSUMERS,
     ClassicAllocation,
     ClassicClaim,
     ClassicClaimSpec,
@@ -51,7 +51,7 @@ ALLOCATIONS = st.builds(
     ClassicAllocation,
     devices=DEVICES,
     node_selector=st.none() | values(NodeSelector),
-    shareable=st.booleans(),
+    max_pods=st.integers(1, MAX_CONSUMERS),
     drivers=st.just((DRIVER,)),
 )
 SPECS = {
@@ -89,8 +89,6 @@ def there_and_back(kind: Kind[Any], value: Any) -> Any:
 @given(data=st.data())
 def test_any_claim_survives_the_round_trip(kinds: ClassicKinds, data: st.DataObject) -> None:
     allocation = data.draw(st.none() | ALLOCATIONS)
-    if allocation is not None and kinds.version == "v1alpha3":
-        allocation = replace(allocation, shareable=True)
     claim = ClassicClaim(
         metadata=data.draw(values(ObjectMeta)),
         spec=data.draw(SPECS[kinds.version]),
@@ -142,6 +140,25 @@ def test_an_allocation_of_v1alpha2_names_its_driver_beside_the_handle() -> None:
     status = v1alpha2.KINDS.allocated(allocation, DRIVER)
     assert status["driverName"] == DRIVER
     assert [handle["driverName"] for handle in status["allocation"]["resourceHandles"]] == [DRIVER]
+
+
+def test_an_allocation_says_how_many_pods_may_use_it_where_the_sharing_policy_reads_it() -> None:
+    # deploy/classic/sharing-policy.yaml
+    allocation = ClassicAllocation(max_pods=4, drivers=(DRIVER,))
+    (handle,) = v1alpha2.KINDS.allocated(allocation, DRIVER)["allocation"]["resourceHandles"]
+    assert handle["data"].startswith('{"apiVersion":"kerf.dev/v1alpha1","kind":"AllocatedDevices","maxPods":4,')
+    (entry,) = v1alpha3.KINDS.allocated(allocation, DRIVER)["allocation"]["devices"]["config"]
+    assert entry["opaque"]["parameters"] == {"apiVersion": "kerf.dev/v1alpha1", "kind": "ClaimSharing", "maxPods": 4}
+
+
+@pytest.mark.parametrize(("shareable", "max_pods"), [(True, MAX_CONSUMERS), (False, 1)])
+def test_a_handle_that_says_no_number_is_taken_at_the_apis_word(shareable: bool, max_pods: int) -> None:
+    data = '{"apiVersion":"kerf.dev/v1alpha1","kind":"AllocatedDevices","results":[]}'
+    found = {"resourceHandles": [{"driverName": DRIVER, "data": data}], "shareable": shareable}
+    wire = {"spec": {"resourceClassName": "x"}, "status": {"driverName": DRIVER, "allocation": found}}
+    allocation = v1alpha2.KINDS.claims.decode(json.dumps(wire).encode()).status.allocation
+    assert allocation is not None
+    assert allocation.max_pods == max_pods
 
 
 @KINDS
@@ -197,7 +214,7 @@ def test_an_allocation_that_does_not_fit_into_a_handle_is_refused() -> None:
         for number in range(400)
     )
     with pytest.raises(HandleTooLargeError, match="16384"):
-        encode_handle(DeviceAllocationResult(results=results))
+        encode_handle(DeviceAllocationResult(results=results), 1)
 
 
 def test_what_only_the_schedulers_allocator_could_heed_is_named() -> None:

@@ -43,6 +43,8 @@ from driver.runtime.queueing import KeyedQueue
 
 _GENERATED_NAMES: Final = (1, 28)
 """From here on the name of a claim from a template stands in the pod's status (KEP-3063)."""
+_POLICIES: Final = (1, 30)
+"""From here on the API server keeps to ValidatingAdmissionPolicies unasked (KEP-3488)."""
 _TAKE_OVER: Final = Backoff(first_s=0.5, factor=2, limit_s=10, jitter=0.2)
 """Leadership is worth nothing before it, so it is tried again soon."""
 
@@ -92,6 +94,7 @@ class ClassicController:
             driver=settings.driver,
             monotonic=time.monotonic,
             names_are_generated=features.kubernetes >= _GENERATED_NAMES,
+            pods_can_be_limited=features.kubernetes >= _POLICIES,
         )
         self._triggers = Triggers(self._queue, self._world)
         self._kinds = kinds

@@ -17,7 +17,7 @@ the allocation is gone from it, because that is where it was written. It is left
 did.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from typing import Final
 
 from api.model.classic import ClassicClaim
 from driver.controller.classic.granting import Grant, Pending, grant_anywhere
+from driver.controller.classic.holdings import holdings_of, nodes_of
 from driver.controller.classic.outcomes import About, Complaint, Outcome
 from driver.controller.classic.requests import BadRequestError, Ownership, owner_of, requests_of
 from driver.controller.classic.world import World
@@ -98,7 +99,7 @@ def plan_claim(claim: ClassicClaim | None, world: World) -> ClaimPlan:
     rule, verdict = TABLE[facts_of(claim, world.finalizer)]
     match verdict:
         case Verdict.NOTHING:
-            return ClaimPlan(rule=rule)
+            return ClaimPlan(rule=rule, complaints=tuple(_about_claim(doubt) for doubt in _doubts(claim, world)))
         case Verdict.UNPROTECT:
             return ClaimPlan(rule=rule, release=claim.status.deallocation_requested, unprotect=True)
         case Verdict.RELEASE if claim.status.driver_name != world.driver:
@@ -133,6 +134,26 @@ def _plan_immediate(claim: ClassicClaim, world: World) -> ClaimPlan:
         message = "no node has what the claim asks for free; it is allocated as soon as one has"
         return ClaimPlan(rule="C-17", complaints=(_about_claim(message),), outcome=Outcome.PERIODIC)
     return ClaimPlan(rule="C-18", grant=found)
+
+
+def _doubts(claim: ClassicClaim, world: World) -> Iterator[str]:
+    """What is wrong with an allocation, whoever wrote it: somebody has to look."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return
+    if world.driver in allocation.unreadable:
+        reason = allocation.unreadable[world.driver]
+        nodes = ", ".join(nodes_of(allocation)) or "no node"
+        yield f"its resource handle cannot be read: {reason}; nobody else gets anything of {nodes}"
+    for holding in holdings_of(claim, world.driver):
+        stock = world.stock(holding.node)
+        unknown = [device for device in holding.devices or () if stock is not None and not stock.has(device)]
+        if unknown:
+            names = ", ".join(unknown)
+            yield f"it has {names}, which NodeInventory {holding.node} does not have: nobody else gets that card"
+    users = len(claim.status.reserved_for)
+    if claim.status.driver_name == world.driver and users > allocation.max_pods:
+        yield f"{users} pods use it, and its class lets {allocation.max_pods} (maxPods): is deploy/classic applied?"
 
 
 def _about_claim(message: str) -> Complaint:

@@ -79,12 +79,13 @@ def plan_context(context: PodSchedulingContext | None, pod: Pod, world: World) -
     if not entries:
         return ContextPlan(rule="S-11", outcome=Outcome.PERIODIC)
     pending = list({entry.pending.claim.metadata.uid: entry.pending for entry in entries}.values())
-    obstacles = _obstacles(context, pending, world) if potential else {}
+    full = _full_claim(pod, world)
+    obstacles = _obstacles(context, pending, world, full) if potential else {}
     busy = any(world.holdings.is_reserved(one.claim.metadata.uid) for one in pending)
     grants: tuple[Grant, ...] = ()
     complaints = tuple(_despair(potential, obstacles))
     if selected and not busy:
-        reason = obstacle(pending, selected, world)
+        reason = full or obstacle(pending, selected, world)
         grants = () if reason else grant(pending, selected, world, pod)
         if reason:
             complaints = (Complaint(About.CONTEXT, f"node {selected}: {reason}"), *complaints)
@@ -166,11 +167,23 @@ def _complaints(entry: PodResourceClaim, claim: ClassicClaim, error: BadRequestE
         yield from (Complaint(About.CLASS, str(error), request.class_name) for request in claim.spec.requests)
 
 
-def _obstacles(context: PodSchedulingContext, pending: Sequence[Pending], world: World) -> dict[str, str]:
+def _full_claim(pod: Pod, world: World) -> str | None:
+    """Why the pod can start nowhere, so that it need not hold anything: as many pods as may use one of its claims."""
+    for entry in pod.spec.resource_claims:
+        claim = _claim(pod, entry, world)
+        users = {consumer.uid for consumer in claim.status.reserved_for} if claim else set()
+        if claim is not None and claim.is_full and pod.metadata.uid not in users:
+            return f"pod claim {entry.name}: ResourceClaim {claim.metadata.name} is full: {len(users)} pods use it"
+    return None
+
+
+def _obstacles(
+    context: PodSchedulingContext, pending: Sequence[Pending], world: World, full: str | None
+) -> dict[str, str]:
     """Why nodes cannot serve all of the pod's claims of ours: of those that the scheduler or we have named."""
     before = (node for entry in context.status.resource_claims for node in entry.unsuitable_nodes)
     nodes = {context.spec.selected_node, *context.spec.potential_nodes, *before} - {""}
-    reasons = {node: obstacle(pending, node, world) for node in nodes}
+    reasons = {node: full or obstacle(pending, node, world) for node in nodes}
     return {node: reason for node, reason in reasons.items() if reason is not None}
 
 

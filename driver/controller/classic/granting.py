@@ -55,7 +55,7 @@ def obstacle(pending: Sequence[Pending], node: str, world: World) -> str | None:
     state, look = world.state(node)
     if world.suitability.suits(state, _asks(pending), look):
         return None
-    return "not enough is free"
+    return "; ".join(["not enough is free", *state.doubts])
 
 
 def grant(pending: Sequence[Pending], node: str, world: World, pod: Pod | None) -> tuple[Grant, ...]:
@@ -131,7 +131,7 @@ def _grant(pending: Pending, node: str, placed: Sequence[Placed], world: World, 
     allocation = ClassicAllocation(
         devices=DeviceAllocationResult(results=results, config=config),
         node_selector=only_node(node),
-        shareable=all(request.max_pods > 1 for request in pending.requests),
+        max_pods=min(request.max_pods for request in pending.requests),
         drivers=(world.driver,),
     )
     return Grant(pending.claim, allocation, pod)

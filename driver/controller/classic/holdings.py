@@ -28,7 +28,7 @@ def holdings_of(claim: ClassicClaim, driver: str) -> tuple[Holding, ...]:
     allocation = claim.status.allocation
     if allocation is None:
         return ()
-    if driver in allocation.unreadable and claim.status.driver_name == driver:
+    if driver in allocation.unreadable:
         return tuple(Holding(node, None) for node in nodes_of(allocation))
     devices: dict[str, list[str]] = {}
     for result in allocation.devices.results:
@@ -108,15 +108,17 @@ def state_of(stock: Stock, held: Iterable[Holding]) -> NodeState:
     until that is cleared up nobody else gets the card. A claim that does not say what it has takes everything.
     """
     taken: dict[str, list[Partition]] = {}
-    unknown: list[str] = []
+    doubts: dict[str, None] = {}
     everything = False
     for holding in held:
-        everything = everything or holding.devices is None
+        if holding.devices is None:
+            everything = True
+            doubts["a claim does not say what it has"] = None
         for device in holding.devices or ():
             card = stock.card_of(device)
             cut = card.find(device) if card else None
             if cut is None:
-                unknown.append(device)
+                doubts[f"a claim has {device}, which it does not know"] = None
             if card is not None:
                 chosen = cut or card.grid.cuts[-1]
                 taken.setdefault(card.card.uuid, []).append(chosen.of(card.card.uuid))
@@ -124,4 +126,4 @@ def state_of(stock: Stock, held: Iterable[Holding]) -> NodeState:
         card.grid.free([card.grid.cuts[-1].of(card.card.uuid)] if everything else taken.get(card.card.uuid, ()))
         for card in stock.cards
     )
-    return NodeState(cards=stock.cards, free=free, barred=stock.tainted, unknown=tuple(unknown))
+    return NodeState(cards=stock.cards, free=free, barred=stock.tainted, doubts=tuple(doubts))

@@ -35,8 +35,8 @@ class NodeState:
     """Of each card."""
     barred: frozenset[str] = frozenset()
     """Devices that may not be used although they are free."""
-    unknown: tuple[str, ...] = ()
-    """Devices that are taken and that the node does not have."""
+    doubts: tuple[str, ...] = ()
+    """Where claims and inventory contradict each other: more counts as taken than is said to be."""
 
     @property
     def look(self) -> "Look":

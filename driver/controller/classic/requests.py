@@ -16,7 +16,7 @@ from api.kerf.parameters import (
     GpuClassParametersSpec,
 )
 from api.kerf.v1alpha1 import GROUP
-from api.model.classic import ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
+from api.model.classic import MAX_CONSUMERS, ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
 from api.model.names import ObjectRef
 from driver.controller.classic.asking import Asked, asked
 from driver.controller.classic.possibilities import possible
@@ -88,6 +88,9 @@ def _offer(class_: ClassicClass, wish: ClaimParameters | None, world: World) -> 
         raise BadRequestError("class", f"class parameters of {name}: {error}") from error
     if not isinstance(offer, GpuClassParametersSpec | FpgaClassParametersSpec):
         raise BadRequestError("class", f"class parameters of {name}: they are parameters of claims")
+    if 1 < offer.max_pods < MAX_CONSUMERS and not world.pods_can_be_limited:
+        message = f"spec.maxPods: {offer.max_pods} needs Kubernetes 1.30; before, it can be 1 or {MAX_CONSUMERS}"
+        raise BadRequestError("class", f"class parameters of {name}: {message}")
     return offer
 
 

@@ -89,6 +89,10 @@ class Stock:
         match = _DEVICE.fullmatch(device)
         return self._by_name.get(match[1]) if match else None
 
+    def has(self, device: str) -> bool:
+        card = self.card_of(device)
+        return card is not None and card.find(device) is not None
+
 
 def stock_of(spec: NodeInventorySpec) -> Stock:
     """Raises InventoryError when a card is of a model that the inventory does not describe, or appears twice."""

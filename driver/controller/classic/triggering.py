@@ -45,7 +45,7 @@ class Triggers:
         self._queue.add(Key("claim", change.ref))
         if change.old is None and change.new is not None:
             self._wake_contexts_of(change.new)
-        if _is_allocated(change.old) and not _is_allocated(change.new):
+        if _freed(change.old, change.new):
             self.wake_waiting()
 
     def on_context(self, change: Change[PodSchedulingContext]) -> None:
@@ -62,6 +62,7 @@ class Triggers:
         self._world.on_inventory(change)
         if _content(change.old) != _content(change.new):
             self.wake_waiting()
+            self._wake_holders(change.ref.name)
 
     def on_node(self, change: Change[Node]) -> None:
         """Nodes report much that is of no interest here: only labels decide."""
@@ -83,6 +84,13 @@ class Triggers:
         for context in self._world.caches.contexts.refs():
             self._queue.add(Key("context", context))
 
+    def _wake_holders(self, node: str) -> None:
+        """Claims that have something of a node: what it tells now may contradict them."""
+        holders = self._world.holdings.on(node)
+        for claim in self._world.caches.claims.values() if holders else ():
+            if claim.metadata.uid in holders:
+                self._queue.add(Key("claim", claim.ref), after_s=SETTLE_S)
+
     def _wake_contexts_of(self, claim: ClassicClaim) -> None:
         """A context is named like its pod. Whose pods name the claim itself is not known here: all of the namespace."""
         owners = [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]
@@ -97,8 +105,11 @@ class Triggers:
         return [ref for ref in contexts.refs() if ref.namespace == namespace]
 
 
-def _is_allocated(claim: ClassicClaim | None) -> bool:
-    return claim is not None and claim.status.allocation is not None
+def _freed(old: ClassicClaim | None, new: ClassicClaim | None) -> bool:
+    """Whether somebody may get what ``old`` had: devices, or a place among those who share the claim."""
+    if old is None or old.status.allocation is None:
+        return False
+    return new is None or new.status.allocation is None or (old.is_full and not new.is_full)
 
 
 def _content(inventory: NodeInventory | None) -> object:

@@ -61,13 +61,16 @@ class World:
         monotonic: Callable[[], float],
         silence_s: float = 180.0,
         names_are_generated: bool = True,
+        pods_can_be_limited: bool = True,
     ) -> None:
         """``silence_s``: how long a plugin may be silent. ``names_are_generated``: from Kubernetes 1.28 the name of a
-        claim from a template stands in the pod's status; before, it is made from the pod's.
+        claim from a template stands in the pod's status; before, it is made from the pod's. ``pods_can_be_limited``:
+        from 1.30 a policy can say how many pods may use a claim.
         """
         self.driver: Final = driver
         self.caches: Final = caches
         self.names_are_generated: Final = names_are_generated
+        self.pods_can_be_limited: Final = pods_can_be_limited
         self.suitability: Final = Suitability()
         self.published: frozenset[Geometry] = frozenset()
         """Geometries that nodes have, or had, beside those of the shipped tables."""
@@ -137,6 +140,11 @@ class World:
         """The nodes that have told of their cards, by name."""
         return tuple(sorted(self._stocks))
 
+    def stock(self, node: str) -> Stock | None:
+        """The cards of a node; None: it has not told of them, or contradicts itself."""
+        known = self._stocks.get(node)
+        return known.stock if known is not None and isinstance(known.stock, Stock) else None
+
     def problem_of(self, node: str) -> str | None:
         """Why nothing of ``node`` may be given away; None: its plugin is there."""
         known = self._stocks.get(node)
@@ -159,8 +167,8 @@ class World:
         """What is free of a node without a problem."""
         found = self._states.get(node)
         if found is None:
-            stock = self._stocks[node].stock
-            assert isinstance(stock, Stock), "problem_of has been asked"
+            stock = self.stock(node)
+            assert stock is not None, "problem_of has been asked"
             holdings = (holding for held in self.holdings.on(node).values() for holding in held)
             state = state_of(stock, holdings)
             found = self._states[node] = (state, state.look)

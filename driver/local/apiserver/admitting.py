@@ -1,6 +1,7 @@
 """Admission: what the rest of the cluster has to say on a write.
 
-Source: the admission plugin NamespaceLifecycle, and ``AuthorizedForAdmin`` of the ResourceClaim strategy (KEP-5018).
+Source: the admission plugins NamespaceLifecycle and ValidatingAdmissionPolicy, and ``AuthorizedForAdmin`` of the
+ResourceClaim strategy (KEP-5018).
 """
 
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.model.base import JsonObject
+from driver.local.apiserver import policing
 from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.objects.documents import lookup
 from driver.local.apiserver.objects.errors import FieldError, forbidden, object_not_found, refused
@@ -61,6 +63,10 @@ class Admission:
         granted = _first_admin_result(body)
         if granted is not None and _first_admin_result(old) is None:
             yield forbidden(f"status.allocation.devices.results[{granted}].adminAccess", _ADMIN_REFUSAL)
+
+    def check_policies(self, write: policing.Write) -> None:
+        """The administrator's own policies. Raises RefusedError (by default 422)."""
+        policing.check(self.storage, write)
 
     def _allows_admin_access(self, namespace: str) -> bool:
         stored = self.storage.get(NAMESPACES, Key("", namespace))

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import Final, Literal, TypeAlias
 
 from api.model.base import JsonObject
+from driver.local.apiserver import policing
 from driver.local.apiserver.admitting import Admission
 from driver.local.apiserver.deleting import is_gone
 from driver.local.apiserver.kinds.quantities import canonicalize
@@ -118,6 +119,7 @@ class Writer:
                 *version.rules.validate(body),
             ],
         )
+        self._check_policies(request, key, body, None)
         if self.storage.get(type_.store, key):
             raise self._taken(type_, key, generated=bool(metadata.get("generateName")))
         return Written(self._commit(request, key, body), created=True, warnings=warnings)
@@ -146,12 +148,16 @@ class Writer:
         ):
             metadata["generation"] = old.body["metadata"].get("generation", 0) + 1
         self._refuse(type_, request.key.name, self._update_errors(request, body, old.body))
+        self._check_policies(request, request.key, body, old)
         return Written(self._store_update(request, old, body), warnings=warnings)
 
     def wire(self, request: WriteRequest, stored: Stored) -> JsonObject:
         """A stored object as the request's version shows it, with kind and version. Not to be changed in place."""
+        return self._wire(request, stored.body)
+
+    def _wire(self, request: WriteRequest, stored: JsonObject) -> JsonObject:
         convert = request.version.to_wire
-        body = convert(stored.body) if convert else stored.body
+        body = convert(stored) if convert else stored
         return {"kind": request.type.kind, "apiVersion": request.type.api_version(request.version), **body}
 
     def _create_by_update(self, request: WriteRequest, change: Change) -> Written:
@@ -272,6 +278,20 @@ class Writer:
             ),
             shape=request.version.shape,
             zero=request.version.zero,
+        )
+
+    def _check_policies(self, request: WriteRequest, key: Key, body: JsonObject, old: Stored | None) -> None:
+        """Raises RefusedError for what an administrator's policy denies."""
+        self.admission.check_policies(
+            policing.Write(
+                operation="CREATE" if old is None else "UPDATE",
+                resource=request.type.store,
+                version=request.version.name,
+                subresource=request.subresource,
+                key=key,
+                new=self._wire(request, body),
+                old=None if old is None else self.wire(request, old),
+            )
         )
 
     def _refuse(self, type_: ResourceType, name: str, errors: Iterable[FieldError]) -> None:

@@ -3,13 +3,14 @@
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation, ClassicClaim
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from driver.controller.classic.claims import TABLE, ClaimPlan, Facts, Verdict, plan_claim
 from driver.controller.classic.granting import only_node
-from driver.controller.classic.outcomes import About, Outcome
+from driver.controller.classic.outcomes import About, Complaint, Outcome
 from tests.controller.classic.hardware import DRIVER, gpu
 from tests.controller.classic.scene import FINALIZER, Scene, claim, consumer
 
@@ -97,6 +98,36 @@ def test_an_allocation_that_another_driver_wrote_is_left_to_it() -> None:
     found = plan_claim(value, scene.world)
     assert (found.release, found.unprotect) == (False, False)
     assert "other.example, which has to deallocate it" in found.complaints[0].message
+
+
+DOUBTFUL = {
+    "its resource handle cannot be read: it is not JSON; nobody else gets anything of n1": (
+        replace(HELD, unreadable={DRIVER: "it is not JSON"}),
+        (),
+    ),
+    "it has gpu-0-9g-99gb-at-3, gpu-7, which NodeInventory n1 does not have: nobody else gets that card": (
+        devices("gpu-0-9g-99gb-at-3", "gpu-0-1g-10gb-at-0", "gpu-7"),
+        (),
+    ),
+    "2 pods use it, and its class lets 1 (maxPods): is deploy/classic applied?": (
+        HELD,
+        (consumer("a"), consumer("b")),
+    ),
+}
+
+
+@pytest.mark.parametrize("message", DOUBTFUL)
+def test_an_allocation_that_cannot_be_right_is_told_of_at_the_claim_and_left_as_it_is(message: str) -> None:
+    allocation, users = DOUBTFUL[message]
+    scene = immediate_scene()
+    value = scene.claim(allocation=allocation, reserved_for=users, finalizers=(FINALIZER,))
+    found = plan_claim(value, scene.world)
+    rule = "C-2" if users else "C-10"
+    assert found == ClaimPlan(rule=rule, complaints=(Complaint(About.CLAIM, message),))
+
+
+def test_what_an_allocation_has_of_nodes_that_tell_nothing_is_believed() -> None:
+    assert plan(claim(allocation=HELD)) == ClaimPlan(rule="C-10")
 
 
 def immediate_scene() -> Scene:

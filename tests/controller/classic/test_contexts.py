@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from api.core.v1 import Pod
 from api.model.classic import MAX_NODES, PodSchedulingContext, UnsuitableNodes
 from driver.controller.classic.contexts import ContextPlan, concerns, plan_context
 from driver.controller.classic.granting import only_node
-from driver.controller.classic.outcomes import About, Outcome
-from tests.controller.classic.hardware import gpu
+from driver.controller.classic.outcomes import About, Complaint, Outcome
+from tests.controller.classic.hardware import DRIVER, gpu
 from tests.controller.classic.scene import FINALIZER, Scene, claim, consumer, context, owner_of, pod, pod_of_template
 from tests.controller.classic.test_claims import HELD, devices
 
@@ -272,6 +273,12 @@ OBSTACLES: dict[str, Callable[[Scene], object]] = {
     "its NodeInventory is wrong: GPU-n1-0 is there twice": lambda scene: scene.node("n1", gpu("n1", 0), gpu("n1", 0)),
     "the class's parameters do not choose it": lambda scene: scene.resource_class("gpu", {"nodes": {"names": ["n2"]}}),
     "not enough is free": lambda scene: scene.claim("full", allocation=devices("gpu-0")),
+    "not enough is free; a claim has gpu-0-9g-99gb-at-3, which it does not know": lambda scene: scene.claim(
+        "strange", allocation=devices("gpu-0-9g-99gb-at-3")
+    ),
+    "not enough is free; a claim does not say what it has": lambda scene: scene.claim(
+        "unreadable", allocation=replace(HELD, unreadable={DRIVER: "it is not JSON"})
+    ),
 }
 
 
@@ -299,8 +306,40 @@ def test_a_claim_in_use_by_nobody_but_shared_is_reserved_for_the_pod_that_drives
     scene = small_scene()
     scene.resource_class("gpu", {"maxPods": 4})
     found = plan_context(context(selected="n1"), pod(), scene.world)
-    assert found.grants[0].allocation.shareable
+    assert found.grants[0].allocation.max_pods == 4
     assert found.grants[0].pod == pod()
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_for_a_pod_one_of_whose_claims_is_full_nothing_else_is_held(count: int) -> None:
+    # it could not start anyway; once a pod has ended it can
+    scene = small_scene("n1")
+    its_pod = pod(claims={"mine": "claim", "ours": "shared"})
+    asking = context(selected="n1", potential=("n1",))
+    users = tuple(consumer(f"pod-{number}") for number in range(count))
+    scene.claim("shared", allocation=replace(HELD, max_pods=count), reserved_for=users)
+    found = plan_context(asking, its_pod, scene.world)
+    assert (found.rule, found.grants, report(found)) == ("S-14", (), {"mine": ("n1",)})
+    message = f"pod claim ours: ResourceClaim shared is full: {count} pods use it"
+    assert found.complaints[0].message == f"node n1: {message}"
+    assert found.complaints[1] == Complaint(About.POD, f"none of 1 nodes can be had: {message} (1)")
+    for rest in (users[1:], (consumer(), *users[1:])):
+        scene.claim("shared", allocation=replace(HELD, max_pods=count), reserved_for=rest, version="2")
+        assert plan_context(asking, its_pod, scene.world).grants
+
+
+def test_a_number_of_pods_that_nobody_would_keep_to_is_refused() -> None:
+    #
+    scene = Scene(pods_can_be_limited=False)
+    scene.node("n1")
+    scene.claim()
+    scene.resource_class("gpu", {"maxPods": 4})
+    found = plan_context(context(selected="n1"), pod(), scene.world)
+    assert (found.rule, found.grants) == ("S-10", ())
+    assert "class parameters of gpu: spec.maxPods: 4 needs Kubernetes 1.30" in found.complaints[0].message
+    for number in (1, 32):
+        scene.resource_class("gpu", {"maxPods": number})
+        assert plan_context(context(selected="n1"), pod(), scene.world).grants[0].allocation.max_pods == number
 
 
 def test_an_exclusive_claim_is_not_shareable() -> None:

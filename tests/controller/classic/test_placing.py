@@ -80,7 +80,7 @@ def test_a_function_goes_where_it_is_loaded_already() -> None:
 def test_a_device_that_the_node_does_not_know_takes_its_whole_card() -> None:
     # inventory and claim contradict each other: nobody else gets the card until that is cleared up
     found = state(gpu("n1", 0), gpu("n1", 1), taken=("gpu-0-9g-99gb-at-3",))
-    assert found.unknown == ("gpu-0-9g-99gb-at-3",)
+    assert found.doubts == ("a claim has gpu-0-9g-99gb-at-3, which it does not know",)
     assert given_to(found, WHOLE) == ["gpu-1"]
 
 

@@ -7,7 +7,7 @@ from api.model.names import ObjectRef
 from driver.controller.classic.triggering import Key, Triggers
 from driver.kube.caching import Change
 from tests.controller.classic.hardware import inventory, node_object
-from tests.controller.classic.scene import Scene, claim, pod
+from tests.controller.classic.scene import Scene, claim, consumer, pod
 from tests.controller.classic.test_claims import HELD
 
 POD = Key("context", ObjectRef("ns", "pod"))
@@ -68,6 +68,21 @@ def test_freed_devices_wake_those_who_may_wait_for_them() -> None:
     assert setting.changed(old, claim("settled", version="2")) == [Key("claim", old.ref), POD, WAITING]
 
 
+def test_a_pod_less_at_a_claim_that_was_full_wakes_those_who_may_wait_for_a_place() -> None:
+    #
+    shared, users = replace(HELD, max_pods=2), (consumer("a"), consumer("b"))
+    full = claim("settled", allocation=shared, reserved_for=users)
+    setting = Setting()
+    assert setting.changed(full, claim("settled", allocation=shared, reserved_for=users[:1])) == [
+        Key("claim", full.ref),
+        POD,
+        WAITING,
+    ]
+    setting = Setting()
+    half = claim("settled", allocation=shared, reserved_for=users[:1])
+    assert setting.changed(half, claim("settled", allocation=shared)) == [Key("claim", full.ref)]
+
+
 def test_a_change_that_frees_nothing_wakes_only_the_claim() -> None:
     setting = Setting()
     old = claim("settled", allocation=HELD)
@@ -91,7 +106,7 @@ def test_an_inventory_that_is_only_renewed_wakes_nobody() -> None:
     setting.triggers.on_inventory(Change(old.ref, old, new))
     assert setting.queue.keys == []
     setting.triggers.on_inventory(Change(old.ref, new, inventory("n1", ready=False)))
-    assert setting.queue.keys == [POD, WAITING]
+    assert setting.queue.keys == [POD, WAITING, Key("claim", ObjectRef("ns", "settled"))]
 
 
 def test_nodes_wake_only_by_their_labels() -> None:

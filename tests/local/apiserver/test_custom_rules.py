@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from driver.local.apiserver.custom.printing import UnreadablePathError, printer_columns, steps, values
-from driver.local.apiserver.custom.rules import RuleError, compiled, escaped_name, has_rules, rule_errors
+from driver.local.apiserver.custom.rules import VARIABLES, escaped_name, has_rules, rule_errors
+from driver.local.apiserver.evaluating import RuleError, compiled
 
 
 def schema(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def test_keys_of_maps_are_not_respelled() -> None:
 
 def test_an_expression_that_does_not_compile_says_why() -> None:
     with pytest.raises(RuleError, match="undeclared reference"):
-        compiled("nonsense(self)")
+        compiled("nonsense(self)", VARIABLES)
 
 
 def test_a_schema_says_whether_it_has_rules() -> None:

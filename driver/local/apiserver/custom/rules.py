@@ -1,21 +1,20 @@
 """``x-kubernetes-validations``: CEL rules over custom resources (KEP-2876).
 
-Rules run on Google's cel-cpp over plain JSON values. What Kubernetes adds to CEL (quantities, IP addresses, regular
-expression search, list functions) is not there: a rule that uses it is refused when its definition is created, instead
-of passing unchecked.
+A rule that does not compile (``driver.local.apiserver.evaluating``) is refused when its definition is created.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
-from api.errors import KerfError
 from api.model.base import JsonObject
 from driver.local.apiserver.custom.schemas import children, properties
+from driver.local.apiserver.evaluating import RuleError, evaluated
 from driver.local.apiserver.objects.errors import UNSAID, FieldError, duplicate, forbidden, invalid, required
 
+VARIABLES: Final = ("self", "oldSelf")
+"""What a rule may name."""
 _ABSENT: Final = object()
 # CEL's reserved words; a field of such a name is `__name__` in an expression (KEP-2876, "escaping").
 _RESERVED: Final = frozenset(
@@ -25,10 +24,6 @@ _RESERVED: Final = frozenset(
     }
 )
 _ESCAPES: Final = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
-
-
-class RuleError(KerfError):
-    """A rule does not compile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,41 +48,6 @@ class _Rule:
             field_path=entry.get("fieldPath") or "",
             transition=bool(re.search(r"\boldSelf\b", text)) and not entry.get("optionalOldSelf"),
         )
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Any:  # noqa: ANN401  (the library has no types)
-    # Imported with the first rule: it maps 14 MB that a cluster without rules never needs.
-    from cel_expr_python import cel
-    from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
-
-    return cel.NewEnv(
-        variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN},
-        extensions=[
-            ext_strings.ExtStrings(),
-            ext_optional.ExtOptional(),
-            ext_bindings.ExtBindings(),
-            ext_math.ExtMath(),
-        ],
-    )
-
-
-@lru_cache(maxsize=512)
-def compiled(expression: str) -> Any:  # noqa: ANN401  (the library has no types)
-    """Raises RuleError."""
-    try:
-        return _environment().compile(expression)
-    except Exception as error:
-        said = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-        raise RuleError(f"compilation failed: {said}") from error
-
-
-def _evaluated(expression: str, data: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
-    """Raises RuleError when the evaluation fails."""
-    value = compiled(expression).eval(data=data)
-    if value.type().name() == "ERROR":
-        raise RuleError(str(value.plain_value()))
-    return value.plain_value()
 
 
 def has_rules(schema: JsonObject) -> bool:
@@ -134,9 +94,9 @@ def _rule_errors(rule: _Rule, value: Any, old: Any, schema: JsonObject, path: st
     here = path + rule.field_path if path else rule.field_path.lstrip(".")
     shown = _shown(value)
     try:
-        if _evaluated(rule.text, data) is True:
+        if evaluated(rule.text, VARIABLES, data) is True:
             return
-        message = _evaluated(rule.message_expression, data) if rule.message_expression else ""
+        message = evaluated(rule.message_expression, VARIABLES, data) if rule.message_expression else ""
     except RuleError as error:
         yield invalid(path or "<nil>", shown, f"{error} evaluating rule: {rule.message or rule.text}")
         return

@@ -11,8 +11,9 @@ from typing import Final
 
 from api.model.base import JsonObject
 from driver.local.apiserver.custom.pruning import prune
-from driver.local.apiserver.custom.rules import RuleError, compiled
+from driver.local.apiserver.custom.rules import VARIABLES
 from driver.local.apiserver.custom.validating import value_errors
+from driver.local.apiserver.evaluating import RuleError, compiled
 from driver.local.apiserver.objects.documents import fresh
 from driver.local.apiserver.objects.errors import FieldError, forbidden, invalid, not_supported, required
 
@@ -140,6 +141,6 @@ def _rule_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
             if not entry.get(field):
                 continue
             try:
-                compiled(entry[field])
+                compiled(entry[field], VARIABLES)
             except RuleError as error:
                 yield invalid(f"{here}.{field}", entry[field], str(error))

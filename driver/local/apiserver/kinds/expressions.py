@@ -1,11 +1,12 @@
-"""Whether a CEL expression can select devices: its length, its syntax, its types."""
+"""Whether a CEL expression can select devices: its length, its syntax, its types, its cost."""
 
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
 from driver.allocation import ExpressionCompileError, UnsupportedExpressionError, compile_selector
-from driver.local.apiserver.objects.errors import FieldError, invalid, too_long
+from driver.allocation.costing import MOST_COST, most_cost
+from driver.local.apiserver.objects.errors import FieldError, forbidden, invalid, too_long
 
 MAX_EXPRESSION_BYTES: Final = 10 * 1024
 """``CELSelectorExpressionMaxLength`` of ``k8s.io/api/resource/v1``."""
@@ -20,6 +21,8 @@ def expression_errors(expression: str, path: str) -> Iterator[FieldError]:
         return
     try:
         compile_selector(expression)
+        if (most_cost(expression) or 0) > MOST_COST:
+            yield forbidden(path, "too complex, exceeds cost limit")
     except UnsupportedExpressionError:
         pass  # Kubernetes has it; whoever evaluates it will say what is missing
     except ExpressionCompileError as error:

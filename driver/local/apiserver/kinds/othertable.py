@@ -38,7 +38,7 @@ def definition_type() -> ResourceType:
 
 
 def stored_only_types() -> list[ResourceType]:
-    """Kinds that are kept and have no effect: there is neither authorization nor policy in this cluster."""
+    """Kinds that are kept as they are: roles have no effect, as there is no authorization in this cluster."""
     return [
         kind(
             RBAC,
