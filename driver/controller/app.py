@@ -12,7 +12,7 @@ Where drivers allocate (Kubernetes 1.27 to 1.31, as discovery tells), ``classic.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
@@ -22,8 +22,8 @@ import anyio
 from api.core.v1 import NODES
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.claims import DeviceClass
-from api.model.metadata import ObjectT
 from driver.controller.counting import Matches
+from driver.controller.listing import Listed, start_informers
 from driver.controller.published import Published
 from driver.controller.reconciling import Caches, Reconciler
 from driver.controller.settings import Settings
@@ -118,21 +118,17 @@ class _Controller:
         )
 
     async def run(self) -> None:
-        informers = (self._resource_classes, self._device_classes, self._slices, self._nodes)
-        self._probes.add_check(
-            "resourceclasses", _synced(self._resource_classes, "is the CRD of deploy/crds installed?")
-        )
-        self._probes.add_check("deviceclasses", _synced(self._device_classes))
-        self._probes.add_check("resourceslices", _synced(self._slices))
-        self._probes.add_check("nodes", _synced(self._nodes))
+        informers: Mapping[str, Listed] = {
+            "resourceclasses": self._resource_classes,
+            "deviceclasses": self._device_classes,
+            "resourceslices": self._slices,
+            "nodes": self._nodes,
+        }
+        settings = self._settings
         async with anyio.create_task_group() as group:
-            await group.start(self._probes.serve, self._settings.probes)
-            for informer in informers:
-                group.start_soon(informer.run)
+            await group.start(self._probes.serve, settings.probes)
             group.start_soon(self._events.run)
-            for informer in informers:
-                await informer.wait_synced()
-            settings = self._settings
+            await start_informers(group, self._probes, informers, within_s=settings.startup_s)
             await lead(self._client, settings.lease, settings.identity, settings.leading, self._work)
             group.cancel_scope.cancel()
 
@@ -147,10 +143,6 @@ class _Controller:
         while True:
             self._triggers.all_classes()
             await anyio.sleep(self._settings.resync_s)
-
-
-def _synced(informer: Informer[ObjectT], hint: str = "") -> Callable[[], str | None]:
-    return lambda: None if informer.synced else f"not listed yet{f'; {hint}' if hint else ''}"
 
 
 def _compile_selector(expression: str) -> Matches:

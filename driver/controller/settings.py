@@ -26,6 +26,8 @@ class Settings:
     """The Lease that the leader holds."""
     leading: LeaseSettings = field(default_factory=LeaseSettings)
     """How leadership is kept and lost."""
+    startup_s: float = 60.0
+    """For the first lists of all that is watched: 10,000 objects take seconds, a missing CRD for ever."""
     workers: int = 4
     """Classes worked on at a time. A pass is mostly waiting for the API server; few enough to be gentle to it."""
     recount_s: float = 5.0

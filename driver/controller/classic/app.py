@@ -12,6 +12,7 @@
 import logging
 import secrets
 import time
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
@@ -29,6 +30,7 @@ from driver.controller.classic.outcomes import About, Complaint, Outcome
 from driver.controller.classic.syncing import Ended, Syncing
 from driver.controller.classic.triggering import Key, Triggers
 from driver.controller.classic.world import Caches, World
+from driver.controller.listing import Listed, start_informers
 from driver.controller.settings import Settings
 from driver.kube.client import Client
 from driver.kube.discovering import ClassicFeatures
@@ -103,20 +105,7 @@ class ClassicController:
 
     async def run(self) -> None:
         """Until cancelled. Nothing is decided before every list is in."""
-        async with anyio.create_task_group() as group:
-            await group.start(self._probes.serve, self._settings.probes)
-            group.start_soon(self._events.run)
-            for name, informer in self._informers().items():
-                self._probes.add_check(name, lambda informer=informer: _problem(informer))  # type: ignore[misc]
-                group.start_soon(informer.run)
-            for informer in self._informers().values():
-                await informer.wait_synced()
-            settings = self._settings
-            await lead(self._client, settings.lease, settings.identity, settings.leading, self._work)
-            group.cancel_scope.cancel()
-
-    def _informers(self) -> dict[str, Informer[Object]]:
-        informers: dict[str, object] = {
+        informers: Mapping[str, Listed] = {
             "resourceclaims": self._claims,
             "podschedulingcontexts": self._contexts,
             "classes": self._classes,
@@ -124,7 +113,13 @@ class ClassicController:
             "nodes": self._nodes,
             **self._parameters,
         }
-        return informers  # type: ignore[return-value]  # informers of different kinds are only run and waited for
+        settings = self._settings
+        async with anyio.create_task_group() as group:
+            await group.start(self._probes.serve, settings.probes)
+            group.start_soon(self._events.run)
+            await start_informers(group, self._probes, informers, within_s=settings.startup_s)
+            await lead(self._client, settings.lease, settings.identity, settings.leading, self._work)
+            group.cancel_scope.cancel()
 
     async def _work(self) -> None:
         """What the leader does, for ever."""
@@ -202,7 +197,3 @@ def _reference(kind: Kind[ObjectT], value: Object | None) -> ObjectReference | N
         name=value.metadata.name,
         uid=value.metadata.uid,
     )
-
-
-def _problem(informer: Informer[Object]) -> str | None:
-    return None if informer.synced else "not listed yet; are the CRDs of deploy/crds installed?"

@@ -1,0 +1,65 @@
+"""Nothing is decided before every list is in, and a list that does not come ends the process (NE-14, NE-15)."""
+
+from collections.abc import Mapping
+
+import anyio
+import pytest
+
+from driver.controller.listing import Listed, NotListedError, start_informers
+from driver.runtime.metrics import REGISTRY
+from driver.runtime.probes import Probes
+
+
+class Informer:
+    """One whose list is in from the start, or comes when the test says so."""
+
+    def __init__(self, *, listed: bool) -> None:
+        self._listed = anyio.Event()
+        self.runs = False
+        if listed:
+            self._listed.set()
+
+    @property
+    def synced(self) -> bool:
+        return self._listed.is_set()
+
+    async def run(self) -> None:
+        self.runs = True
+        await anyio.sleep_forever()
+
+    async def wait_synced(self) -> None:
+        await self._listed.wait()
+
+    def answer(self) -> None:
+        self._listed.set()
+
+
+async def start(informers: Mapping[str, Listed], *, within_s: float) -> None:
+    async with anyio.create_task_group() as group:
+        await start_informers(group, Probes(REGISTRY), informers, within_s=within_s)
+        group.cancel_scope.cancel()
+
+
+async def test_a_list_that_does_not_come_ends_the_process_with_its_name() -> None:
+    # NE-15
+    informers = {name: Informer(listed=name == "nodes") for name in ("nodes", "nodeinventories", "classes")}
+    with pytest.RaisesGroup(pytest.RaisesExc(NotListedError, match="within 0 s: nodeinventories, classes; are")):
+        await start(informers, within_s=0)
+
+
+async def test_the_controller_waits_until_the_last_list_is_in() -> None:
+    # NE-14
+    first, last = Informer(listed=True), Informer(listed=False)
+    ready = anyio.Event()
+
+    async def starting() -> None:
+        await start({"first": first, "last": last}, within_s=60)
+        ready.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(starting)
+        await anyio.wait_all_tasks_blocked()
+        assert (first.runs, last.runs, ready.is_set()) == (True, True, False)
+        last.answer()
+        with anyio.fail_after(10):
+            await ready.wait()
