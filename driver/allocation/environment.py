@@ -6,7 +6,7 @@ from functools import cache
 from typing import Final
 
 from driver.allocation.engine import QUANTITY, Engine, engine, messages
-from driver.allocation.functions import FUNCTIONS, Function
+from driver.allocation.functions import FUNCTIONS, TYPED, Function
 from driver.allocation.reading import FILLED
 
 _EXTENSIONS: Final = """
@@ -38,6 +38,17 @@ STORED: Final = Dialect(consumable_capacity=True, list_type_attributes=True)
 @cache
 def environment(dialect: Dialect) -> Engine:
     """The environment to compile expressions in."""
+    return _environment(dialect, FUNCTIONS)
+
+
+@cache
+def typed_environment(dialect: Dialect) -> Engine:
+    """The same, with the types of ``TYPED``: what is compiled here can be looked at, but not run."""
+    names = {row.name for row in TYPED}
+    return _environment(dialect, (*(row for row in FUNCTIONS if row.name not in names), *TYPED))
+
+
+def _environment(dialect: Dialect, functions: Iterable[Function]) -> Engine:
     cel = engine()
     types = cel.Type
     attributes = types.Map(types.STRING, types.Map(types.STRING, types.DYN))
@@ -51,7 +62,7 @@ def environment(dialect: Dialect) -> Engine:
     }
     if dialect.consumable_capacity:
         variables["device.allowMultipleAllocations"] = types.BOOL
-    rows = FUNCTIONS if dialect.list_type_attributes else [row for row in FUNCTIONS if row.name != "includes"]
+    rows = (row for row in functions if dialect.list_type_attributes or row.name != "includes")
     return cel.NewEnv(
         descriptor_pool=messages().pool,
         config=cel.NewEnvConfigFromYaml(_EXTENSIONS),

@@ -16,8 +16,8 @@ from api.errors import PermanentError, UnsupportedError
 from api.model.devices import Attribute, Capacity, Device
 from api.model.quantity import Quantity
 from driver.allocation.engine import Engine, engine, quantity_message, version_of
-from driver.allocation.environment import STORED, Dialect, environment
-from driver.allocation.functions import semver
+from driver.allocation.environment import STORED, Dialect, environment, typed_environment
+from driver.allocation.functions import TYPED, semver
 from driver.allocation.literals import literal_fault
 from driver.allocation.reading import FILLED, Map, Read, Reading, read_expression
 
@@ -43,12 +43,14 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 DIFFERENT: Final = (
     "literals of mixed types in one list or map are accepted where a macro's variable is among the elements",
     "macros over attributes are accepted while list attributes are off",
-    "work is limited by loop passes (10,000), not by the API server's cost estimate (1,000,000 units)",
+    "what runs is limited by loop passes (10,000), not by cost; of what the API server accepts little loops more often",
     "a version compared with a text is unequal, not an error, where the version is not written as an attribute",
     "isInteger holds for every whole quantity, also for one written as a binary fraction (1.5Gi)",
 )
 """Where an expression behaves in another way than in Kubernetes. The API server has the first word on every object."""
 
+_TYPED: Final = frozenset(row.name for row in TYPED)
+"""Functions whose types the engine knows only where it need not run them."""
 _COMPILED: Final = 1024
 """Compiled expressions kept (some 20 kB each): more than the classes and hand-written selectors of a cluster."""
 _RESULTS: Final = 4096
@@ -187,8 +189,7 @@ def compile_attribute(expression: str, dialect: Dialect = STORED) -> AttributeEx
 
 @lru_cache(maxsize=_COMPILED)
 def _compile_selector(expression: str, dialect: Dialect) -> Selector:
-    program, reading = _compile(expression, dialect)
-    result = program.return_type().name()
+    program, reading, result = _compile(expression, dialect)
     if result not in ("BOOL", *_DYNAMIC):
         raise ExpressionCompileError(expression, f"must evaluate to bool, not {result.lower()}")
     return Selector(expression, program, reading)
@@ -196,8 +197,7 @@ def _compile_selector(expression: str, dialect: Dialect) -> Selector:
 
 @lru_cache(maxsize=_COMPILED)
 def _compile_attribute(expression: str, dialect: Dialect) -> AttributeExpression:
-    program, reading = _compile(expression, dialect)
-    result = program.return_type().name()
+    program, reading, result = _compile(expression, dialect)
     scalar = result.removeprefix("LIST<").removesuffix(">") if dialect.list_type_attributes else result
     if scalar not in ("BOOL", "INT", "STRING", "kubernetes.Semver", *_DYNAMIC):
         allowed = "string, integer, boolean, semver" + (", or a list of them" if dialect.list_type_attributes else "")
@@ -205,7 +205,8 @@ def _compile_attribute(expression: str, dialect: Dialect) -> AttributeExpression
     return AttributeExpression(expression, program, reading)
 
 
-def _compile(expression: str, dialect: Dialect) -> tuple[Engine, Reading]:
+def _compile(expression: str, dialect: Dialect) -> tuple[Engine, Reading, str]:
+    """The program, what it reads, and the type of its result."""
     reading = read_expression(expression)
     reserved = next((name for name in sorted(reading.names) if name.startswith("__") or name == "kubernetes"), None)
     if reserved is not None:
@@ -215,6 +216,8 @@ def _compile(expression: str, dialect: Dialect) -> tuple[Engine, Reading]:
         raise UnsupportedExpressionError(expression, UNSUPPORTED[missing])
     try:
         program = environment(dialect).compile(reading.expression)
+        is_typed = reading.names.isdisjoint(_TYPED)
+        types = program if is_typed else typed_environment(dialect).compile(reading.expression)
     except RuntimeError as error:
         feature = _missing_feature(str(error))
         if feature is not None:
@@ -225,7 +228,7 @@ def _compile(expression: str, dialect: Dialect) -> tuple[Engine, Reading]:
     fault = literal_fault(reading.expression, lambda text: _type_of(text, dialect), lambda text: _fails(text, dialect))
     if fault is not None:
         raise ExpressionCompileError(expression, fault)
-    return program, reading
+    return program, reading, types.return_type().name()
 
 
 def _type_of(expression: str, dialect: Dialect) -> str | None:

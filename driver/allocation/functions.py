@@ -7,7 +7,7 @@ of them, serves both.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -177,6 +177,17 @@ class Function(NamedTuple):
     run: Callable[..., object] | None
 
 
+_OF_ELEMENTS: Final[Mapping[str, Callable[..., object]]] = {"sum": sum, "min": min, "max": max}
+"""Functions of lists that give what the elements are."""
+_NUMBERS: Final = ("int", "uint", "double", "duration")
+
+TYPED: Final = tuple(
+    Function(name, f"list<{type_}>.{name}()", type_, None)
+    for name in _OF_ELEMENTS
+    for type_ in (*_NUMBERS, *(() if name == "sum" else ("bool", "string", "bytes", "timestamp")))
+)
+"""The same with their types, which the engine cannot tell apart when it runs them."""
+
 FUNCTIONS: Final = (
     Function("quantity", "quantity(string)", QUANTITY, _quantity),
     Function("isQuantity", "isQuantity(string)", "bool", _is_quantity),
@@ -208,9 +219,7 @@ FUNCTIONS: Final = (
     Function("isLessThan", f"{SEMVER}.isLessThan({SEMVER})", "bool", None),
     Function("includes", "any.includes(any)", "bool", _includes),
     Function("isSorted", "list<dyn>.isSorted()", "bool", _is_sorted),
-    Function("sum", "list<dyn>.sum()", "dyn", sum),
-    Function("min", "list<dyn>.min()", "dyn", min),
-    Function("max", "list<dyn>.max()", "dyn", max),
+    *(Function(name, f"list<dyn>.{name}()", "dyn", run) for name, run in _OF_ELEMENTS.items()),
     Function(_INDEX_OF, f"string.{_INDEX_OF}(string)", "int", _index_of),
     Function(_INDEX_OF, f"string.{_INDEX_OF}(string, int)", "int", _index_of),
     Function(_INDEX_OF, f"list<dyn>.{_INDEX_OF}(any)", "int", _index_of),

@@ -8,7 +8,7 @@ name cannot be told from any other map.
 from collections.abc import Sequence
 from typing import Final
 
-from driver.allocation.tokens import Token, closing, split
+from driver.allocation.tokens import Token, closing, split, tokenize
 
 _LOOPS: Final = frozenset(
     {"all", "exists", "existsOne", "exists_one", "filter", "map", "transformList", "transformMap", "transformMapEntry"}
@@ -18,13 +18,27 @@ _MOST: Final = 4000
 """Tokens of the whole: names in names could grow beyond all bounds; such an expression stays as it is."""
 
 
+def inlined(expression: str) -> str | None:
+    """``expression`` without ``cel.bind``; None: that cannot be had."""
+    tokens = inline(tokenize(expression))
+    return None if has_bind(tokens) else "".join(token.lead + token.text for token in tokens)
+
+
+def has_bind(tokens: Sequence[Token]) -> bool:
+    return any(_is_bind(tokens, at) for at in range(len(tokens)))
+
+
+def _is_bind(tokens: Sequence[Token], at: int) -> bool:
+    return [token.text for token in tokens[at : at + 4]] == ["cel", ".", "bind", "("]
+
+
 def inline(tokens: Sequence[Token]) -> list[Token]:
     """``tokens`` without ``cel.bind``, as far as that can be done without changing what names mean."""
     inlined: list[Token] = []
     at = 0
     while at < len(tokens):
         end = closing(tokens, at + 3)
-        if [token.text for token in tokens[at : at + 4]] == ["cel", ".", "bind", "("] and end < len(tokens):
+        if _is_bind(tokens, at) and end < len(tokens):
             bound = _bound(tokens[at], [inline(part) for part in split(tokens[at + 4 : end], ",")])
             inlined += tokens[at : end + 1] if bound is None else bound
             at = end + 1

@@ -15,10 +15,11 @@ The same pass rewrites the expression where Kubernetes' CEL environment cannot b
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from driver.allocation.inlining import inline
+from driver.allocation.inlining import has_bind, inline
 from driver.allocation.tokens import Token, closing, tokenize
 
 FILLED: Final = {"attributes": "__attributes", "capacity": "__capacity"}
@@ -35,6 +36,10 @@ _LOOSER_BEFORE: Final = frozenset({"", "(", "&&", "||", "?", ":", ",", "[", "{"}
 _LOOSER_AFTER: Final = frozenset({"", ")", "&&", "||", "?", ":", ",", "]", "}"})
 """What may stand after one."""
 
+_PRESENCE: Final = 6
+"""Tokens of ``has(device.field)``."""
+_OF_COST_ONE: Final = "(!false)"
+"""Costs what that costs: the look at ``device``, while asking for presence is free (cel-go, PresenceTestHasCost)."""
 _FIELDS: Final = frozenset({"driver", "attributes", "capacity", "allowMultipleAllocations"})
 
 Map = Literal["attributes", "capacity"]
@@ -75,6 +80,35 @@ def read_expression(expression: str) -> Reading:
     return _Reader(inline(tokenize(expression))).run()
 
 
+def as_written(expression: str) -> str:
+    """``expression`` with nothing changed but what the engine would not compile; it costs what ``expression`` costs."""
+    tokens = tokenize(expression)
+    output: list[str] = []
+    at = 0
+    while at < len(tokens):
+        is_presence = _asks_presence(tokens, at)
+        output.append(tokens[at].lead + (_OF_COST_ONE if is_presence else _name(tokens, at)))
+        at += _PRESENCE if is_presence else 1
+    return "".join(output)
+
+
+def _text(tokens: Sequence[Token], at: int) -> str:
+    return tokens[at].text if 0 <= at < len(tokens) else ""
+
+
+def _asks_presence(tokens: Sequence[Token], at: int) -> bool:
+    """Whether ``has(device.field)`` begins there."""
+    words = tuple(_text(tokens, at + offset) for offset in range(_PRESENCE))
+    return words[:4] == ("has", "(", "device", ".") and words[4] in _FIELDS and words[5] == ")"
+
+
+def _name(tokens: Sequence[Token], at: int) -> str:
+    """The token's text, or what the engine calls the function that is called there."""
+    is_call = _text(tokens, at - 1) == "." and _text(tokens, at + 1) == "("
+    text = tokens[at].text
+    return RENAMED.get(text, text) if is_call else text
+
+
 class _Reader:
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
@@ -101,20 +135,16 @@ class _Reader:
             reads_sharing=self._reads_sharing or not self._is_exact,
             domains=names | {plain[2] for plain in map(_PLAIN_STRING.fullmatch, strings) if plain},
             names=names,
-            binds=any(
-                [token.text for token in self._tokens[at : at + 4]] == ["cel", ".", "bind", "("]
-                for at in range(len(self._tokens))
-            ),
+            binds=has_bind(self._tokens),
         )
 
     def _text(self, at: int) -> str:
-        return self._tokens[at].text if 0 <= at < len(self._tokens) else ""
+        return _text(self._tokens, at)
 
     def _step(self, at: int) -> int:
         """Handle the token at ``at``, or the whole look-up that begins there. Returns where to go on."""
         if self._text(at) != "device" or self._text(at - 1) == ".":
-            is_call = self._text(at - 1) == "." and self._text(at + 1) == "("
-            self._output.append(RENAMED.get(self._text(at), self._text(at)) if is_call else self._text(at))
+            self._output.append(_name(self._tokens, at))
             return at + 1
         field = self._text(at + 2) if self._text(at + 1) == "." else ""
         if field == "attributes":
@@ -134,11 +164,10 @@ class _Reader:
 
     def _presence(self, at: int) -> int | None:
         """``has(device.field)``: the fields are always there, but the engine cannot be asked. None: something else."""
-        words = tuple(self._text(at + offset) for offset in range(6))
-        if words[:4] != ("has", "(", "device", ".") or words[4] not in _FIELDS or words[5] != ")":
+        if not _asks_presence(self._tokens, at):
             return None
         self._output.append("true")
-        return at + 6
+        return at + _PRESENCE
 
     def _look_up(self, map_: Map, start: int) -> int:
         """``device.<map>`` from ``start`` on: the bare map, a domain of it, or one value."""

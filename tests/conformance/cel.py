@@ -3,6 +3,7 @@
 A selector's case has ``expression``, ``driver``, ``attributes`` and ``capacity``, and in ``expect`` whether it
 compiles, whether it fails, and the result. A derived attribute's case has ``kind`` (``compile`` or ``evaluate``) and
 ``device``, and in ``expect`` the attribute. Judged are whether it compiles, whether it fails, and the value; not texts.
+An estimate of its cost is told where it differs.
 """
 
 import json
@@ -15,6 +16,7 @@ import msgspec
 from api.kinds import dec_hook
 from api.model.base import JsonObject
 from api.model.devices import Attribute, Device
+from driver.allocation.costing import most_cost
 from driver.allocation.environment import STORED, Dialect
 from driver.allocation.expressions import (
     ExpressionCompileError,
@@ -33,6 +35,7 @@ def run(path: Path, arguments: Sequence[str]) -> tuple[int, int]:
     passed = failed = 0
     for line in path.read_text(encoding="utf-8").splitlines():
         case = json.loads(line)
+        _tell_cost(case)
         disagreement = disagreement_with(case)
         if (disagreement is None) != (case["name"] in INTENDED):
             passed += 1
@@ -46,6 +49,12 @@ def disagreement_with(case: JsonObject) -> str | None:
     """How our answer differs from the recorded one; None: it does not."""
     wanted, got = _wanted(case), _answer(case)
     return None if wanted == got else f"{wanted}, not {got}"
+
+
+def _tell_cost(case: JsonObject) -> None:
+    wanted, got = case["expect"].get("cost"), most_cost(case["expression"], _dialect(case))
+    if None not in (wanted, got) and wanted != got:
+        print(f"{case['name']}: costs {wanted}, not {got}: {case['expression']}")
 
 
 def _wanted(case: JsonObject) -> object:

@@ -205,6 +205,11 @@ CLAIMS: Final[list[tuple[str, Document, str]]] = [
             " | .......^"
         ),
     ),
+    (
+        "CEL that may cost too much",
+        asks(exactly("r", "c", selectors=[{"cel": {"expression": '["a", "b"].max() == "b"'}}])),
+        ("spec.devices.requests[0].exactly.selectors[0].cel.expression: Forbidden: too complex, exceeds cost limit"),
+    ),
 ]
 
 

@@ -9,6 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from api.errors import KerfError
+from driver.allocation.expressions import UNSUPPORTED
+from driver.allocation.inlining import inlined
 
 
 class RuleError(KerfError):
@@ -35,11 +37,17 @@ def _environment(variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the libra
 @lru_cache(maxsize=512)
 def compiled(expression: str, variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the library has no types)
     """``expression`` over the ``variables``. Raises RuleError."""
+    plain = inlined(expression)  # the engine takes another value than the bound one after a loop that ended early
     try:
-        return _environment(variables).compile(expression)
+        program = _environment(variables).compile(expression)
+        if plain not in (None, expression):
+            program = _environment(variables).compile(plain)
     except Exception as error:
         said = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
         raise RuleError(f"compilation failed: {said}") from error
+    if plain is None:
+        raise RuleError(f"cannot be evaluated here: {UNSUPPORTED['bind']} is not supported")
+    return program
 
 
 def evaluated(expression: str, variables: tuple[str, ...], data: Mapping[str, Any]) -> Any:  # noqa: ANN401  (any JSON)

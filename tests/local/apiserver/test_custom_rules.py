@@ -55,6 +55,19 @@ def test_a_rule_that_fails_to_evaluate_is_an_error() -> None:
     assert "evaluating rule: m" in error
 
 
+@pytest.mark.parametrize(("most", "expected"), [(3, []), (4, ["spec: Invalid value: m"])])
+def test_a_bound_name_keeps_its_value_after_a_loop_that_ends_early(most: int, expected: list[str]) -> None:
+    """Google's engine took the loop's variable for it: the rule below failed for every object."""
+    rule = {"rule": "self.parts.exists(p, p == 1) && cel.bind(top, self.size, top == 3)", "message": "m"}
+    parts = {"type": "array", "items": {"type": "integer"}}
+    assert told(rule, {"size": most, "parts": [1, 2]}, parts=parts) == expected
+
+
+def test_a_bound_name_that_cannot_be_replaced_is_refused() -> None:
+    with pytest.raises(RuleError, match=r"cel\.bind over a name that a loop in its result binds again"):
+        compiled("[3].exists(z, cel.bind(x, z, [1].exists(z, z + 2 == x)))", VARIABLES)
+
+
 def test_a_transition_rule_runs_on_updates_only() -> None:
     rule = {"rule": "self.size >= oldSelf.size", "message": "cannot shrink"}
     assert told(rule, {"size": 1}) == []

@@ -317,6 +317,113 @@ ATOMS: Final = (
 """Each stands for a function, an operator or an oddity of its own."""
 
 
+COSTLY: Final = (
+    'device.attributes["driver-a"].model.matches("^[a-z]+$")',
+    'device.attributes["driver-a"].tags.exists(t, t.matches("p.*"))',
+    "device.attributes.all(d, device.attributes[d].all(k, k.size() < 40))",
+    'device.attributes.exists(d, device.attributes[d].exists(k, k.matches("mo.*")))',
+    'device.attributes.exists(d, device.attributes[d].exists(k, v, k.contains("mo") && v == "x"))',
+    "[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, a + b > 0))",
+    "lists.range(100).all(a, lists.range(100).all(b, lists.range(100).exists(c, a+b+c==7)))",
+    '["a","b"].max() == "b"',
+    '["a","b"].join("-").size() == 3',
+    'device.attributes["driver-a"].tags.map(t, t + "x").exists(t, t == "px")',
+    'device.attributes["driver-a"].tags.filter(t, t != "p").size() == 1',
+    'device.attributes["driver-a"].model.replace("x", "yyyy").size() == 4',
+    'device.attributes["driver-a"].model.split(",").exists(s, s == "x")',
+    'device.driver.split("-").all(s, s.size() > 0)',
+    'device.driver.replace("", "ab").size() > 10',
+    'device.driver.replace("driver", "d") == "d-a"',
+    'device.driver.replace("d", "driver").replace("r", "rrrr").size() > 3',
+    'device.driver.lowerAscii().upperAscii().trim() == "DRIVER-A"',
+    'cel.bind(x, device.attributes["driver-a"], x.all(k, k.size() < 20) && x.model == "x")',
+    "cel.bind(l, [1,2,3], l.all(a, l.exists(b, b == a)))",
+    "[[1,2],[3]].flatten().size() == 3",
+    "[3,1,2].sort() == [1,2,3]",
+    '["b","a"].sort()[0] == "a"',
+    "[1,2,3].sortBy(x, -x)[0] == 3",
+    "[1,1,2].distinct() == [1,2]",
+    "lists.range(1000).distinct().size() == 1000",
+    "lists.range(10).slice(2,5).size() == 3",
+    "[1,2,3].slice(0,2).reverse() == [2,1]",
+    "sets.contains(lists.range(100), [5])",
+    'sets.equivalent(["a"],["a","a"])',
+    '{"a":1,"b":2}.all(k, k.size() == 1)',
+    '{"a":1,"b":2}.exists(k, v, k == "a" && v == 1)',
+    '{"a":1}.transformList(k, v, v)[0] == 1',
+    'device.capacity.exists(d, device.capacity[d].exists(k, k == "mem"))',
+    'device.capacity["driver-a"].exists(k, v, v.isGreaterThan(quantity("1")))',
+    'device.attributes["driver-a"].model + device.driver + "suffix" == "xdriver-asuffix"',
+    '(device.driver + device.driver).matches("[a-z-]*")',
+    '"%s-%d".format([device.driver, 1]).size() > 1',
+    "bytes(device.driver).size() == 8",
+    'string(bytes(device.driver)) == "driver-a"',
+    'device.attributes["driver-a"].ver.isGreaterThan(semver("1.0.0")) ? device.driver.size() > 1 : [1].all(x, x > 0)',
+    'device.attributes["driver-a"].?model.orValue("none").contains("x")',
+    "optional.of(device.driver).optMap(d, d.size() > 1).orValue(false)",
+    'device.attributes["driver-a"].tags.includes("p")',
+    '"abc".find("b") == "b" && device.driver.findAll("[a-z]").size() == 7',
+    'device.driver.find("[a-z]+").size() == 6',
+    'device.attributes["driver-a"].tags.exists_one(t, t == "p")',
+    '[device.driver, "x"].exists(t, t.startsWith("driver"))',
+    '["xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "y"].all(t, t.contains("xxxxxxxxxxxx") || t == "y")',
+    "dyn([1,2]).all(x, x > 0)",
+    "[1,2].map(x, [x, x]).all(p, p[0] == p[1])",
+    '[1,2].map(x, {"k": "vvvvvvvvvvvvvvvvvvvvvv"}).all(m, m.k.contains("v"))',
+    '{"k": ["aaaaaaaaaaaa", "b"]}["k"][0].matches("a+")',
+    '{"k": {"l": "aaaaaaaaaaa"}}.k.l.contains("aaa")',
+    '(true ? ["aaa"] : ["b", "c"]).all(x, x.contains("a"))',
+    '(["aaa"] + ["b", "c"]).all(x, x.contains("a"))',
+    "[1,2,3].filter(x, x > 1).map(x, x * 2).all(x, x < 7)",
+    'device.attributes["driver-a"].tags.map(t, device.attributes["driver-a"].tags.map(u, t == u)).size() == 2',
+    '"a" in ["a", device.driver]',
+    'device.driver in {"driver-a": 1}',
+    "cel.bind(f, device.driver, cel.bind(g, f + f, g.contains(f)))",
+    "[1,2,3].exists(i, v, i + v == 3)",
+    'device.attributes["driver-a"].tags.exists(i, t, t == "p" && i == 0)',
+    '"p,q".split(",", 1)[0] == "p,q"',
+    'timestamp("2020-01-01T00:00:00Z") < timestamp("2021-01-01T00:00:00Z")',
+    'duration("1h") in [duration("1h")]',
+    'type(device.attributes["driver-a"].model) == string',
+    '"a" < device.driver',
+    'b"a" + b"b" == b"ab"',
+    'device.attributes["driver-a"].size in [1, 2, 3]',
+    '"%s".format(["a"]).contains("a")',
+    "strings.quote(device.driver).size() == 10",
+    'device.attributes["driver-a"][device.driver] == 1',
+    'device.attributes[device.driver].model.contains("x")',
+    'has(device.attributes["driver-a"].model) && has(device.driver)',
+    "[1,2,3].sum() + [4].min() == 10 && [1.5].max() > 1.0",
+    'device.driver.substring(2).substring(0,3) == "ive"',
+    'device.driver.charAt(2) == "i"',
+    'device.driver.indexOf("r") == 1',
+    "[3,4].indexOf(4) == 1",
+    'device.attributes["driver-a"].tags.map(t, t).exists(x, x.matches("p"))',
+)
+"""Each has a price of its own: loops in loops, texts that grow, sizes that get lost on the way."""
+
+
+def costly(seed: int) -> str:
+    """Costly ones, one in the other; the first seeds are these themselves."""
+    if seed < len(COSTLY):
+        return COSTLY[seed]
+    random = Random(seed)
+    one, other = random.choice(COSTLY), random.choice(COSTLY)
+    match random.randint(0, 5):
+        case 0:
+            return f"{one} && {other}"
+        case 1:
+            return f"({one}) ? ({other}) : false"
+        case 2:
+            return f"lists.range({random.randint(1, 40)}).all(all, {one} || all > {random.randint(0, 5)})"
+        case 3:
+            return f"cel.bind(it, {one}, it && ({other}))"
+        case 4:
+            return f"[{one}, {other}].exists(it, it)"
+        case _:
+            return f"device.attributes.exists(any, {one} && any == device.driver)"
+
+
 def expression(seed: int) -> str:
     """Atoms joined by operators; the first seeds are the atoms themselves."""
     if seed < len(ATOMS):

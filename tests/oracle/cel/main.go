@@ -26,14 +26,21 @@ type answer struct {
 	RuntimeError string                       `json:"runtimeError,omitempty"`
 	Matches      *bool                        `json:"matches,omitempty"`
 	Attribute    *resourceapi.DeviceAttribute `json:"attribute,omitempty"`
+	// MostCost is the estimate by which the API server refuses expressions.
+	MostCost uint64 `json:"mostCost"`
 }
 
 func ask(compile func(string, cel.Options) cel.CompilationResult, q question) answer {
-	options := cel.Options{DisableCostEstimation: true, DerivedAttribute: q.Derived}
-	compiled := compile(q.Expression, options)
+	compiled := compile(q.Expression, cel.Options{DerivedAttribute: q.Derived})
 	if compiled.Error != nil {
 		return answer{CompileError: compiled.Error.Error()}
 	}
+	evaluated := evaluate(compiled, q)
+	evaluated.MostCost = compiled.MaxCost
+	return evaluated
+}
+
+func evaluate(compiled cel.CompilationResult, q question) answer {
 	device := cel.Device{
 		Driver:                   q.Driver,
 		AllowMultipleAllocations: q.Device.AllowMultipleAllocations,

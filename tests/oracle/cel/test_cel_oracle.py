@@ -1,7 +1,7 @@
 """Generated expressions, evaluated by Kubernetes' CEL and by ours: the same results, the same failures."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import pytest
 from api.kinds import dec_hook
 from api.model.base import JsonObject
 from api.model.devices import Attribute, Device
+from driver.allocation.costing import MOST_COST, most_cost
 from driver.allocation.expressions import (
     ExpressionCompileError,
     ExpressionRuntimeError,
@@ -17,7 +18,7 @@ from driver.allocation.expressions import (
     compile_attribute,
     compile_selector,
 )
-from tests.oracle.cel.expressions import ATOMS, DEVICES, DRIVER, expression
+from tests.oracle.cel.expressions import ATOMS, DEVICES, DRIVER, costly, expression
 from tests.oracle.judging import Judge
 
 pytestmark = pytest.mark.oracle
@@ -68,3 +69,22 @@ def test_generated_expressions_mean_what_they_mean_in_the_api_server(judge: Judg
             if wanted != got and got != "not supported":
                 disagreements.append(f"{text}: {wanted}, not {got}")
     assert not disagreements, "\n".join(disagreements)
+
+
+@pytest.mark.parametrize("author", [expression, costly])
+def test_the_api_server_estimates_the_same_costs(judge: Judge, author: Callable[[int], str]) -> None:
+    """And what it accepts never exceeds the limit when it is evaluated."""
+    disagreements: list[str] = []
+    refused = 0
+    for seed in range(CASES + len(ATOMS)):
+        text = author(seed)
+        answer = judge.ask({"expression": text, "driver": DRIVER, "device": {"name": "d", **DEVICES[0]}})
+        ours = most_cost(text)
+        if "compileError" in answer or ours is None:
+            continue
+        if answer["mostCost"] != ours:
+            disagreements.append(f"{text}: {answer['mostCost']}, not {ours}")
+        refused += answer["mostCost"] > MOST_COST
+        assert answer["mostCost"] > MOST_COST or "cost limit exceeded" not in answer.get("runtimeError", ""), text
+    assert not disagreements, "\n".join(disagreements)
+    assert author is expression or refused > CASES * 0.1, "the cases have become too cheap"
