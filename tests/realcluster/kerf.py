@@ -81,14 +81,15 @@ class Kerf:
             await self._api.apply(document, **({"dryRun": "All"} if is_workload else {}))
         await self._wait_for_kind()
 
-    async def start_controller(self) -> None:
-        """Start it and wait until it is ready."""
-        user = await self._token_file(CONTROLLER, CONTROLLER, None)
-        arguments = self._arguments(CONTROLLER, {"POD_NAME": CONTROLLER}, drop=("--probes-address",))
-        address = f"127.0.0.1:{self._cluster.ports.controller_probes}"
+    async def start_controller(self, name: str = CONTROLLER, *, server: str = "") -> None:
+        """Start it and wait until it is ready. ``name``: of another replica; ``server``: not the API server itself."""
+        user = await self._token_file(name, CONTROLLER, None, server=server)
+        arguments = self._arguments(CONTROLLER, {"POD_NAME": name}, drop=("--probes-address",))
+        port = self._cluster.ports.controller_probes if name == CONTROLLER else free_port()
+        address = f"127.0.0.1:{port}"
         command = _kerf([*arguments, f"--kubeconfig={user}", f"--probes-address={address}", "--log-format=text"])
-        self._processes.start(CONTROLLER, command)
-        await self._wait_ready(CONTROLLER, address)
+        self._processes.start(name, command)
+        await self._wait_ready(name, address)
 
     async def start_plugin(self, node: str, arguments: Sequence[str] = ()) -> None:
         """Start the plugin of ``node``, whose hardware is described, and wait until the kubelet has registered it.
@@ -211,10 +212,10 @@ class Kerf:
         command = with_boot_id(places, _kerf([*usual, *own, *plugin.arguments]))
         self._processes.start(plugin.process, command)
 
-    async def _token_file(self, user: str, account: str, bound_to: Document | None) -> Path:
+    async def _token_file(self, user: str, account: str, bound_to: Document | None, *, server: str = "") -> Path:
         file = self._cluster.places.root / f"{user}.token"
         file.write_text(await self.token(account, bound_to))
-        return self._cluster.write_kubeconfig(user, {"tokenFile": str(file)})
+        return self._cluster.write_kubeconfig(user, {"tokenFile": str(file)}, server=server)
 
     def _arguments(self, workload: str, environment: Mapping[str, str], *, drop: Sequence[str]) -> Sequence[str]:
         """As the manifest has them, without those options that stand for paths and ports of a pod."""

@@ -92,6 +92,15 @@ VERSIONS: Final = (
         kubelet_options=_ON_CGROUP_V1,
     ),
     KubernetesVersion(
+        release="1.31.0",  # of later patches the proxy lacks staging modules
+        resource_versions=("v1alpha3",),
+        resource_version="v1alpha3",
+        slice_layout=None,
+        feature_gates=("DynamicResourceAllocation", "DRAControlPlaneController"),
+        build_tags="kubelet_without_context",
+        kubelet_options=_ON_CGROUP_V1,
+    ),
+    KubernetesVersion(
         release="1.30.14",
         resource_versions=("v1alpha2",),
         resource_version="v1alpha2",
@@ -101,7 +110,7 @@ VERSIONS: Final = (
         kubelet_options={},
     ),
 )
-"""The newest first. 1.30 has classic DRA: a controller of ours allocates."""
+"""The newest first. In 1.31 and 1.30 a controller of ours may allocate (KEP-3063)."""
 
 
 class UnknownVersionError(ValueError):
