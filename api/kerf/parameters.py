@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from api.kerf.v1alpha1 import GROUP, VERSION, Cut, GpuSharing, Models, NodeChoice, Strict
-from api.kerf.words import DeviceWord, PositiveInt
+from api.kerf.words import DeviceWord, DriverVersion, PositiveInt
 from api.kinds import Kind, identity_kind
 from api.model.base import JsonObject
 from api.model.classic import MAX_CONSUMERS
@@ -40,6 +40,8 @@ class GpuClassParametersSpec(Strict):
     """GPU models (``h100-80gb-sxm``); empty: all."""
     nodes: NodeChoice | None = None
     """Nodes whose cards may be used; unset: all."""
+    min_driver_version: DriverVersion | None = None
+    """Only cards whose driver on the host is at least this one, e.g. ``550.54``; unset: any."""
     cut: Cut | None = None
     """Whether claims get a partition or whole cards; unset: a partition."""
     profile: DeviceWord | None = None
@@ -82,6 +84,8 @@ class FpgaClassParametersSpec(Strict):
     """Shells; empty: all."""
     nodes: NodeChoice | None = None
     """Nodes whose cards may be used; unset: all."""
+    min_driver_version: DriverVersion | None = None
+    """Only cards whose driver on the host is at least this one, e.g. ``550.54``; unset: any."""
     cut: Cut | None = None
     """Whether claims get slots with a function or whole cards; unset: slots."""
     function: DeviceWord | None = None

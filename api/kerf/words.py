@@ -26,6 +26,15 @@ DeviceWord: TypeAlias = Annotated[
     ),
 ]
 
+DriverVersion: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]+(\.[0-9]+)*$",
+        max_length=32,  # drivers have three or four numbers
+        title="version of a driver such as 550.54.15",
+    ),
+]
+
 NodeName: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{_SUBDOMAIN}$", max_length=253, title="node name")]
 
 LabelKey: TypeAlias = Annotated[

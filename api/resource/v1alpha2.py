@@ -48,6 +48,7 @@ class WireHandle(Value):
 
     driver_name: str = ""
     data: str = ""
+    structured_data: JsonObject | None = None
 
 
 class WireAllocation(Value):
@@ -113,7 +114,8 @@ def _spec_from_model(model: ClassicClaimSpec) -> WireClaimSpec:
 def _allocation_to_model(wire: WireAllocation, driver_name: str) -> ClassicAllocation:
     """What cannot be read is told of in ``unreadable``."""
     devices, unreadable, limits = DeviceAllocationResult(), {}, [MAX_CONSUMERS if wire.shareable else 1]
-    for handle in wire.resource_handles:
+    handles = [handle for handle in wire.resource_handles if handle.structured_data is None]
+    for handle in handles:
         try:
             found = decode_handle(handle.driver_name, handle.data)
         except UnreadableHandleError as error:
@@ -129,7 +131,7 @@ def _allocation_to_model(wire: WireAllocation, driver_name: str) -> ClassicAlloc
         devices=devices,
         node_selector=wire.available_on_nodes,
         max_pods=min(limits),
-        drivers=tuple(handle.driver_name for handle in wire.resource_handles) or (driver_name,),
+        drivers=tuple(handle.driver_name for handle in handles) if wire.resource_handles else (driver_name,),
         unreadable=unreadable,
     )
 

@@ -205,6 +205,19 @@ def test_an_allocation_without_handles_belongs_to_the_driver_of_the_status() -> 
     allocation = v1alpha2.KINDS.claims.decode(json.dumps(wire).encode()).status.allocation
     assert allocation is not None
     assert allocation.drivers == ("other",)
+    assert allocation.unreadable == {"other": "there is none"}
+
+
+def test_an_allocation_by_the_scheduler_is_none_of_ours() -> None:
+    # 1.30, structured parameters
+    handle = {"driverName": DRIVER, "structuredData": {"nodeName": "n1", "results": []}}
+    wire = {
+        "spec": {"resourceClassName": "x"},
+        "status": {"driverName": DRIVER, "allocation": {"resourceHandles": [handle]}},
+    }
+    allocation = v1alpha2.KINDS.claims.decode(json.dumps(wire).encode()).status.allocation
+    assert allocation is not None
+    assert (allocation.drivers, allocation.unreadable) == ((), {})
 
 
 def test_an_allocation_that_does_not_fit_into_a_handle_is_refused() -> None:

@@ -4,8 +4,10 @@ What the class sets, a claim sets otherwise only where the class lists it in ``c
 the claim may set. A claim gets whole cards only where the class says so.
 """
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from api.errors import InvalidDocumentError, Problem
@@ -29,6 +31,7 @@ _FITTING: Final[dict[type[ClassParameters], type[ClaimParameters]]] = {
 }
 _SIZE: Final = frozenset({"cut", "profile", "minimum"})
 """The fields that ``claimsMayOverride: [size]`` is about."""
+_NUMBERS: Final = re.compile(r"\d+")
 _Config: TypeAlias = tuple[ConfigSource, GpuConfig | FpgaConfig] | None
 
 
@@ -51,6 +54,8 @@ class Ask:
     function: str | None = None
     monitor: bool = False
     """All cards are to be seen, none is taken."""
+    driver_version: tuple[int, ...] = ()
+    """At least, on the host."""
 
     @property
     def minimum(self) -> Amounts:
@@ -91,12 +96,22 @@ def asked(request: str, offer: ClassParameters, wish: ClaimParameters | None, *,
         ask, config = _fpga(offer, wish), _fpga_config(offer, wish)
     return Asked(
         request=request,
-        ask=ask,
+        ask=replace(ask, driver_version=numbers_of(offer.min_driver_version or "")),
         count=count * wish.count,
         nodes=offer.nodes,
         max_pods=offer.max_pods,
         config=tuple(_entries(config, request, driver)),
     )
+
+
+@lru_cache(maxsize=256)  # as many drivers as a cluster could have, asked about for every card
+def numbers_of(version: str) -> tuple[int, ...]:
+    """A driver's version, to be compared; nothing, which is older than anything, where it is not known.
+
+    >>> numbers_of("535.104.05") < numbers_of("550.54"), numbers_of("")
+    (True, ())
+    """
+    return tuple(int(number) for number in _NUMBERS.findall(version))
 
 
 def _forbidden(offer: ClassParameters, wish: ClaimParameters) -> Iterator[Problem]:

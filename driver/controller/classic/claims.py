@@ -1,7 +1,8 @@
 """What becomes of one claim without a pod: deallocation, and allocation at once. Pure: KEP-3063's table.
 
-R: somebody uses it. E: it is to end (deletionTimestamp, or deallocationRequested). F: it has our finalizer. A: it is
-allocated.
+R: somebody uses it. E: it is to end (deletionTimestamp, or deallocationRequested). F: it has our finalizer, or an
+allocation that we wrote (upstream asks for the finalizer alone: where somebody has taken it off, the claim is never
+deallocated). A: it is allocated.
 
 | R | E | F | A | then | rule |
 |---|---|---|---|---|---|
@@ -42,7 +43,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What of a claim the table looks at."""
+    """What of a claim the table looks at: R, E, F and A."""
 
     reserved: bool
     ending: bool
@@ -50,13 +51,19 @@ class Facts:
     allocated: bool
 
 
-def facts_of(claim: ClassicClaim, finalizer: str) -> Facts:
+def facts_of(claim: ClassicClaim, world: World) -> Facts:
     return Facts(
         reserved=bool(claim.status.reserved_for),
         ending=claim.is_terminating or claim.status.deallocation_requested,
-        protected=finalizer in claim.metadata.finalizers,
+        protected=world.finalizer in claim.metadata.finalizers or _is_by_us(claim, world),
         allocated=claim.status.allocation is not None,
     )
+
+
+def _is_by_us(claim: ClassicClaim, world: World) -> bool:
+    """Whether the allocation is of our making, not the scheduler's for our driver (1.30, structured parameters)."""
+    allocation = claim.status.allocation
+    return allocation is not None and claim.status.driver_name == world.driver and world.driver in allocation.drivers
 
 
 def _table() -> Mapping[Facts, tuple[str, Verdict]]:
@@ -96,7 +103,7 @@ def plan_claim(claim: ClassicClaim | None, world: World) -> ClaimPlan:
     """What to do about ``claim`` now; None: it is gone."""
     if claim is None:
         return ClaimPlan(rule="C-1")
-    rule, verdict = TABLE[facts_of(claim, world.finalizer)]
+    rule, verdict = TABLE[facts_of(claim, world)]
     match verdict:
         case Verdict.NOTHING:
             return ClaimPlan(rule=rule, complaints=tuple(_about_claim(doubt) for doubt in _doubts(claim, world)))
@@ -108,7 +115,7 @@ def plan_claim(claim: ClassicClaim | None, world: World) -> ClaimPlan:
             )
             return ClaimPlan(rule=rule, complaints=(_about_claim(message),))
         case Verdict.RELEASE:
-            return ClaimPlan(rule=rule, release=True, unprotect=True)
+            return ClaimPlan(rule=rule, release=True, unprotect=world.finalizer in claim.metadata.finalizers)
     return _plan_immediate(claim, world)
 
 

@@ -11,7 +11,7 @@ from api.model.vocabulary import pool_name
 from driver.allocation import NodeView, node_matches
 from driver.controller.classic.asking import Ask, Asked
 from driver.controller.classic.holdings import Holding, node_of_pool
-from driver.controller.classic.placing import Placed, Want, place
+from driver.controller.classic.placing import NodeState, Placed, Want, is_recent, place
 from driver.controller.classic.world import World
 from driver.controller.nodes import chosen
 
@@ -53,9 +53,20 @@ def obstacle(pending: Sequence[Pending], node: str, world: World) -> str | None:
         if request.nodes is not None and node not in chosen(request.nodes, found):
             return "the class's parameters do not choose it"
     state, look = world.state(node)
-    if world.suitability.suits(state, _asks(pending), look):
+    asks = _asks(pending)
+    if world.suitability.suits(state, asks, look):
         return None
-    return "; ".join(["not enough is free", *state.doubts])
+    outdated = next((reason for ask in asks if (reason := _outdated(state, ask))), None)
+    return outdated or "; ".join(["not enough is free", *state.doubts])
+
+
+def _outdated(state: NodeState, ask: Ask) -> str | None:
+    """Whether the drivers of all cards that could do are too old, or not known."""
+    cards = [held for held in state.cards if held.card.kind is ask.kind]
+    if not cards or any(is_recent(held, ask) for held in cards):
+        return None
+    found = ", ".join(sorted({held.card.driver_version or "not known" for held in cards}))
+    return f"the driver on the host is {found}, and the class asks for {'.'.join(map(str, ask.driver_version))}"
 
 
 def grant(pending: Sequence[Pending], node: str, world: World, pod: Pod | None) -> tuple[Grant, ...]:

@@ -105,6 +105,8 @@ def _class_remarks(name: str, held: ClassicClass, offer: ClassParameters) -> Ite
         yield f"{subject}: suitableNodes has no equivalent: choose nodes by spec.nodes"
     if offer.max_pods < 32:
         yield f"{subject}: maxPods: {offer.max_pods} has no equivalent: every claim may be used by up to 256 pods"
+    if offer.min_driver_version is not None:
+        yield f"{subject}: minDriverVersion has no equivalent: choose nodes by spec.nodes"
     if offer.claims_may_override:
         yield f"{subject}: claimsMayOverride has no equivalent: a claim's configuration always comes after its class's"
     if isinstance(offer, GpuClassParametersSpec) and offer.monitor:

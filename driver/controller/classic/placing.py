@@ -42,7 +42,10 @@ class NodeState:
     def look(self) -> "Look":
         """What decides whether something fits: nodes that look alike can have the same."""
         return Look(
-            tuple((held.grid, held.model, free) for held, free in zip(self.cards, self.free, strict=True)),
+            tuple(
+                (held.grid, held.model, held.driver_version, free)
+                for held, free in zip(self.cards, self.free, strict=True)
+            ),
             self.barred,
         )
 
@@ -50,7 +53,7 @@ class NodeState:
 class Look(NamedTuple):
     """See ``NodeState.look``."""
 
-    cards: tuple[tuple[Grid, str, Free], ...]
+    cards: tuple[tuple[Grid, str, tuple[int, ...], Free], ...]
     barred: frozenset[str]
 
 
@@ -89,7 +92,7 @@ def place(state: NodeState, wants: Sequence[Want]) -> tuple[Placed, ...] | None:
         for want in wants
         if want.ask.monitor
         for held in state.cards
-        if held.card.kind is want.ask.kind and _is_model(held.model, want.ask)
+        if held.card.kind is want.ask.kind and _is_model(held.model, want.ask) and is_recent(held, want.ask)
     ]
     if any(want.ask.monitor for want in wants) and not monitored:
         return None
@@ -125,6 +128,11 @@ def matching(grid: Grid, model: str, ask: Ask) -> tuple[Cut, ...]:
     if not _is_model(model, ask):
         return ()
     return tuple(cut for cut in grid.cuts if cut.kind is ask.kind and _will_do(cut, ask))
+
+
+def is_recent(held: GridCard, ask: Ask) -> bool:
+    """Whether the card's driver on the host is new enough."""
+    return held.driver_version >= ask.driver_version
 
 
 def _is_model(model: str, ask: Ask) -> bool:
@@ -182,6 +190,8 @@ class _Search:
         """Card by number, and cut: the best first."""
         found = []
         for number, (held, left) in enumerate(zip(self.state.cards, free, strict=True)):
+            if not is_recent(held, ask):
+                continue
             for cut in matching(held.grid, held.model, ask):
                 if held.grid.fits(cut, left) and not self._is_barred(held, cut):
                     rank = (cut.placement is None, cut.size, preference(held.card, held.grid, cut, left), number)

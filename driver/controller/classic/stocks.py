@@ -19,6 +19,7 @@ from api.kerf.inventory import (
     InventoryShell,
     NodeInventorySpec,
 )
+from driver.controller.classic.asking import numbers_of
 from driver.partitions.cuts import Cut
 from driver.partitions.geometry import (
     Card,
@@ -54,6 +55,11 @@ class GridCard:
     @property
     def model(self) -> str:
         return self.card.model.id if isinstance(self.card, GpuCard) else self.card.shell.name
+
+    @property
+    def driver_version(self) -> tuple[int, ...]:
+        """Of the driver on the host; nothing: it is not known."""
+        return numbers_of(self.card.driver_version)
 
     def device(self, cut: Cut) -> str:
         """The name of the device that ``cut`` of this card is."""

@@ -11,14 +11,14 @@ from driver.partitions.geometry import Card, FpgaCard, GpuCard, Placement
 DRIVER = "kerf.dev"
 
 
-def gpu(node: str, index: int, model: str = "h100-80gb-sxm") -> GpuCard:
+def gpu(node: str, index: int, model: str = "h100-80gb-sxm", driver_version: str = "550.54.15") -> GpuCard:
     return GpuCard(
         uuid=f"GPU-{node}-{index}",
         index=index,
         model=gpu_model(model),
         pci_bus_id="",
         numa_node=0,
-        driver_version="550.54",
+        driver_version=driver_version,
     )
 
 

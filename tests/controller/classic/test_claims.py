@@ -25,6 +25,8 @@ def devices(*names: str, node: str = "n1") -> ClassicAllocation:
 
 
 HELD = devices("gpu-0-1g-10gb-at-0")
+STRUCTURED = ClassicAllocation()
+"""By the scheduler of 1.30, of a class of ours with structured parameters."""
 
 
 def plan(value: ClassicClaim | None) -> ClaimPlan:
@@ -36,7 +38,8 @@ ROWS = [
     # id, claim, verdict; "-" of upstream's table is drawn in the test after the next
     ("C-2", {"reserved_for": (consumer(),), "allocation": HELD}, ClaimPlan(rule="C-2")),
     ("C-2", {"reserved_for": (consumer(),), "allocation": HELD, "deleted": True}, ClaimPlan(rule="C-2")),
-    ("C-3", {"deleted": True, "allocation": HELD}, ClaimPlan(rule="C-3")),
+    ("C-3", {"deleted": True, "allocation": HELD, "driver": "other.example"}, ClaimPlan(rule="C-3")),
+    ("C-3", {"deallocate": True, "allocation": STRUCTURED}, ClaimPlan(rule="C-3")),
     ("C-3", {"deallocate": True, "finalizers": ("other",)}, ClaimPlan(rule="C-3")),
     (
         "C-4",
@@ -48,6 +51,8 @@ ROWS = [
         {"deallocate": True, "finalizers": (FINALIZER, "other"), "allocation": HELD},
         ClaimPlan(rule="C-4", release=True, unprotect=True),
     ),
+    # somebody has taken the finalizer off: without this the claim would wait for its deallocation for ever
+    ("C-4", {"deallocate": True, "allocation": HELD}, ClaimPlan(rule="C-4", release=True)),
     ("C-8", {"deleted": True, "finalizers": (FINALIZER,)}, ClaimPlan(rule="C-8", unprotect=True)),
     (
         "C-8",

@@ -294,6 +294,42 @@ def test_a_node_that_cannot_be_had_is_unsuitable_for_a_reason(reason: str) -> No
     assert found.complaints[0].message == f"node n1: {reason}"
 
 
+@pytest.mark.parametrize(
+    ("found", "wanted", "is_enough"),
+    [
+        ("550.54.15", "550.54", True),
+        ("550.54.15", "550.54.15", True),
+        ("550.54.15", "550.90", False),
+        ("535.104.05", "550", False),
+        ("", "550", False),
+        ("", None, True),
+    ],
+)
+def test_a_node_whose_driver_is_too_old_is_unsuitable_for_that_reason(
+    found: str, wanted: str | None, is_enough: bool
+) -> None:
+    #
+    scene = small_scene("n1")
+    scene.node("n1", gpu("n1", 0, driver_version=found))
+    scene.resource_class("gpu", {} if wanted is None else {"minDriverVersion": wanted})
+    plan = plan_context(context(selected="n1"), pod(), scene.world)
+    assert bool(plan.grants) == is_enough
+    reason = f"node n1: the driver on the host is {found or 'not known'}, and the class asks for {wanted}"
+    assert [complaint.message for complaint in plan.complaints] == ([] if is_enough else [reason])
+
+
+def test_of_cards_with_different_drivers_only_a_recent_one_is_given_away() -> None:
+    #
+    scene = small_scene("n1", "n2")
+    for node, versions in (("n1", ("535.1", "550.1")), ("n2", ("550.1", "535.1"))):
+        cards = (gpu(node, index, driver_version=version) for index, version in enumerate(versions))
+        scene.node(node, *cards)
+    scene.resource_class("gpu", {"minDriverVersion": "550"})
+    for node, card in (("n1", "gpu-1-"), ("n2", "gpu-0-")):
+        (grant,) = plan_context(context(selected=node), pod(), scene.world).grants
+        assert grant.allocation.devices.results[0].device.startswith(card)
+
+
 def test_a_renewed_inventory_counts_from_when_it_was_seen() -> None:
     scene = small_scene("n1")
     scene.clock.now += 170
