@@ -1,23 +1,30 @@
 """The checkpoint: which claims this node has prepared or begun to prepare, durable across crashes and power loss.
 
-One SQLite database, one row for each claim (``api.checkpoint``). Every write survives the process. That a claim was
-begun is on the disk, too, when the call returns: with a write-ahead log and ``synchronous=FULL`` that is one fsync.
-What follows is told of this boot alone, as records of an earlier one are *started* whatever they say
-(``transitions``), and is synced with the next claim. The file appears complete or not at all, so an empty,
-foreign or damaged one is never taken for "nothing prepared": the plugin refuses to start and says what to do.
+One SQLite database, one row for each claim (``api.checkpoint``). Every write survives the process; ``sync`` makes those
+before it survive the machine. That a claim was begun has to; what follows is told of this boot alone, as records of an
+earlier one are *started* whatever they say (``transitions``), and reaches the disk with the next claim. The file
+appears complete or not at all, so an empty, foreign or damaged one is never taken for "nothing prepared": the plugin
+refuses to start and says what to do.
+
+SQLite writes to its log and does not sync it (``synchronous=NORMAL``, https://www.sqlite.org/wal.html); what
+``synchronous=FULL`` would add after each write is done here: one call for all claims that wait, while others go on.
 """
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+import anyio
+import anyio.to_thread
+
 from api.checkpoint import v1
 from api.checkpoint.v1 import CheckpointError
-from api.model.prepared import ClaimState, PreparedClaim
+from api.model.prepared import PreparedClaim
 
 FILE_NAME: Final = "checkpoint.db"
 
@@ -28,19 +35,27 @@ _LAYOUT: Final = 1
 _LOCKED_S: Final = 0.5
 """Wait this long for a person who has the file open to write: every call waits meanwhile, and may be repeated."""
 _DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
+_UNSYNCED: Final = "see the kernel's log about the disk, then restart the plugin: nothing more is prepared until then"
 _UNWRITABLE: Final = "free space on its disk or make it writable; nothing was changed and the call may be repeated"
 
 
 class Checkpoint:
     """Records by claim UID. Reads come from memory; only one process may have it open (``locking``)."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Reads everything. Raises CheckpointError when anything in the file cannot be trusted."""
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, sync_log: Callable[[], None]) -> None:
+        """Reads everything. Raises CheckpointError when a record cannot be trusted.
+
+        ``sync_log`` makes what SQLite has written to its log last; it runs in a thread. Raises OSError.
+        """
         self._path = path
         self._connection = connection
+        self._sync_log = sync_log
+        self._written = self._synced = 0
+        """Writes so far, and how many of them are on the disk."""
+        self._disk = anyio.Lock(fast_acquire=True)
+        self._sync_error: OSError | None = None
         self._records: dict[str, PreparedClaim] = {}
         with _reading(path):
-            _check(path, connection)
             rows: list[tuple[str, bytes]] = connection.execute(
                 "SELECT uid, record FROM claims ORDER BY rowid"
             ).fetchall()
@@ -61,7 +76,6 @@ class Checkpoint:
         self._write(
             "INSERT INTO claims (uid, record) VALUES (?, ?) ON CONFLICT (uid) DO UPDATE SET record = excluded.record",
             (uid, v1.encode(record)),
-            is_synced=record.state is ClaimState.STARTED,
         )
         self._records[uid] = record
 
@@ -70,22 +84,47 @@ class Checkpoint:
 
         Raises CheckpointError.
         """
-        self._write("DELETE FROM claims WHERE uid = ?", (uid,), is_synced=False)
+        self._write("DELETE FROM claims WHERE uid = ?", (uid,))
         self._records.pop(uid, None)
 
-    def _write(self, statement: str, parameters: tuple[object, ...], *, is_synced: bool) -> None:
+    async def sync(self) -> None:
+        """What was written before the call survives a power cut when it returns. Those who wait at once share the work.
+
+        Raises CheckpointError, from then on always: after a failed sync the kernel takes what it could not write for
+        written (fsync(2)), so that a later success would tell nothing.
+        """
+        before = self._written
+        async with self._disk:
+            if self._synced >= before:
+                return
+            if self._sync_error is None:
+                await self._sync_all()
+            if self._sync_error is not None:
+                reason = f"cannot be synced: {self._sync_error}"
+                raise CheckpointError(str(self._path), reason, _UNSYNCED) from self._sync_error
+
+    async def _sync_all(self) -> None:
+        written = self._written
         try:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
+            await anyio.to_thread.run_sync(self._sync_log)
+        except OSError as error:
+            self._sync_error = error
+        else:
+            self._synced = written
+
+    def _write(self, statement: str, parameters: tuple[object, ...]) -> None:
+        try:
             self._connection.execute(statement, parameters)
         except sqlite3.Error as error:
             raise CheckpointError(str(self._path), f"cannot be written: {error}", _UNWRITABLE) from error
+        self._written += 1
 
 
 @contextmanager
-def open_checkpoint(directory: Path) -> Iterator[Checkpoint]:
+def open_checkpoint(directory: Path, *, fdatasync: Callable[[int], None] = os.fdatasync) -> Iterator[Checkpoint]:
     """The checkpoint in ``directory``, made when there is none. Raises CheckpointError.
 
-    The caller holds the lock on the directory.
+    The caller holds the lock on the directory. ``fdatasync`` is given by tests.
     """
     path = directory / FILE_NAME
     with _reading(path):
@@ -94,15 +133,25 @@ def open_checkpoint(directory: Path) -> Iterator[Checkpoint]:
         if path.stat().st_size == 0:
             raise CheckpointError(str(path), "unreadable: it is empty", _DAMAGED)
         connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_LOCKED_S)
-    try:
-        yield Checkpoint(path, connection)
-    finally:
-        connection.close()
+    with closing(connection):
+        with _reading(path):
+            _check(path, connection)
+            # There from the first read to the last connection's end. Unlike that of the database itself, a descriptor
+            # of it may be closed: SQLite has no locks on it that would go with it (fcntl_locking(2)).
+            log = os.open(_log_of(path), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield Checkpoint(path, connection, sync_log=partial(fdatasync, log))
+        finally:
+            os.close(log)
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
 
 
 def _create(path: Path) -> None:
     """Make an empty database beside ``path`` and move it there whole."""
-    for log in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-journal")):
+    for log in (_log_of(path), path.with_name(f"{path.name}-journal")):
         if log.exists():
             raise CheckpointError(str(path), f"it is missing though its log {log.name} is there", _DAMAGED)
     unborn = path.with_name(f"{path.name}.new")
@@ -135,6 +184,8 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     if (verdict := pragma("quick_check(1)")) != "ok":
         raise CheckpointError(str(path), f"unreadable: {' '.join(str(verdict).split())}", _DAMAGED)
     connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("SELECT 1 FROM claims LIMIT 1").fetchall()  # the first read makes the log
 
 
 @contextmanager

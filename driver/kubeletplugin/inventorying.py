@@ -1,10 +1,11 @@
 """Keeps the published devices true: discovers cards, watches their health, orders devices for the next claim.
 
 What is taken changes with every claim, and with it the best order (``driver.partitions.ordering``). A change is
-published only when it makes a difference to the scheduler; how often is limited by the publisher.
+published only when it makes a difference to the scheduler, and looked for no sooner than it could be published.
 """
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Final
@@ -44,12 +45,13 @@ class Inventorying:
         board: HealthBoard,
         on_health: Callable[[], None],
         interval_s: float,
+        rest_s: float,
         timeout_s: float,
         backoff: Backoff,
         random: Random,
     ) -> None:
-        """``taken``: what is in use now. ``interval_s``: how often to look for cards that nobody announces;
-        ``timeout_s``: how long one look may take.
+        """``taken``: what is in use now. ``interval_s``: how often to look for cards that nobody announces; ``rest_s``:
+        how long after a publishing none can follow; ``timeout_s``: how long one look may take.
         """
         self._place = place
         self._backends = backends
@@ -58,6 +60,7 @@ class Inventorying:
         self._board = board
         self._on_health = on_health
         self._interval_s = interval_s
+        self._rest_s = rest_s
         self._timeout_s = timeout_s
         self._backoff = backoff
         self._random = random
@@ -91,6 +94,7 @@ class Inventorying:
     async def run(self) -> None:
         """Publish now and whenever it makes a difference, for ever."""
         published: tuple[Pool, ...] | None = None
+        next_at = -math.inf
         while True:
             change = self._change.next
             await self.refresh()
@@ -98,9 +102,10 @@ class Inventorying:
                 published = self.inventory.pools
                 self._publish(self.inventory)
                 _PUBLISHED.inc()
+                next_at = anyio.current_time() + self._rest_s
             with anyio.move_on_after(self._interval_s):
                 await change.wait()
-            await anyio.sleep(SETTLE_S)
+            await anyio.sleep_until(max(next_at, anyio.current_time() + SETTLE_S))
 
     async def watch_health(self, name: str) -> None:
         """Take in what backend ``name`` says of its cards' health, for ever."""

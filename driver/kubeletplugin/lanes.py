@@ -114,9 +114,12 @@ class Lanes:
                 if not isinstance(error, KerfError):
                     _log.exception("backend %s failed unexpectedly to %s %s", device.backend, operation, device.share)
 
-        async with anyio.create_task_group() as group:
-            for index, device in enumerate(devices):
-                group.start_soon(one, index, device)
+        if len(devices) == 1:
+            await one(0, devices[0])  # as with most claims: a task for it would cost more than the rest of this
+        else:
+            async with anyio.create_task_group() as group:
+                for index, device in enumerate(devices):
+                    group.start_soon(one, index, device)
         if failures:
             raise DevicesFailedError(state, failures)
         return tuple(state)

@@ -123,6 +123,7 @@ class Node:
             board=self._board,
             on_health=self._on_health,
             interval_s=self._settings.discovery_interval_s,
+            rest_s=self._settings.publish_min_interval_s,
             timeout_s=self._settings.discovery_timeout_s,
             backoff=_RETRY,
             random=self._random,

@@ -178,4 +178,6 @@ def refuse_conflicts(wanted: Sequence[PreparedDevice], others: Iterable[Prepared
 def _conflict(one: PreparedDevice, other: PreparedDevice) -> bool:
     if one.share.id == other.share.id and one.share.share is not None and other.share.share is not None:
         return one.share == other.share
+    if one.part.card_uuid != other.part.card_uuid:
+        return False  # as of nearly all that a node holds, and cheap to see
     return partition_of(one.part).overlaps(partition_of(other.part))

@@ -96,7 +96,10 @@ class Stepping:
             await self._steps[step](job)
 
     async def _record_started(self, job: Job) -> None:
-        """Nothing is awaited between the check for conflicts and the record: two claims cannot both pass."""
+        """Nothing is awaited between the check for conflicts and the record: two claims cannot both pass.
+
+        Hardware is touched once the record would survive a power cut.
+        """
         others = (record for uid, record in self._checkpoint.records.items() if uid != job.claim.uid)
         try:
             refuse_conflicts(job.wanted, others)
@@ -112,6 +115,7 @@ class Stepping:
             devices=job.wanted,
         )
         self._put(job, record)
+        await self._checkpoint.sync()
 
     async def _prepare_hardware(self, job: Job) -> None:
         record = job.existing

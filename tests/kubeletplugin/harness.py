@@ -94,6 +94,7 @@ def machine(**settings: Any) -> Iterator[Machine]:
             socket_poll_s=0.02,
             rpc_grace_s=0.1,
             shutdown_grace_s=0.5,
+            publish_min_interval_s=0.05,
         )
         yield Machine(
             root=root,

@@ -1,14 +1,20 @@
 """The checkpoint: durable, one process at a time, and never silently empty."""
 
+import errno
+import os
+import shutil
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from api.checkpoint.v1 import CheckpointError
-from api.model.prepared import ClaimState
 from driver.kubeletplugin.checkpointing import FILE_NAME, open_checkpoint
+from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.records import record
 
 
@@ -139,22 +145,97 @@ def test_a_missing_file_beside_its_log_is_not_taken_for_a_first_start(tmp_path: 
         pass
 
 
-def test_only_what_a_later_boot_must_know_waits_for_the_disk(tmp_path: Path) -> None:
-    with open_checkpoint(tmp_path) as checkpoint:
+class Disk:
+    """Counts syncs of the log, keeps what each of them made last, and waits at its gate."""
 
-        def is_synced() -> bool:
-            return bool(checkpoint._connection.execute("PRAGMA synchronous").fetchone() == (2,))  # FULL
+    def __init__(self, directory: Path, error: OSError | None = None) -> None:
+        self.error = error
+        self.syncs = 0
+        self.reached = threading.Event()
+        self.gate = threading.Event()
+        self.gate.set()
+        self._directory = directory
 
-        checkpoint.put(record(state=ClaimState.STARTED))
-        assert is_synced()
-        checkpoint.put(record(state=ClaimState.PREPARED))
-        assert not is_synced()
-        checkpoint.put(record(state=ClaimState.STARTED))
-        assert is_synced()
-        checkpoint.put(record(state=ClaimState.RELEASING))
-        assert not is_synced()
-        checkpoint.drop(record().claim.uid)
-        assert not is_synced()
+    def sync(self, descriptor: int) -> None:
+        self.syncs += 1
+        self.reached.set()
+        self.gate.wait(LONGEST_S)
+        if self.error is not None:
+            raise self.error
+        log = self._directory / f"{FILE_NAME}-wal"
+        assert os.fstat(descriptor).st_ino == log.stat().st_ino, "the log that SQLite writes"
+        lasting = self._directory / "after-power-cut"
+        lasting.mkdir(exist_ok=True)
+        for path in (self._directory / FILE_NAME, log):
+            shutil.copy(path, lasting)
+
+    def after_power_cut(self) -> set[str]:
+        """The claims that are known then."""
+        with open_checkpoint(self._directory / "after-power-cut") as checkpoint:
+            return set(checkpoint.records)
+
+
+async def test_what_was_written_before_a_sync_survives_a_power_cut(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
+        checkpoint.put(record("one"))
+        checkpoint.put(record("other"))
+        checkpoint.drop("uid-of-other")
+        await checkpoint.sync()
+        assert disk.after_power_cut() == {"uid-of-one"}
+        checkpoint.put(record("late"))
+        assert disk.after_power_cut() == {"uid-of-one"}
+        checkpoint._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # as SQLite does by itself, now and then
+        checkpoint.put(record("last"))
+        await checkpoint.sync()
+        assert disk.after_power_cut() == {"uid-of-one", "uid-of-late", "uid-of-last"}
+
+
+async def test_a_sync_with_nothing_new_leaves_the_disk_alone(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
+        await checkpoint.sync()
+        assert disk.syncs == 0
+        checkpoint.put(record())
+        await checkpoint.sync()
+        await checkpoint.sync()
+        assert disk.syncs == 1
+
+
+async def test_claims_that_come_while_the_disk_is_busy_share_the_next_sync(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.gate.clear()
+    with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
+        async with anyio.create_task_group() as group:
+            checkpoint.put(record("first"))
+            group.start_soon(checkpoint.sync)
+            await anyio.to_thread.run_sync(disk.reached.wait, LONGEST_S)
+            for number in range(31):
+                checkpoint.put(record(f"claim-{number}"))
+                group.start_soon(checkpoint.sync)
+            await anyio.wait_all_tasks_blocked()
+            disk.gate.set()
+        assert disk.syncs == 2
+        assert len(disk.after_power_cut()) == 32
+
+
+async def test_after_a_failed_sync_nothing_is_called_lasting_any_more_until_the_checkpoint_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    disk = Disk(tmp_path, OSError(errno.EIO, "Input/output error"))
+    with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
+        checkpoint.put(record("one"))
+        with pytest.raises(CheckpointError, match=r"cannot be synced: .* Input/output error; see the kernel's log"):
+            await checkpoint.sync()
+        disk.error = None
+        checkpoint.put(record("two"))
+        with pytest.raises(CheckpointError, match="then restart the plugin"):
+            await checkpoint.sync()
+        assert disk.syncs == 1
+    with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
+        assert set(checkpoint.records) == {"uid-of-one", "uid-of-two"}
+        checkpoint.put(record("three"))
+        await checkpoint.sync()
 
 
 def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:

@@ -24,11 +24,19 @@ from tests.kubeletplugin.workshop import Workshop, workshop
 PREPARE = {
     1: ("none", 0, False),
     2: ("Started", 0, False),
-    3: ("Started", 1, False),
-    4: ("Started", 2, False),
-    5: ("Started", 2, True),
+    3: ("Started", 0, False),
+    4: ("Started", 1, False),
+    5: ("Started", 2, False),
+    6: ("Started", 2, True),
 }
-PREPARE_EFFECTS = ["record Started", "prepare hardware", "prepare hardware", "write CDI file", "record Prepared"]
+PREPARE_EFFECTS = [
+    "record Started",
+    "sync records",
+    "prepare hardware",
+    "prepare hardware",
+    "write CDI file",
+    "record Prepared",
+]
 UNPREPARE = {
     1: ("Prepared", 2, True),
     2: ("Releasing", 2, True),

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import anyio
 import pytest
 
+from api.dra.health import DeviceHealth
 from api.model.devices import Device
 from driver.kubeletplugin.backends.base import Condition
+from driver.kubeletplugin.serving import HealthFeed
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import V1_37, ClaimError
 from tests.kubeletplugin.harness import Machine, machine
@@ -99,3 +102,28 @@ async def test_a_card_that_vanished_is_no_longer_offered_and_its_claims_can_be_u
             await node.kubelet.prepare(held)
             await node.kubelet.unprepare(held)
         assert node.backend.made == {}
+
+
+async def test_changes_that_follow_at_once_are_told_together() -> None:
+    computed = 0
+
+    def reports() -> tuple[DeviceHealth, ...]:
+        nonlocal computed
+        computed += 1
+        return ()
+
+    feed = HealthFeed(reports, interval_s=60)
+    async with anyio.create_task_group() as kubelet:
+        kubelet.start_soon(_read_to_the_end, feed)
+        await until(lambda: computed == 1)
+        for _ in range(100):
+            feed.changed()
+            await anyio.lowlevel.checkpoint()
+        await until(lambda: computed > 1)
+        feed.close()
+    assert computed == 2
+
+
+async def _read_to_the_end(feed: HealthFeed) -> None:
+    async for _ in feed.watch(None):
+        pass

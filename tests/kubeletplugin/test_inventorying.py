@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from driver.kubeletplugin.health import HealthBoard
-from driver.kubeletplugin.inventorying import Inventorying
+from driver.kubeletplugin.inventorying import SETTLE_S, Inventorying
 from driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER
@@ -21,7 +21,7 @@ from tests.kubeletplugin.waiting import until
 class Node:
     """Two backends, one with a GPU and one with an FPGA."""
 
-    def __init__(self, timeout_s: float = 60) -> None:
+    def __init__(self, timeout_s: float = 60, rest_s: float = 0.0) -> None:
         self.gpus = FakeBackend([gpu(0)])
         self.fpgas = FakeBackend([fpga(0)])
         self.board = HealthBoard(driver=DRIVER, now=lambda: 0)
@@ -35,6 +35,7 @@ class Node:
             board=self.board,
             on_health=self._hear,
             interval_s=60,
+            rest_s=rest_s,
             timeout_s=timeout_s,
             backoff=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
             random=Random(0),
@@ -113,3 +114,27 @@ async def test_a_health_stream_that_breaks_is_begun_anew_with_a_clean_board(capl
         await until(lambda: bool(node.board.ailments))
     assert node.told >= 2
     assert "backend gpus cannot watch its cards' health: RuntimeError('event set lost')" in caplog.text
+
+
+async def test_while_nothing_can_be_published_nobody_looks_at_the_hardware() -> None:
+    node = Node(rest_s=60)
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.inventorying.run)
+        await until(lambda: len(node.cluster.published) == 1)
+        node.fpgas.cards = []
+        node.inventorying.changed()
+        await anyio.sleep(2 * SETTLE_S)
+        assert node.whole_cards == {"gpu-0", "fpga-0"}
+        group.cancel_scope.cancel()
+
+
+async def test_a_change_is_published_once_it_can_be() -> None:
+    node = Node(rest_s=0.01)
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.inventorying.run)
+        await until(lambda: len(node.cluster.published) == 1)
+        node.fpgas.cards = []
+        node.inventorying.changed()
+        await until(lambda: len(node.cluster.published) == 2)
+        assert node.whole_cards == {"gpu-0"}
+        group.cancel_scope.cancel()

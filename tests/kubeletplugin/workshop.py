@@ -62,6 +62,10 @@ class WatchedCheckpoint:
         self._effects.before(f"record {record.state}")
         self._checkpoint.put(record)
 
+    async def sync(self) -> None:
+        self._effects.before("sync records")
+        await self._checkpoint.sync()
+
     def drop(self, uid: str) -> None:
         self._effects.before("drop record")
         self._checkpoint.drop(uid)
