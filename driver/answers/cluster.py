@@ -17,10 +17,10 @@ from driver.allocation import AllocatedState, Budget, Features, Inventory, Outco
 from driver.allocation.diagnosing import Diagnosis, diagnose
 from driver.allocation.holding import Holdings, PoolKey
 from driver.answers.cards import CardUse, PublishedCards, in_use, published_cards
+from driver.answers.gates import features_of
 from driver.answers.state import ClusterState
 from driver.local.filtering import view
 
-_DEFAULT_FEATURES: Final = Features()
 _BUDGET: Final = Budget()
 _OF_SLICES: Final = ("inventory", "cards", "_slice_pools", "_slices_by_pool")
 """What follows from the slices alone."""
@@ -59,9 +59,9 @@ class Occupancy:
 class Cluster:
     """One state, indexed. Everything is worked out when it is first asked for."""
 
-    def __init__(self, state: ClusterState, features: Features = _DEFAULT_FEATURES, budget: Budget = _BUDGET) -> None:
+    def __init__(self, state: ClusterState, features: Features | None = None, budget: Budget = _BUDGET) -> None:
         self.state = state
-        self.features = features
+        self.features = features or features_of(state)
         self.budget = budget
         """Of each attempt on one node."""
         self.occupancy = Occupancy(state.claims)

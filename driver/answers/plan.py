@@ -21,6 +21,7 @@ from driver.answers.cluster import Cluster
 from driver.answers.demand import Demand
 from driver.answers.filtering import node_obstacle
 from driver.answers.frag import sizes_left
+from driver.answers.gates import unheeded
 from driver.answers.tracking import Track, unwatched
 from driver.answers.verdicts import Subject, WhyAnswer
 from driver.answers.why import why_not
@@ -99,6 +100,8 @@ class PlanAnswer:
     sizes: tuple[SizeLeft, ...]
     passed_over: tuple[str, ...]
     """Documents that have nothing to do with devices."""
+    unheeded: tuple[str, ...]
+    """What the demands have that the cluster does not heed, with the feature gate that it takes."""
 
 
 def plan(
@@ -137,6 +140,7 @@ def plan(
         ),
         sizes=tuple(_sizes(cluster, after)),
         passed_over=passed_over,
+        unheeded=unheeded((asked.claim for demand in demands for asked in demand.claims), cluster.features),
     )
 
 

@@ -130,6 +130,8 @@ def _lines(answer: PlanAnswer) -> Iterator[str]:
         yield ""
         rows = [(each.model, each.size, each.before, each.after) for each in answer.sizes if each.model in changed]
         yield table(("MODEL", "SIZE", "FREE NOW", "FREE THEN"), rows)
+    if answer.unheeded:
+        yield f"\nthis cluster does not heed {', '.join(answer.unheeded)}: its API server drops the field"
     if answer.passed_over:
         yield f"\nwithout devices, passed over: {', '.join(answer.passed_over)}"
 
