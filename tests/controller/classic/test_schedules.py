@@ -2,7 +2,8 @@
 
 Every call to the API server is two steps, before and after it takes effect, and between any two steps anything else may
 happen: another pass, a change of leadership that the former leader does not notice, a cut connection, the scheduler,
-the controller manager, a user. Controllers' caches move when the schedule says so.
+the controller manager, a user who edits what is none of theirs, a class that is deleted or becomes another driver's.
+Controllers' caches move when the schedule says so.
 """
 
 import os
@@ -18,6 +19,8 @@ from api.errors import KerfError
 from api.model.classic import ClassicClaim, PodSchedulingContext, PodSchedulingContextSpec
 from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
+from driver.controller.classic.claims import plan_claim
+from driver.controller.classic.contexts import plan_context
 from driver.controller.classic.holdings import Holdings, holdings_of
 from driver.controller.classic.stocks import stock_of
 from driver.controller.classic.syncing import Syncing
@@ -47,7 +50,7 @@ class Controller:
         self.scene = Scene()
         for node in NODES:
             self.scene.node(node, gpu(node, 0, MODEL))
-        self.scene.resource_class("gpu", {"allowWhole": True, "claimsMayOverride": ["size"]})
+        self.see_class("ours")
         for size in ("1g.6gb", "2g.12gb", "4g.24gb"):
             self.scene.claim_parameters(size, {"profile": size})
         self.seen = len(self.server.log)
@@ -56,6 +59,14 @@ class Controller:
         self.syncing = Syncing(SteppedApi(self.server, self.name), KINDS, self.scene.world)
         self.passes: dict[object, Coroutine[Any, Any, object]] = {}
         self.leads = False
+
+    def see_class(self, state: str) -> None:
+        """The class is there, or gone, or another driver's."""
+        class_ = self.scene.resource_class("gpu", {"allowWhole": True, "claimsMayOverride": ["size"]})
+        if state == "theirs":
+            self.scene.resource_class("gpu", driver_name="other.example")
+        elif state == "gone":
+            self.scene.caches.classes.remove(class_.ref)
 
     def see(self, count: int) -> None:
         """Take in the next ``count`` changes of claims."""
@@ -106,6 +117,8 @@ class Cluster:
         self.chance = chance
         self.server = Server()
         self.terms = 0
+        self.stripped: set[str] = set()
+        """UIDs of claims whose finalizer somebody has taken off."""
         self.controllers = {name: Controller(name, self.server) for name in CONTROLLERS}
         self.elect("x")
         for name in CLAIMS:
@@ -138,6 +151,8 @@ class Cluster:
             (on_claim(self.request_deallocation), 2),
             (on_claim(self.delete_claim), 2),
             (on_claim(self.touch_claim), 1),
+            (on_claim(self.strip_claim), 1),
+            (on_controller(self.change_class), 1),
             (lambda: self.elect(self.chance.choice(CONTROLLERS)), 3),
             (on_controller(self.crash), 1),
         )
@@ -178,6 +193,15 @@ class Cluster:
 
     def touch_claim(self, name: str) -> None:
         self.server.change(name, metadata={"labels": {"touched": str(self.chance.randrange(4))}})
+
+    def strip_claim(self, name: str) -> None:
+        value = self.server.claim(name)
+        if value is not None and FINALIZER in value.metadata.finalizers:
+            self.stripped.add(value.metadata.uid)
+            self.server.change(name, metadata={"finalizers": None})
+
+    def change_class(self, controller: Controller) -> None:
+        controller.see_class(self.chance.choice(["ours", "theirs", "gone"]))
 
     # --- controllers
 
@@ -239,7 +263,8 @@ class Cluster:
 
     def what_is_allocated_is_marked(self) -> None:
         for value in self.server.claims():
-            assert value.status.allocation is None or FINALIZER in value.metadata.finalizers
+            is_marked = FINALIZER in value.metadata.finalizers or value.metadata.uid in self.stripped
+            assert value.status.allocation is None or is_marked
 
     def the_index_is_what_the_claims_say(self) -> None:
         for controller in self.controllers.values():
@@ -258,6 +283,7 @@ class Cluster:
         self.controllers["y"].stop_passes()
         self.elect("x")
         controller = self.controllers["x"]
+        controller.see_class("ours")
         for key in list(controller.passes):
             while key in controller.passes:
                 controller.step(key, None)
@@ -269,9 +295,11 @@ class Cluster:
         assert controller.leads
         self.settle(controller)
         self.no_device_is_given_away_twice()
+        self.everybody_has_what_fits(controller)
         for value in self.server.claims():
-            is_ending = value.is_terminating or value.status.deallocation_requested
-            assert not (is_ending and not value.status.reserved_for and FINALIZER in value.metadata.finalizers)
+            if (value.is_terminating or value.status.deallocation_requested) and not value.status.reserved_for:
+                assert FINALIZER not in value.metadata.finalizers
+                assert value.status.allocation is None
         for name in CLAIMS:
             self.pod_ends(name)
         for name in CLAIMS:
@@ -279,6 +307,15 @@ class Cluster:
         self.settle(controller)
         assert self.server.claims() == []
         assert all(not controller.scene.world.holdings.on(node) for node in NODES)
+
+    def everybody_has_what_fits(self, controller: Controller) -> None:
+        """Nothing that is asked for could be given and is not."""
+        world = controller.scene.world
+        for value in self.server.claims():
+            assert plan_claim(world.claim(value.ref), world).grant is None
+        for asking in self.server.contexts.values():
+            its_pod = self.server.pods.get(asking.ref)
+            assert its_pod is None or plan_context(asking, its_pod, world).grants == ()
 
     def settle(self, controller: Controller) -> None:
         """Work on everything until nothing changes any more."""
