@@ -130,25 +130,33 @@ class Syncing:
         return Ended(plan.rule, plan.outcome, plan.complaints)
 
     async def _allocate(self, grants: Sequence[Grant]) -> None:
-        """Mark all, confirm, allocate all. Between the plan and the reservation here nothing is awaited."""
+        """Mark all, confirm, allocate all. Between the plan and the reservation here nothing is awaited.
+
+        What cannot be written at all leaves no mark. Raises HandleTooLargeError.
+        """
+        statuses = [self._allocated(grant) for grant in grants]
         for grant in grants:
             self._world.reserve(grant.claim, grant.holdings)
         try:
             marked = [await self._mark(grant.claim) for grant in grants]
             if marked:
                 await self._api.confirm_leading()
-            for grant, claim in zip(grants, marked, strict=True):
-                await self._write_allocation(grant, claim)
+            for claim, status in zip(marked, statuses, strict=True):
+                await self._write_allocation(claim, status)
         finally:
             for grant in grants:
                 if grant.claim.metadata.uid not in self._doubtful:
                     self._settled(grant.claim.metadata.uid)
 
-    async def _write_allocation(self, grant: Grant, claim: ClassicClaim) -> None:
+    def _allocated(self, grant: Grant) -> JsonObject:
+        """Allocation and reservation, in one write."""
         status = self._kinds.allocated(grant.allocation, self._world.driver)
-        if grant.pod is not None:
-            consumers = (*claim.status.reserved_for, _consumer(grant.pod))
-            status = status | {"reservedFor": to_builtins(consumers)}
+        if grant.pod is None:
+            return status
+        consumers = (*grant.claim.status.reserved_for, _consumer(grant.pod))
+        return status | {"reservedFor": to_builtins(consumers)}
+
+    async def _write_allocation(self, claim: ClassicClaim, status: JsonObject) -> None:
         try:
             await self._patch_status(claim, status)
         except BaseException as error:

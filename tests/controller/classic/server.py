@@ -172,9 +172,14 @@ class SteppedApi:
         return result
 
 
-def run(work: Coroutine[Any, Any, Ended | None], cut: tuple[str, When] | None = None) -> tuple[Ended | None, list[str]]:
-    """Step ``work`` to its end; the calls that it made. ``cut``: lose the connection at the first call of this name."""
-    calls, answer = [], None
+def run(
+    work: Coroutine[Any, Any, Ended | None], cut: tuple[str, When] | None = None, calls: list[str] | None = None
+) -> tuple[Ended | None, list[str]]:
+    """Step ``work`` to its end; the calls that it made, also in ``calls`` where it raises.
+
+    ``cut``: lose the connection at the first call of this name.
+    """
+    calls, answer = [] if calls is None else calls, None
     try:
         while True:
             stop = work.send(answer)

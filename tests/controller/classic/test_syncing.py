@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from api.model.names import ObjectRef
+from api.resource.handles import HandleTooLargeError
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.outcomes import Outcome
 from driver.controller.classic.syncing import FENCE, NotLeadingError, Syncing
 from driver.kube.errors import ConflictError, UnreachableError
+from tests.controller.classic.hardware import gpu
 from tests.controller.classic.scene import FINALIZER, Scene, claim, consumer, context, pod
 from tests.controller.classic.server import Server, SteppedApi, run
 from tests.controller.classic.test_claims import HELD
@@ -42,8 +44,8 @@ class Play:
         self.server.put_context(context(selected="n1", potential=("n1", "n9")))
         self.scene.caches.contexts.put(self.server.contexts[POD])
 
-    def of_claim(self, cut: Any = None) -> tuple[Any, list[str]]:
-        return run(self.syncing.sync_claim(CLAIM), cut)
+    def of_claim(self, cut: Any = None, calls: list[str] | None = None) -> tuple[Any, list[str]]:
+        return run(self.syncing.sync_claim(CLAIM), cut, calls)
 
     def of_context(self, cut: Any = None) -> tuple[Any, list[str]]:
         return run(self.syncing.sync_context(POD), cut)
@@ -82,6 +84,18 @@ def test_without_a_finalizer_nothing_is_allocated(play: Play) -> None:
     assert held is not None
     assert held.status.allocation is None
     assert play.of_claim()[0].rule == "C-18", "and the next pass begins anew"
+
+
+def test_what_cannot_be_written_at_all_leaves_no_finalizer(play: Play) -> None:
+    # a handle holds 16 KiB, and a look at 300 cards takes more
+    play.scene.node("n1", *(gpu("n1", index) for index in range(300)))
+    play.scene.resource_class("gpu", {"monitor": True})
+    play.claim(immediate=True)
+    calls: list[str] = []
+    with pytest.raises(HandleTooLargeError):
+        play.of_claim(None, calls)
+    assert calls == []
+    assert not play.scene.world.holdings.is_reserved("claim-claim")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
