@@ -67,7 +67,7 @@ e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it
 
 bench-e2e: $(VENV)/.installed ## measurements on a real Kubernetes (needs what e2e needs)
 	@$(BIN)/python -m tests.realcluster build 1.37
-	@$(BIN)/python -m tests.bench realcluster
+	@$(BIN)/python -m tests.bench realcluster $(ARGS)
 
 generate: $(VENV)/.installed ## protobuf modules and CRDs, from their sources
 	@$(BIN)/python -m tests.generate

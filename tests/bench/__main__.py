@@ -3,25 +3,56 @@
 import importlib
 import os
 import platform
-import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import anyio
+import click
 
-from driver.cli.output import table
-from tests.bench.measuring import HEADER, Row
+from driver.cli.output import OutputFormat, output_option, print_document, table
+from tests.bench import noise
+from tests.bench.measuring import HEADER, Row, say
+from tests.realcluster.building import BuildError
+from tests.realcluster.requirements import MissingRequirementsError
 
-MODULES = ("allocation", "answers", "cdi", "plugin", "placement", "demo")
+MODULES: Final = ("allocation", "answers", "cdi", "plugin", "placement", "demo")
+SETS: Final = {"realcluster": ("node", "prepares", "manynodes")}
+"""Modules that go together: those need root and Go (``make bench-e2e``)."""
+NAMES: Final = (*MODULES, *SETS, *(name for names in SETS.values() for name in names))
 
 
-async def main(names: list[str]) -> None:
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
+@output_option
+def main(names: tuple[str, ...], output: OutputFormat) -> None:
+    """Measure the modules of these names, or all that need nothing but Python."""
+    machine = {"python": platform.python_version(), "cpus": os.cpu_count(), "load": os.getloadavg()}
+    try:
+        rows = anyio.run(_measure, list(_modules(names or MODULES)))
+    except (BuildError, MissingRequirementsError) as failure:
+        raise click.ClickException(str(failure)) from failure
+    if output != "text":
+        print_document({"machine": machine, "rows": [row.document() for row in rows]}, output)
+        return
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, load {load} at the start\n")
-    rows: list[Row] = []
+    click.echo(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, load {load} at the end\n")
+    click.echo(table(HEADER, [row.cells() for row in rows]))
+
+
+def _modules(names: Sequence[str]) -> Iterator[str]:
     for name in names:
-        print(f"measuring {name} …", file=sys.stderr)
+        yield from SETS.get(name, (name,))
+
+
+async def _measure(names: Sequence[str]) -> list[Row]:
+    rows: list[Row] = []
+    steadiness = [*noise.samples()]
+    for name in names:
+        say(f"measuring {name}")
         rows += await importlib.import_module(f"tests.bench.{name}").measure()
-    print(table(HEADER, [row.cells() for row in rows]))
+        steadiness += noise.samples()
+    return [*rows, noise.row(steadiness)]
 
 
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1:] or list(MODULES))
+    main(prog_name="python -m tests.bench")

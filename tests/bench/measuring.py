@@ -1,8 +1,15 @@
 """Samples, and how they are told: median, spread, and the ratio to a baseline measured in turns with them."""
 
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Final
+
+from api.model.base import JsonObject
+
+_BEGAN: Final = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,17 +23,29 @@ class Row:
     baseline: Sequence[float] = ()
     goal: str = ""
 
+    @property
+    def ratio(self) -> float | None:
+        """Of the medians."""
+        return median(self.samples) / median(self.baseline) if self.baseline else None
+
     def cells(self) -> tuple[str, ...]:
-        ratio = f"{median(self.samples) / median(self.baseline):.2f}" if self.baseline else ""
         base = f"{_number(median(self.baseline))} {self.unit} ({self.baseline_name})" if self.baseline else ""
         return (
             self.name,
             f"{_number(median(self.samples))} {self.unit}",
             f"{_number(min(self.samples))}-{_number(percentile(self.samples, 99))}",
             base,
-            ratio,
+            "" if self.ratio is None else f"{self.ratio:.2f}",
             self.goal,
         )
+
+    def document(self) -> JsonObject:
+        """For programs."""
+        document = {"name": self.name, "unit": self.unit, "goal": self.goal, **_figures(self.samples)}
+        if self.baseline:
+            document["baseline"] = {"name": self.baseline_name, **_figures(self.baseline)}
+            document["ratio"] = self.ratio
+        return document
 
 
 HEADER = ("WHAT", "MEDIAN", "MIN-P99", "BASELINE", "RATIO", "GOAL")
@@ -36,6 +55,16 @@ def percentile(samples: Sequence[float], percent: float) -> float:
     """Nearest rank."""
     ordered = sorted(samples)
     return ordered[min(len(ordered) - 1, round(percent / 100 * len(ordered)))]
+
+
+def say(progress: str) -> None:
+    """On the terminal, beside what is printed at the end."""
+    minutes, seconds = divmod(int(time.monotonic() - _BEGAN), 60)
+    print(f"{minutes:2}:{seconds:02} {progress} …", file=sys.stderr, flush=True)
+
+
+def _figures(samples: Sequence[float]) -> JsonObject:
+    return {"count": len(samples), "median": median(samples), "min": min(samples), "p99": percentile(samples, 99)}
 
 
 def _number(value: float) -> str:

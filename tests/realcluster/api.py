@@ -64,12 +64,12 @@ class Api:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Document:
-        """The JSON answer to any request; a text becomes ``message``."""
+        """The JSON answer to any request; a text becomes ``message``. ``body`` goes as JSON, bytes as they are."""
         async with self._session.request(
             method,
             path,
             params=query,
-            data=None if body is None else json.dumps(body),
+            data=body if body is None or isinstance(body, bytes) else json.dumps(body),
             headers={"Content-Type": content_type},
             ssl=self._ssl,
         ) as response:

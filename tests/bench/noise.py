@@ -1,0 +1,33 @@
+"""How steady the machine is: one and the same calculation, timed whenever nothing is measured."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from tests.bench.measuring import Row
+
+_TIMES: Final = 20
+_TERMS: Final = 100_000
+"""Some 10 ms: as long as what is measured, and a little more than a turn of the kernel's scheduler."""
+
+
+def samples() -> Sequence[float]:
+    """Milliseconds of some calculations, one after the other."""
+    return [_calculate() for _ in range(_TIMES)]
+
+
+def row(taken: Sequence[float]) -> Row:
+    """Ratio 1 is a machine on which nothing else happens, at a steady clock."""
+    return Row(
+        name="the machine: one calculation, between all these",
+        unit="ms",
+        samples=taken,
+        baseline_name="the fastest",
+        baseline=[min(taken)],
+    )
+
+
+def _calculate() -> float:
+    begin = time.perf_counter()
+    sum(number * number for number in range(_TERMS))
+    return 1000 * (time.perf_counter() - begin)
