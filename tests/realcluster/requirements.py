@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,48 +23,83 @@ class MissingRequirementsError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Tool:
+class Tool:
+    """A program or file that a Debian package has."""
+
     path: str
-    """An absolute path, or a program on PATH."""
+    """Absolute, or a program on PATH."""
     package: str
-    """Of Debian."""
-
-    @property
-    def is_there(self) -> bool:
-        return Path(self.path).exists() if self.path.startswith("/") else shutil.which(self.path) is not None
 
 
-_TOOLS: Final = (
-    _Tool("runc", "runc"),
-    _Tool(str(BUSYBOX), "busybox-static"),
-    _Tool(str(CNI_PLUGINS / "ptp"), "containernetworking-plugins"),
-    _Tool("iptables", "iptables"),  # the kubelet and CNI plugins look for it at start
-    _Tool("unshare", "util-linux"),
-    _Tool("mount", "mount"),
-    _Tool("podman", "podman"),  # a second container engine that reads CDI: tests/cdi/runtimes
+TOOLS: Final = (
+    Tool("runc", "runc"),
+    Tool(str(BUSYBOX), "busybox-static"),
+    Tool(str(CNI_PLUGINS / "ptp"), "containernetworking-plugins"),
+    Tool("iptables", "iptables"),  # the kubelet and CNI plugins look for it at start
+    Tool("unshare", "util-linux"),
+    Tool("mount", "mount"),
+    Tool("podman", "podman"),  # a second container engine that reads CDI: tests/cdi/runtimes
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What matters of a machine."""
+
+    platform: str
+    """As Python names it."""
+    is_root: bool
+    may_unshare: bool
+    """Containers without privileges may be root and still not make namespaces."""
+    has_go: bool
+    missing: Sequence[Tool]
 
 
 def ensure() -> None:
     """Install the Debian packages that are missing. Raises MissingRequirementsError for what cannot be had so."""
-    packages = [tool.package for tool in _TOOLS if not tool.is_there]
-    if packages and os.geteuid() == 0 and shutil.which("apt-get"):
-        _install(packages)
-    problems = list(_problems())
-    if problems:
-        raise MissingRequirementsError("a real cluster cannot run here:\n" + "\n".join(f"- {one}" for one in problems))
+    facts = _look()
+    if facts.missing and facts.is_root and shutil.which("apt-get"):
+        _install([tool.package for tool in facts.missing])
+        facts = _look()
+    found = list(problems(facts))
+    if found:
+        raise MissingRequirementsError("a real cluster cannot run here:\n" + "\n".join(f"- {one}" for one in found))
 
 
-def _problems() -> Iterator[str]:
-    if not sys.platform.startswith("linux"):
-        yield f"it needs Linux, this is {sys.platform}"
-    if os.geteuid() != 0:
+def problems(facts: Facts) -> Iterator[str]:
+    """What keeps a cluster from running on such a machine, and what to do. Pure."""
+    if facts.platform != "linux":
+        yield f"it needs Linux, this is {facts.platform}"
+    if not facts.is_root:
         yield "it needs root: containerd mounts and the kubelet sets up cgroups"
-    if shutil.which("go") is None:
+    elif not facts.may_unshare:
+        yield "it needs CAP_SYS_ADMIN to make namespaces: a container must be privileged"
+    if not facts.has_go:
         yield f"it needs Go as new as {NEWEST.module_file} says, on PATH: see {_GO}"
-    for tool in _TOOLS:
-        if not tool.is_there:
-            yield f"{tool.path} is missing: install the package {tool.package} (Debian's name)"
+    for tool in facts.missing:
+        yield f"{tool.path} is missing: install the package {tool.package} (Debian's name)"
+
+
+def _look() -> Facts:
+    return Facts(
+        platform=sys.platform,
+        is_root=os.geteuid() == 0,
+        may_unshare=_may_unshare(),
+        has_go=shutil.which("go") is not None,
+        missing=[tool for tool in TOOLS if not _is_there(tool)],
+    )
+
+
+def _may_unshare() -> bool:
+    program = shutil.which("unshare")
+    if program is None:  # that is a problem of its own
+        return True
+    command = [program, "--mount", "--pid", "--fork", "true"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _is_there(tool: Tool) -> bool:
+    return Path(tool.path).exists() if tool.path.startswith("/") else shutil.which(tool.path) is not None
 
 
 def _install(packages: list[str]) -> None:
