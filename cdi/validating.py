@@ -23,6 +23,8 @@ _CLASS_MAX = 63
 _INTERFACE_NAME_MAX = 15
 # Readers take a CLOS id for a path in resctrl, below PATH_MAX.
 _CLOSID_END = 4096
+# A surrogate on its own cannot be encoded; a NUL ends the text wherever the kernel reads it.
+_NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 # A device number's halves fit the kernel's dev_t as OCI writes it.
 _DEVICE_NUMBER_END = 2**32
 
@@ -120,8 +122,7 @@ def _unwritable_field(shape: Shape, field: object, path: str) -> Iterator[_Mista
             yield from _unwritable_field(Scalar.TEXT, key, path)
             yield from _unwritable_field(Scalar.TEXT, text, f"{path}[{key}]")
     elif isinstance(field, str):
-        # A surrogate on its own cannot be encoded; a NUL ends the text wherever the kernel reads it.
-        if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in field):
+        if _NOT_TEXT.search(field):
             yield "not-text", path, f"{field!r} holds a NUL or half a surrogate pair"
     elif isinstance(field, int) and isinstance(shape, Scalar) and shape in RANGES:
         lowest, highest = RANGES[shape]

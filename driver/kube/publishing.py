@@ -236,6 +236,8 @@ class SlicePublisher:
     def _remember(self, sent: ResourceSlice, kept: ResourceSlice) -> None:
         self._generations[sent.spec.pool.name] = sent.spec.pool.generation
         self._accepted.pop(kept.metadata.name, None)
+        if kept.spec == sent.spec:
+            return
         lost = lost_fields(to_builtins(sent.spec), to_builtins(kept.spec))
         if lost:
             self._accepted[kept.metadata.name] = Accepted(sent=sent.spec, kept=kept.spec, lost=lost)

@@ -32,6 +32,8 @@ _APPLICATION_ID: Final = 0x6B657266
 """``kerf`` in ASCII, in the header of the file: tells ours from any other SQLite database."""
 _LAYOUT: Final = 1
 """Of the tables (``PRAGMA user_version``); records have a schema of their own."""
+_CACHE_KIB: Final = 64
+"""Of pages of the file: what a write touches. Nothing is read again, and SQLite would keep 2 MB."""
 _LOCKED_S: Final = 0.5
 """Wait this long for a person who has the file open to write: every call waits meanwhile, and may be repeated."""
 _DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
@@ -185,6 +187,7 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
         raise CheckpointError(str(path), f"unreadable: {' '.join(str(verdict).split())}", _DAMAGED)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     connection.execute("SELECT 1 FROM claims LIMIT 1").fetchall()  # the first read makes the log
 
 

@@ -5,6 +5,7 @@ second signal ends the process at once: whoever sends it does not want to wait.
 """
 
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -33,6 +34,7 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
     else with its traceback.
     """
     _share_one_heap()
+    gc.freeze()  # modules stay for good: a full collection would look at them all, in the time of ten claims
     try:
         anyio.run(_until_signalled, main, backend="asyncio")
     except Exception as error:  # noqa: BLE001  (the last resort: whatever it is becomes an exit code)
