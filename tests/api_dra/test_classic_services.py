@@ -120,6 +120,20 @@ def test_kubelets_1_30_and_1_31_read_different_things_from_one_path() -> None:
     assert data != v1alpha3.SERVICE.prepare.encode_response({"uid-1": TWO_DEVICES})
 
 
+def test_kubelet_1_31_is_told_what_was_allocated_although_it_does_not_compare() -> None:
+    # K-12
+    service = v1alpha4.SERVICE
+    read = service.prepare.decode_response(service.prepare.encode_response({"uid-1": TWO_DEVICES}))
+    assert read == {"uid-1": TWO_DEVICES}
+
+
+@given(claims=st.lists(CLAIMS, min_size=2, max_size=4, unique_by=lambda claim: claim.uid))
+def test_all_claims_of_a_pod_come_in_one_call(claims: list[ClaimRef]) -> None:
+    # K-4
+    for service in (v1alpha3.SERVICE, v1alpha4.SERVICE):
+        assert service.prepare.decode_request(service.prepare.encode_request(claims)) == tuple(claims)
+
+
 @pytest.mark.parametrize("service", [v1alpha2.SERVICE, v1alpha3.SERVICE, v1alpha4.SERVICE])
 def test_bytes_that_are_no_message_are_a_decode_error(service: DraService) -> None:
     with pytest.raises(DecodeError):

@@ -55,6 +55,12 @@ _log = logging.getLogger(__name__)
 _passes: Final = metrics.counter(
     "kerf_classic_passes_total", "Passes over claims and scheduling contexts, by the rule that ended them.", ["rule"]
 )
+_seconds: Final = metrics.histogram(
+    "kerf_classic_pass_seconds",
+    "What a pass takes, waiting for the API server included.",
+    ["what"],
+    buckets=(0.005, 0.02, 0.1, 0.5, 2, 10),  # from a pass without a write to a server that is hardly there
+)
 
 
 class LaterError(TransientError):
@@ -139,8 +145,10 @@ class ClassicController:
     async def _pass(self, key: Key) -> None:
         sync = self._syncing.sync_claim if key.what == "claim" else self._syncing.sync_context
         try:
-            ended = await sync(key.ref)
+            with _seconds.labels(key.what).time():
+                ended = await sync(key.ref)
         except TransientError:
+            _passes.labels("failed").inc()
             raise
         except KerfError as error:
             ended = Ended("refused", Outcome.PERIODIC, (Complaint(_subject(key), str(error)),))

@@ -7,7 +7,7 @@ Source: ``k8s.io/apiserver`` ``pkg/admission/plugin/policy/validating``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
@@ -20,7 +20,7 @@ from driver.local.apiserver.storage import GroupResource, Key, Storage
 _POLICIES: Final = GroupResource("admissionregistration.k8s.io", "validatingadmissionpolicies")
 _BINDINGS: Final = GroupResource("admissionregistration.k8s.io", "validatingadmissionpolicybindings")
 _VARIABLES: Final = ("object", "oldObject", "request", "variables")
-_ANYBODY: Final[JsonObject] = {"username": "system:anonymous", "groups": ["system:unauthenticated"], "extra": {}}
+ANYBODY: Final[JsonObject] = {"username": "system:anonymous", "groups": ["system:unauthenticated"], "extra": {}}
 _CODES: Final = {
     "Unauthorized": HTTPStatus.UNAUTHORIZED,
     "Forbidden": HTTPStatus.FORBIDDEN,
@@ -49,6 +49,8 @@ class Write:
     key: Key
     new: JsonObject
     old: JsonObject | None
+    user: JsonObject = field(default_factory=lambda: ANYBODY)
+    """``request.userInfo``."""
 
     @property
     def data(self) -> JsonObject:
@@ -59,7 +61,7 @@ class Write:
             "subResource": self.subresource,
             "namespace": self.key.namespace,
             "name": self.key.name,
-            "userInfo": _ANYBODY,
+            "userInfo": self.user,
         }
         return {"object": self.new, "oldObject": self.old, "request": request}
 

@@ -77,7 +77,7 @@ def test_a_claim_that_is_gone_is_forgotten() -> None:
 
 @pytest.mark.parametrize("facts", [Facts(*bits) for bits in itertools.product([False, True], repeat=4)], ids=str)
 def test_every_combination_has_one_row(facts: Facts) -> None:
-    """R first, then D or Q, then F, then A: the order of upstream's checks."""
+    """R-26: first R, then D or Q, then F, then A, in the order of upstream's checks."""
     rule, verdict = TABLE[facts]
     if facts.reserved:
         assert (rule, verdict) == ("C-2", Verdict.NOTHING)

@@ -265,6 +265,15 @@ def test_what_is_reserved_for_a_write_in_flight_is_given_to_nobody_else() -> Non
     assert plan_context(context("b", selected="n1"), pod("b", claims={"gpu": "b"}), scene.world).grants
 
 
+def test_asking_changes_nothing() -> None:
+    # NE-19: it is asked about many nodes, and most are never chosen
+    scene = small_scene()
+    asking = context(selected="n1", potential=("n1", "n2"))
+    first = plan_context(asking, pod(), scene.world)
+    assert plan_context(asking, pod(), scene.world) == first
+    assert not any(scene.world.holdings.on(node) for node in ("n1", "n2"))
+
+
 OBSTACLES: dict[str, Callable[[Scene], object]] = {
     "the node is gone": lambda scene: scene.caches.nodes.remove(scene.caches.nodes.values()[0].ref),
     "its kubelet plugin of kerf.dev has not reported yet": lambda scene: scene.remove_inventory("n1"),

@@ -71,6 +71,7 @@ def test_freed_partitions_make_large_ones_possible_again() -> None:
 
 
 def test_a_function_goes_where_it_is_loaded_already() -> None:
+    #
     placement = fpga("n1", 0, "quad").shell.function("aes-gcm").placements[-1]  # type: ignore[union-attr]
     cold = given_to(state(fpga("n1", 0, "quad")), AES)
     warm = given_to(state(fpga("n1", 0, "quad", {placement: "aes-gcm"})), AES)

@@ -3,7 +3,7 @@
 Every call to the API server is two steps, before and after it takes effect, and between any two steps anything else may
 happen: another pass, a change of leadership that the former leader does not notice, a cut connection, the scheduler,
 the controller manager, a user who edits what is none of theirs, a class that is deleted or becomes another driver's.
-Controllers' caches move when the schedule says so.
+Controllers' caches move when the schedule says so. (R-5, R-26, NE-01)
 """
 
 import os

@@ -74,6 +74,35 @@ def test_no_more_pods_get_a_claim_than_its_allocation_lets(
     )
 
 
+PLUGIN = "system:serviceaccount:kerf-system:kerf-kubelet-plugin"
+
+
+@pytest.mark.parametrize(
+    ("user", "node", "is_refused"),
+    [(PLUGIN, ["n1"], False), (PLUGIN, ["n2"], True), (PLUGIN, None, True), ("admin", None, False)],
+)
+def test_a_kubelet_plugin_tells_of_its_own_node_only(
+    storage: Storage, user: str, node: list[str] | None, is_refused: bool
+) -> None:
+    #
+    extra = {} if node is None else {"authentication.kubernetes.io/node-name": node}
+    write = Write(
+        operation="CREATE",
+        resource=GroupResource("kerf.dev", "nodeinventories"),
+        version="v1alpha1",
+        subresource="",
+        key=Key("", "n1"),
+        new={"metadata": {"name": "n1"}},
+        old=None,
+        user={"username": user, "extra": extra},
+    )
+    if not is_refused:
+        policing.check(storage, write)
+        return
+    with pytest.raises(RefusedError, match='may not write the NodeInventory of node "n1"'):
+        policing.check(storage, write)
+
+
 @KINDS
 def test_a_claim_that_is_used_by_too_many_may_still_lose_pods(storage: Storage, kinds: ClassicKinds) -> None:
     assert refusal(storage, kinds, claim(kinds, 2, 3), claim(kinds, 2, 4)) is None

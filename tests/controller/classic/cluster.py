@@ -1,0 +1,109 @@
+"""A cluster where drivers allocate, with the whole controller: an embedded API server of 1.30, and no scheduler."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+
+from api.core.v1 import EVENTS, PODS
+from api.kerf.inventory import NODE_INVENTORIES
+from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kinds import Kind, to_builtins
+from api.model.base import JsonObject
+from api.model.classic import ClassicClaim
+from api.resource.v1alpha2 import KINDS
+from driver.kube.client import Client, PatchType
+from driver.partitions.geometry import Card
+from tests.controller.classic.hardware import DRIVER, inventory
+from tests.controller.classic.scene import FINALIZER
+
+PATIENCE_S = 20.0
+"""For something that takes some ten milliseconds, on a busy machine."""
+PARAMETERS = {kind.kind: kind for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)}
+
+
+class World:
+    """A cluster with node ``n1``, which has one H100, and an administrator who does not always know better."""
+
+    def __init__(self, admin: Client) -> None:
+        self.admin = admin
+
+    async def tell(self, *cards: Card, **fields: Any) -> None:
+        """What the plugin of n1 tells."""
+        spec = to_builtins(inventory("n1", *cards, **fields).spec)
+        await self._apply(NODE_INVENTORIES, "n1", spec=spec)
+
+    async def class_(self, name: str = "gpu", *, driver: str = DRIVER, kind: str = "GpuClassParameters") -> None:
+        reference = {"apiGroup": "kerf.dev", "kind": kind, "name": name}
+        await self._apply(KINDS.classes, name, driverName=driver, parametersRef=reference)
+
+    async def parameters(self, name: str, spec: JsonObject, kind: str = "GpuClassParameters") -> None:
+        await self._apply(PARAMETERS[kind], name, spec=spec)
+
+    async def claim(self, name: str, class_name: str = "gpu", **spec: Any) -> None:
+        """An Immediate one."""
+        body = {"resourceClassName": class_name, "allocationMode": "Immediate", **spec}
+        await self._apply(KINDS.claims, name, spec=body)
+
+    async def negotiate(self, name: str) -> None:
+        """A pod of the claim ``name``, which the scheduler would have on n1."""
+        claims = [{"name": "gpu", "source": {"resourceClaimName": name}}]
+        containers = [{"name": "main", "image": "i"}]
+        made = await self._apply(PODS, "pod", spec={"containers": containers, "resourceClaims": claims})
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": made.metadata.uid, "controller": True}
+        await self._apply(
+            KINDS.scheduling_contexts,
+            "pod",
+            {"ownerReferences": [owner]},
+            spec={"selectedNode": "n1", "potentialNodes": ["n1"]},
+        )
+
+    async def read(self, name: str) -> ClassicClaim:
+        return await self.admin.get(KINDS.claims, name, "default")
+
+    async def edit(self, name: str, body: JsonObject, subresource: str = "") -> None:
+        """What nobody but the controller should do to a claim."""
+        await self.admin.patch(
+            KINDS.claims, name, body, type=PatchType.MERGE, namespace="default", subresource=subresource
+        )
+
+    async def has(self, name: str) -> list[str]:
+        """The devices of a claim, once it has some."""
+        found: list[str] = []
+
+        async def probe() -> bool:
+            allocation = (await self.read(name)).status.allocation
+            found[:] = [result.device for result in allocation.devices.results] if allocation else ()
+            return bool(found)
+
+        await eventually(probe)
+        return found
+
+    async def released(self, name: str) -> None:
+        async def probe() -> bool:
+            claim = await self.read(name)
+            return claim.status.allocation is None and FINALIZER not in claim.metadata.finalizers
+
+        await eventually(probe)
+
+    async def told(self, kind: str, name: str) -> list[str]:
+        """The messages of Warning events about an object."""
+        events = (await self.admin.list(EVENTS)).items
+        about = [event for event in events if (event.involved_object.kind, event.involved_object.name) == (kind, name)]
+        return [event.message for event in about if event.type == "Warning"]
+
+    async def says(self, kind: str, name: str, words: str) -> None:
+        async def probe() -> bool:
+            return any(words in message for message in await self.told(kind, name))
+
+        await eventually(probe)
+
+    async def _apply(self, kind: Kind[Any], name: str, metadata: JsonObject | None = None, **body: Any) -> Any:
+        named = {"name": name, **({"namespace": "default"} if kind.namespaced else {}), **(metadata or {})}
+        return await self.admin.apply(kind, {"metadata": named, **body}, field_manager="admin")
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        while not await holds():  # noqa: ASYNC110  (another program's doing, which sets no event of ours)
+            await anyio.sleep(0.01)

@@ -1,0 +1,50 @@
+"""The whole controller on an embedded cluster, for the tests that need it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+import yaml
+
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from api.model.names import ObjectRef
+from driver.controller.app import run
+from driver.controller.settings import Settings
+from driver.kube.auth import load_access
+from driver.kube.client import Client
+from driver.kube.leading import LeaseSettings
+from driver.local.apiserver import ApiServer, ApiServerSettings
+from tests.controller.classic.cluster import World
+from tests.controller.classic.hardware import gpu, node_object
+from tests.generate import crds
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """The class ``gpu`` gives 1g.10gb."""
+    server = ApiServer(settings=ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",)))
+    kubeconfig = tmp_path / "kubeconfig"
+    settings = Settings(
+        kubeconfig=kubeconfig,
+        identity="one",
+        lease=ObjectRef("default", "lease"),
+        leading=LeaseSettings(duration_s=1.0, renew_deadline_s=0.6, retry_s=0.1),
+        recheck_s=0.1,
+        probes="127.0.0.1:0",
+    )
+    async with anyio.create_task_group() as group:
+        await group.start(server.serve)
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        async with Client(await load_access(kubeconfig), user_agent="tests") as admin:
+            for path in crds.generate(tmp_path):
+                crd = yaml.safe_load((tmp_path / path).read_text())
+                await admin.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="admin")
+            world = World(admin)
+            await admin.create(NODES, node_object("n1"))
+            await world.tell(gpu("n1", 0))
+            await world.parameters("gpu", {"profile": "1g.10gb"})
+            await world.class_()
+            group.start_soon(run, settings)
+            yield world
+        group.cancel_scope.cancel()

@@ -1,0 +1,25 @@
+"""What Prometheus is told of the controller's work (NE-13)."""
+
+from driver.runtime.metrics import REGISTRY
+from tests.controller.classic.cluster import World, eventually
+
+
+def sample(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+async def test_passes_are_counted_by_the_rule_that_ended_them_and_timed(world: World) -> None:
+    counted = {rule: sample("kerf_classic_passes_total", rule=rule) for rule in ("C-18", "C-17")}
+    timed = sample("kerf_classic_pass_seconds_count", what="claim")
+    await world.claim("fits")
+    await world.has("fits")
+    await world.parameters("whole", {"cut": "Whole"})
+    await world.class_("whole")
+    await world.claim("waits", "whole")
+    await world.says("ResourceClaim", "waits", "no node has what the claim asks for free")
+
+    async def all_counted() -> bool:
+        return all(sample("kerf_classic_passes_total", rule=rule) > before for rule, before in counted.items())
+
+    await eventually(all_counted)
+    assert sample("kerf_classic_pass_seconds_count", what="claim") >= timed + 2
