@@ -163,7 +163,7 @@ class ClassicController:
     def _complain(self, key: Key, complaint: Complaint) -> None:
         about = self._about(key, complaint)
         if about is not None:
-            _log.info("%s %s: %s", about.kind, key.ref, complaint.message)
+            _log.debug("%s %s: %s", about.kind, key.ref, complaint.message)  # every time; the event counts them
             self._events.report(about, type="Warning", reason="Failed", message=complaint.message)
 
     def _about(self, key: Key, complaint: Complaint) -> ObjectReference | None:

@@ -10,7 +10,7 @@ from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelect
 from api.model.vocabulary import pool_name
 from driver.allocation import NodeView, node_matches
 from driver.controller.classic.asking import Ask, Asked
-from driver.controller.classic.holdings import Holding, node_of_pool
+from driver.controller.classic.holdings import Holding, holdings_in
 from driver.controller.classic.placing import NodeState, Placed, Want, is_recent, place
 from driver.controller.classic.world import World
 from driver.controller.nodes import chosen
@@ -37,11 +37,7 @@ class Grant(NamedTuple):
     @property
     def holdings(self) -> tuple[Holding, ...]:
         """What it takes of which node."""
-        devices: dict[str, list[str]] = {}
-        for result in self.allocation.devices.results:
-            if not result.admin_access:
-                devices.setdefault(node_of_pool(result.pool), []).append(result.device)
-        return tuple(Holding(node, tuple(names)) for node, names in devices.items())
+        return holdings_in(self.allocation.devices.results)
 
 
 def obstacle(pending: Sequence[Pending], node: str, world: World) -> str | None:

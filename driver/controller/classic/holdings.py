@@ -7,6 +7,7 @@ building it anew gives the same (``tests/controller/classic``).
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from api.model.allocations import DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation, ClassicClaim
 from driver.controller.classic.placing import NodeState
 from driver.controller.classic.stocks import Stock
@@ -30,16 +31,17 @@ def holdings_of(claim: ClassicClaim, driver: str) -> tuple[Holding, ...]:
         return ()
     if driver in allocation.unreadable:
         return tuple(Holding(node, None) for node in nodes_of(allocation))
+    return holdings_in(result for result in allocation.devices.results if result.driver == driver)
+
+
+def holdings_in(results: Iterable[DeviceRequestAllocationResult]) -> tuple[Holding, ...]:
+    """What ``results``, all of our driver, take of which node."""
     devices: dict[str, list[str]] = {}
-    for result in allocation.devices.results:
-        if result.driver == driver and not result.admin_access:
-            devices.setdefault(node_of_pool(result.pool), []).append(result.device)
+    for result in results:
+        if not result.admin_access:
+            node = result.pool.rpartition("/")[0]  # ``api.model.vocabulary.pool_name``
+            devices.setdefault(node, []).append(result.device)
     return tuple(Holding(node, tuple(names)) for node, names in devices.items())
-
-
-def node_of_pool(pool: str) -> str:
-    """The node of a pool's name (``api.model.vocabulary.pool_name``)."""
-    return pool.rpartition("/")[0]
 
 
 def nodes_of(allocation: ClassicAllocation) -> tuple[str, ...]:

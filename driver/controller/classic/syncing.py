@@ -10,6 +10,7 @@ anything. If a former leader looked before the change of leadership, its mark wa
 by the version; if it looked after, it stops. A leader that stood still between the two writes can therefore do no harm.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -31,6 +32,8 @@ from driver.kube.errors import ConflictError, NotFoundError, ServerError, Status
 
 FENCE: Final = "kerf.dev/leader-change"
 """Annotation that a new leader writes on marked claims: that it changes is all that matters."""
+
+_log = logging.getLogger(__name__)
 
 
 class NotLeadingError(TransientError):
@@ -109,6 +112,7 @@ class Syncing:
             await self._allocate([plan.grant])
         if claim is not None and plan.release:
             claim = await self._patch_status(claim, self._kinds.released)
+            _log.info("ResourceClaim %s: deallocated", claim.ref)
         if claim is not None and plan.unprotect:
             kept = [name for name in claim.metadata.finalizers if name != self._world.finalizer]
             await self._patch_metadata(claim, {"finalizers": kept or None})
@@ -141,8 +145,10 @@ class Syncing:
             marked = [await self._mark(grant.claim) for grant in grants]
             if marked:
                 await self._api.confirm_leading()
-            for claim, status in zip(marked, statuses, strict=True):
+            for grant, claim, status in zip(grants, marked, statuses, strict=True):
                 await self._write_allocation(claim, status)
+                devices = ", ".join(f"{result.pool}/{result.device}" for result in grant.allocation.devices.results)
+                _log.info("ResourceClaim %s: allocated %s", claim.ref, devices)
         finally:
             for grant in grants:
                 if grant.claim.metadata.uid not in self._doubtful:

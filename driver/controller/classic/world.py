@@ -24,6 +24,9 @@ from driver.kube.caching import Change, Store
 from driver.partitions import catalogue
 from driver.partitions.geometry import GpuCard
 
+_REMEMBERED: Final = 4096
+"""Claims that are no more: what a cluster deletes while one answer is on its way, many times over."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caches:
@@ -77,6 +80,8 @@ class World:
         self._monotonic = monotonic
         self._silence_s = silence_s
         self._own: dict[str, ClassicClaim] = {}
+        self._gone: dict[str, None] = {}
+        """UIDs of claims that are no more, the latest last."""
         self._stocks: dict[str, _Known] = {}
         self._states: dict[str, tuple[NodeState, Look]] = {}
         self.holdings: Final = Holdings(self._forget_state)
@@ -92,8 +97,10 @@ class World:
         return None if cached is None else self._newest(cached)
 
     def note(self, answer: ClassicClaim) -> None:
-        """``answer`` is the server's to a write or a read of ours."""
+        """``answer`` is to a write or a read of ours; the watch may have told of the claim's end before."""
         uid = answer.metadata.uid
+        if uid in self._gone:
+            return
         cached = self.caches.claims.get(answer.ref)
         if cached is not None and cached.metadata.uid == uid and _number(cached) >= _number(answer):
             return
@@ -109,6 +116,9 @@ class World:
             uid = change.old.metadata.uid
             self._own.pop(uid, None)
             self.holdings.put(uid, ())
+            self._gone[uid] = None
+            if len(self._gone) > _REMEMBERED:
+                del self._gone[next(iter(self._gone))]
             return
         newest = self._newest(change.new)
         self.holdings.put(newest.metadata.uid, holdings_of(newest, self.driver))

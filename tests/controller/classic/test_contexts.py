@@ -251,6 +251,19 @@ def test_two_contexts_that_share_a_claim_never_both_allocate_it() -> None:
     assert (second.grants, second.outcome) == ((), Outcome.REQUEUE)
 
 
+def test_who_only_looks_takes_nothing_and_sees_what_others_have() -> None:
+    scene = small_scene("n1")
+    scene.resource_class("monitor", {"monitor": True})
+    scene.claim("look", class_name="monitor")
+    (looking,) = plan_context(context(selected="n1"), pod(claims={"gpu": "look"}), scene.world).grants
+    assert [result.device for result in looking.allocation.devices.results] == ["gpu-0"]
+    assert looking.holdings == ()
+    scene.claim("look", class_name="monitor", allocation=looking.allocation, version="2")
+    scene.claim_parameters("whole", {"cut": "Whole"})
+    scene.claim(parameters="whole")
+    assert plan_context(context(selected="n1"), pod(), scene.world).grants
+
+
 def test_what_is_reserved_for_a_write_in_flight_is_given_to_nobody_else() -> None:
     # NE-18
     scene = small_scene("n1")
