@@ -56,14 +56,18 @@ fuzz: $(VENV)/.installed ## any bytes where files are read; guided, if atheris i
 bench: $(VENV)/.installed ## measurements, printed beside a baseline
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-# A real Kubernetes, one cluster for each process of pytest: what they do is mostly to wait for the cluster.
+# A real Kubernetes. Each process of pytest has a cluster, of some 1 GB; they wait most of the time, so there are more of
+# them than cores.
 KUBERNETES ?= 1.37
+CLUSTERS   ?= 4
+# All tests with the mark realcluster: looking for them everywhere takes longer than some of them.
+E2E         = tests/e2e tests/contract tests/cdi/runtimes
 # The last release in which drivers allocate: tests/e2e/classic.
 CLASSIC = 1.30
 
 e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it once, some 20 minutes)
 	@$(BIN)/python -m tests.realcluster build $(KUBERNETES) $(CLASSIC)
-	@KERF_E2E_VERSION=$(KUBERNETES) $(BIN)/pytest -q -n 2 --dist loadfile -m realcluster $(ARGS) tests
+	@KERF_E2E_VERSION=$(KUBERNETES) $(BIN)/pytest -q -n $(CLUSTERS) --dist loadfile -m realcluster $(ARGS) $(E2E)
 
 bench-e2e: $(VENV)/.installed ## measurements on a real Kubernetes (needs what e2e needs)
 	@$(BIN)/python -m tests.realcluster build 1.37
