@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 
-from api.core.v1 import EVENTS, PODS
+from api.core.v1 import EVENTS, PODS, Pod
 from api.kerf.inventory import NODE_INVENTORIES
 from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
 from api.kinds import Kind, to_builtins
@@ -45,11 +45,15 @@ class World:
         body = {"resourceClassName": class_name, "allocationMode": "Immediate", **spec}
         await self._apply(KINDS.claims, name, spec=body)
 
+    async def pod(self, name: str, claim: str) -> Pod:
+        claims = [{"name": "gpu", "source": {"resourceClaimName": claim}}]
+        containers = [{"name": "main", "image": "i"}]
+        made: Pod = await self._apply(PODS, name, spec={"containers": containers, "resourceClaims": claims})
+        return made
+
     async def negotiate(self, name: str) -> None:
         """A pod of the claim ``name``, which the scheduler would have on n1."""
-        claims = [{"name": "gpu", "source": {"resourceClaimName": name}}]
-        containers = [{"name": "main", "image": "i"}]
-        made = await self._apply(PODS, "pod", spec={"containers": containers, "resourceClaims": claims})
+        made = await self.pod("pod", name)
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": made.metadata.uid, "controller": True}
         await self._apply(
             KINDS.scheduling_contexts,
