@@ -15,6 +15,7 @@ from api.kerf.parameters import (
     GpuMinimum,
 )
 from api.kerf.v1alpha1 import GpuSharing
+from api.model.devices import DeviceTaint
 from api.model.quantity import Quantity
 from driver.controller.classic.asking import Ask, asked
 from driver.controller.classic.contexts import plan_context
@@ -83,6 +84,16 @@ def test_a_device_that_the_node_does_not_know_takes_its_whole_card() -> None:
     found = state(gpu("n1", 0), gpu("n1", 1), taken=("gpu-0-9g-99gb-at-3",))
     assert found.doubts == ("a claim has gpu-0-9g-99gb-at-3, which it does not know",)
     assert given_to(found, WHOLE) == ["gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("effect", "device"),
+    [("NoSchedule", "gpu-0-1g-10gb-at-4"), ("NoExecute", "gpu-0-1g-10gb-at-4"), ("None", "gpu-0-1g-10gb-at-6")],
+)
+def test_a_device_that_its_node_warns_of_is_not_given_away(effect: str, device: str) -> None:
+    taint = DeviceTaint(key="kerf.dev/unhealthy", value="ill", effect=effect)
+    told = inventory("n1", gpu("n1", 0), taints={"gpu-0-1g-10gb-at-6": (taint,)})
+    assert given_to(state_of(stock_of(told.spec), []), SMALL) == [device]
 
 
 def test_an_allocation_that_cannot_be_read_takes_the_whole_node() -> None:
