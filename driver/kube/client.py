@@ -123,10 +123,21 @@ class Client:
         )
 
     async def create(
-        self, kind: Kind[ObjectT], value: ObjectT, *, namespace: str = "", field_manager: str = ""
+        self,
+        kind: Kind[ObjectT],
+        value: ObjectT,
+        *,
+        namespace: str = "",
+        field_manager: str = "",
+        dry_run: bool = False,
     ) -> ObjectT:
-        """Raises AlreadyExistsError. The answer is the object as the server keeps it: compare it with ``value``."""
+        """Raises AlreadyExistsError. The answer is the object as the server keeps it: compare it with ``value``.
+
+        ``dry_run``: as it would keep it; nothing is stored (KEP-576).
+        """
         query = {"fieldManager": field_manager} if field_manager else {}
+        if dry_run:
+            query["dryRun"] = "All"
         namespace = namespace or value.metadata.namespace
         return kind.decode(await self._call("POST", kind, namespace, query=query, body=kind.encode(value)))
 

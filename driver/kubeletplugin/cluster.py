@@ -1,7 +1,8 @@
 """What the plugin needs of the cluster: claims to read, a place for its devices."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -19,11 +20,12 @@ from api.resource.codec import allocated_claims
 from driver.kube.caching import Change, Store
 from driver.kube.client import Client
 from driver.kube.discovering import ApiFeatures, discover
-from driver.kube.errors import ForbiddenError, NotFoundError
+from driver.kube.errors import ApiError, ForbiddenError, NotFoundError
 from driver.kube.publishing import PublishSettings, SlicePublisher
 from driver.kube.watching import Informer
 from driver.kubeletplugin.inventory import Inventory, Place
 from driver.kubeletplugin.offering import Offers, offers, together
+from driver.kubeletplugin.probing import fields_lost
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.partitions.limits import SliceLayout
 
@@ -88,22 +90,20 @@ class KubeCluster:
         features: ApiFeatures,
         owner: OwnerReference,
         settings: Settings,
-        classes: Sequence[ResourceClassObject] | None,
+        place: Place,
+        *,
+        can_follow_classes: bool,
     ) -> None:
-        """``classes``: the ResourceClasses that there are now; None: they cannot be followed."""
+        """``can_follow_classes``: there is the kind ResourceClass now, and it may be read."""
         self.offer: Offer = MODERN
         self._client = client
         self._claims = features.resource.resource_claims
         self._allocated = allocated_claims(features.resource.version)
         self._on_place: Callable[[], None] = lambda: None
-        layout = SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED
-        self._classes = None if classes is None else Informer(client, RESOURCE_CLASSES, on_change=self._classes_changed)
-        self.place = Place(
-            driver=settings.driver_name,
-            node=settings.node_name,
-            layout=layout,
-            offers=offers(classes or ()),
-        )
+        self._classes = Informer(client, RESOURCE_CLASSES, on_change=self._classes_changed)
+        self._can_follow_classes = can_follow_classes
+        self._classes_poll_s = settings.classes_poll_s
+        self.place = place
         self._publisher = SlicePublisher(
             client,
             features.resource,
@@ -126,7 +126,15 @@ class KubeCluster:
             uid=node.metadata.uid,
             controller=True,
         )
-        return cls(client, features, owner, settings, await _resource_classes(client))
+        classes = await _resource_classes(client)
+        place = Place(
+            driver=settings.driver_name,
+            node=settings.node_name,
+            layout=SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED,
+            offers=offers(classes or ()),
+        )
+        place = _without(place, await fields_lost(client, features.resource.resource_slices, place))
+        return cls(client, features, owner, settings, place, can_follow_classes=classes is not None)
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
         try:
@@ -158,8 +166,17 @@ class KubeCluster:
         self._on_place = on_place
         async with anyio.create_task_group() as group:
             group.start_soon(self._publisher.run)
-            if self._classes is not None:
-                group.start_soon(self._classes.run)
+            group.start_soon(self._follow_classes)
+
+    async def _follow_classes(self) -> None:
+        """For ever, from when they can be: their definition may be installed after the plugin."""
+        while not self._can_follow_classes:
+            await anyio.sleep(self._classes_poll_s)
+            with suppress(ApiError):
+                await self._client.list(RESOURCE_CLASSES)
+                self._can_follow_classes = True
+                _log.info("ResourceClasses can be followed now")
+        await self._classes.run()
 
     def _move(self, place: Place) -> None:
         if place != self.place:
@@ -167,24 +184,28 @@ class KubeCluster:
             self._on_place()
 
     def _classes_changed(self, _: Change[ResourceClassObject]) -> None:
-        assert self._classes is not None, "it has called"
         asked = offers(self._classes.store.values())
         # While the first list is being taken in, what was known before is not gone.
         known = Offers() if self._classes.synced else self.place.offers
         self._move(replace(self.place, offers=together(asked, known)))
 
     def _note_problem(self, _problem: str) -> None:
-        """The publisher has logged it. Lost fields call for other devices; they stay lost until a restart."""
-        lost = self._publisher.lost_fields
-        if self.place.keeps_counters and any(path.endswith(_COUNTER_FIELDS) for path in lost):
-            _log.error("offering whole cards only: the API server drops the counters that keep partitions apart")
-            self._move(replace(self.place, keeps_counters=False))
-        if self.place.keeps_shares and any(path.endswith(_SHARE_FIELDS) for path in lost):
-            _log.error("offering nothing in shares: the API server drops what makes devices shareable")
-            self._move(replace(self.place, keeps_shares=False))
-        if self.place.keeps_conditions and any(path.endswith(_CONDITION_FIELDS) for path in lost):
-            _log.error("pods are bound before their devices are ready: the API server drops binding conditions")
-            self._move(replace(self.place, keeps_conditions=False))
+        """The publisher has logged it: a server that kept the fields at our start does so no longer."""
+        self._move(_without(self.place, self._publisher.lost_fields))
+
+
+def _without(place: Place, lost: Collection[str]) -> Place:
+    """``place`` where these fields are lost: they call for other devices, and stay lost until a restart."""
+    if place.keeps_counters and any(path.endswith(_COUNTER_FIELDS) for path in lost):
+        _log.error("offering whole cards only: the API server drops the counters that keep partitions apart")
+        place = replace(place, keeps_counters=False)
+    if place.keeps_shares and any(path.endswith(_SHARE_FIELDS) for path in lost):
+        _log.error("offering nothing in shares: the API server drops what makes devices shareable")
+        place = replace(place, keeps_shares=False)
+    if place.keeps_conditions and any(path.endswith(_CONDITION_FIELDS) for path in lost):
+        _log.error("pods are bound before their devices are ready: the API server drops binding conditions")
+        place = replace(place, keeps_conditions=False)
+    return place
 
 
 async def _resource_classes(client: Client) -> Sequence[ResourceClassObject] | None:
@@ -192,5 +213,5 @@ async def _resource_classes(client: Client) -> Sequence[ResourceClassObject] | N
     try:
         return (await client.list(RESOURCE_CLASSES)).items
     except (NotFoundError, ForbiddenError) as error:
-        _log.warning("nothing is offered in shares, as ResourceClasses cannot be followed (until a restart): %s", error)
+        _log.warning("nothing is offered in shares until ResourceClasses can be followed: %s", error)
         return None

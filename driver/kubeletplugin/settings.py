@@ -61,6 +61,9 @@ class Settings:
     """How often the kubelet is told how devices are: three times before it lets a report expire (30 s, KEP-4680)."""
     collect_interval_s: float = 600.0
     """How often to ask whether prepared claims still exist: one GET for each, on thousands of nodes."""
+    classes_poll_s: float = 60.0
+    """How often to see whether ResourceClasses can be followed, where they could not be: one GET, on thousands of
+    nodes, and a person who has installed their definition waits."""
     gone_grace_s: float = 90.0
     """How long a prepared claim has to be gone before its devices are taken back: the kubelet looks for claims to
     unprepare every 60 s, and is to come first."""

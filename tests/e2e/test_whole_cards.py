@@ -1,12 +1,19 @@
 """Cards that are not cut: all that releases without shared counters (before 1.33) can have."""
 
+from typing import Final
+
+import anyio
+
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
 from tests.e2e.eventually import eventually
 from tests.e2e.space import Space
+from tests.realcluster.api import Api
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import Hardware, Kerf
 
+PUBLISHED_S: Final = 30.0
+"""A plugin that starts publishes within a second."""
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm", "count": 2}], options={})
 
 
@@ -60,3 +67,17 @@ async def test_pods_keep_their_card_when_plugin_and_kubelet_start_again(
     await space.pods_of("whole", "q")
     await space.running("q")
     assert (await space.running("p")).starts == before.starts
+
+
+async def test_a_plugin_publishes_whole_cards_only_from_its_first_slice_on(api: Api, kerf: Kerf, space: Space) -> None:
+    await kerf.stop_plugin(NODE)
+    for held in await api.list(pods.RESOURCE, "ResourceSlice"):
+        await api.delete(pods.RESOURCE, "ResourceSlice", held["metadata"]["name"])
+    async with api.watch(pods.RESOURCE, "ResourceSlice", resourceVersion="") as events:
+        await kerf.start_plugin(NODE)
+        with anyio.fail_after(PUBLISHED_S):
+            async for event in events:
+                if event["type"] == "ADDED":
+                    break
+    assert [device["name"] for device in event["object"]["spec"]["devices"]] == ["gpu-0", "gpu-1"]
+    await eventually("devices are published", space.published)

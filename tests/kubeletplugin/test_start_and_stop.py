@@ -11,11 +11,12 @@ import pytest
 from api.checkpoint.v1 import CheckpointError
 from api.core.v1 import Node
 from api.errors import KerfError
+from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import DriverName
 from api.model.prepared import ClaimState
 from driver.kube.client import Client
-from driver.kube.errors import NotFoundError, UnreachableError
+from driver.kube.errors import ForbiddenError, NotFoundError, UnreachableError
 from driver.kubeletplugin.app import connect
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.checkpointing import FILE_NAME, open_checkpoint
@@ -275,12 +276,18 @@ class LateServer:
     async def list(self, kind: Any) -> Any:
         raise NotFoundError(f"GET {kind.plural}", 404, "NotFound", "no such kind")
 
+    async def create(self, kind: Any, value: ResourceSlice, *, dry_run: bool) -> ResourceSlice:
+        assert dry_run, "nothing is stored yet"
+        raise ForbiddenError(f"POST {kind.plural}", 403, "Forbidden", "a webhook does not support dry run")
+
 
 async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
     backoff = Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
     with machine() as node:
         cluster = await connect(cast("Client", LateServer()), node.settings, backoff=backoff)
-    assert "nothing is offered in shares, as ResourceClasses cannot be followed" in caplog.text
+    assert "nothing is offered in shares until ResourceClasses can be followed" in caplog.text
+    assert "cannot ask which fields of slices the API server keeps" in caplog.text
+    assert cluster.place.keeps_counters, "until a loss is seen"
     assert cluster.place.layout is SliceLayout.COMBINED
     assert caplog.text.count("cannot reach the API server yet") == 2
 

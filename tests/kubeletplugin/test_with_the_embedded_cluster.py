@@ -131,11 +131,30 @@ async def test_from_slices_to_a_prepared_claim_and_back(version: str) -> None:
         assert (owner.kind, owner.name) == ("Node", NODE)
 
 
-async def test_where_the_api_server_drops_counters_only_whole_cards_are_offered() -> None:
-    dropped = {"resourceslices": ("spec.devices[].consumesCounters", "spec.sharedCounters")}
-    async with site(ApiServerSettings(kubernetes=(1, 35), dropped_fields=dropped)) as place, running(place):
+COUNTERS = ("spec.devices[].consumesCounters", "spec.sharedCounters")
+WHOLE_CARDS = {"gpu-0", "gpu-1", "fpga-0"}
+
+
+@pytest.mark.parametrize("kubernetes", [(1, 34), (1, 35)])
+async def test_where_the_api_server_drops_counters_only_whole_cards_are_offered_from_the_first_slice_on(
+    kubernetes: tuple[int, int],
+) -> None:
+    settings = ApiServerSettings(kubernetes=kubernetes, dropped_fields={"resourceslices": COUNTERS})
+    async with site(settings) as place, running(place):
+        for device in WHOLE_CARDS:
+            await place.until_published(device)
+        assert await place.published() == WHOLE_CARDS
+        assert {one.spec.pool.generation for one in await place.slices()} == {1}, "written once"
+
+
+async def test_where_the_api_server_drops_counters_from_some_day_on_only_whole_cards_are_offered_from_then_on() -> None:
+    dropped: dict[str, tuple[str, ...]] = {}
+    async with site(ApiServerSettings(dropped_fields=dropped)) as place, running(place):
+        await place.until_published(SLICE)
+        dropped["resourceslices"] = COUNTERS
+        for held in await place.slices():
+            await place.client.delete(place.kinds.resource_slices, held.metadata.name)
         await place.until_published("gpu-0", without=SLICE)
-        assert await place.published() == {"gpu-0", "gpu-1", "fpga-0"}
 
 
 def in_shares(profile: str) -> ResourceClassObject:
@@ -155,6 +174,16 @@ async def test_what_a_class_offers_in_shares_is_published_within_moments_and_goe
             await place.until_published(f"{SLICE}-shared")
             await place.client.delete(RESOURCE_CLASSES, "shares")
             await place.until_published(SLICE, without=f"{SLICE}-shared")
+
+
+async def test_classes_that_can_be_read_only_later_are_followed_from_then_on() -> None:
+    async with site(ApiServerSettings()) as place:
+        place.settings = dataclasses.replace(place.settings, classes_poll_s=0.02)
+        async with running(place):
+            await place.until_published(SLICE)
+            await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
+            await place.client.create(RESOURCE_CLASSES, in_shares("1g.10gb"))
+            await place.until_published(f"{SLICE}-shared")
 
 
 async def test_where_the_api_server_drops_what_makes_devices_shareable_nothing_is_offered_in_shares(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import logging, sys
+import gc, logging, sys
 import anyio
 from api.errors import KerfError
 from driver.runtime import lifecycle
@@ -18,6 +18,10 @@ logging.basicConfig(format="%(levelname)s %(message)s", level="INFO")
 
 async def returns():
     print("ready", flush=True)
+
+async def counts_modules():
+    print("ready", flush=True)
+    print(gc.get_freeze_count() > len(sys.modules), flush=True)
 
 async def fails():
     print("ready", flush=True)
@@ -101,3 +105,9 @@ def test_a_second_signal_ends_the_process_at_once(program: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         process.communicate(timeout=20)
         assert process.returncode == 128 + signal.SIGINT
+
+
+def test_what_was_imported_is_left_alone_by_the_collector(program: Path) -> None:
+    with start(program, "counts_modules") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
