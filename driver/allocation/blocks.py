@@ -1,22 +1,20 @@
-"""Which devices are as good as each other for the rest of a search: twins and blocks of one kind.
+"""Which devices are as good as each other for the rest of a search: twins, blocks of one kind, sides that are alike.
 
 - Devices are *twins* when no request that is left, no constraint on one and no counter tells them apart.
 - Devices that take from the same counters make a *block*: a card with its partitions, or a device by itself. Blocks
   are of one kind when they differ in names only. Exchanging two such blocks as a whole changes nothing either, even
   where constraints compare values that a block has for itself, such as the card's UUID.
+- Blocks with a value in common that constraints compare, such as a NUMA node, make a *side*. Two sides with blocks of
+  the same kinds can be exchanged, too; as long as each block has only one such value, so that sides do not cross.
 """
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from driver.allocation.constraining import NOT_COMPARABLE, Value, Values
 from driver.allocation.masks import bits
-from driver.allocation.questions import Question, UnanswerableError, Want
-
-_ConstraintId: TypeAlias = tuple[int, int]
-"""Position of the claim, and of the constraint in it."""
+from driver.allocation.questions import Comparison, Question, UnanswerableError, Want
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,16 +31,27 @@ class Block:
     """For each constraint of the current claim: the values that no other block has, numbered."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """Blocks that have a value in common, or those that have none."""
+
+    kinds: tuple[tuple[Block, ...], ...]
+    """In the same order in all sides that are alike."""
+    values: tuple[Value | None, ...]
+    """For each constraint of the current claim: the value, if that is what it compares."""
+
+
 @dataclass(frozen=True, slots=True)
 class Horizon:
     """What the rest of a search can depend on."""
 
-    kinds: tuple[tuple[Block, ...], ...]
+    sides: tuple[tuple[Side, ...], ...]
+    """Those that are alike together."""
     claim: int
     constraints: tuple[int, ...]
     """Of that claim."""
     common: tuple[frozenset[Value], ...]
-    """For each of these: the values that several blocks have."""
+    """For each of these: the values that several blocks have, where sides cross."""
     options: int
     """Devices that the current want tries."""
 
@@ -73,29 +82,54 @@ class Builder:
         for want in wants:
             self._devices |= want.candidates | want.failing_mask
         self._block_of: dict[int, int] = {}
-        self._home: dict[_ConstraintId, dict[Value, int | None]] = defaultdict(dict)
-        """The block that alone has a value; None: several have it."""
+        self._compared_by: dict[Comparison, tuple[Want, int, int]] = {}
+        """For each comparison a want and its constraint that make it, and the devices on which any does."""
+        for want in wants:
+            for index in want.constraints:
+                comparison = question.comparison(want, index)
+                first, its_index, devices = self._compared_by.get(comparison, (want, index, 0))
+                self._compared_by[comparison] = first, its_index, devices | want.candidates | want.failing_mask
+        self._home: dict[str, dict[Value, int | None]] = defaultdict(dict)
+        """The block that alone has a value of an attribute; None: several have it."""
+        self._side_of: dict[int, tuple[str, Value]] = {}
+        """The side of each block that is on one; empty where sides cross."""
 
     def build(self, options: int) -> Horizon:
         members = self._members()
         for number, devices in enumerate(members):
             self._block_of |= dict.fromkeys(devices, number)
         self._find_homes()
-        kinds: dict[Hashable, list[Block]] = defaultdict(list)
+        self._find_sides()
+        sides: dict[tuple[str, Value] | None, dict[Hashable, list[Block]]] = defaultdict(lambda: defaultdict(list))
         constraints = tuple(
             sorted({index for want in self._wants if want.claim == self._claim for index in want.constraints})
         )
         for number, devices in enumerate(members):
             kind, block = self._block(number, devices, constraints)
-            kinds[kind].append(block)
-        homes = (self._home[self._claim, index] for index in constraints)
+            sides[self._side_of.get(number)][kind].append(block)
+        homes = (self._home[attribute] for attribute in self._attributes(constraints))
         return Horizon(
-            kinds=tuple(map(tuple, kinds.values())),
+            sides=self._alike(sides, self._attributes(constraints)),
             claim=self._claim,
             constraints=constraints,
-            common=tuple(frozenset(value for value, home in of.items() if home is None) for of in homes),
+            common=tuple(
+                frozenset(value for value, home in of.items() if home is None and not self._side_of) for of in homes
+            ),
             options=options,
         )
+
+    def _alike(
+        self, sides: Mapping[tuple[str, Value] | None, Mapping[Hashable, list[Block]]], attributes: Sequence[str]
+    ) -> tuple[tuple[Side, ...], ...]:
+        """The sides, those together that have the same kinds of blocks."""
+        alike: dict[Hashable, tuple[Sequence[Hashable], list[Side]]] = {}
+        for name, kinds in sides.items():
+            attribute, value = name or ("", None)
+            key = attribute, frozenset((kind, len(blocks)) for kind, blocks in kinds.items())
+            order, together = alike.setdefault(key, (list(kinds), []))
+            values = tuple(value if each == attribute else None for each in attributes)
+            together.append(Side(tuple(tuple(kinds[kind]) for kind in order), values))
+        return tuple(tuple(together) for _, together in alike.values())
 
     def _members(self) -> list[list[int]]:
         """The devices of each block, ascending."""
@@ -119,26 +153,39 @@ class Builder:
     def _find_homes(self) -> None:
         for device in bits(self._devices):
             block = self._block_of[device]
-            for id_, values in self._compared(device):
-                homes = self._home[id_]
+            for comparison, values in self._compared(device):
+                homes = self._home[comparison.attribute]
                 for value in values or ():
                     if homes.setdefault(value, block) != block:
                         homes[value] = None
 
-    def _compared(self, device: int) -> Iterator[tuple[_ConstraintId, Values | None]]:
+    def _find_sides(self) -> None:
+        common: dict[int, set[tuple[str, Value]]] = defaultdict(set)
+        for device in bits(self._devices):
+            for comparison, values in self._compared(device):
+                for value in values or ():
+                    if self._home[comparison.attribute][value] is None:
+                        common[self._block_of[device]].add((comparison.attribute, value))
+        if not self._question.may_fail and all(len(sides) == 1 for sides in common.values()):
+            self._side_of = {block: side for block, (side,) in common.items()}
+
+    def _attributes(self, constraints: Iterable[int]) -> list[str]:
+        """What constraints of the current claim compare."""
+        return [self._question.constraints[self._claim][index].attribute for index in constraints]
+
+    def _compared(self, device: int) -> Iterator[tuple[Comparison, Values | None]]:
         """What the constraints on all wants compare of a device."""
-        for want in self._wants:
-            if (want.candidates | want.failing_mask) >> device & 1:
-                for index in want.constraints:
-                    try:
-                        yield (want.claim, index), self._question.values(want, index, device)
-                    except UnanswerableError:  # the search will meet it
-                        yield (want.claim, index), NOT_COMPARABLE
+        for comparison, (want, index, devices) in self._compared_by.items():
+            if devices >> device & 1:
+                try:
+                    yield comparison, self._question.values(want, index, device)
+                except UnanswerableError:  # the search will meet it
+                    yield comparison, NOT_COMPARABLE
 
     def _block(self, number: int, devices: Sequence[int], constraints: Iterable[int]) -> tuple[Hashable, Block]:
         """What tells its kind from others, and the block."""
         sets: dict[int, int] = {}
-        own: dict[_ConstraintId, dict[Value, int]] = defaultdict(dict)
+        own: dict[str, dict[Value, int]] = defaultdict(dict)
         twins: dict[Hashable, int] = defaultdict(int)
         for device in devices:
             twins[self._description(number, device, sets, own)] |= 1 << device
@@ -151,12 +198,10 @@ class Builder:
             twins=tuple(twins.values()),
             sets=tuple(sets),
             shared=tuple(device for device in devices if self._offer.shareable >> device & 1),
-            values=tuple(own[self._claim, index] for index in constraints),
+            values=tuple(own[attribute] for attribute in self._attributes(constraints)),
         )
 
-    def _description(
-        self, block: int, device: int, sets: dict[int, int], own: dict[_ConstraintId, dict[Value, int]]
-    ) -> Hashable:
+    def _description(self, block: int, device: int, sets: dict[int, int], own: dict[str, dict[Value, int]]) -> Hashable:
         """All that can be told of a device from here on; sets and values of the block alone by their numbers."""
         # The order in which devices are tried may decide between two failures: then none stands for another.
         if self._question.may_fail:
@@ -164,12 +209,15 @@ class Builder:
                 sets.setdefault(use.set, len(sets))
             return device
         compared: list[Hashable] = []
-        for id_, values in self._compared(device):
+        for comparison, values in self._compared(device):
             names: list[Hashable] = []
+            home, numbers = self._home[comparison.attribute], own[comparison.attribute]
             for value in sorted(values or (), key=str):
-                is_own = self._home[id_][value] == block
-                names.append(own[id_].setdefault(value, len(own[id_])) if is_own else value)
-            compared.append((id_, None if values is None else frozenset(names)))
+                if home[value] == block:
+                    names.append(numbers.setdefault(value, len(numbers)))
+                else:
+                    names.append(None if self._side_of else value)  # which side it is does not matter
+            compared.append((comparison, None if values is None else frozenset(names)))
         return (
             tuple([(sets.setdefault(use.set, len(sets)), use.amount, use.groups) for use in self._offer.uses(device)]),
             tuple([(want.candidates >> device & 1, want.usable >> device & 1) for want in self._wants]),

@@ -10,17 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, chain
 from math import inf
-from typing import Final
 
 from driver.allocation.constraining import Value
 from driver.allocation.masks import bits
+from driver.allocation.packing import most
 from driver.allocation.pairing import Need, can_pair
 from driver.allocation.questions import MAX_RESULTS, Question, Request, UnanswerableError, Want
+from driver.allocation.spreading import NOT_ANY, Spread, bound_by
 from driver.allocation.summing import Sums
 from driver.allocation.tallying import Tally
-
-_NOT_COMPARABLE: Final[Value] = ("", "")
-
 
 _Open = Mapping[Want, int]
 """The devices that each want could be given now, as far as it depends on it alone."""
@@ -32,26 +30,30 @@ class Forecaster:
     def __init__(self, question: Question) -> None:
         self._question = question
         self._offer = question.offer
+        self._requests = question.requests[: question.safe]
+        """Those that come before anything that may fail for good: what is behind is not reached without them."""
         self._sums = Sums(question)
+        self._spread = Spread(question)
         self._by_want: dict[tuple[Want, int], dict[Value, int]] = {}
+        self._packed: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def is_starved(self, tally: Tally, position: int) -> bool:
         """Whether some request from ``position`` on finds too few devices in nobody's use: the cheapest bound."""
         return any(
             all((want.usable & tally.free(want)).bit_count() < want.count for want in request.wants)
-            for request in self._question.requests[position:]
+            for request in self._requests[position:]
         )
 
     def is_exhausted(self, tally: Tally, position: int) -> bool:
         """As ``is_starved``, with an eye on counters and constraints too."""
         return any(
             all(self._open(tally, want).bit_count() < want.count for want in request.wants)
-            for request in self._question.requests[position:]
+            for request in self._requests[position:]
         )
 
     def can_succeed(self, tally: Tally, position: int) -> bool:
         """Whether nothing speaks against serving the requests from ``position`` on, after what ``tally`` has taken."""
-        requests = self._question.requests[position:]
+        requests = self._requests[position:]
         if not self.within_limit(tally, requests):
             return False
         open_ = {want: self._open(tally, want) for request in requests for want in request.wants}
@@ -106,6 +108,9 @@ class Forecaster:
                 return False
             if needed > self.supply(tally, free):
                 return False
+        is_partial = allowed != -1
+        if is_partial and not self._spread.suffices(requests, open_, allowed):
+            return False
         return self._can_pair(tally, requests, open_, allowed)
 
     def _can_pair(self, tally: Tally, requests: Sequence[Request], open_: _Open, allowed: int) -> bool:
@@ -154,7 +159,20 @@ class Forecaster:
         for set_, members in self._question.members.items():
             if devices & members:
                 supply += self._from_set(set_, tally.remaining[set_], devices & members)
-        return supply
+        return min(supply, self._from_linked(tally, devices)) if devices & self._question.linked else supply
+
+    def _from_linked(self, tally: Tally, devices: int) -> int:
+        """As ``supply``, with an eye on devices that take from two sets."""
+        takers: dict[int, int] = defaultdict(int)
+        for device in bits(devices):
+            for use in self._offer.uses(device):
+                takers[use.set] |= 1 << device
+        rooms = {set_: self._from_set(set_, tally.remaining[set_], mask) for set_, mask in takers.items()}
+        key = devices, tuple(rooms.values())
+        if key not in self._packed:
+            things = [[use.set for use in self._offer.uses(device)] for device in bits(devices)]
+            self._packed[key] = most(things, rooms)
+        return self._packed[key]
 
     def _from_set(self, set_: int, remaining: int | None, devices: int) -> int:
         """How many of ``devices`` a counter set can give at most, each counter looked at by itself."""
@@ -163,7 +181,8 @@ class Forecaster:
         key = (set_, remaining, devices)
         supply = self._question.supplies.get(key)
         if supply is None:
-            amounts = [use.amount or 0 for device in bits(devices) for use in self._offer.uses(device)[:1]]
+            uses = (use for device in bits(devices) for use in self._offer.uses(device) if use.set == set_)
+            amounts = [use.amount or 0 for use in uses]
             supply = min(
                 (
                     _fitting(field.read(remaining), sorted([field.read(amount) for amount in amounts]))
@@ -180,18 +199,17 @@ class Forecaster:
         return self._can_hold(tally, requests, open_, claim, index)
 
     def _can_hold(self, tally: Tally, requests: Sequence[Request], open_: _Open, claim: int, index: int) -> bool:
-        bound = [
-            request
-            for request in requests
-            if request.claim == claim and request.fewest and all(index in want.constraints for want in request.wants)
-        ]
+        bound = bound_by(requests, claim, index)
         if not bound:
             return True
         by_value = self._by_value(bound, open_, index)
         state = tally.states[claim][index]
         if self._question.constraints[claim][index].kind == "distinct":
-            return sum(request.fewest for request in bound) <= _hit(by_value) and self._can_differ(
-                bound, open_, index, {value: number for number, value in enumerate(by_value)}
+            numbers = {value: number for number, value in enumerate(by_value)}
+            return (
+                sum(request.fewest for request in bound) <= _hit(by_value)
+                and self._can_differ(bound, open_, index, numbers)
+                and self._spread.can_differ(bound, open_, index)
             )
         values = state.values if state.devices else by_value.keys()
         return any(self._enough(tally, bound, open_, by_value.get(value, 0)) for value in values)
@@ -234,7 +252,7 @@ class Forecaster:
             values = self._question.values(want, constraint, device)
         except UnanswerableError:  # the search will meet it
             return ()
-        return values or ((_NOT_COMPARABLE,) if values is not None else ())
+        return values or ((NOT_ANY,) if values is not None else ())
 
 
 def _hit(by_value: Mapping[Value, int]) -> int:

@@ -86,12 +86,10 @@ class Request:
         return min(want.count for want in self.wants)
 
 
-class _Compared(NamedTuple):
-    """What a constraint looks at."""
+class Comparison(NamedTuple):
+    """What constraints compare of devices: the same for all claims that have such a constraint."""
 
-    claim: int
-    constraint: int
-    device: int
+    attribute: str
     derived: tuple[DerivedAttribute, ...]
 
 
@@ -104,24 +102,28 @@ class Question:
     requests: tuple[Request, ...]
     constraints: tuple[tuple[Constraint, ...], ...]
     """For each claim."""
-    _values: dict[_Compared, Values | str | None] = field(default_factory=dict, repr=False)
+    _values: dict[tuple[Comparison, int], Values | Exception | None] = field(default_factory=dict, repr=False)
     supplies: dict[tuple[int, int, int], int] = field(default_factory=dict, repr=False)
     """Kept for bounds: at most how many of some devices (the last number) a counter set (the first) can give when the
     second is left of it."""
 
+    def comparison(self, want: Want, constraint: int) -> Comparison:
+        """What a constraint of the want's claim compares of the devices that the want takes."""
+        return Comparison(self.constraints[want.claim][constraint].attribute, want.ask.derived_attributes)
+
     def values(self, want: Want, constraint: int, device: int) -> Values | None:
-        """What a constraint of the want's claim compares of a device. Raises UnanswerableError."""
-        derived = want.ask.derived_attributes
-        key = _Compared(want.claim, constraint, device, derived)
+        """What it compares of a device. Raises UnanswerableError."""
+        key = self.comparison(want, constraint), device
         if key not in self._values:
-            published = self.offer.devices[device]
             try:
-                self._values[key] = self.constraints[want.claim][constraint].values(published, derived)
+                of_claim = self.constraints[want.claim][constraint]
+                self._values[key] = of_claim.values(self.offer.devices[device], want.ask.derived_attributes)
             except (ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError) as error:
-                self._values[key] = f"claim {self.claims[want.claim].ref}, request {want.name}, {published.id}: {error}"
+                self._values[key] = error
         values = self._values[key]
-        if isinstance(values, str):
-            raise UnanswerableError(values)
+        if isinstance(values, Exception):
+            place = f"claim {self.claims[want.claim].ref}, request {want.name}, {self.offer.devices[device].id}"
+            raise UnanswerableError(f"{place}: {values}") from values
         return values
 
     @cached_property
@@ -142,6 +144,11 @@ class Question:
             unlimited &= ~members
         return unlimited
 
+    @cached_property
+    def linked(self) -> int:
+        """The usable devices that take from several counter sets."""
+        return sum(1 << device for device in bits(self._usable) if len(self.offer.uses(device)) > 1)
+
     @property
     def _usable(self) -> int:
         usable = 0
@@ -151,9 +158,9 @@ class Question:
 
     @cached_property
     def parts(self) -> list[tuple[Request, ...]]:
-        """The requests that constraints bind together, apart from the others."""
+        """The requests that constraints bind together, apart from the others; of those that are safe to try."""
         parts: list[tuple[set[tuple[int, int]], list[Request]]] = []
-        for request in self.requests:
+        for request in self.requests[: self.safe]:
             bound = {(request.claim, index) for want in request.wants for index in want.constraints}
             joined = [part for part in parts if part[0] & bound]
             parts = [part for part in parts if not part[0] & bound]
@@ -162,9 +169,15 @@ class Question:
         return [tuple(requests) for constraints, requests in parts if constraints]
 
     @cached_property
+    def safe(self) -> int:
+        """So many requests come before the first for which trying some device may fail for good."""
+        risky = (any(self._may_fail(want) for want in request.wants) for request in self.requests)
+        return next((position for position, is_risky in enumerate(risky) if is_risky), len(self.requests))
+
+    @property
     def may_fail(self) -> bool:
-        """Whether trying some device fails for good: then only trying them in order gives the right answer."""
-        return any(self._may_fail(want) for request in self.requests for want in request.wants)
+        """Whether trying some device may fail for good: then only trying them in order gives the right answer."""
+        return self.safe < len(self.requests)
 
     def _may_fail(self, want: Want) -> bool:
         if want.failing or (want.is_all and want.constraints):

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from driver.allocation.blocks import Block, Builder, Horizon, want_traits
+from driver.allocation.blocks import Block, Builder, Horizon, Side, want_traits
 from driver.allocation.counting import Groups
 from driver.allocation.questions import Question
 from driver.allocation.tallying import Tally
@@ -31,6 +31,9 @@ class Situation(NamedTuple):
 
 _Local: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], tuple[Hashable, ...], tuple[Hashable, ...]]
 """How a block stands: twins, counters, groups, shares, values that constraints have seen."""
+
+_OfSide: TypeAlias = tuple[tuple[bool, ...], tuple[tuple[_Local, ...], ...]]
+"""How a side stands: whether constraints have seen it, and how its blocks do."""
 
 
 class Memory:
@@ -58,17 +61,19 @@ class Memory:
         """The devices that would fail at ``situation`` because ``device`` did, itself among them."""
         horizon = self._horizon(situation)
         masks = self._masks(tally, situation, horizon.options)
-        for blocks in horizon.kinds:
-            for block in blocks:
-                for position, twins in enumerate(block.twins):
-                    if twins >> device & 1:
-                        local = self._local(tally, horizon, block, masks)
-                        equal = twins
-                        for other in blocks:
-                            if other is not block and self._local(tally, horizon, other, masks) == local:
-                                equal |= other.twins[position]
-                        return equal
-        return 1 << device
+        found = _find(horizon, device)
+        if found is None:
+            return 1 << device
+        alike, side, kind, block, position = found
+        local = self._local(tally, horizon, block, masks)
+        of_side = self._side(tally, horizon, side, masks)
+        equal = 0
+        for other in alike:
+            if other is side or self._side(tally, horizon, other, masks) == of_side:
+                for each in other.kinds[kind]:
+                    if each is block or self._local(tally, horizon, each, masks) == local:
+                        equal |= each.twins[position]
+        return equal
 
     def _key(self, tally: Tally, situation: Situation) -> Hashable:
         horizon = self._horizon(situation)
@@ -78,10 +83,7 @@ class Memory:
             situation.chosen,
             len(tally.placements[horizon.claim]),
             tuple(
-                [
-                    tuple(sorted([self._local(tally, horizon, block, masks) for block in blocks]))
-                    for blocks in horizon.kinds
-                ]
+                [tuple(sorted([self._side(tally, horizon, side, masks) for side in sides])) for sides in horizon.sides]
             ),
             tuple(
                 [
@@ -89,6 +91,15 @@ class Memory:
                     for index, common in zip(horizon.constraints, horizon.common, strict=True)
                 ]
             ),
+        )
+
+    def _side(self, tally: Tally, horizon: Horizon, side: Side, masks: Sequence[int]) -> _OfSide:
+        states = tally.states[horizon.claim]
+        return (
+            tuple(
+                [value in states[index].values for index, value in zip(horizon.constraints, side.values, strict=True)]
+            ),
+            tuple([tuple(sorted([self._local(tally, horizon, each, masks) for each in kind])) for kind in side.kinds]),
         )
 
     def _local(self, tally: Tally, horizon: Horizon, block: Block, masks: Sequence[int]) -> _Local:
@@ -141,6 +152,18 @@ class Memory:
                 horizon = self._built[key] = Builder(self._question, claim, tuple(different.values())).build(options)
             self._horizons[situation[:2]] = horizon
         return horizon
+
+
+def _find(horizon: Horizon, device: int) -> tuple[Sequence[Side], Side, int, Block, int] | None:
+    """Where a device is: its side among those alike, its block with its kind's number, the number of its twins."""
+    for alike in horizon.sides:
+        for side in alike:
+            for kind, blocks in enumerate(side.kinds):
+                for block in blocks:
+                    if block.devices >> device & 1:
+                        position = next(at for at, twins in enumerate(block.twins) if twins >> device & 1)
+                        return alike, side, kind, block, position
+    return None
 
 
 def _text(groups: Groups | None) -> str:

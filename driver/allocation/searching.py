@@ -157,7 +157,7 @@ class _Search:
     def _is_hopeless(self) -> bool:
         """Whether it can be said, at the first failure, that there is no solution at all."""
         is_first, self._has_failed = not self._has_failed, True
-        if not is_first or self._question.may_fail:
+        if not is_first or not self._question.safe:
             return False
         return not self._forecaster.can_succeed(Tally(self._question), position=0) or self._has_hopeless_part()
 
@@ -232,8 +232,9 @@ class _Search:
         want = self._question.requests[position].wants[index]
         situation = Situation(request=position, want=index, chosen=0, start=0)
         exceeds = len(self.tally.placements[want.claim]) + want.count > MAX_RESULTS
-        if not self._question.may_fail:
-            following = [each for each in self._question.requests[position + 1 :] if each.claim == want.claim]
+        if position < self._question.safe:
+            between = self._question.requests[position + 1 : self._question.safe]
+            following = [each for each in between if each.claim == want.claim]
             exceeds = exceeds or not self._forecaster.within_limit(self.tally, following, also=want.count)
         if exceeds or (want.is_all and not want.count):
             return _Choice(situation, want, options=0)
@@ -247,8 +248,8 @@ class _Search:
     def _is_known_to_fail(self, situation: Situation) -> bool:
         """Whether bounds or an equal situation say that nothing comes of it."""
         is_new = situation.chosen == 0
-        may_bound = not self._question.may_fail
         position = situation.request + (not is_new)
+        may_bound = position < self._question.safe
         if may_bound and self._forecaster.is_starved(self.tally, position):
             return True
         if not self._has_failed:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from api.model.claims import DeviceRequest, ResourceClaim
 from api.model.devices import Attribute, Device, DeviceTaint, ResourceSlice
@@ -284,9 +284,14 @@ def _too_few_values_between_them(n: int) -> Hard:
     return Hard(slices, [claim(*others, *asked, constraints=[distinct(NUMA)])], fits=False)
 
 
-FAMILIES: Final[Mapping[str, Callable[[int], Hard]]] = {
-    name.removeprefix("_"): build
-    for name, build in list(globals().items())
-    if name.startswith("_") and callable(build) and getattr(build, "__annotations__", {}).get("return") is Hard
-}
+def families(names: Mapping[str, Any]) -> dict[str, Callable[[int], Hard]]:
+    """Those of a module, by name."""
+    return {
+        name.removeprefix("_"): build
+        for name, build in names.items()
+        if name.startswith("_") and callable(build) and getattr(build, "__annotations__", {}).get("return") is Hard
+    }
+
+
+FAMILIES: Final[Mapping[str, Callable[[int], Hard]]] = families(globals())
 """By name."""

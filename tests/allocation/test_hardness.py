@@ -5,16 +5,18 @@ import pytest
 from driver.allocation import AllocatedState, Budget, DoesNotFit, Fits
 from tests.allocation.building import decide
 from tests.allocation.families import FAMILIES
+from tests.allocation.linked_families import LINKED
 from tests.allocation.validating import faults
 
+ALL = {**FAMILIES, **LINKED}
 FEW = Budget(steps=3000)
 """Some tenths of a second. Each of these would take a plain search far more than a lifetime at size 32."""
 
 
 @pytest.mark.parametrize("size", [4, 8, 16, 32])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ALL)
 def test_hard_questions_are_decided_in_few_steps(name: str, size: int) -> None:
-    case = FAMILIES[name](size)
+    case = ALL[name](size)
     outcome = decide(case.slices, *case.claims, budget=FEW)
     assert isinstance(outcome, Fits if case.fits else DoesNotFit), outcome
     if isinstance(outcome, Fits):

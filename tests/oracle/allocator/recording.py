@@ -15,6 +15,7 @@ from api.kinds import to_builtins
 from api.model.base import JsonObject
 from tests.allocation.building import NODE, class_
 from tests.allocation.families import FAMILIES
+from tests.allocation.linked_families import LINKED
 from tests.conformance.allocator import FLAGS, SHARE
 from tests.oracle.allocator import MODULE
 from tests.oracle.allocator.clusters import case, spoiled
@@ -34,7 +35,7 @@ def cases() -> Iterator[JsonObject]:
         yield {**case(seed), "why": story}
     yield from map(case, range(_GENERATED))
     yield from ({**spoiled(seed), "name": f"spoiled-{seed}"} for seed in range(_SPOILED))
-    for name, build_case in FAMILIES.items():
+    for name, build_case in {**FAMILIES, **LINKED}.items():
         hard = build_case(4)
         claims = [to_builtins(claim) for claim in hard.claims]
         for request in (each for claim in claims for each in claim["spec"]["devices"]["requests"]):
