@@ -65,8 +65,7 @@ def plan_context(context: PodSchedulingContext | None, pod: Pod, world: World) -
         return ContextPlan(rule="S-1")
     if context.is_terminating:
         return ContextPlan(rule="S-2")
-    selected, potential = context.spec.selected_node, context.spec.potential_nodes
-    if not selected and not potential:
+    if not context.spec.selected_node and not context.spec.potential_nodes:
         return ContextPlan(rule="S-3")
     if pod.is_terminating:
         return ContextPlan(rule="S-5")
@@ -78,6 +77,12 @@ def plan_context(context: PodSchedulingContext | None, pod: Pod, world: World) -
         return error.plan
     if not entries:
         return ContextPlan(rule="S-11", outcome=Outcome.PERIODIC)
+    return _negotiate(context, pod, entries, world)
+
+
+def _negotiate(context: PodSchedulingContext, pod: Pod, entries: Sequence[_Entry], world: World) -> ContextPlan:
+    """Which nodes cannot be had, and what the selected one gives (S-12 to S-18)."""
+    selected, potential = context.spec.selected_node, context.spec.potential_nodes
     pending = list({entry.pending.claim.metadata.uid: entry.pending for entry in entries}.values())
     full = _full_claim(pod, world)
     obstacles = _obstacles(context, pending, world, full) if potential else {}
