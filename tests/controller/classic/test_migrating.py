@@ -1,4 +1,4 @@
-"""What of a classic class has no equivalent is said, never left out silently (``tests/cli/test_migrate.py``: the rest)."""
+"""What of a classic class has no equivalent is said, never left out silently."""
 
 import pytest
 
@@ -8,7 +8,9 @@ from api.model.metadata import NodeSelector, ObjectMeta
 from driver.controller.classic.migrating import migrate_class
 
 PLAIN = ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev")
-ANYWHERE = ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev", suitable_nodes=NodeSelector())
+ANYWHERE = ClassicClass(
+    metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev", suitable_nodes=NodeSelector(node_selector_terms=())
+)
 
 
 @pytest.mark.parametrize(
