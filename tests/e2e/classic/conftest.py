@@ -1,4 +1,7 @@
-"""A real Kubernetes 1.30 where Kerf's controller allocates, for all tests of this folder."""
+"""A real Kubernetes where Kerf's controller allocates, for all tests of this folder.
+
+1.30, unless ``KERF_E2E_CLASSIC`` names another release of ``tests/realcluster/versions.py``: there is 1.31.
+"""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -6,13 +9,15 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import yaml
 
+from tests.e2e.classic.dialects import Dialect, dialect_of, offers
 from tests.e2e.classic.scene import Scene
 from tests.e2e.node import NodeView
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
+from tests.realcluster.choosing import chosen_classic
 from tests.realcluster.cluster import Cluster, running
 from tests.realcluster.kerf import DEPLOY, USUAL, Kerf, manifests
-from tests.realcluster.versions import KubernetesVersion, find
+from tests.realcluster.versions import KubernetesVersion
 
 NODE = "node1"
 EXAMPLES = DEPLOY / "examples" / "classic"
@@ -21,7 +26,12 @@ EXAMPLES = DEPLOY / "examples" / "classic"
 @pytest.fixture(scope="session")
 def version() -> KubernetesVersion:
     requirements.ensure()
-    return find("1.30")
+    return chosen_classic()
+
+
+@pytest.fixture(scope="session")
+def dialect(version: KubernetesVersion) -> Dialect:
+    return dialect_of(version.resource_version)
 
 
 @pytest.fixture(scope="package")
@@ -38,13 +48,14 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
 
 
 @pytest.fixture(scope="package")
-async def kerf(cluster: Cluster, api: Api) -> Kerf:
+async def kerf(cluster: Cluster, api: Api, dialect: Dialect) -> Kerf:
     """With the permissions of ``deploy/manifests`` and ``deploy/classic`` only, and the classes of the examples."""
     kerf = Kerf(cluster, api)
     await kerf.install()
     for document in manifests(DEPLOY / "classic"):
         await api.apply(document)
-    for document in yaml.safe_load_all((EXAMPLES / "classes.yaml").read_text()):
+    examples = yaml.safe_load_all((EXAMPLES / "classes.yaml").read_text())
+    for document in offers(examples, dialect):
         await api.apply(document)
     await kerf.start_controller()
     kerf.describe_hardware(NODE, USUAL)
@@ -53,11 +64,12 @@ async def kerf(cluster: Cluster, api: Api) -> Kerf:
 
 
 @pytest.fixture
-async def scene(api: Api, cluster: Cluster, kerf: Kerf) -> AsyncIterator[Scene]:
+async def scene(api: Api, cluster: Cluster, kerf: Kerf, dialect: Dialect) -> AsyncIterator[Scene]:
     """A namespace of the test's own; at its end no claim, partition or CDI file may be left."""
-    scene = Scene(api, f"t{secrets.token_hex(3)}", NodeView(cluster, kerf, NODE))
+    scene = Scene(api, f"t{secrets.token_hex(3)}", NodeView(cluster, kerf, NODE), dialect)
     await scene.open()
     yield scene
+    scene.node.repair()
     await scene.close()
 
 

@@ -1,81 +1,128 @@
-"""Whoever fails, whenever: claims are allocated once, pods run, nothing is left (real 1.30)."""
+"""Whoever fails, whenever: claims are allocated once, pods run, nothing is left."""
 
-import json
 import signal
-from collections import Counter
+from collections.abc import AsyncIterator
 
-import anyio
+import pytest
 
-from tests.e2e.classic.scene import RESOURCE, Scene
+from tests.e2e.classic.marks import immediate
+from tests.e2e.classic.scene import Scene
+from tests.e2e.classic.striking import When, Write, controller_behind_proxy
 from tests.e2e.eventually import eventually
 from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import CONTROLLER, Kerf
+from tests.realcluster.kerf import CONTROLLER, NAMESPACE, Kerf
 
 MANY = 14
 """1g.10gb partitions of two H100: what the node has."""
+SECOND = f"{CONTROLLER}-2"
+LEASES = "coordination.k8s.io/v1"
+ONE = {"resourceClaimName": "one"}
 
 
-async def devices_of(scene: Scene) -> list[str]:
-    """Every device that a claim of the namespace has."""
-    found = []
-    for claim in await scene.api.list(RESOURCE, "ResourceClaim", scene.namespace):
-        for handle in claim.get("status", {}).get("allocation", {}).get("resourceHandles", ()):
-            found += [result["device"] for result in json.loads(handle["data"])["results"]]
-    return found
+@pytest.fixture
+async def second(scene: Scene, kerf: Kerf, cluster: Cluster) -> AsyncIterator[str]:
+    """Another replica, which waits for the Lease; the first one leads again at the end."""
+    await leads(scene, CONTROLLER)
+    await kerf.start_controller(SECOND)
+    yield SECOND
+    await cluster.processes.stop(SECOND)
+    await leads(scene, CONTROLLER)
 
 
-async def all_allocated(scene: Scene, count: int) -> None:
+async def leads(scene: Scene, name: str) -> None:
+    """Wait until the Lease is that replica's."""
+
     async def probe() -> bool:
-        return len(await devices_of(scene)) == count
+        lease = await scene.api.get(LEASES, "Lease", CONTROLLER, NAMESPACE)
+        return bool(lease["spec"]["holderIdentity"] == name)
 
-    await eventually(f"{count} claims are allocated", probe, but=lambda: devices_of(scene))
-    twice = [device for device, times in Counter(await devices_of(scene)).items() if times > 1]
-    assert twice == []
+    await eventually(f"{name} leads", probe)
 
 
+@immediate
 async def test_a_controller_that_is_killed_again_and_again_allocates_everything_once(
     scene: Scene, kerf: Kerf, cluster: Cluster
 ) -> None:
     # NE-01, R-5
     for number in range(MANY):
-        await scene.claim(f"c{number}", "gpu-small", allocationMode="Immediate")
+        await scene.claim(f"c{number}", "gpu-small", immediate=True)
         if number % 5 == 2:
             await cluster.processes.kill(CONTROLLER)
             await kerf.start_controller()
-    await all_allocated(scene, MANY)
+    await scene.all_allocated(MANY)
+
+
+async def test_another_replica_goes_on_where_the_leader_was_killed(
+    scene: Scene, second: str, kerf: Kerf, cluster: Cluster
+) -> None:
+    for number in range(4):
+        await scene.claim(f"c{number}", "gpu-small")
+        await scene.pod(f"p{number}", {"gpu": {"resourceClaimName": f"c{number}"}})
+    await scene.allocated("c0")
+    await cluster.processes.kill(CONTROLLER)
+    await leads(scene, second)
+    await scene.all_allocated(4)
+    await kerf.start_controller()
 
 
 async def test_a_leader_that_stands_still_beyond_its_lease_gives_nothing_away_twice(
-    scene: Scene, kerf: Kerf, cluster: Cluster
+    scene: Scene, second: str, kerf: Kerf, cluster: Cluster
 ) -> None:
-    """SIGSTOP, the Lease goes to another, SIGCONT: what it had begun must not count any more."""
-    for number in range(MANY // 2):
-        await scene.claim(f"a{number}", "gpu-small", allocationMode="Immediate")
-    await all_allocated(scene, MANY // 2)  # what it has begun, and confirmed before, it may end
-    cluster.processes.signal(CONTROLLER, signal.SIGSTOP)
-    try:
-        lease = await scene.api.get("coordination.k8s.io/v1", "Lease", "kerf-controller", "kerf-system")
-        taken = {"spec": {"holderIdentity": "somebody-else", "renewTime": lease["spec"]["renewTime"]}}
-        await scene.api.patch("coordination.k8s.io/v1", "Lease", "kerf-controller", taken, "kerf-system")
-        for number in range(MANY // 2, MANY):
-            await scene.claim(f"a{number}", "gpu-small", allocationMode="Immediate")
-    finally:
-        cluster.processes.signal(CONTROLLER, signal.SIGCONT)
-    await anyio.sleep(3)
-    assert len(await devices_of(scene)) == MANY // 2, "it does not lead, so it allocates nothing"
-    await scene.api.patch(
-        "coordination.k8s.io/v1", "Lease", "kerf-controller", {"spec": {"holderIdentity": ""}}, "kerf-system"
-    )
-    await all_allocated(scene, MANY)
+    """SIGSTOP with its allocation on the way: the other replica leads and gives the last card away, then it arrives."""
+    await scene.claim("first", "gpu-by-size", await scene.parameters("both", {"cut": "Whole", "count": 2}))
+    await scene.claim("other", "gpu-h100-whole")
+    answers = []
+
+    async def stand_still() -> None:
+        cluster.processes.signal(CONTROLLER, signal.SIGSTOP)
+        await leads(scene, second)
+        await scene.delete_pod("first")  # else its successor allocates the same claim, which is no danger
+        await scene.pod("other", {"gpu": {"resourceClaimName": "other"}})
+        answers.append(await scene.allocated("other"))
+
+    await cluster.processes.stop(second)
+    async with controller_behind_proxy(cluster, kerf) as (proxy, _):
+        await leads(scene, CONTROLLER)
+        await kerf.start_controller(second)
+        strike = proxy.strike(Write.ALLOCATION, "first", When.BEFORE, stand_still, loses=False)
+        try:
+            await scene.pod("first", {"gpu": {"resourceClaimName": "first"}})
+
+            async def has_arrived() -> bool:
+                return strike.status != 0
+
+            await eventually("the allocation has arrived", has_arrived)
+        finally:
+            cluster.processes.signal(CONTROLLER, signal.SIGCONT)
+        assert strike.status == 409
+        assert await scene.allocated("other") == answers[0]
+        await scene.all_allocated(1)
 
 
 async def test_pods_run_although_the_api_server_was_away(scene: Scene, cluster: Cluster) -> None:
     await scene.claim("one", "gpu-small")
+    await scene.claim("two", "gpu-small")
+    await scene.pod("before", {"gpu": ONE})
     await cluster.processes.kill("apiserver")
     cluster.start_part("apiserver")
     await cluster.wait_served()
-    await scene.pod("pod", {"gpu": {"resourceClaimName": "one"}})
-    await scene.runs("pod")
+    await scene.pod("after", {"gpu": {"resourceClaimName": "two"}})
+    await scene.runs("before")
+    await scene.runs("after")
+
+
+async def test_pods_run_although_the_scheduler_was_away_while_their_claims_were_allocated(
+    scene: Scene, cluster: Cluster
+) -> None:
+    await scene.template("small", "gpu-small")
+    for name in ("p1", "p2", "p3", "p4"):
+        await scene.pod(name, {"gpu": {"resourceClaimTemplateName": "small"}})
+        if name == "p2":
+            await cluster.processes.kill("scheduler")
+    cluster.start_part("scheduler")
+    for name in ("p1", "p2", "p3", "p4"):
+        await scene.runs(name)
+    await scene.all_allocated(4)
 
 
 async def test_a_plugin_that_is_away_makes_its_node_unsuitable_and_pods_run_when_it_is_back(
@@ -85,19 +132,41 @@ async def test_a_plugin_that_is_away_makes_its_node_unsuitable_and_pods_run_when
     await kerf.stop_plugin(scene.node.name)
     try:
         await scene.claim("one", "gpu-small")
-        await scene.pod("pod", {"gpu": {"resourceClaimName": "one"}})
+        await scene.pod("pod", {"gpu": ONE})
         await scene.says("pod", "its kubelet plugin is not running (1)")
     finally:
         await kerf.start_plugin(scene.node.name)
     await scene.runs("pod")
 
 
+async def test_a_node_that_is_lost_gives_its_claims_back_and_is_clean_when_it_returns(
+    scene: Scene, kerf: Kerf, cluster: Cluster
+) -> None:
+    """Nobody has unprepared anything: the power fails, and the node's pods are deleted by force."""
+    # R-11
+    node = scene.node.name
+    await scene.claim("one", "gpu-small")
+    await scene.pod("pod", {"gpu": ONE})
+    await scene.runs("pod")
+    await cluster.power_off(node)
+    await kerf.crash_plugin(node)
+    await scene.delete_pod("pod")
+    await scene.released("one")
+    await cluster.boot_node(node)
+    await cluster.wait_node_ready(scene.api, node)
+    await kerf.start_plugin(node)
+    await scene.nothing_left()
+    await scene.pod("again", {"gpu": ONE})
+    await scene.runs("again")
+
+
+@immediate
 async def test_a_claim_that_somebody_strips_of_its_finalizer_gives_its_devices_back(scene: Scene) -> None:
     """The claim goes without deallocation: what is taken is what claims say, so nothing has to be cleaned up."""
-    reference = await scene.parameters("whole", {"cut": "Whole", "count": 2})
-    await scene.claim("one", "gpu-by-size", allocationMode="Immediate", parametersRef=reference)
+    both = await scene.parameters("whole", {"cut": "Whole", "count": 2})
+    await scene.claim("one", "gpu-by-size", both, immediate=True)
     await scene.allocated("one")
-    await scene.api.patch(RESOURCE, "ResourceClaim", "one", {"metadata": {"finalizers": None}}, scene.namespace)
-    await scene.api.delete(RESOURCE, "ResourceClaim", "one", scene.namespace)
-    await scene.claim("two", "gpu-by-size", allocationMode="Immediate", parametersRef=reference)
+    await scene.api.patch(scene.resource, "ResourceClaim", "one", {"metadata": {"finalizers": None}}, scene.namespace)
+    await scene.delete_claim("one")
+    await scene.claim("two", "gpu-by-size", both, immediate=True)
     await scene.allocated("two")

@@ -1,49 +1,59 @@
-"""Two hundred nodes and as many pods: the lists of nodes stay within their limit, and how long it takes is printed."""
+"""Two hundred nodes and fifty pods: everybody gets a card, and lists of nodes stay within their limit."""
 
 import time
+from collections.abc import AsyncIterator, Sequence
 
 import anyio
+import pytest
 
-from tests.e2e.classic.scene import KERF, RESOURCE, Scene
+from tests.e2e.classic.nodes import with_cards
+from tests.e2e.classic.scene import CONTEXT, Scene
 from tests.e2e.eventually import eventually
+from tests.realcluster.api import Document
 from tests.realcluster.cluster import add_bare_node
 
 NODES = 200
 PODS = 50
+LIMIT = 128
+"""Of ``potentialNodes`` and ``unsuitableNodes`` (PodSchedulingNodeListMaxSize)."""
 
 
-async def add_node(scene: Scene, name: str, spec: dict[str, object]) -> None:
-    """A node without a kubelet whose plugin seems to be there."""
-    await add_bare_node(scene.api, name)
-    await scene.api.apply(
-        {"apiVersion": KERF, "kind": "NodeInventory", "metadata": {"name": name}, "spec": {**spec, "ready": True}}
-    )
-
-
-async def test_fifty_pods_on_two_hundred_nodes(scene: Scene) -> None:
-    # S-12, S-17: potentialNodes of more than 128 candidates
-    spec = (await scene.api.get(KERF, "NodeInventory", scene.node.name))["spec"]
+@pytest.fixture
+async def many_nodes(scene: Scene) -> AsyncIterator[Sequence[str]]:
     names = [f"many{number:03}" for number in range(NODES)]
-    try:
-        for start in range(0, NODES, 20):
-            async with anyio.create_task_group() as tasks:
-                for name in names[start : start + 20]:
-                    tasks.start_soon(add_node, scene, name, spec)
-        await scene.template("whole", "gpu-h100-whole")
-        began = time.monotonic()
-        source = {"gpu": {"resourceClaimTemplateName": "whole"}}
-        async with anyio.create_task_group() as tasks:
-            for number in range(PODS):
-                tasks.start_soon(scene.pod, f"p{number}", source)
+    limiter = anyio.CapacityLimiter(20)
 
-        async def all_allocated() -> bool:
-            claims = await scene.api.list(RESOURCE, "ResourceClaim", scene.namespace)
-            return len([one for one in claims if "allocation" in one.get("status", {})]) == PODS
+    async def add(name: str) -> None:
+        async with limiter:
+            await add_bare_node(scene.api, name)
 
-        await eventually(f"{PODS} claims are allocated", all_allocated, within_s=120)
-        print(f"\n{PODS} pods on {NODES} nodes: {time.monotonic() - began:.1f} s until all claims were allocated")
-    finally:
+    async with anyio.create_task_group() as tasks:
+        for name in names:
+            tasks.start_soon(add, name)
+    async with with_cards(scene.api, names, like=scene.node.name):
+        yield names
         for pod in await scene.api.list("v1", "Pod", scene.namespace):
-            await scene.api.delete("v1", "Pod", pod["metadata"]["name"], scene.namespace, grace_s=0)
+            await scene.delete_pod(pod["metadata"]["name"])
         for name in names:
             await scene.api.delete("v1", "Node", name)
+
+
+async def test_fifty_pods_on_two_hundred_nodes(scene: Scene, many_nodes: Sequence[str]) -> None:
+    # S-12, S-17
+    await scene.claim("three", "gpu-by-size", await scene.parameters("three", {"cut": "Whole", "count": 3}))
+    await scene.pod("never", {"gpu": {"resourceClaimName": "three"}})
+    await scene.template("whole", "gpu-h100-whole")
+    began = time.monotonic()
+    async with anyio.create_task_group() as group:
+        for number in range(PODS):
+            group.start_soon(scene.pod, f"p{number}", {"gpu": {"resourceClaimTemplateName": "whole"}})
+    await scene.all_bound(PODS)
+    print(f"\n{PODS} pods on {len(many_nodes)} nodes: {time.monotonic() - began:.1f} s until all had a node")
+
+    async def unsuitable() -> Document | None:
+        context = await scene.api.get(scene.resource, CONTEXT, "never", scene.namespace)
+        entries = context.get("status", {}).get("resourceClaims", ())
+        return entries[0] if entries and len(entries[0].get("unsuitableNodes", ())) == LIMIT else None
+
+    reported = (await eventually(f"{LIMIT} nodes are reported", unsuitable))["unsuitableNodes"]
+    assert reported == sorted(reported)

@@ -1,0 +1,17 @@
+"""Tests of what only some releases have."""
+
+from typing import Final
+
+import pytest
+
+from tests.e2e.classic.dialects import dialect_of
+from tests.realcluster.choosing import chosen_classic
+
+_dialect: Final = dialect_of(chosen_classic().resource_version)
+
+immediate: Final = pytest.mark.skipif(
+    not _dialect.has_immediate, reason=f"{_dialect.api_version} has no claims that are allocated without a pod"
+)
+referring: Final = pytest.mark.skipif(
+    not _dialect.refers, reason=f"{_dialect.api_version} has parameters in claims, where they cannot change"
+)
