@@ -1,5 +1,7 @@
-"""Backends by name: from entry points, with errors that name what is installed."""
+"""Backends by name: Kerf's own and from entry points, with errors that name what is installed."""
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -9,10 +11,10 @@ from api.errors import InvalidDocumentError
 from driver.kubeletplugin.backends.registry import GROUP, BackendChoice, BackendUnavailableError, load_backends
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 
-SIMULATED = EntryPoint(name="simulated", value="driver.kubeletplugin.backends.simulated:open_backend", group=GROUP)
+VENDOR = EntryPoint(name="vendor", value="driver.kubeletplugin.backends.simulated:open_backend", group=GROUP)
 MISSING = EntryPoint(name="missing", value="no_such_vendor.kerf:open_backend", group=GROUP)
 NAMELESS = EntryPoint(name="nameless", value="driver.kubeletplugin.backends.simulated:no_such_name", group=GROUP)
-INSTALLED = (SIMULATED, MISSING, NAMELESS)
+INSTALLED = (VENDOR, MISSING, NAMELESS)
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_chosen_backends_are_opened_with_their_configuration(config: Path) -> None:
-    (backend,) = load_backends([BackendChoice(name="simulated", config=config)], installed=INSTALLED)
+    (backend,) = load_backends([BackendChoice(name="vendor", config=config)], installed=INSTALLED)
     assert isinstance(backend, SimulatedBackend)
 
 
@@ -32,12 +34,12 @@ def test_nothing_is_loaded_that_was_not_chosen() -> None:
 
 
 def test_an_unknown_backend_is_an_error_with_the_known_names() -> None:
-    with pytest.raises(BackendUnavailableError, match="'nvidia'; installed are: missing, nameless, simulated"):
+    with pytest.raises(BackendUnavailableError, match="'nvidia'; installed are: missing, nameless, simulated, vendor"):
         load_backends([BackendChoice(name="nvidia")], installed=INSTALLED)
 
 
-def test_without_any_backend_the_error_says_so() -> None:
-    with pytest.raises(BackendUnavailableError, match="installed are: none"):
+def test_where_no_vendor_is_installed_the_error_names_our_own() -> None:
+    with pytest.raises(BackendUnavailableError, match=r"installed are: simulated$"):
         load_backends([BackendChoice(name="nvidia")], installed=())
 
 
@@ -58,6 +60,11 @@ def test_what_a_backend_says_of_its_configuration_is_passed_on(tmp_path: Path) -
         load_backends([BackendChoice(name="simulated", config=tmp_path / "nowhere.yaml")], installed=INSTALLED)
 
 
-def test_the_simulated_backend_is_installed_with_kerf(config: Path) -> None:
-    (backend,) = load_backends([BackendChoice(name="simulated", config=config)])
-    assert isinstance(backend, SimulatedBackend)
+def test_the_simulated_backend_is_there_without_reading_what_is_installed(config: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from driver.kubeletplugin.backends.registry import *; "
+        "[backend] = load_backends([BackendChoice(name='simulated', config=Path(sys.argv[1]))]); "
+        "print(backend.name, 'importlib.metadata' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", script, str(config)], capture_output=True, text=True, check=True)
+    assert found.stdout == "simulated False\n"
