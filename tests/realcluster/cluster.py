@@ -130,10 +130,10 @@ class Cluster:
             await self._wait("controller-manager", lambda: _has_default_account(api))
 
     async def down(self) -> None:
-        """End everything and remove the folder; fine when nothing runs."""
+        """End everything and remove the folder, so nobody needs to end in good order; fine when nothing runs."""
         for name in self.nodes:
             await self.machine(name).scrap()
-        await self.processes.stop_all()
+        await self.processes.kill_all()
         shutil.rmtree(self.places.root, ignore_errors=True)
 
     def start_part(self, name: str) -> None:

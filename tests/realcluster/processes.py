@@ -106,10 +106,10 @@ class Processes:
             _reap(started.launcher)
             self._file(name).unlink()
 
-    async def stop_all(self) -> None:
+    async def kill_all(self) -> None:
         """The last one started first."""
         for name in reversed(self.names):
-            await self.stop(name)
+            await self.kill(name)
 
     def tail(self, name: str, lines: int = 20) -> str:
         """The end of its log."""
