@@ -117,9 +117,24 @@ class Suitability:
         if verdict is None:
             if len(known) >= _VERDICTS:
                 known.clear()
-            wants = [Want("", "", number, ask) for number, ask in enumerate(asks)]
-            verdict = known[look] = place(state, wants) is not None
+            verdict = known[look] = _has_room(state, asks)
         return verdict
+
+
+def _has_room(state: NodeState, asks: tuple[Ask, ...]) -> bool:
+    """Whether ``place`` would find a device for each of ``asks``."""
+    if len(asks) == 1 and not asks[0].monitor:  # which device is best makes no difference
+        return next(_usable(state, asks[0], state.free), None) is not None
+    return place(state, [Want("", "", number, ask) for number, ask in enumerate(asks)]) is not None
+
+
+def _usable(state: NodeState, ask: Ask, free: Sequence[Free]) -> Iterator[tuple[int, GridCard, Cut]]:
+    """Every cut of every card that will do for ``ask`` and can be had, with the card and its number."""
+    for number, (held, left) in enumerate(zip(state.cards, free, strict=True)):
+        if is_recent(held, ask):
+            for cut in matching(held.grid, held.model, ask):
+                if held.grid.fits(cut, left) and not (state.barred and held.device(cut) in state.barred):
+                    yield number, held, cut
 
 
 @lru_cache(maxsize=4096)
@@ -189,15 +204,8 @@ class _Search:
     def _candidates(self, ask: Ask, free: Sequence[Free]) -> Iterator[tuple[int, Cut]]:
         """Card by number, and cut: the best first."""
         found = []
-        for number, (held, left) in enumerate(zip(self.state.cards, free, strict=True)):
-            if not is_recent(held, ask):
-                continue
-            for cut in matching(held.grid, held.model, ask):
-                if held.grid.fits(cut, left) and not self._is_barred(held, cut):
-                    rank = (cut.placement is None, cut.size, preference(held.card, held.grid, cut, left), number)
-                    found.append((rank, number, cut))
+        for number, held, cut in _usable(self.state, ask, free):
+            rank = (cut.placement is None, cut.size, preference(held.card, held.grid, cut, free[number]), number)
+            found.append((rank, number, cut))
         found.sort(key=lambda candidate: candidate[0])
         return iter([(number, cut) for _, number, cut in found])
-
-    def _is_barred(self, held: GridCard, cut: Cut) -> bool:
-        return bool(self.state.barred) and held.device(cut) in self.state.barred

@@ -47,14 +47,12 @@ class InventoryError(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class GridCard:
-    """A card and its grid, looked up once."""
+    """A card, its grid and its model, looked up once."""
 
     card: Card
     grid: Grid
-
-    @property
-    def model(self) -> str:
-        return self.card.model.id if isinstance(self.card, GpuCard) else self.card.shell.name
+    model: str
+    """The name of its model or shell."""
 
     @property
     def driver_version(self) -> tuple[int, ...]:
@@ -112,7 +110,11 @@ def stock_of(spec: NodeInventorySpec) -> Stock:
         if twice := _first_repeated(identities):
             raise InventoryError(f"{twice} is there twice")
     tainted = (entry.device for entry in spec.taints if any(taint.effect in _BARRING for taint in entry.taints))
-    return Stock(cards=tuple(GridCard(card, grid_of(card)) for card in cards), tainted=frozenset(tainted))
+    return Stock(cards=tuple(map(_grid_card, cards)), tainted=frozenset(tainted))
+
+
+def _grid_card(card: Card) -> GridCard:
+    return GridCard(card, grid_of(card), card.model.id if isinstance(card, GpuCard) else card.shell.name)
 
 
 def _first_repeated(names: Iterable[str]) -> str | None:
