@@ -340,6 +340,23 @@ def test_a_node_whose_driver_is_too_old_is_unsuitable_for_that_reason(
     assert [complaint.message for complaint in plan.complaints] == ([] if is_enough else [reason])
 
 
+def test_a_handle_for_our_plugin_counts_whoever_allocated_the_claim() -> None:
+    # a claim may have handles for several drivers (KEP-3063), and only one of these allocated it
+    scene = small_scene("n1")
+    scene.claim("theirs", allocation=replace(HELD, unreadable={DRIVER: "it is not JSON"}), driver="other.example")
+    assert plan_context(context(selected="n1"), pod(), scene.world).grants == ()
+
+
+def test_nodes_that_differ_in_their_driver_alone_are_told_apart() -> None:
+    #
+    scene = small_scene("n1", "n2", "n3")
+    scene.node("n2", gpu("n2", 0, driver_version="535.1"))
+    for spec in ({"minDriverVersion": "550"}, {"minDriverVersion": "550", "monitor": True}):
+        scene.resource_class("gpu", spec)
+        found = plan_context(context(potential=("n1", "n2", "n3")), pod(), scene.world)
+        assert report(found) == {"gpu": ("n2",)}
+
+
 def test_of_cards_with_different_drivers_only_a_recent_one_is_given_away() -> None:
     #
     scene = small_scene("n1", "n2")
