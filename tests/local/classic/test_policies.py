@@ -104,8 +104,9 @@ def test_a_kubelet_plugin_tells_of_its_own_node_only(
 
 
 @KINDS
-def test_a_claim_that_is_used_by_too_many_may_still_lose_pods(storage: Storage, kinds: ClassicKinds) -> None:
+def test_a_claim_that_is_used_by_too_many_may_still_change(storage: Storage, kinds: ClassicKinds) -> None:
     assert refusal(storage, kinds, claim(kinds, 2, 3), claim(kinds, 2, 4)) is None
+    assert refusal(storage, kinds, claim(kinds, 2, 4), claim(kinds, 2, 4)) is None
 
 
 @KINDS
