@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import anyio
+
 from api.core.v1 import LEASES, PODS, Pod
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim
@@ -20,6 +22,10 @@ class KubeApi:
         self._kinds = kinds
         self._lease = lease
         self._identity = identity
+        self._looking = anyio.Lock()
+        self._begun = 0
+        self._confirmed = 0
+        """The number of the last look at the Lease that was begun, and of the last that found it to be ours."""
 
     async def pod(self, ref: ObjectRef) -> Pod | None:
         try:
@@ -62,6 +68,15 @@ class KubeApi:
         )
 
     async def confirm_leading(self) -> None:
+        """Those who ask while a look is under way share the next one: it has to begin after they asked."""
+        begun = self._begun
+        async with self._looking:
+            if self._confirmed <= begun:
+                self._begun = number = self._begun + 1
+                await self._look_at_lease()
+                self._confirmed = number
+
+    async def _look_at_lease(self) -> None:
         lease = await self._client.get(LEASES, self._lease.name, self._lease.namespace)
         if lease.spec.holder_identity != self._identity:
             raise NotLeadingError(f"{lease.spec.holder_identity or 'nobody'} leads, not {self._identity}")

@@ -79,20 +79,22 @@ def grant(pending: Sequence[Pending], node: str, world: World, pod: Pod | None) 
 def grant_anywhere(pending: Pending, world: World) -> Grant | None:
     """Devices for one claim without a pod: of all nodes that can, the one that loses least; None: none can."""
     costs: dict[str, tuple[list[tuple[int, ...]], int]] = {}
-    seen = set()
-    for node in world.nodes():
-        if not _is_suitable(pending, node, world) or obstacle([pending], node, world) is not None:
+    asks = _asks([pending])
+    for look, nodes in world.alike().items():
+        state, _ = world.state(nodes[0])
+        if not world.suitability.suits(state, asks, look):
             continue
-        state, look = world.state(node)
-        if look in seen:
-            continue  # it would get the same there, and the names decide
-        seen.add(look)
-        placed = place(state, _wants([pending]))
-        if placed is not None:
+        node = next((node for node in nodes if _may_get(pending, node, world)), None)
+        placed = place(state, _wants([pending])) if node is not None else None
+        if node is not None and placed is not None:
             # The smallest devices that will do; then the fullest node, so that empty ones stay whole.
             costs[node] = (sorted(one.cut.size for one in placed), sum(left.units for left in state.free))
     best = min(costs, key=lambda node: (costs[node], node), default=None)
     return None if best is None else grant([pending], best, world, None)[0]
+
+
+def _may_get(pending: Pending, node: str, world: World) -> bool:
+    return _is_suitable(pending, node, world) and obstacle([pending], node, world) is None
 
 
 def _is_suitable(pending: Pending, node: str, world: World) -> bool:

@@ -73,9 +73,8 @@ class Triggers:
         """Look at everything again that may wait for what has changed."""
         for context in self._world.caches.contexts.refs():
             self._queue.add(Key("context", context), after_s=SETTLE_S)
-        for claim in self._world.caches.claims.values():
-            if claim.spec.immediate and claim.status.allocation is None:
-                self._queue.add(Key("claim", claim.ref), after_s=SETTLE_S)
+        for claim in self._world.waiting:
+            self._queue.add(Key("claim", claim), after_s=SETTLE_S)
 
     def everything(self) -> None:
         """At the beginning of leadership."""

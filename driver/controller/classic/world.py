@@ -5,7 +5,8 @@ decisions never give away one device. Versions of objects are compared as number
 (KEP-5504).
 """
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -77,6 +78,8 @@ class World:
         self.suitability: Final = Suitability()
         self.published: frozenset[Geometry] = frozenset()
         """Geometries that nodes have, or had, beside those of the shipped tables."""
+        self.waiting: Final[dict[ObjectRef, None]] = {}
+        """Claims that are to be allocated without a pod and are not yet, as the cache shows them."""
         self._monotonic = monotonic
         self._silence_s = silence_s
         self._own: dict[str, ClassicClaim] = {}
@@ -84,6 +87,9 @@ class World:
         """UIDs of claims that are no more, the latest last."""
         self._stocks: dict[str, _Known] = {}
         self._states: dict[str, tuple[NodeState, Look]] = {}
+        self._alike: dict[Look, list[str]] = {}
+        self._unseen: set[str] = set()
+        """Nodes whose state is not worked out: those of ``_states`` and no others are in ``_alike``."""
         self.holdings: Final = Holdings(self._forget_state)
 
     @property
@@ -111,6 +117,10 @@ class World:
 
     def on_claim(self, change: Change[ClassicClaim]) -> None:
         """The cache has seen a change."""
+        if change.new is not None and change.new.spec.immediate and change.new.status.allocation is None:
+            self.waiting[change.ref] = None
+        else:
+            self.waiting.pop(change.ref, None)
         if change.new is None:
             assert change.old is not None, "a change has a side"
             uid = change.old.metadata.uid
@@ -146,10 +156,6 @@ class World:
     def node(self, name: str) -> Node | None:
         return self.caches.nodes.get(ObjectRef("", name))
 
-    def nodes(self) -> tuple[str, ...]:
-        """The nodes that have told of their cards, by name."""
-        return tuple(sorted(self._stocks))
-
     def stock(self, node: str) -> Stock | None:
         """The cards of a node; None: it has not told of them, or contradicts itself."""
         known = self._stocks.get(node)
@@ -181,8 +187,19 @@ class World:
             assert stock is not None, "problem_of has been asked"
             holdings = (holding for held in self.holdings.on(node).values() for holding in held)
             state = state_of(stock, holdings)
-            found = self._states[node] = (state, state.look)
+            look = state.look
+            found = self._states[node] = (state, look)
+            self._unseen.discard(node)
+            insort(self._alike.setdefault(look, []), node)
         return found
+
+    def alike(self) -> Mapping[Look, Sequence[str]]:
+        """All nodes that have told of their cards, in order of their names, by what is free of them."""
+        for node in tuple(self._unseen):
+            if self.stock(node) is not None:
+                self.state(node)
+        self._unseen.clear()
+        return self._alike
 
     def reserve(self, claim: ClassicClaim, holdings: tuple[Holding, ...]) -> None:
         """Have devices count as the claim's while the write that gives them to it is under way."""
@@ -196,7 +213,13 @@ class World:
         return cached
 
     def _forget_state(self, node: str) -> None:
-        self._states.pop(node, None)
+        _, look = self._states.pop(node, (None, None))
+        self._unseen.add(node)
+        if look is not None:
+            nodes = self._alike[look]
+            del nodes[bisect_left(nodes, node)]
+            if not nodes:
+                del self._alike[look]
 
 
 def _number(claim: ClassicClaim) -> int:
