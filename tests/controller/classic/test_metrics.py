@@ -23,3 +23,17 @@ async def test_passes_are_counted_by_the_rule_that_ended_them_and_timed(world: W
 
     await eventually(all_counted)
     assert sample("kerf_classic_pass_seconds_count", what="claim") >= timed + 2
+
+
+async def test_what_waits_is_looked_at_again_although_nothing_happens(world: World) -> None:
+    # S-18, Q-13
+    await world.parameters("whole", {"cut": "Whole", "models": ["a30-24gb"]})
+    await world.class_("whole")
+    await world.claim("waits", "whole")
+    await world.says("ResourceClaim", "waits", "no node has what the claim asks for free")
+    before = sample("kerf_classic_passes_total", rule="C-17")
+
+    async def looked_at_again() -> bool:
+        return sample("kerf_classic_passes_total", rule="C-17") >= before + 3
+
+    await eventually(looked_at_again)
