@@ -94,6 +94,7 @@ class World:
         """The messages of Warning events about an object."""
         events = (await self.admin.list(EVENTS)).items
         about = [event for event in events if (event.involved_object.kind, event.involved_object.name) == (kind, name)]
+        assert all(event.involved_object.uid for event in about), "kubectl describe finds events by it"
         return [event.message for event in about if event.type == "Warning"]
 
     async def says(self, kind: str, name: str, words: str) -> None:
