@@ -62,15 +62,15 @@ KUBERNETES ?= 1.37
 CLUSTERS   ?= 4
 # All tests with the mark realcluster: looking for them everywhere takes longer than some of them.
 E2E         = tests/e2e tests/contract tests/cdi/runtimes
-# The last release in which drivers allocate: tests/e2e/classic.
-CLASSIC = 1.30
+# A release in which drivers allocate: tests/e2e/classic. There is 1.31 too.
+CLASSIC ?= 1.30
 
 e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it once, some 20 minutes)
 	@$(BIN)/python -m tests.realcluster build $(KUBERNETES) $(CLASSIC)
-	@KERF_E2E_VERSION=$(KUBERNETES) $(BIN)/pytest -q -n $(CLUSTERS) --dist loadfile -m realcluster $(ARGS) $(E2E)
+	@KERF_E2E_VERSION=$(KUBERNETES) KERF_E2E_CLASSIC=$(CLASSIC) $(BIN)/pytest -q -n $(CLUSTERS) --dist loadfile -m realcluster $(ARGS) $(E2E)
 
 bench-e2e: $(VENV)/.installed ## measurements on a real Kubernetes (needs what e2e needs)
-	@$(BIN)/python -m tests.realcluster build 1.37
+	@$(BIN)/python -m tests.realcluster build 1.37 1.30
 	@$(BIN)/python -m tests.bench realcluster $(ARGS)
 
 generate: $(VENV)/.installed ## protobuf modules and CRDs, from their sources

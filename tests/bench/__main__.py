@@ -16,7 +16,7 @@ from tests.realcluster.building import BuildError
 from tests.realcluster.requirements import MissingRequirementsError
 
 MODULES: Final = ("allocation", "answers", "cdi", "plugin", "placement", "demo")
-SETS: Final = {"realcluster": ("node", "prepares", "manynodes")}
+SETS: Final = {"realcluster": ("node", "prepares", "manynodes", "classic")}
 """Modules that go together: those need root and Go (``make bench-e2e``)."""
 NAMES: Final = (*MODULES, *SETS, *(name for names in SETS.values() for name in names))
 

@@ -1,0 +1,336 @@
+"""Where drivers allocate (Kubernetes 1.30): Kerf's controller beside the same writes in a bare loop, and its decisions.
+
+200 nodes with 8 GPUs each, none with a kubelet: nobody but the API server, the scheduler and the controller works. A
+controller that stands still (SIGSTOP) while claims are made, or deleted, begins with all of them at once.
+"""
+
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final, TypeAlias
+
+import anyio
+import yaml
+from anyio.abc import TaskStatus
+
+from api.kerf.inventory import NODE_INVENTORIES, NodeInventory
+from api.kinds import to_builtins
+from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
+from api.model.classic import ClassicAllocation
+from api.model.names import KERF_DRIVER
+from api.model.vocabulary import pool_name
+from api.resource.v1alpha2 import KINDS
+from driver.controller.classic import placing
+from driver.controller.classic.contexts import plan_context
+from driver.controller.classic.granting import ONLY_REQUEST, only_node
+from driver.kube.auth import load_access
+from driver.kube.client import Client, PatchType
+from driver.partitions.geometry import DeviceKind
+from tests.bench.calling import in_flight
+from tests.bench.measuring import Row, say
+from tests.bench.node import resident_mb
+from tests.bench.waiting import PATIENCE_S, until
+from tests.controller.classic.hardware import gpu, inventory
+from tests.controller.classic.scene import Scene, context, pod
+from tests.realcluster import requirements
+from tests.realcluster.api import Api, Document
+from tests.realcluster.cluster import Cluster, running
+from tests.realcluster.documents import IMAGE
+from tests.realcluster.kerf import CONTROLLER, DEPLOY, Kerf, manifests
+from tests.realcluster.versions import find
+
+RESOURCE: Final = "resource.k8s.io/v1alpha2"
+CLAIM: Final = "ResourceClaim"
+SPACE: Final = "default"
+NODES: Final = 200
+CARDS: Final = 8
+CLAIMS: Final = 500
+"""Allocated and deallocated at once: a few seconds, shorter than the lease of a controller that stands still."""
+ROUNDS: Final = 3
+"""Of each measurement and of its baseline, in turns."""
+QUESTIONS: Final = 20
+AT_A_TIME: Final = 8
+"""Claims in the bare loop: as many as the controller works on."""
+CALLS: Final = 16
+"""At once, of the administrator."""
+PENDING: Final = {1: 10, 50: 2, 200: 1}
+"""Pods created at once, and how often."""
+MANY: Final = 10_000
+OTHER: Final = "bare.test"
+"""The driver for which the bare loop allocates."""
+
+Work: TypeAlias = Callable[[], Awaitable[object]]
+Named: TypeAlias = Callable[[Document], str]
+"""The name that an event tells of; empty: it is not what is waited for."""
+
+
+async def measure() -> list[Row]:
+    requirements.ensure()
+    names = tuple(f"node{number:03}" for number in range(NODES))
+    decisions = _decisions(names)
+    say(f"{NODES} nodes are made")
+    async with (
+        running(find("1.30"), nodes=(), bare_nodes=names) as cluster,
+        Api(cluster.kubeconfig) as api,
+        Client(await load_access(cluster.kubeconfig), user_agent="bench/1") as client,
+    ):
+        await _offer(cluster, api, client, names)
+        return [*decisions, *await _claims(cluster, api, client), *await _pods(api), *await _many(cluster, api)]
+
+
+def _decisions(names: tuple[str, ...]) -> list[Row]:
+    """UnsuitableNodes for a pod that waits, as the pure core answers."""
+    rows = []
+    for what, taken in (("all empty", False), ("each taken otherwise", True)):
+        scene = _scene(names, taken=taken)
+        first = []
+        for _ in range(ROUNDS):
+            placing.matching.cache_clear()
+            first.append(_question(_scene(names, taken=taken), names))
+        later = [_question(scene, names) for _ in range(QUESTIONS)]
+        name = f"UnsuitableNodes, {NODES} nodes x {CARDS} GPU, {what}"
+        rows.append(Row(name=name, unit="ms", samples=later, goal="<= 5"))
+        rows.append(Row(name=f"{name}: asked for the first time", unit="ms", samples=first, goal="<= 5"))
+    return rows
+
+
+def _scene(names: Sequence[str], *, taken: bool) -> Scene:
+    """What the controller knows of these nodes; ``taken``: of each it has given something else away."""
+    scene = Scene()
+    scene.resource_class("gpu", {"profile": "1g.10gb"})
+    scene.claim("claim")
+    for number, name in enumerate(names):
+        scene.node(name, *(gpu(name, index) for index in range(CARDS)))
+        held = [f"gpu-{index}-1g-10gb-at-0" for index in range(CARDS) if taken and number >> index & 1]
+        if held:
+            scene.claim(f"claim-on-{name}", allocation=_allocation(name, held))
+    return scene
+
+
+def _question(scene: Scene, names: tuple[str, ...]) -> float:
+    """Milliseconds of one answer."""
+    asked = context(potential=names)
+    begin = time.perf_counter()
+    plan = plan_context(asked, pod(), scene.world)
+    took = 1000 * (time.perf_counter() - begin)
+    assert plan.report is not None, "an entry is reported although it is empty"
+    return took
+
+
+def _allocation(node: str, devices: Sequence[str], driver: str = KERF_DRIVER) -> ClassicAllocation:
+    results = tuple(
+        DeviceRequestAllocationResult(
+            request=ONLY_REQUEST, driver=driver, pool=pool_name(node, DeviceKind.GPU), device=device
+        )
+        for device in devices
+    )
+    return ClassicAllocation(
+        devices=DeviceAllocationResult(results=results), node_selector=only_node(node), drivers=(driver,)
+    )
+
+
+async def _offer(cluster: Cluster, api: Api, client: Client, names: Sequence[str]) -> None:
+    kerf = Kerf(cluster, api)
+    await kerf.install()
+    examples = yaml.safe_load_all((DEPLOY / "examples" / "classic" / "classes.yaml").read_text())
+    for document in (*manifests(DEPLOY / "classic"), *examples):
+        await api.apply(document)
+    other = {"apiVersion": RESOURCE, "kind": "ResourceClass", "metadata": {"name": OTHER}, "driverName": OTHER}
+    await api.create(other)
+    metadata, spec = {"name": "small", "namespace": SPACE}, {"spec": {"resourceClassName": "gpu-small"}}
+    template = {"apiVersion": RESOURCE, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
+    await api.create(template)
+    told = [inventory(name, *(gpu(name, index) for index in range(CARDS))) for name in names]
+    await in_flight(CALLS, [partial(_tell, client, one) for one in told])
+    await kerf.start_controller()
+
+
+async def _tell(client: Client, value: NodeInventory) -> None:
+    document = {"metadata": {"name": value.metadata.name}, "spec": to_builtins(value.spec)}
+    await client.apply(NODE_INVENTORIES, document, field_manager="bench")
+
+
+async def _claims(cluster: Cluster, api: Api, client: Client) -> list[Row]:
+    """Claims that the controller allocates and releases, and claims of nobody's for which a loop writes the same."""
+    rates: dict[str, dict[bool, list[float]]] = {what: {True: [], False: []} for what in ("allocated", "deallocated")}
+    for number in range(ROUNDS):
+        for ours in (False, True):
+            say(f"{CLAIMS} claims {'by the controller' if ours else 'in a bare loop'}, {number + 1} of {ROUNDS}")
+            names = [f"c{secrets.token_hex(4)}" for _ in range(CLAIMS)]
+            loops = [partial(in_flight, AT_A_TIME, [partial(do, client, name) for name in names]) for do in _WRITES]
+            async with _standing_still(cluster) as go_on:
+                await in_flight(CALLS, [partial(_create, api, name, ours=ours) for name in names])
+                seconds = await _until_all(api, names, _allocated, go_on if ours else loops[0])
+            rates["allocated"][ours].append(CLAIMS / seconds)
+            async with _standing_still(cluster) as go_on:
+                await api.request("DELETE", await api.path(RESOURCE, CLAIM, SPACE))
+                seconds = await _until_all(api, names, _gone, go_on if ours else loops[1])
+            rates["deallocated"][ours].append(CLAIMS / seconds)
+    return [
+        Row(
+            name=f"claims {what}, {CLAIMS} at once",
+            unit="claims/s",
+            samples=found[True],
+            baseline_name=f"the same writes, {AT_A_TIME} at a time",
+            baseline=found[False],
+            goal="ratio >= 0.8",
+        )
+        for what, found in rates.items()
+    ]
+
+
+async def _create(api: Api, name: str, *, ours: bool = True) -> None:
+    """A claim that is to be allocated without a pod."""
+    spec = {"resourceClassName": "gpu-small" if ours else OTHER, "allocationMode": "Immediate"}
+    metadata = {"name": name, "namespace": SPACE}
+    await api.create({"apiVersion": RESOURCE, "kind": CLAIM, "metadata": metadata, "spec": spec})
+
+
+async def _allocate(client: Client, name: str) -> None:
+    status = KINDS.allocated(_allocation("node000", ["gpu-0-1g-10gb-at-0"], OTHER), OTHER)
+    await _patch(client, name, {"metadata": {"finalizers": [f"{OTHER}/deletion-protection"]}})
+    await _patch(client, name, {"status": status}, "status")
+
+
+async def _release(client: Client, name: str) -> None:
+    await _patch(client, name, {"status": KINDS.released}, "status")
+    await _patch(client, name, {"metadata": {"finalizers": None}})
+
+
+_WRITES: Final = (_allocate, _release)
+
+
+async def _patch(client: Client, name: str, patch: Document, subresource: str = "") -> None:
+    await client.patch(KINDS.claims, name, patch, type=PatchType.MERGE, namespace=SPACE, subresource=subresource)
+
+
+@asynccontextmanager
+async def _standing_still(cluster: Cluster) -> AsyncIterator[Work]:
+    """The controller does nothing until the context ends, or what is yielded is called."""
+
+    async def go_on() -> None:
+        cluster.processes.signal(CONTROLLER, signal.SIGCONT)
+
+    cluster.processes.signal(CONTROLLER, signal.SIGSTOP)
+    try:
+        yield go_on
+    finally:
+        await go_on()
+
+
+async def _until_all(
+    api: Api, names: Sequence[str], name_in: Named, work: Work, *, within_s: float = PATIENCE_S
+) -> float:
+    """Seconds from the beginning of ``work`` until ``name_in`` has found all these names in events of claims."""
+    times: dict[str, float] = {}
+    async with _noting(api, names, name_in, times, within_s=within_s):
+        begin = time.perf_counter()
+        await work()
+    return max(times.values()) - begin
+
+
+@asynccontextmanager
+async def _noting(
+    api: Api, names: Sequence[str], name_in: Named, times: dict[str, float], *, within_s: float = PATIENCE_S
+) -> AsyncIterator[None]:
+    """Note when each name was found first; the context ends once all are."""
+    listed = await api.request("GET", await api.path(RESOURCE, CLAIM), query={"limit": "1"})
+
+    async def follow(*, task_status: TaskStatus[None]) -> None:
+        waiting = set(names)
+        async with api.watch(RESOURCE, CLAIM, resourceVersion=listed["metadata"]["resourceVersion"]) as events:
+            task_status.started()
+            async for event in events:
+                name = name_in(event)
+                if name in waiting:
+                    waiting.discard(name)
+                    times[name] = time.perf_counter()
+                if not waiting:
+                    return
+
+    with anyio.fail_after(within_s):
+        async with anyio.create_task_group() as group:
+            await group.start(follow)
+            yield
+
+
+def _allocated(event: Document) -> str:
+    return str(event["object"]["metadata"]["name"]) if _has_allocation(event) else ""
+
+
+def _gone(event: Document) -> str:
+    return str(event["object"]["metadata"]["name"]) if event["type"] == "DELETED" else ""
+
+
+def _allocated_for(event: Document) -> str:
+    """The pod for which the claim was made."""
+    owners = event["object"]["metadata"].get("ownerReferences", ())
+    return str(owners[0]["name"]) if owners and _has_allocation(event) else ""
+
+
+def _has_allocation(event: Document) -> bool:
+    return "allocation" in event["object"].get("status", {})
+
+
+async def _pods(api: Api) -> list[Row]:
+    """Pods with a generated claim, made at once."""
+    rows = []
+    for count, times in PENDING.items():
+        seconds: list[float] = []
+        for number in range(times):
+            say(f"{count} pods wait, {number + 1} of {times}")
+            seconds += await _burst(api, count)
+        rows.append(Row(name=f"pod created to claim allocated, {count} at once", unit="s", samples=seconds))
+    return rows
+
+
+async def _burst(api: Api, count: int) -> list[float]:
+    """Seconds for each pod; they are gone afterwards."""
+    names = [f"p{secrets.token_hex(4)}" for _ in range(count)]
+    created: dict[str, float] = {}
+    allocated: dict[str, float] = {}
+
+    async def create(name: str) -> None:
+        created[name] = time.perf_counter()
+        await api.create(_pod(name))
+
+    async with _noting(api, names, _allocated_for, allocated):
+        await in_flight(CALLS, [partial(create, name) for name in names])
+    await in_flight(CALLS, [partial(api.delete, "v1", "Pod", name, SPACE, grace_s=0) for name in names])
+
+    async def no_claims() -> bool:
+        return not await api.list(RESOURCE, CLAIM, SPACE)
+
+    await until(no_claims)
+    return [allocated[name] - created[name] for name in names]
+
+
+def _pod(name: str) -> Document:
+    claims = [{"name": "gpu", "source": {"resourceClaimTemplateName": "small"}}]
+    container = {"name": "main", "image": IMAGE, "resources": {"claims": [{"name": "gpu"}]}}
+    spec = {"containers": [container], "resourceClaims": claims, "automountServiceAccountToken": False}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": SPACE}, "spec": spec}
+
+
+async def _many(cluster: Cluster, api: Api) -> list[Row]:
+    """The controller's memory while it allocates as many claims as there is hardly a cluster with, and after it."""
+    before = resident_mb(cluster.processes.pid(CONTROLLER))
+    names = [f"c{secrets.token_hex(4)}" for _ in range(MANY)]
+    say(f"{MANY} claims are made and allocated")
+    calls = [partial(_create, api, name) for name in names]
+    making = partial(in_flight, CALLS, calls)
+    seconds = await _until_all(api, names, _allocated, making, within_s=3 * PATIENCE_S)
+    memory = resident_mb(cluster.processes.pid(CONTROLLER))
+    return [
+        Row(name=f"{MANY} claims made and allocated on {NODES} nodes", unit="claims/s", samples=[MANY / seconds]),
+        Row(
+            name=f"controller: memory with {MANY} claims",
+            unit="MB",
+            samples=[memory],
+            baseline_name="before them",
+            baseline=[before],
+        ),
+    ]
