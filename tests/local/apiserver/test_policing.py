@@ -140,6 +140,15 @@ async def test_a_policy_that_cannot_be_judged_denies_where(api: Api, case: str) 
     assert message in (await api.post(MAPS, config_map())).body["message"]
 
 
+async def test_a_policy_about_everything_can_still_be_corrected(api: Api) -> None:
+    everything = {"resources": ["*/*"], "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"]}
+    await forbid(api, **NEVER, rule=everything)
+    assert (await api.post(MAPS, config_map())).status == 422
+    corrected = {"spec": {"validations": [{"expression": "true"}]}}
+    assert (await api.merge(f"{ADMISSION}/validatingadmissionpolicies/small", corrected)).status == 200
+    await api.made(MAPS, config_map())
+
+
 async def test_a_policy_that_may_fail_denies_nothing_then(api: Api) -> None:
     await forbid(api, validations=[{"expression": "object.nope == 1"}], failurePolicy="Ignore")
     await api.made(MAPS, config_map())
