@@ -156,7 +156,7 @@ class Builder:
             for comparison, values in self._compared(device):
                 homes = self._home[comparison.attribute]
                 for value in values or ():
-                    if homes.setdefault(value, block) != block:
+                    if homes.setdefault(value, block) != block or self._question.may_fail:
                         homes[value] = None
 
     def _find_sides(self) -> None:

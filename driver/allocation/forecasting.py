@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import accumulate, chain
 from math import inf
 
+from driver.allocation.agreeing import Party, can_agree
 from driver.allocation.constraining import Value
 from driver.allocation.masks import bits
 from driver.allocation.packing import most
@@ -65,7 +66,21 @@ class Forecaster:
             self._can_hold(tally, requests, open_, claim, index)
             for claim in {request.claim for request in requests}
             for index in range(len(self._question.constraints[claim]))
-        )
+        ) and self._can_agree(tally, requests, open_)
+
+    def _can_agree(self, tally: Tally, requests: Sequence[Request], open_: _Open) -> bool:
+        """Whether all that must match can, at once."""
+        parties: dict[str, list[Party]] = defaultdict(list)
+        for claim in {request.claim for request in requests}:
+            for index, constraint in enumerate(self._question.constraints[claim]):
+                bound = bound_by(requests, claim, index) if constraint.kind == "match" else []
+                if bound:
+                    by_value = self._by_value(bound, open_, index)
+                    state = tally.states[claim][index]
+                    if state.devices:
+                        by_value = {value: mask for value, mask in by_value.items() if value in state.values}
+                    parties[constraint.attribute].append(Party(tuple(bound), by_value))
+        return all(can_agree(each, open_, self._offer.shareable) for each in parties.values() if len(each) > 1)
 
     def within_limit(self, tally: Tally, requests: Iterable[Request], also: int = 0) -> bool:
         """Whether the claims of ``requests`` can stay within their limit; ``also`` counts for the first of them."""

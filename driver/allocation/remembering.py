@@ -9,10 +9,11 @@ fails there for the first time: a search that succeeds at once pays nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from driver.allocation.blocks import Block, Builder, Horizon, Side, want_traits
+from driver.allocation.constraining import Value, Values
 from driver.allocation.counting import Groups
 from driver.allocation.questions import Question
 from driver.allocation.tallying import Tally
@@ -34,6 +35,15 @@ _Local: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], tup
 
 _OfSide: TypeAlias = tuple[tuple[bool, ...], tuple[tuple[_Local, ...], ...]]
 """How a side stands: whether constraints have seen it, and how its blocks do."""
+
+
+class _View(NamedTuple):
+    """What a situation adds to the tally."""
+
+    masks: tuple[int, ...]
+    """See ``Memory._masks``."""
+    seen: tuple[tuple[int, Values], ...]
+    """What constraints have seen, those that have seen anything: by their position in the horizon."""
 
 
 class Memory:
@@ -60,31 +70,29 @@ class Memory:
     def as_good_as(self, tally: Tally, situation: Situation, device: int) -> int:
         """The devices that would fail at ``situation`` because ``device`` did, itself among them."""
         horizon = self._horizon(situation)
-        masks = self._masks(tally, situation, horizon.options)
+        view = self._view(tally, situation, horizon)
         found = _find(horizon, device)
         if found is None:
             return 1 << device
         alike, side, kind, block, position = found
-        local = self._local(tally, horizon, block, masks)
-        of_side = self._side(tally, horizon, side, masks)
+        local = self._local(tally, block, view)
+        of_side = self._side(tally, side, view)
         equal = 0
         for other in alike:
-            if other is side or self._side(tally, horizon, other, masks) == of_side:
+            if other is side or self._side(tally, other, view) == of_side:
                 for each in other.kinds[kind]:
-                    if each is block or self._local(tally, horizon, each, masks) == local:
+                    if each is block or self._local(tally, each, view) == local:
                         equal |= each.twins[position]
         return equal
 
     def _key(self, tally: Tally, situation: Situation) -> Hashable:
         horizon = self._horizon(situation)
         states = tally.states[horizon.claim]
-        masks = self._masks(tally, situation, horizon.options)
+        view = self._view(tally, situation, horizon)
         return (
             situation.chosen,
             len(tally.placements[horizon.claim]),
-            tuple(
-                [tuple(sorted([self._side(tally, horizon, side, masks) for side in sides])) for sides in horizon.sides]
-            ),
+            tuple([tuple(sorted([self._side(tally, side, view) for side in alike])) for alike in horizon.sides]),
             tuple(
                 [
                     (states[index].devices > 0, states[index].values & common)
@@ -93,48 +101,50 @@ class Memory:
             ),
         )
 
-    def _side(self, tally: Tally, horizon: Horizon, side: Side, masks: Sequence[int]) -> _OfSide:
-        states = tally.states[horizon.claim]
+    def _side(self, tally: Tally, side: Side, view: _View) -> _OfSide:
         return (
-            tuple(
-                [value in states[index].values for index, value in zip(horizon.constraints, side.values, strict=True)]
-            ),
-            tuple([tuple(sorted([self._local(tally, horizon, each, masks) for each in kind])) for kind in side.kinds]),
+            tuple([side.values[position] in values for position, values in view.seen]),
+            tuple([tuple(sorted([self._local(tally, block, view) for block in kind])) for kind in side.kinds]),
         )
 
-    def _local(self, tally: Tally, horizon: Horizon, block: Block, masks: Sequence[int]) -> _Local:
-        states = tally.states[horizon.claim]
-        key = (block, *[mask & block.devices for mask in masks])
+    def _local(self, tally: Tally, block: Block, view: _View) -> _Local:
+        key = (block, *[mask & block.devices for mask in view.masks])
         counts = self._counts.get(key)
         if counts is None:
-            counts = tuple([(mask & twins).bit_count() for twins in block.twins for mask in masks])
+            counts = tuple([(mask & twins).bit_count() for twins in block.twins for mask in view.masks])
             self._counts[key] = counts
         return (
             counts,
             tuple([tally.remaining[set_] or 0 for set_ in block.sets]),
             tuple([_text(tally.groups[set_]) for set_ in block.sets]),
             tuple([(tally.shares[device] > 0, *sorted(tally.taken[device].items())) for device in block.shared]),
-            tuple(
-                [
-                    tuple(sorted([values[value] for value in states[index].values if value in values]))
-                    for index, values in zip(horizon.constraints, block.values, strict=True)
-                ]
-            ),
+            tuple([_numbers(block.values[position], values) for position, values in view.seen]),
         )
+
+    def _view(self, tally: Tally, situation: Situation, horizon: Horizon) -> _View:
+        states = tally.states[horizon.claim]
+        seen = [(position, states[index].values) for position, index in enumerate(horizon.constraints)]
+        return _View(self._masks(tally, situation, horizon.options), tuple([each for each in seen if each[1]]))
 
     def _masks(self, tally: Tally, situation: Situation, options: int) -> tuple[int, ...]:
         """What must be equally many of all twins: devices that are gone, and those that the want may still take.
 
-        Admin access looks only at what its own claim has, and may take what is in use; so these matter then, too.
+        Admin access looks only at what its own claim has, and may take what is in use; so these matter then, too. Where
+        trying a device may fail for good, one that is in use is not tried, but one without counters left is.
         """
         request = self._question.requests[situation.request]
         gone = tally.in_use | tally.blocked
         ahead = 0
         if situation.chosen and situation.want is not None:
-            ahead = options & tally.open(request.wants[situation.want]) & -1 << situation.start
-        if not self._has_admin:
-            return gone, ahead
-        return gone, tally.claimed[request.claim] | tally.blocked, ahead, ahead & tally.in_use
+            want = request.wants[situation.want]
+            left = tally.free(want) if self._question.may_fail else tally.open(want)
+            ahead = options & left & -1 << situation.start
+        masks = [gone, ahead]
+        if self._question.may_fail:
+            masks.append(tally.in_use)
+        if self._has_admin:
+            masks += [tally.claimed[request.claim] | tally.blocked, ahead & tally.in_use]
+        return tuple(masks)
 
     def _horizon(self, situation: Situation) -> Horizon:
         horizon = self._horizons.get(situation[:2])
@@ -164,6 +174,11 @@ def _find(horizon: Horizon, device: int) -> tuple[Sequence[Side], Side, int, Blo
                         position = next(at for at, twins in enumerate(block.twins) if twins >> device & 1)
                         return alike, side, kind, block, position
     return None
+
+
+def _numbers(own: Mapping[Value, int], seen: Values) -> tuple[int, ...]:
+    """A block's own values among those that were seen."""
+    return tuple(sorted([own[value] for value in seen if value in own])) if own else ()
 
 
 def _text(groups: Groups | None) -> str:

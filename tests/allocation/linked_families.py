@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
-from api.model.devices import Attribute, Device, DeviceTaint, DeviceToleration
+from api.model.claims import DeviceRequest
+from api.model.devices import Attribute, Device, DeviceTaint, DeviceToleration, ResourceSlice
 from tests.allocation.building import (
     DRIVER,
     alternative,
@@ -33,6 +34,7 @@ from tests.allocation.families import (
 )
 
 ROW: Final = f"{DRIVER}/row"
+ROOT: Final = f"{DRIVER}/root"
 COLUMN: Final = f"{DRIVER}/column"
 _FANO: Final = (0, 1, 3)
 """Of seven points, numbered modulo seven, the lines: any two of them meet."""
@@ -229,6 +231,61 @@ def _windows(n: int) -> Hard:
     ]
     narrow = [request(f"n{number}", f"{ATTRIBUTES}.numa >= {half}") for number in range(half + 1)]
     return Hard(plain(n, lambda number: {"numa": number}), pod([*wide, *narrow]), fits=False)
+
+
+def _of_kinds(gpus: Sequence[int], nics: Sequence[int]) -> Sequence[ResourceSlice]:
+    """Devices of two kinds, each with the PCIe root that it is at."""
+    devices = [
+        device(f"{kind}-{number:02}", attributes={"kind": kind, "root": root})
+        for kind, roots in (("gpu", gpus), ("nic", nics))
+        for number, root in enumerate(roots)
+    ]
+    return [slice_(*devices)]
+
+
+def _both(number: int) -> tuple[DeviceRequest, DeviceRequest]:
+    gpu, nic = (request(f"{kind}{number}", f'{ATTRIBUTES}.kind == "{kind}"') for kind in ("gpu", "nic"))
+    return gpu, nic
+
+
+def _pairs_at_one_root(n: int) -> Hard:
+    """As many of each kind as there are claims, but two nics are at one root."""
+    slices = _of_kinds(range(n), [number % (n - 1) for number in range(n)])
+    return Hard(slices, [claim(*_both(0), constraints=[same(ROOT)], name=f"c{each}") for each in range(n)], fits=False)
+
+
+def _pairs_of_one_claim(n: int) -> Hard:
+    """The same in one claim, all of one kind before all of the other."""
+    pairs = min(n, 16)
+    slices = _of_kinds(range(pairs), [number % (pairs - 1) for number in range(pairs)])
+    gpus, nics = zip(*map(_both, range(pairs)), strict=True)
+    constraints = [same(ROOT, f"gpu{number}", f"nic{number}") for number in range(pairs)]
+    return Hard(slices, [claim(*gpus, *nics, constraints=constraints)], fits=False)
+
+
+def _pairs_at_the_last_roots(n: int) -> Hard:
+    """The first gpus in the list have no nic at their root."""
+    pairs = min(n // 2, 16)
+    slices = _of_kinds(range(n), range(n - pairs, n))
+    gpus, nics = zip(*map(_both, range(pairs)), strict=True)
+    constraints = [same(ROOT, f"gpu{number}", f"nic{number}") for number in range(pairs)]
+    return Hard(slices, [claim(*gpus, *nics, constraints=constraints)], fits=True)
+
+
+def _hosts_with_one_to_spare(n: int) -> Hard:
+    """Each claim wants two devices of one host, each host has three; there is a host too few."""
+    slices = plain(3 * (n - 1), lambda number: {"row": number // 3})
+    asked = [claim(request("r", count=2), constraints=[same(ROW)], name=f"c{number}") for number in range(n)]
+    return Hard(slices, asked, fits=False)
+
+
+def _any_two_share_a_tag(n: int) -> Hard:
+    """And no three do."""
+    ends = range(min(n, 32))
+    tags = [tuple(f"t{min(one, other)}-{max(one, other)}" for other in ends if other != one) for one in ends]
+    slices = plain(len(tags), lambda number: {"tags": Attribute(strings=tags[number])})
+    asked = [claim(*requests(count), constraints=[same(TAGS)], name=f"c{count}") for count in (2, 3)]
+    return Hard(slices, asked, fits=False)
 
 
 LINKED: Final[Mapping[str, Callable[[int], Hard]]] = families(globals())

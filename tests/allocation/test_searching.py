@@ -24,6 +24,7 @@ from tests.allocation.building import (
     same,
     slice_,
 )
+from tests.allocation.crowded import crowded
 from tests.allocation.exhaustive import Chosen, Exhaustive, FatalError
 from tests.allocation.families import FAMILIES
 from tests.allocation.validating import faults
@@ -126,6 +127,53 @@ def test_the_answer_is_the_first_that_an_exhaustive_search_finds(
     assert isinstance(outcome, Fits)
     assert chosen(outcome) == first
     assert faults(slices, asked, outcome.results, allocated) == []
+
+
+@settings(max_examples=4 * settings().max_examples)
+@given(st.integers(0, 10**6))
+def test_crowded_questions_are_answered_as_an_exhaustive_search_answers_them(seed: int) -> None:
+    slices, asked = crowded(seed)
+    outcome = decide(slices, *asked)
+    event(type(outcome).__name__)
+    try:
+        first = Exhaustive(slices, asked, AllocatedState()).first()
+    except FatalError:
+        assert isinstance(outcome, Failed)
+        return
+    assert (chosen(outcome) if isinstance(outcome, Fits) else None) == first
+    assert isinstance(outcome, Fits | DoesNotFit)
+
+
+def test_a_constraint_that_ends_the_attempt_is_not_forgotten_after_another_failure() -> None:
+    """What constraints had seen was left out of what is remembered, where only one device has the value: the second
+    choice for ``any`` counted as failed like the first, and the pod as one that does not fit.
+    """
+    attributes = ({"kind": 0, "tags": "y"}, {"kind": 0, "tags": "z"}, {"kind": 1, "tags": "y"})
+    slices = [slice_(*(device(f"d{index}", attributes=each) for index, each in enumerate(attributes)))]
+    asked = claim(
+        request("any"),
+        request("all", SELECTORS[1], count=None),
+        request("more", SELECTORS[1], count=2),
+        constraints=[same(TAGS, "any", "all")],
+    )
+    outcome = decide(slices, asked)
+    assert isinstance(outcome, Failed)
+    assert "violates matchAttribute" in outcome.message
+
+
+def test_a_selector_that_fails_on_a_device_is_met_though_its_counters_are_used_up() -> None:
+    """Devices in use and devices without counters were remembered as one; only those in use are never looked at."""
+    devices = (
+        device("d0", uses={"s2": {"c": 2}}),
+        device("d1", attributes={"kind": 0}, uses={"s2": {"c": 2}}),
+        device("d2", attributes={"kind": 0}, uses={"s2": {"c": 1}}),
+        device("d3"),
+    )
+    slices = partitioned(*devices, sets={"s2": {"c": 3}})
+    asked = claim(request("any", count=3), request("one", SELECTORS[0]), request("two", SELECTORS[0], count=2))
+    outcome = decide(slices, asked)
+    assert isinstance(outcome, Failed)
+    assert "d0" in outcome.message
 
 
 @st.composite

@@ -1,0 +1,104 @@
+"""Whether requests that must agree on a value find one: bounds from ``matchAttribute``, by all that must agree at once.
+
+Requests bound by one match make a *party*. Each party by itself may find a value of which there are enough devices;
+here they compete: a NUMA node, a host or a PCIe root has devices for so many parties. A "no" is certain.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from driver.allocation.constraining import Value
+from driver.allocation.pairing import Need, can_pair
+from driver.allocation.questions import Request, Want
+
+ByValue = Mapping[Value, int]
+"""The devices that have each value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Requests that must agree on a value, with the devices that they could be given."""
+
+    requests: tuple[Request, ...]
+    by_value: ByValue
+
+    @property
+    def fewest(self) -> int:
+        return sum(request.fewest for request in self.requests)
+
+
+def can_agree(parties: Sequence[Party], open_: Mapping[Want, int], shareable: int) -> bool:
+    """Whether nothing speaks against each of ``parties``, which compare one attribute, finding a value of its own."""
+    parties = list(_apart(parties))
+    devices = {position: _devices(party, open_) for position, party in enumerate(parties)}
+    if len(parties) < 2 or any(each & shareable for each in devices.values()):
+        return True
+    values: dict[Value, list[int]] = defaultdict(list)
+    options: dict[object, list[Value]] = {}
+    for position, party in enumerate(parties):
+        alike = tuple((want.count, open_[want]) for request in party.requests for want in request.wants)
+        if alike not in options:
+            options[alike] = [value for value, mask in party.by_value.items() if _is_enough(party, open_, mask)]
+        for value in options[alike]:
+            values[value].append(position)
+    numbers = {value: number for number, value in enumerate(values)}
+    masks = [0] * len(parties)
+    rooms: dict[int, int] = {}
+    for value, positions in values.items():
+        for position in positions:
+            masks[position] |= 1 << numbers[value]
+        rooms[numbers[value]] = _room([parties[position] for position in positions], open_, value)
+    return can_pair([Need(mask, 1) for mask in masks], rooms)
+
+
+def _apart(parties: Iterable[Party]) -> Iterator[Party]:
+    """Parties without a request in common, and without admin access, which competes with nobody."""
+    seen: set[int] = set()
+    for party in parties:
+        requests = {id(request) for request in party.requests}
+        watches = any(want.is_admin for request in party.requests for want in request.wants)
+        if not watches and not requests & seen:
+            seen |= requests
+            yield party
+
+
+def _devices(party: Party, open_: Mapping[Want, int]) -> int:
+    devices = 0
+    for request in party.requests:
+        for want in request.wants:
+            devices |= open_[want]
+    return devices
+
+
+def _is_enough(party: Party, open_: Mapping[Want, int], mask: int) -> bool:
+    return (_devices(party, open_) & mask).bit_count() >= party.fewest and all(
+        any((open_[want] & mask).bit_count() >= want.count for want in request.wants) for request in party.requests
+    )
+
+
+def _room(parties: Sequence[Party], open_: Mapping[Want, int], value: Value) -> int:
+    """At most how many of ``parties`` find devices at a value: of all together, and of each sort that all need."""
+    everything = 0
+    for party in parties:
+        everything |= _devices(party, open_) & party.by_value[value]
+    smallest = sorted(party.fewest for party in parties)
+    room = sum(1 for taken in accumulate(smallest) if taken <= everything.bit_count())
+    sorts = [_sorts(party, open_) for party in parties]
+    for devices in set.intersection(*(set(each) for each in sorts)):
+        least = min(each[devices] for each in sorts)
+        room = min(room, (devices & everything).bit_count() // least)
+    return room
+
+
+def _sorts(party: Party, open_: Mapping[Want, int]) -> dict[int, int]:
+    """How many of some devices a party needs, whichever alternatives are chosen."""
+    sorts: dict[int, int] = defaultdict(int)
+    for request in party.requests:
+        devices = 0
+        for want in request.wants:
+            devices |= open_[want]
+        if request.fewest:
+            sorts[devices] += request.fewest
+    return sorts
