@@ -124,8 +124,9 @@ def state_of(stock: Stock, held: Iterable[Holding]) -> NodeState:
             if card is not None:
                 chosen = cut or card.grid.cuts[-1]
                 taken.setdefault(card.card.uuid, []).append(chosen.of(card.card.uuid))
+    if everything:
+        taken = {card.card.uuid: [card.grid.cuts[-1].of(card.card.uuid)] for card in stock.cards}
     free = tuple(
-        card.grid.free([card.grid.cuts[-1].of(card.card.uuid)] if everything else taken.get(card.card.uuid, ()))
-        for card in stock.cards
+        card.grid.free(taken[card.card.uuid]) if card.card.uuid in taken else card.grid.all for card in stock.cards
     )
     return NodeState(cards=stock.cards, free=free, barred=stock.tainted, doubts=tuple(doubts))

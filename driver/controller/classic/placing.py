@@ -129,9 +129,16 @@ def _has_room(state: NodeState, asks: tuple[Ask, ...]) -> bool:
 
 
 def _usable(state: NodeState, ask: Ask, free: Sequence[Free]) -> Iterator[tuple[int, GridCard, Cut]]:
-    """Every cut of every card that will do for ``ask`` and can be had, with the card and its number."""
+    """Every cut that will do for ``ask`` and can be had, with its card and that card's number.
+
+    Of GPUs with the same left of them the first stands for all: the others have nothing else to offer.
+    """
+    seen: set[tuple[str, Free]] = set()
     for number, (held, left) in enumerate(zip(state.cards, free, strict=True)):
-        if is_recent(held, ask):
+        is_like_another = (held.model, left) in seen
+        if is_recent(held, ask) and not is_like_another:
+            if held.card.kind is DeviceKind.GPU and not state.barred:
+                seen.add((held.model, left))
             for cut in matching(held.grid, held.model, ask):
                 if held.grid.fits(cut, left) and not (state.barred and held.device(cut) in state.barred):
                     yield number, held, cut
