@@ -81,7 +81,7 @@ def test_requests_and_unprepare_answers_of_v1alpha3_round_trip(
 
 @given(outcomes=st.dictionaries(TEXT, OUTCOMES, max_size=3))
 def test_v1alpha3_answers_every_claim_with_all_its_cdi_names_once(outcomes: dict[str, PrepareOutcome]) -> None:
-    # K-5, K-6: an entry for every claim that was asked for
+    # K-5, K-6, R-14: an entry for every claim that was asked for, and nothing but CDI names in it
     service = v1alpha3.SERVICE
     read = service.prepare.decode_response(service.prepare.encode_response(outcomes))
     assert read.keys() == outcomes.keys()

@@ -78,7 +78,7 @@ def test_a_claim_that_is_not_made_yet_is_waited_for() -> None:
 
 
 def test_a_claim_that_was_made_for_another_pod_is_not_taken() -> None:
-    # S-7
+    # S-7, as the kubelet does (K-2)
     scene = small_scene()
     its_pod = pod_of_template(made={"gpu": "stolen"})
     scene.claim("stolen", owner=pod("another"))
