@@ -10,8 +10,8 @@ partitions cover a unit than there are cards. This is generous in three ways:
 - The requests come in windows, and each window begins with empty cards, because the effort grows faster than its
   length.
 
-Hence ``Foresight.bound``, valid also where the time limit ended the search, and beside it what KEEP accepts of the
-requests that the programme would accept: a schedule that exists. The optimum lies between the two.
+Hence ``Foresight.bound``, valid also where the time limit ended the search, and beside it which requests the programme
+would accept. ``foreplacing`` finds places for most of those: a schedule that exists. The optimum lies between the two.
 """
 
 from collections.abc import Iterator, Sequence

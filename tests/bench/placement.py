@@ -2,22 +2,21 @@
 
 ``python -m tests.bench placement`` is one seed of eight cards. ``python -m tests.bench.placement`` is the whole table,
 beside the figures that an independent implementation of the same rules gave: minutes for 8 cards, a quarter of an hour
-for 100; with ``--limits``, what could be accepted at best. ``docs/placement.md`` has what they printed.
+for 100; with ``--online`` and ``--limits``, what could be accepted at best without and with knowing the future.
+``docs/placement.md`` has what they printed.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterable
 from statistics import mean
 from typing import Final, NamedTuple
 
 from driver.cli.output import table
-from driver.partitions.geometry import GpuCard, Partition
 from tests.allocation import policies
-from tests.bench import foresight, repacking
 from tests.bench.measuring import Row
 from tests.partitions import losses
-from tests.partitions.losses import Accepted, Request
+from tests.partitions.losses import Accepted
 
 REQUESTS: Final = 12_000
 WARM_UP: Final = 3_000
@@ -25,13 +24,6 @@ WARM_UP: Final = 3_000
 SEEDS: Final = {8: range(6), 100: range(3)}
 QUICK: Final = {"seed": 0, "requests": 4_000, "warm_up": 1_000}
 """For ``make bench``: 20 seconds for all five cells."""
-FORESIGHT_REQUESTS: Final = 2_000
-FORESIGHT_WARM_UP: Final = 1_000
-"""Not foreseen either, so that all columns are of the same requests."""
-WINDOW: Final = 500
-"""Requests foreseen at once: with 2,000 at once the bound was 0.1 points lower, in twice the time."""
-WINDOW_S: Final = 5.0
-"""Some windows take a second, others many; the bound holds wherever the search ends."""
 
 
 class Cell(NamedTuple):
@@ -100,51 +92,41 @@ def _text(accepted: Accepted) -> str:
     return f"{accepted.requests:.1f} ({accepted.slices:.1f})"
 
 
-LIMITS_HEADER: Final = ("WHAT", "FIRST FIT", "KEEP", "REPACKED", "FORESEEN", "BOUND")
-
-
-def limits_row(cell: Cell) -> tuple[str, ...]:
-    """The two policies beside one that moves everything, and beside one that knows the future and may refuse.
-
-    Foreseen and bound are from two programmes: one for requests, one for slices.
-    """
-    size = {"seed": 0, "requests": FORESIGHT_WARM_UP + FORESIGHT_REQUESTS, "warm_up": FORESIGHT_WARM_UP}
-    runs = [cell.run(policy, **size) for policy in (policies.first_fit(), policies.keep(), repacking.repacked())]
-    arrivals = losses.arrivals(cards=cell.cards, mix=cell.mix, load=cell.load, seed=0, requests=size["requests"])
-    requests = list(arrivals)[FORESIGHT_WARM_UP:]
-    by_requests, found_requests = _foreseen(cell, requests, [1] * len(requests))
-    by_slices, found_slices = _foreseen(cell, requests, [losses.MEMORY_SLICES[each.profile] for each in requests])
-    foreseen = Accepted(found_requests.requests, found_slices.slices)
-    return str(cell), *map(_text, (*runs, foreseen, Accepted(by_requests, by_slices)))
-
-
-def _foreseen(cell: Cell, requests: list[Request], worth: list[int]) -> tuple[float, Accepted]:
-    """The bound in percent, and what KEEP accepts of that which the programme would."""
-    answer = foresight.windows(requests, cards=cell.cards, worth=worth, size=WINDOW, limit_s=WINDOW_S)
-    keep, wanted = policies.keep(), iter(answer.accepted)
-
-    def willing(cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
-        return keep(cards, taken, profile) if next(wanted) else None
-
-    return 100 * answer.bound / sum(worth), losses.replay(willing, requests, cards=cell.cards)
-
-
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.placement", description=__doc__)
     parser.add_argument("--cards", type=int, choices=list(SEEDS), action="append", help="8, 100 or (default) both")
-    parser.add_argument("--limits", action="store_true", help="what could be accepted on 8 cards at best, instead")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--online", type=int, nargs="*", metavar="CARDS", help="the best without knowing the future; default 1, 2 and 8"
+    )
+    instead.add_argument(
+        "--limits", type=int, nargs="*", metavar="CARDS", help="the best with knowing the future; default 8"
+    )
     options = parser.parse_args(arguments)
-    if options.limits:
-        print(table(LIMITS_HEADER, list(_rows(limits_row, [8]))))
+    loads = [(cell.mix, cell.load) for cell in REFERENCE if cell.cards == 8]
+    # Each imported where it is asked for: numpy and the solver take 70 MB, and the rest needs neither.
+    if options.online is not None:
+        from tests.bench import online
+
+        rows = (each for cards in options.online or [1, 2, 8] for each in online.rows(cards, loads))
+        print(table(online.HEADER, _said(rows)))
+    elif options.limits is not None:
+        from tests.bench import limits
+
+        rows = (limits.row(cards, *load) for cards in options.limits or [8] for load in loads)
+        print(table(limits.HEADER, _said(rows)))
     else:
-        print(table(HEADER, list(_rows(row, options.cards or list(SEEDS)))))
+        chosen = [cell for cell in REFERENCE if cell.cards in (options.cards or SEEDS)]
+        print(table(HEADER, _said(map(row, chosen))))
 
 
-def _rows(of: Callable[[Cell], tuple[str, ...]], cards: list[int]) -> Iterator[tuple[str, ...]]:
-    for cell in REFERENCE:
-        if cell.cards in cards:
-            print(f"measuring {cell} …", file=sys.stderr)
-            yield of(cell)
+def _said(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """``rows``, each also shown as soon as it is there: some take minutes."""
+    shown = []
+    for each in rows:
+        print("  ".join(each), file=sys.stderr)
+        shown.append(each)
+    return shown
 
 
 if __name__ == "__main__":

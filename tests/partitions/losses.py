@@ -57,13 +57,18 @@ class Request(NamedTuple):
     """When it ends, if it is accepted."""
 
 
+def rate(*, cards: int, mix: str, load: float) -> float:
+    """Requests per mean holding time."""
+    mean_slices = sum(weight * size for weight, size in zip(MIXES[mix], MEMORY_SLICES.values(), strict=True))
+    return load * 8 * cards / mean_slices
+
+
 def arrivals(*, cards: int, mix: str, load: float, seed: int, requests: int) -> Iterator[Request]:
     rng, profiles, weights = random.Random(seed), list(MEMORY_SLICES), MIXES[mix]
-    mean_slices = sum(weight * MEMORY_SLICES[profile] for weight, profile in zip(weights, profiles, strict=True))
-    rate = load * 8 * cards / mean_slices
+    requests_per_time = rate(cards=cards, mix=mix, load=load)
     now = 0.0
     for _ in range(requests):
-        now += rng.expovariate(rate)
+        now += rng.expovariate(requests_per_time)
         profile = rng.choices(profiles, weights)[0]
         yield Request(now, profile, now + rng.expovariate(1))
 
