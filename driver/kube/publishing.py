@@ -176,6 +176,7 @@ class SlicePublisher:
         """One round for one pool. It is over only when a later round finds nothing to write."""
         if self._desired is None:
             return
+        await self._see_own_writes()
         writes = plan_pool(self._desired.get(name), self._informer.store.indexed("pool", name), self._context())
         if not writes:
             self._unpublished.discard(name)
@@ -187,7 +188,8 @@ class SlicePublisher:
             self._queue.add(name, after_s=wait_s)
             return
         try:
-            written = [await self._execute(write) for write in writes]
+            for write in writes:
+                await self._execute(write)
         except (AlreadyExistsError, NotFoundError) as error:
             raise OutOfStepError(str(error)) from error
         except PermanentError as error:
@@ -196,11 +198,15 @@ class SlicePublisher:
             return
         self._written_at[name] = anyio.current_time()
         self._report_lost_fields()
-        with anyio.move_on_after(self._settings.sight_timeout_s):
-            while not self._awaited.isdisjoint(written):
-                await self._pulse.wait()
-        self._awaited.difference_update(written)
         self._queue.add(name)
+
+    async def _see_own_writes(self) -> None:
+        """Wait until the watch has shown them, also those before one that failed: a plan would make them again."""
+        awaited = frozenset(self._awaited)
+        with anyio.move_on_after(self._settings.sight_timeout_s):
+            while not self._awaited.isdisjoint(awaited):
+                await self._pulse.wait()
+        self._awaited -= awaited
 
     def _context(self) -> SliceContext:
         return SliceContext(
@@ -211,9 +217,10 @@ class SlicePublisher:
             accepted=self._accepted,
         )
 
-    async def _execute(self, write: Write) -> ObjectRef:
+    async def _execute(self, write: Write) -> None:
         if isinstance(write, DeleteSlice):
-            return await self._delete(write)
+            await self._delete(write)
+            return
         if isinstance(write, CreateSlice):
             kept = await self._client.create(self._kind, write.value)
             _writes.labels("create").inc()
@@ -222,16 +229,13 @@ class SlicePublisher:
             _writes.labels("update").inc()
         self._remember(write.value, kept)
         self._await(kept.ref, kept)
-        return kept.ref
 
-    async def _delete(self, write: DeleteSlice) -> ObjectRef:
+    async def _delete(self, write: DeleteSlice) -> None:
         with suppress(NotFoundError):
             await self._client.delete(self._kind, write.name, uid=write.uid, resource_version=write.resource_version)
         _writes.labels("delete").inc()
         self._accepted.pop(write.name, None)
-        ref = ObjectRef("", write.name)
-        self._await(ref, None)
-        return ref
+        self._await(ObjectRef("", write.name), None)
 
     def _remember(self, sent: ResourceSlice, kept: ResourceSlice) -> None:
         self._generations[sent.spec.pool.name] = sent.spec.pool.generation

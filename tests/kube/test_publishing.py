@@ -372,6 +372,25 @@ async def test_a_write_whose_answer_is_lost_is_not_done_twice(server: MemoryServ
     assert len(server.objects) == 2
 
 
+async def test_what_was_written_before_a_write_that_failed_is_not_written_again_while_the_watch_lags(
+    server: MemoryServer,
+) -> None:
+    """Seen where 200 nodes began to publish to an API server on two busy cores: half of all writes were repetitions."""
+    async with Published(server).running() as publisher:
+        publisher.publish([])
+        await publisher.wait_published()
+        server.faults.append(failing(unreachable, method="GET"))
+        server.cut()
+        server.faults.append(lambda request: answering(500)(request) if len(writes(server)) == 2 else None)
+        publisher.publish([pool("a", "b")])
+        await anyio.sleep(2)
+        assert writes(server) == ["POST", "POST"]
+        server.faults.clear()
+        await publisher.wait_published()
+    assert contents(server) == ["a", "b"]
+    assert writes(server) == ["POST"] * 3
+
+
 async def test_a_refused_write_is_reported_once_and_tried_again_slowly(
     server: MemoryServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -119,8 +119,9 @@ class Cluster:
         for part in _CONTROL_PLANE[2:]:
             self.start_part(part)
         async with Api(self.kubeconfig) as api:
-            for name in self.bare_nodes:
-                await add_bare_node(api, name)
+            async with anyio.create_task_group() as group:
+                for name in self.bare_nodes:
+                    group.start_soon(add_bare_node, api, name)
             for name in self.nodes:
                 await self.boot_node(name)
             for name in self.nodes:
