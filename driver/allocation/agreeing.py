@@ -32,25 +32,29 @@ class Party:
 def can_agree(parties: Sequence[Party], open_: Mapping[Want, int], shareable: int) -> bool:
     """Whether nothing speaks against each of ``parties``, which compare one attribute, finding a value of its own."""
     parties = list(_apart(parties))
-    devices = {position: _devices(party, open_) for position, party in enumerate(parties)}
-    if len(parties) < 2 or any(each & shareable for each in devices.values()):
+    if len(parties) < 2 or any(_devices(party, open_) & shareable for party in parties):
         return True
-    values: dict[Value, list[int]] = defaultdict(list)
-    options: dict[object, list[Value]] = {}
-    for position, party in enumerate(parties):
-        alike = tuple((want.count, open_[want]) for request in party.requests for want in request.wants)
-        if alike not in options:
-            options[alike] = [value for value, mask in party.by_value.items() if _is_enough(party, open_, mask)]
-        for value in options[alike]:
-            values[value].append(position)
-    numbers = {value: number for number, value in enumerate(values)}
-    masks = [0] * len(parties)
-    rooms: dict[int, int] = {}
-    for value, positions in values.items():
-        for position in positions:
-            masks[position] |= 1 << numbers[value]
-        rooms[numbers[value]] = _room([parties[position] for position in positions], open_, value)
-    return can_pair([Need(mask, 1) for mask in masks], rooms)
+    options = _options(parties, open_)
+    takers: dict[Value, list[Party]] = defaultdict(list)
+    for party, values in zip(parties, options, strict=True):
+        for value in values:
+            takers[value].append(party)
+    numbers = {value: number for number, value in enumerate(takers)}
+    rooms = {numbers[value]: _room(party, open_, value) for value, party in takers.items()}
+    return can_pair([Need(sum(1 << numbers[value] for value in values), 1) for values in options], rooms)
+
+
+def _options(parties: Iterable[Party], open_: Mapping[Want, int]) -> list[Sequence[Value]]:
+    """The values with enough devices for each party, worked out once for those that are alike."""
+    found: dict[object, Sequence[Value]] = {}
+    options: list[Sequence[Value]] = []
+    for party in parties:
+        asked = tuple(tuple((want.count, open_[want]) for want in request.wants) for request in party.requests)
+        alike = asked, frozenset(party.by_value.items())
+        if alike not in found:
+            found[alike] = [value for value, mask in party.by_value.items() if _is_enough(party, open_, mask)]
+        options.append(found[alike])
+    return options
 
 
 def _apart(parties: Iterable[Party]) -> Iterator[Party]:

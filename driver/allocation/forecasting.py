@@ -123,8 +123,7 @@ class Forecaster:
                 return False
             if needed > self.supply(tally, free):
                 return False
-        is_partial = allowed != -1
-        if is_partial and not self._spread.suffices(requests, open_, allowed):
+        if allowed != -1 and not self._spread.suffices(requests, open_, allowed):  # else each constraint is looked at
             return False
         return self._can_pair(tally, requests, open_, allowed)
 
