@@ -8,6 +8,7 @@ offered in shares becomes one more device, with the same counters.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -23,6 +24,8 @@ from driver.partitions.ordering import PublishOrder, publish_order
 from driver.partitions.sharing import in_shares
 
 _NO_TAINTS: Final[Mapping[str, tuple[DeviceTaint, ...]]] = MappingProxyType({})
+_CUTS: Final = 1024
+"""Remembered: more than all known models and shells have, so that equal cards share what their devices consume."""
 _UNIT: Final = {DeviceKind.GPU: "memory-slice", DeviceKind.FPGA: "slot"}
 """What a unit is called in counter names."""
 
@@ -110,6 +113,7 @@ def _counter_set(card: Card, grid: Grid) -> CounterSet:
     return CounterSet(name=card_name(card), counters=_consumed(card.kind, grid, grid.cuts[-1]))
 
 
+@lru_cache(maxsize=_CUTS)
 def _consumed(kind: DeviceKind, grid: Grid, cut: Cut) -> dict[str, Counter]:
     one = Counter(value=Quantity(1))
     units = {f"{_UNIT[kind]}-{unit}": one for unit in range(grid.units) if cut.mask >> unit & 1}

@@ -5,6 +5,7 @@ The words and their neutral values are those of ``api.model.vocabulary``.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from api.model import vocabulary as v
@@ -14,6 +15,9 @@ from driver.partitions.cuts import Cut
 from driver.partitions.geometry import Card, Engines, FpgaCard, GpuCard, Logic, Placement
 
 _NUMBERS: Final = re.compile(r"\d+")
+_SIZES: Final = 256
+"""Of devices, remembered: more than the profiles of a model or the functions of a shell, so that devices of one size
+share what is said of it."""
 
 
 def card_attributes(card: Card, node: str) -> dict[str, Attribute]:
@@ -69,6 +73,7 @@ def no_capacity() -> dict[str, Capacity]:
     return _capacities()
 
 
+@lru_cache(maxsize=_SIZES)
 def _capacities(
     *,
     memory_bytes: int = 0,
