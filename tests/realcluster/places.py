@@ -9,13 +9,17 @@
     ROOT/NODE/                    a node's own: kubelet, containerd, CDI files, pods' logs
 """
 
+import secrets
 import socket
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+_PORTS: Final = range(20_000, 32_768)
+"""Below those that the kernel gives to outgoing connections (ip_local_port_range, ip(7)): one of these could take the
+port of a server that is about to start again."""
 ROOTS: Final = Path("/tmp/kerf-e2e")
 """Short: a plugin's registration socket, with a pod's UID in its name, must stay below 108 bytes (sun_path)."""
 
@@ -156,8 +160,11 @@ def free_port() -> int:
 
 
 def _free(count: int) -> Sequence[int]:
+    found: list[int] = []
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        while len(found) < count:
+            port = secrets.choice(_PORTS)
+            with suppress(OSError):  # somebody has it
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                found.append(port)
+    return found
