@@ -108,9 +108,10 @@ class EventReporter:
             _log.info("%s: %s", key, error)
             self._drop(key)
             return
-        self._waiting[key] -= count
-        if self._waiting[key] == 0:
-            del self._waiting[key]
+        if key in self._waiting:  # else it was dropped meanwhile, although it got through
+            self._waiting[key] -= count
+            if self._waiting[key] == 0:
+                del self._waiting[key]
 
     async def _send(self, key: _Key, count: int) -> None:
         sent = self._sent.pop(key, None)
@@ -132,7 +133,7 @@ class EventReporter:
             self._sent.popitem(last=False)
 
     def _drop(self, key: _Key) -> None:
-        _dropped.inc(self._waiting.pop(key))
+        _dropped.inc(self._waiting.pop(key, 0))
 
     def _event(self, key: _Key, count: int) -> Event:
         suffix = f".{uuid4().hex[:16]}"

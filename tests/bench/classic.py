@@ -4,6 +4,7 @@
 controller that stands still (SIGSTOP) while claims are made, or deleted, begins with all of them at once.
 """
 
+import itertools
 import secrets
 import signal
 import time
@@ -28,6 +29,7 @@ from driver.controller.classic.contexts import plan_context
 from driver.controller.classic.granting import ONLY_REQUEST, only_node
 from driver.kube.auth import load_access
 from driver.kube.client import Client, PatchType
+from driver.kubeletplugin.classiccluster import RENEW_S
 from driver.partitions.geometry import DeviceKind
 from tests.bench.calling import in_flight
 from tests.bench.measuring import Row, say
@@ -78,7 +80,11 @@ async def measure() -> list[Row]:
         Client(await load_access(cluster.kubeconfig), user_agent="bench/1") as client,
     ):
         await _offer(cluster, api, client, names)
-        return [*decisions, *await _claims(cluster, api, client), *await _pods(api), *await _many(cluster, api)]
+        async with anyio.create_task_group() as plugins:
+            plugins.start_soon(_renew, client, names)
+            measured = [*await _claims(cluster, api, client), *await _pods(api), *await _many(cluster, api)]
+            plugins.cancel_scope.cancel()
+        return [*decisions, *measured]
 
 
 def _decisions(names: tuple[str, ...]) -> list[Row]:
@@ -151,6 +157,14 @@ async def _offer(cluster: Cluster, api: Api, client: Client, names: Sequence[str
 async def _tell(client: Client, value: NodeInventory) -> None:
     document = {"metadata": {"name": value.metadata.name}, "spec": to_builtins(value.spec)}
     await client.apply(NODE_INVENTORIES, document, field_manager="bench")
+
+
+async def _renew(client: Client, names: Sequence[str]) -> None:
+    """As the nodes' plugins do: a node whose plugin is silent gets nothing."""
+    for turn in itertools.count(1):
+        await anyio.sleep(RENEW_S)
+        for name in names:
+            await client.patch(NODE_INVENTORIES, name, {"spec": {"renewedAt": str(turn)}}, type=PatchType.MERGE)
 
 
 async def _claims(cluster: Cluster, api: Api, client: Client) -> list[Row]:

@@ -1,3 +1,4 @@
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -156,3 +157,22 @@ async def test_reporting_never_blocks_and_keeps_only_the_newest_when_the_server_
             reporter.report(CLAIM, type="Normal", reason="Prepared", message=str(number))
         await anyio.sleep(1)
         assert dropped() - before == 1000 - 256
+
+
+async def test_an_event_that_others_displace_while_it_is_being_written_is_no_error(
+    server: MemoryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A defect once: what was written and no longer waited ended the write with a KeyError."""
+
+    def displaced(value: Json) -> Json:
+        server.on_write = lambda value: value
+        for number in range(256):
+            reporter.report(CLAIM, type="Normal", reason="Prepared", message=str(number))
+        return value
+
+    server.on_write = displaced
+    async with reporting(server) as reporter:
+        reporter.report(CLAIM, type="Normal", reason="Prepared", message="the first")
+        await anyio.sleep(3600)
+    assert len(events(server)) == 257
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
