@@ -12,6 +12,8 @@ HARDWARE = Hardware(
     options={"delays": {"nvmlDeviceCreateGpuInstanceWithPlacement": 0.5}},
 )
 UPDATES = 3
+UNSEEN = "no relationship found between node"
+"""What the Node authorizer says to a kubelet that is quicker than it to see a pod: no plugin has been asked yet."""
 
 
 async def test_no_prepare_fails_while_the_plugin_is_updated(space: Space, kerf: Kerf) -> None:
@@ -39,7 +41,8 @@ async def test_no_prepare_fails_while_the_plugin_is_updated(space: Space, kerf: 
         group.cancel_scope.cancel()
 
     events = await space.api.list("v1", "Event", space.name)
-    assert [one["message"] for one in events if one["reason"] == "FailedPrepareDynamicResources"] == []
+    failures = [one["message"] for one in events if one["reason"] == "FailedPrepareDynamicResources"]
+    assert [message for message in failures if UNSEEN not in message] == []
     assert (await space.running("stays")).starts == before.starts
     assert served >= 2 * UPDATES
 
