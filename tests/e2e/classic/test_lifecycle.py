@@ -205,12 +205,12 @@ async def test_pods_that_do_not_fit_wait_and_run_when_there_is_room(scene: Scene
 
 
 async def test_ten_pods_use_two_cards_one_after_the_other(scene: Scene) -> None:
-    """Every pod ends by itself and makes room; nothing is lost on the way."""
-    await scene.template("whole", "gpu-h100-whole")
+    """Four halves of cards at a time: every pod ends by itself and makes room; nothing is lost on the way."""
+    await scene.template("half", "gpu-by-size", await scene.parameters("half", {"profile": "3g.40gb"}))
     names = [f"p{number}" for number in range(10)]
     for name in names:
         main = container("main", "gpu", command="true")
-        await scene.pod(name, {"gpu": {"resourceClaimTemplateName": "whole"}}, containers=[main])
+        await scene.pod(name, {"gpu": {"resourceClaimTemplateName": "half"}}, containers=[main])
     for name in names:
         await scene.pod_is(f"pod {name} has ended", name, "Succeeded", within_s=120)
 
