@@ -1,8 +1,6 @@
 """One cluster with Kerf for each module of tests, one namespace for each test; logs are kept when a test fails."""
 
-import os
 import secrets
-import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,6 +9,7 @@ import anyio
 import pytest
 
 from tests.e2e.eventually import eventually
+from tests.e2e.keeping import logs_kept
 from tests.e2e.node import NodeView
 from tests.e2e.space import Space
 from tests.realcluster import requirements
@@ -23,8 +22,6 @@ from tests.realcluster.versions import KubernetesVersion
 NODE: Final = "node1"
 SETTLING_S: Final = 3.0
 """Longer than the plugin waits between two changes of its slices (``publish_min_interval_s``)."""
-KEPT: Final = Path(os.environ.get("KERF_E2E_LOGS", "/tmp/kerf-e2e-logs"))
-"""Where the logs of failed tests go."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,14 +45,10 @@ def version() -> KubernetesVersion:
 
 @pytest.fixture(scope="module")
 async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    failed = request.session.testsfailed
     bare_nodes = getattr(request.module, "BARE_NODES", ())
     async with running(version, nodes=(NODE,), bare_nodes=bare_nodes) as cluster:
-        try:
+        with logs_kept(cluster, request.session, request.module.__name__):
             yield cluster
-        finally:
-            if request.session.testsfailed > failed:
-                _keep_logs(cluster, request.module.__name__)
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +106,3 @@ def _nobody_has_died(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     ended = [name for name in cluster.processes.names if not cluster.processes.is_running(name)]
     assert not ended, "\n".join(f"{name} has ended:\n{cluster.processes.tail(name)}" for name in ended)
-
-
-def _keep_logs(cluster: Cluster, module: str) -> None:
-    target = KEPT / module
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(cluster.places.logs, target)
-    print(f"\nlogs of all parts: {target}")

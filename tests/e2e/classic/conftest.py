@@ -3,6 +3,7 @@
 1.30, unless ``KERF_E2E_CLASSIC`` names another release of ``tests/realcluster/versions.py``: there is 1.31.
 """
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,6 +12,7 @@ import yaml
 
 from tests.e2e.classic.dialects import Dialect, dialect_of, offers
 from tests.e2e.classic.scene import Scene
+from tests.e2e.keeping import logs_kept
 from tests.e2e.node import NodeView
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
@@ -35,10 +37,12 @@ def dialect(version: KubernetesVersion) -> Dialect:
 
 
 @pytest.fixture(scope="package")
-async def cluster(version: KubernetesVersion) -> AsyncIterator[Cluster]:
+async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     bare_nodes = [f"bare{number}" for number in range(1, 4)]
+    name = f"classic-{os.environ.get('PYTEST_XDIST_WORKER', 'all')}"  # one cluster for each process
     async with running(version, nodes=(NODE,), bare_nodes=bare_nodes) as cluster:
-        yield cluster
+        with logs_kept(cluster, request.session, name):
+            yield cluster
 
 
 @pytest.fixture(scope="package")
