@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count
@@ -31,7 +31,8 @@ from api.model.names import ClaimRef
 from api.resource.v1 import KINDS
 from driver.kube.auth import load_access
 from driver.kube.client import Client, PatchType
-from driver.local.kubelet.plugins import Driver, PluginWatcher, call
+from driver.local.kubelet.plugins import Driver, PluginWatcher
+from tests.bench.calling import in_flight, milliseconds, prepare, unprepare
 from tests.bench.measuring import Row
 
 STARTS = 5
@@ -43,7 +44,6 @@ ROUNDS = 6
 """Of 32 claims each, for every number in flight."""
 SLOTS = 32
 HELD = 500
-CALL_S = 45.0
 LOOKING = "looking"
 ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
 """On the namespace of claims that only look at a card: any number of them can be held."""
@@ -166,9 +166,9 @@ async def _preparing(root: Path, client: Client) -> list[Row]:
 async def _one_by_one(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Channel) -> list[Row]:
     prepares, unprepares, answers = [], [], []
     for claim in [await _allocated_claim(client) for _ in range(CLAIMS)]:
-        prepares.append(await _milliseconds(_prepared(plugin, claim)))
-        unprepares.append(await _milliseconds(_unprepared(plugin, claim)))
-        answers.append(await _milliseconds(_prepared(bare, claim)))
+        prepares.append(await milliseconds(prepare(plugin, claim)))
+        unprepares.append(await milliseconds(unprepare(plugin, claim)))
+        answers.append(await milliseconds(prepare(bare, claim)))
     return [
         Row(name="plugin: prepare", unit="ms", samples=prepares, baseline_name=BARE, baseline=answers, goal="<= 5 ms"),
         Row(name="plugin: unprepare", unit="ms", samples=unprepares, baseline_name=BARE, baseline=answers),
@@ -180,9 +180,9 @@ async def _at_once(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Chan
     prepares, answers = [], []
     for _ in range(ROUNDS):
         claims = [await _allocated_claim(client, slot=slot) for slot in range(SLOTS)]
-        prepares += await _in_flight(calls, [partial(_prepared, plugin, claim) for claim in claims])
-        answers += await _in_flight(calls, [partial(_prepared, bare, claim) for claim in claims])
-        await _in_flight(calls, [partial(_unprepared, plugin, claim) for claim in claims])
+        prepares += await in_flight(calls, [partial(prepare, plugin, claim) for claim in claims])
+        answers += await in_flight(calls, [partial(prepare, bare, claim) for claim in claims])
+        await in_flight(calls, [partial(unprepare, plugin, claim) for claim in claims])
     return Row(
         name=f"plugin: prepare, {calls} in flight",
         unit="ms",
@@ -196,42 +196,9 @@ async def _at_once(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Chan
 async def _beside_held(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Channel) -> Row:
     """One prepare at a time while the node has ``HELD`` claims: those that look at a card can be as many."""
     held = [await _allocated_claim(client, admin_access=True) for _ in range(HELD)]
-    await _in_flight(SLOTS, [partial(_prepared, plugin, claim) for claim in held])
+    await in_flight(SLOTS, [partial(prepare, plugin, claim) for claim in held])
     [prepare, _] = await _one_by_one(client, plugin, bare)
     return dataclasses.replace(prepare, name=f"plugin: prepare with {HELD} held", goal="as without")
-
-
-async def _in_flight(limit: int, calls: Sequence[Callable[[], Awaitable[None]]]) -> list[float]:
-    """Milliseconds of each call, ``limit`` of them at any time."""
-    seconds: list[float] = []
-    limiter = anyio.CapacityLimiter(limit)
-
-    async def one(work: Callable[[], Awaitable[None]]) -> None:
-        async with limiter:
-            seconds.append(await _milliseconds(work()))
-
-    async with anyio.create_task_group() as group:
-        for work in calls:
-            group.start_soon(one, work)
-    return seconds
-
-
-async def _prepared(channel: grpc.aio.Channel, claim: ClaimRef) -> None:
-    outcomes = await call(channel, SERVICE.prepare, [claim], CALL_S)
-    if outcomes[claim.uid].error:
-        raise RuntimeError(outcomes[claim.uid].error)
-
-
-async def _unprepared(channel: grpc.aio.Channel, claim: ClaimRef) -> None:
-    errors = await call(channel, SERVICE.unprepare, [claim], CALL_S)
-    if errors[claim.uid]:
-        raise RuntimeError(errors[claim.uid])
-
-
-async def _milliseconds(work: Awaitable[object]) -> float:
-    begin = time.perf_counter()
-    await work
-    return 1000 * (time.perf_counter() - begin)
 
 
 @asynccontextmanager
