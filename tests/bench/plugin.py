@@ -197,8 +197,8 @@ async def _beside_held(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.
     """One prepare at a time while the node has ``HELD`` claims: those that look at a card can be as many."""
     held = [await _allocated_claim(client, admin_access=True) for _ in range(HELD)]
     await in_flight(SLOTS, [partial(prepare, plugin, claim) for claim in held])
-    [prepare, _] = await _one_by_one(client, plugin, bare)
-    return dataclasses.replace(prepare, name=f"plugin: prepare with {HELD} held", goal="as without")
+    [prepares, _] = await _one_by_one(client, plugin, bare)
+    return dataclasses.replace(prepares, name=f"plugin: prepare with {HELD} held", goal="as without")
 
 
 @asynccontextmanager
