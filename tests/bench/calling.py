@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
 
 import anyio
 import grpc.aio
@@ -10,6 +12,9 @@ from api.dra.v1 import SERVICE
 from api.model.names import ClaimRef
 from driver.local.kubelet.claims import CALL_TIMEOUT_S
 from driver.local.kubelet.plugins import call
+
+MEMORY: Final = Path("/dev/shm")
+"""A tmpfs of every Linux system: what simulated hardware remembers lies there, as on the disk it would take time."""
 
 
 async def milliseconds(work: Awaitable[object]) -> float:

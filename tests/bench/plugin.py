@@ -2,11 +2,10 @@
 
 Baselines: a bare Python process with the same libraries that opens a gRPC socket, and a bare grpc.aio server that
 answers every claim at once. The API server is the embedded one, in a process of its own. What the hardware remembers is
-on a tmpfs, the plugin's records and CDI files are on the disk. Byte code is kept, as in an image.
+on a tmpfs, the plugin's records and CDI files are on the disk.
 """
 
 import dataclasses
-import os
 import subprocess
 import sys
 import time
@@ -32,7 +31,7 @@ from api.resource.v1 import KINDS
 from driver.kube.auth import load_access
 from driver.kube.client import Client, PatchType
 from driver.local.kubelet.plugins import Driver, PluginWatcher
-from tests.bench.calling import in_flight, milliseconds, prepare, unprepare
+from tests.bench.calling import MEMORY, in_flight, milliseconds, prepare, unprepare
 from tests.bench.measuring import Row
 
 STARTS = 5
@@ -48,9 +47,6 @@ LOOKING = "looking"
 ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
 """On the namespace of claims that only look at a card: any number of them can be held."""
 BARE = "bare gRPC answer"
-MEMORY = Path("/dev/shm")
-"""A tmpfs of every Linux system."""
-_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 _NUMBERS = count()
 """Of claims."""
 _BARE = """
@@ -273,7 +269,7 @@ def _child(code: str, *arguments: str) -> AbstractContextManager[subprocess.Pope
 
 @contextmanager
 def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(command, env=_ENVIRONMENT) as process:
+    with subprocess.Popen(command) as process:
         try:
             yield process
         finally:

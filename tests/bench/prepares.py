@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import anyio
@@ -16,7 +17,7 @@ import grpc.aio
 from api.dra.v1 import SERVICE
 from api.model.names import ClaimRef
 from driver.local.kubelet.plugins import PluginWatcher
-from tests.bench.calling import in_flight, prepare, unprepare
+from tests.bench.calling import MEMORY, in_flight, prepare, unprepare
 from tests.bench.measuring import Row, say
 from tests.bench.node import memory
 from tests.e2e import pods
@@ -27,10 +28,7 @@ from tests.realcluster.kerf import Hardware, Kerf
 from tests.realcluster.versions import NEWEST
 
 NODE: Final = "bare1"
-HARDWARE: Final = Hardware(
-    cards=[{"kind": "gpu", "model": "h100-80gb-sxm", "count": 5}],
-    options={"pace": 0},  # the time of the hardware itself is no concern of this bench
-)
+CARDS: Final = [{"kind": "gpu", "model": "h100-80gb-sxm", "count": 5}]
 SLOTS: Final = 32
 """Devices that are prepared: of 35 small partitions."""
 ROUNDS: Final = 16
@@ -44,12 +42,18 @@ LOOKING: Final = "looking"
 
 async def measure() -> list[Row]:
     requirements.ensure()
+    with TemporaryDirectory(prefix="kerf-bench-", dir=MEMORY) as state:
+        # The time of the hardware itself is no concern of this bench.
+        return await _measure(Hardware(cards=CARDS, options={"pace": 0, "state": state}))
+
+
+async def _measure(hardware: Hardware) -> list[Row]:
     async with running(NEWEST, nodes=(), bare_nodes=(NODE,)) as cluster, Api(cluster.kubeconfig) as api:
         kerf = Kerf(cluster, api)
         await kerf.install()
         labels = {"resource.kubernetes.io/admin-access": "true"}
         await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LOOKING, "labels": labels}})
-        await kerf.start_bare_plugin(NODE, HARDWARE)
+        await kerf.start_bare_plugin(NODE, hardware)
         async with _called(cluster) as channel:
             rows = [memory(cluster, NODE, "idle")]
             for calls in GOALS:
