@@ -18,6 +18,7 @@ from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, Hardwar
 from driver.kubeletplugin.parts import partition_of
 from driver.kubeletplugin.resolving import config_of
 from driver.runtime import logs, metrics
+from driver.runtime.abreast import abreast
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +106,8 @@ class Lanes:
         state = list(devices)
         failures: dict[int, Exception] = {}
 
-        async def one(index: int, device: PreparedDevice) -> None:
+        async def one(index: int) -> None:
+            device = devices[index]
             try:
                 async with self._card(operation, device):
                     state[index] = await work(claim, device)
@@ -114,12 +116,7 @@ class Lanes:
                 if not isinstance(error, KerfError):
                     _log.exception("backend %s failed unexpectedly to %s %s", device.backend, operation, device.share)
 
-        if len(devices) == 1:
-            await one(0, devices[0])  # as with most claims: a task for it would cost more than the rest of this
-        else:
-            async with anyio.create_task_group() as group:
-                for index, device in enumerate(devices):
-                    group.start_soon(one, index, device)
+        await abreast(one, range(len(devices)))
         if failures:
             raise DevicesFailedError(state, failures)
         return tuple(state)

@@ -19,6 +19,7 @@ from api.model.prepared import PrepareOutcome, reported
 from driver.kubeletplugin.relaying import Relay
 from driver.kubeletplugin.sockets import Handlers, stream, unary
 from driver.runtime import logs
+from driver.runtime.abreast import abreast
 from driver.runtime.pulse import Pulse
 
 AnswerT = TypeVar("AnswerT")
@@ -110,12 +111,7 @@ async def _each(
 
     with logs.context(request_id=secrets.token_hex(4)):
         try:
-            if len(claims) == 1:
-                await one(claims[0])  # as most pods have it, at less than the cost of a task
-            else:
-                async with anyio.create_task_group() as group:
-                    for claim in claims:
-                        group.start_soon(one, claim)
+            await abreast(one, claims)
         except anyio.get_cancelled_exc_class():
             _log.warning("the kubelet no longer waits; the work goes on, and the next call joins it")
             raise
