@@ -122,6 +122,15 @@ class Scene:
 
         return await eventually(what, probe, within_s=within_s, but=lambda: self.told(name))
 
+    async def some_run(self, count: int) -> None:
+        """Wait until so many pods run, whichever they are."""
+
+        async def probe() -> bool:
+            pods = await self.api.list("v1", "Pod", self.namespace)
+            return sum(pod.get("status", {}).get("phase") == "Running" for pod in pods) == count
+
+        await eventually(f"{count} pods run", probe, but=lambda: self.told(""))
+
     async def is_bound(self, name: str) -> str:
         """The node that the scheduler has chosen for the pod, once it has."""
 

@@ -41,7 +41,9 @@ async def test_a_pod_that_is_one_too_many_waits_for_a_place_and_holds_nothing(sc
     await scene.says("fourth", "pod claim gpu: ResourceClaim shared is full: 2 pods use it")
     assert "allocation" not in (await scene.read_claim("own")).get("status", {})
 
-    for name in ("first", "second"):
-        await scene.delete_pod(name)
+    await scene.delete_pod("first")
+    await scene.some_run(2)
+    # Only now: a kubelet before 1.37 forgets a claim that its last pod leaves while another one comes (docs/classic.md).
+    await scene.delete_pod("second")
     for name in ("third", "fourth"):
         await scene.runs(name)
