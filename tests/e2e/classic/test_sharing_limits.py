@@ -43,7 +43,7 @@ async def test_a_pod_that_is_one_too_many_waits_for_a_place_and_holds_nothing(sc
 
     await scene.delete_pod("first")
     await scene.some_run(2)
-    # Only now: a kubelet before 1.37 forgets a claim that its last pod leaves while another one comes (docs/classic.md).
+    # Only now: a kubelet before 1.37 forgets a claim that one pod leaves while another comes (docs/classic.md).
     await scene.delete_pod("second")
     for name in ("third", "fourth"):
         await scene.runs(name)
