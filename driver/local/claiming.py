@@ -2,20 +2,23 @@
 
 What kube-controller-manager's ``resourceclaim`` controller does (KEP-4381): for every pod that names a template it
 makes one claim and notes its name in the pod's status; when a pod is done it takes the pod off ``reservedFor``, and a
-claim that nobody uses any more loses its allocation and its finalizer. A generated claim goes with its pod.
+claim that nobody uses any more loses its allocation and its finalizer. A generated claim goes with its pod. Where
+drivers allocate, what the last consumer leaves behind is another matter (``driver.local.classic.claiming``).
 """
 
-from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from anyio import create_task_group
 
 from api.core.v1 import PODS, Pod, PodResourceClaim, reference
 from api.errors import TransientError
-from api.kinds import to_builtins
+from api.kinds import Kind, to_builtins
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim, ResourceClaimTemplate
-from api.model.metadata import ObjectMeta, OwnerReference
+from api.model.classic import ClassicClaim, ClassicTemplate
+from api.model.metadata import Object, ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from api.resource.codec import ResourceKinds
 from driver.kube.caching import Change
@@ -32,6 +35,29 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _WORKERS: Final = 4
 """Keys synced at once: enough to hide the round trips of a burst of pods."""
 
+ClaimT = TypeVar("ClaimT", ResourceClaim, ClassicClaim)
+TemplateT = TypeVar("TemplateT", ResourceClaimTemplate, ClassicTemplate)
+
+
+@dataclass(frozen=True)
+class Claiming(Generic[ClaimT, TemplateT]):
+    """How claims come and go, for who allocates: the scheduler, or drivers."""
+
+    claims: Kind[ClaimT]
+    templates: Kind[TemplateT]
+    from_template: Callable[[ObjectMeta, TemplateT], ClaimT]
+    release: Callable[[ClaimT, Mapping[str, Pod | None]], JsonObject | None]
+    """The status patch that drops consumers that are done, and what becomes of the claim with the last of them.
+
+    The pods are what every pod UID of ``reservedFor`` stands for now, None: it is gone. The patch is None when there is
+    nothing to do.
+    """
+
+
+def structured_claiming(kinds: ResourceKinds) -> Claiming[ResourceClaim, ResourceClaimTemplate]:
+    """Where the scheduler allocates."""
+    return Claiming(kinds.resource_claims, kinds.resource_claim_templates, from_template, release)
+
 
 class Key(NamedTuple):
     """What to sync."""
@@ -45,9 +71,8 @@ def is_done(pod: Pod | None) -> bool:
     return pod is None or pod.is_finished or (pod.is_terminating and not pod.spec.node_name)
 
 
-def claim_from_template(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
-    """The claim that a pod's entry gets: owned by the pod, named after both."""
-    return ResourceClaim(metadata=generated_metadata(pod, entry, template.spec.metadata), spec=template.spec.spec)
+def from_template(metadata: ObjectMeta, template: ResourceClaimTemplate) -> ResourceClaim:
+    return ResourceClaim(metadata=metadata, spec=template.spec.spec)
 
 
 def generated_metadata(pod: Pod, entry: PodResourceClaim, wanted: ObjectMeta) -> ObjectMeta:
@@ -70,10 +95,7 @@ def generated_metadata(pod: Pod, entry: PodResourceClaim, wanted: ObjectMeta) ->
 
 
 def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject | None:
-    """The status patch that drops consumers that are done, and the allocation with the last of them; None: nothing.
-
-    ``pods`` holds what every pod UID of ``reservedFor`` stands for now; None: it is gone.
-    """
+    """``Claiming.release``: the allocation goes with the last consumer."""
     reserved = claim.status.reserved_for
     kept = tuple(consumer for consumer in reserved if consumer.resource != "pods" or not is_done(pods[consumer.uid]))
     if kept == reserved and (kept or claim.status.allocation is None):
@@ -84,7 +106,7 @@ def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject 
     return {"metadata": as_read(claim.metadata), "status": status}
 
 
-def owning_pod(claim: ResourceClaim) -> OwnerReference | None:
+def owning_pod(claim: Object) -> OwnerReference | None:
     """The pod that the claim was made for; None for a user's own claim."""
     return next((owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"), None)
 
@@ -94,17 +116,17 @@ def as_read(metadata: ObjectMeta) -> JsonObject:
     return {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
 
 
-class ClaimController:
+class ClaimController(Generic[ClaimT, TemplateT]):
     """Keeps claims in step with pods. Runs until cancelled."""
 
-    def __init__(self, client: Client, kinds: ResourceKinds, events: EventReporter) -> None:
+    def __init__(self, client: Client, claiming: Claiming[ClaimT, TemplateT], events: EventReporter) -> None:
         self._client = client
-        self._kinds = kinds
+        self._claiming: Claiming[ClaimT, TemplateT] = claiming
         self._events = events
         self._queue: KeyedQueue[Key] = KeyedQueue()
         self._pods = Informer(client, PODS, on_change=self._pod_changed)
-        self._claims = Informer(
-            client, kinds.resource_claims, indexers={"owner": _owners_of}, on_change=self._claim_changed
+        self._claims: Informer[ClaimT] = Informer(
+            client, claiming.claims, indexers={"owner": _owners_of}, on_change=self._claim_changed
         )
 
     async def run(self) -> None:
@@ -121,7 +143,7 @@ class ClaimController:
             for name in pod.all_claim_names if pod else ():
                 self._queue.add(Key("claim", ObjectRef(change.ref.namespace, name)))
 
-    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+    def _claim_changed(self, change: Change[ClaimT]) -> None:
         self._queue.add(Key("claim", change.ref))
 
     async def _sync(self, key: Key) -> None:
@@ -138,26 +160,28 @@ class ClaimController:
             return
         made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         for entry in pod.spec.resource_claims:
-            if entry.resource_claim_template_name and entry.name not in made:
-                made[entry.name] = (await self._ensure_claim(pod, entry)).metadata.name
+            if entry.template_name and entry.name not in made:
+                made[entry.name] = await self._ensure_claim(pod, entry, entry.template_name)
         if len(made) > len(pod.status.resource_claim_statuses):
             await self._note_claims(pod, made)
 
-    async def _ensure_claim(self, pod: Pod, entry: PodResourceClaim) -> ResourceClaim:
+    async def _ensure_claim(self, pod: Pod, entry: PodResourceClaim, template_name: str) -> str:
+        """The name of the entry's claim, which may be there already."""
         for claim in self._claims.store.indexed("owner", pod.metadata.uid):
             if claim.metadata.annotations.get(POD_CLAIM_NAME) == entry.name and not claim.is_terminating:
-                return claim
-        name = entry.resource_claim_template_name or ""
+                return claim.metadata.name
         try:
-            template = await self._client.get(self._kinds.resource_claim_templates, name, pod.metadata.namespace)
+            template = await self._client.get(self._claiming.templates, template_name, pod.metadata.namespace)
         except NotFoundError as error:
             message = (
-                f"spec.resourceClaims: ResourceClaimTemplate {name!r} does not exist in namespace "
+                f"spec.resourceClaims: ResourceClaimTemplate {template_name!r} does not exist in namespace "
                 f"{pod.metadata.namespace}; create it, or correct resourceClaimTemplateName of {entry.name!r}"
             )
             self._events.report(reference(pod), type="Warning", reason="FailedResourceClaimCreation", message=message)
             raise TransientError(message) from error
-        return await self._client.create(self._kinds.resource_claims, claim_from_template(pod, entry, template))
+        metadata = generated_metadata(pod, entry, template.spec.metadata)
+        claim = await self._client.create(self._claiming.claims, self._claiming.from_template(metadata, template))
+        return claim.metadata.name
 
     async def _note_claims(self, pod: Pod, made: Mapping[str, str | None]) -> None:
         statuses = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
@@ -166,15 +190,17 @@ class ClaimController:
             PODS, pod.metadata.name, patch, type=PatchType.MERGE, namespace=pod.metadata.namespace, subresource="status"
         )
 
-    async def _sync_claim(self, claim: ResourceClaim | None) -> None:
+    async def _sync_claim(self, claim: ClaimT | None) -> None:
         if claim is None:
             return
         name, namespace = claim.metadata.name, claim.metadata.namespace
         consumers = [consumer for consumer in claim.status.reserved_for if consumer.resource == "pods"]
-        patch = release(claim, {pod.uid: await self._pod(namespace, pod.name, pod.uid) for pod in consumers})
+        patch = self._claiming.release(
+            claim, {pod.uid: await self._pod(namespace, pod.name, pod.uid) for pod in consumers}
+        )
         if patch is not None:
             claim = await self._client.patch(
-                self._kinds.resource_claims,
+                self._claiming.claims,
                 name,
                 patch,
                 type=PatchType.MERGE,
@@ -185,11 +211,11 @@ class ClaimController:
             rest = [finalizer for finalizer in claim.metadata.finalizers if finalizer != FINALIZER]
             unprotect: JsonObject = {"metadata": {**as_read(claim.metadata), "finalizers": rest or None}}
             claim = await self._client.patch(
-                self._kinds.resource_claims, name, unprotect, type=PatchType.MERGE, namespace=namespace
+                self._claiming.claims, name, unprotect, type=PatchType.MERGE, namespace=namespace
             )
         owner = owning_pod(claim)
         if owner and not claim.is_terminating and is_done(await self._pod(namespace, owner.name, owner.uid)):
-            await self._client.delete(self._kinds.resource_claims, name, namespace, uid=claim.metadata.uid)
+            await self._client.delete(self._claiming.claims, name, namespace, uid=claim.metadata.uid)
 
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
         """The pod as it is now; None when it is gone, or replaced by another one of its name.
@@ -205,6 +231,6 @@ class ClaimController:
         return pod if pod.metadata.uid == uid else None
 
 
-def _owners_of(claim: ResourceClaim) -> tuple[str, ...]:
+def _owners_of(claim: Object) -> tuple[str, ...]:
     owner = owning_pod(claim)
     return (owner.uid,) if owner else ()

@@ -21,8 +21,8 @@ from driver.kube.client import Client
 from driver.kube.discovering import discover, discover_classic
 from driver.kube.reporting import EventReporter
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.claiming import ClaimController
-from driver.local.classic.claiming import ClassicClaimController
+from driver.local.claiming import ClaimController, structured_claiming
+from driver.local.classic.claiming import classic_claiming
 from driver.local.classic.scheduling import ClassicScheduler
 from driver.local.kubelet import Kubelet, KubeletSettings
 from driver.local.scheduling import Scheduler
@@ -91,11 +91,11 @@ class LocalCluster:
         """As discovery has it: the scheduler allocates, or drivers do."""
         classic = await discover_classic(client)
         if classic is not None:
-            tasks.start_soon(ClassicClaimController(client, classic.resource).run)
+            tasks.start_soon(ClaimController(client, classic_claiming(classic.resource), events).run)
             tasks.start_soon(ClassicScheduler(client, classic.resource, events).run)
             return classic.resource
         api = await discover(client)
-        tasks.start_soon(ClaimController(client, api.resource, events).run)
+        tasks.start_soon(ClaimController(client, structured_claiming(api.resource), events).run)
         tasks.start_soon(Scheduler(client, api, events, share_id=self._share_id).run)
         return api.resource
 

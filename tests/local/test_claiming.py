@@ -13,7 +13,7 @@ from api.model.claims import (
     ResourceClaimTemplateSpec,
 )
 from api.model.metadata import ObjectMeta
-from driver.local.claiming import POD_CLAIM_NAME, claim_from_template, is_done, owning_pod, release
+from driver.local.claiming import POD_CLAIM_NAME, from_template, generated_metadata, is_done, owning_pod, release
 
 CONSUMERS = tuple(ResourceClaimConsumerReference(resource="pods", name=name, uid=name) for name in ("a", "b"))
 
@@ -78,7 +78,8 @@ def test_a_claim_from_a_template_belongs_to_its_pod_and_entry() -> None:
     spec = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="gpu"),)))
     labels = ObjectMeta(labels={"team": "a"}, annotations={"note": "x"})
     template = ResourceClaimTemplate(spec=ResourceClaimTemplateSpec(metadata=labels, spec=spec))
-    claim = claim_from_template(pod(), PodResourceClaim(name="gpu"), template)
+    metadata = generated_metadata(pod(), PodResourceClaim(name="gpu"), template.spec.metadata)
+    claim = from_template(metadata, template)
     owner = owning_pod(claim)
     assert owner is not None
     assert (owner.uid, owner.controller) == ("p-uid", True)

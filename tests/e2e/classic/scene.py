@@ -126,8 +126,8 @@ class Scene:
         """Wait until so many pods run, whichever they are."""
 
         async def probe() -> bool:
-            pods = await self.api.list("v1", "Pod", self.namespace)
-            return sum(pod.get("status", {}).get("phase") == "Running" for pod in pods) == count
+            phases = Counter(pod["status"].get("phase") for pod in await self.api.list("v1", "Pod", self.namespace))
+            return phases["Running"] == count
 
         await eventually(f"{count} pods run", probe, but=lambda: self.told(""))
 

@@ -81,7 +81,7 @@ async def test_an_immediate_claim_is_allocated_without_a_pod_and_used_by_one_aft
         await scene.pod(name, {"gpu": ONE})
         await scene.runs(name)
         await scene.delete_pod(name)
-        await scene.gone("Pod", name)
+        await scene.nothing_left()  # docs/classic.md: a kubelet before 1.37 forgets a claim that is taken over sooner
     assert await scene.allocated("one") == allocation
 
 
@@ -105,6 +105,7 @@ async def test_a_claim_is_deallocated_after_its_last_pod_and_allocated_again_for
     await scene.runs("first")
     await scene.delete_pod("first")
     await scene.released("one")
+    await scene.nothing_left()
     await scene.pod("second", {"gpu": ONE})
     await scene.runs("second")
 
