@@ -11,7 +11,7 @@ from api.model.vocabulary import pool_name
 from driver.allocation import NodeView, node_matches
 from driver.controller.classic.asking import Ask, Asked
 from driver.controller.classic.holdings import Holding, holdings_in
-from driver.controller.classic.placing import NodeState, Placed, Want, is_recent, place
+from driver.controller.classic.placing import Cost, NodeState, Placed, Want, is_recent, place
 from driver.controller.classic.world import World
 from driver.controller.nodes import chosen
 
@@ -48,9 +48,8 @@ def obstacle(pending: Sequence[Pending], node: str, world: World) -> str | None:
     for request in (request for one in pending for request in one.requests):
         if request.nodes is not None and node not in chosen(request.nodes, found):
             return "the class's parameters do not choose it"
-    state, look = world.state(node)
-    asks = _asks(pending)
-    if world.suitability.suits(state, asks, look):
+    state, asks = world.state(node), _asks(pending)
+    if world.has_room(state, asks):
         return None
     outdated = next((reason for ask in asks if (reason := _outdated(state, ask))), None)
     return outdated or "; ".join(["not enough is free", *state.doubts])
@@ -67,8 +66,7 @@ def _outdated(state: NodeState, ask: Ask) -> str | None:
 
 def grant(pending: Sequence[Pending], node: str, world: World, pod: Pod | None) -> tuple[Grant, ...]:
     """Devices of ``node``, which has no obstacle, for all of ``pending``."""
-    state, _ = world.state(node)
-    placed = place(state, _wants(pending))
+    placed = place(world.state(node), _wants(pending))
     assert placed is not None, "a node without obstacle has room"
     of_claim: dict[str, list[Placed]] = {}
     for one in placed:
@@ -78,19 +76,18 @@ def grant(pending: Sequence[Pending], node: str, world: World, pod: Pod | None) 
 
 def grant_anywhere(pending: Pending, world: World) -> Grant | None:
     """Devices for one claim without a pod: of all nodes that can, the one that loses least; None: none can."""
-    costs: dict[str, tuple[list[tuple[int, ...]], int]] = {}
     asks = _asks([pending])
-    for look, nodes in world.alike().items():
-        state, _ = world.state(nodes[0])
-        if not world.suitability.suits(state, asks, look):
-            continue
-        node = next((node for node in nodes if _may_get(pending, node, world)), None)
-        placed = place(state, _wants([pending])) if node is not None else None
-        if node is not None and placed is not None:
-            # The smallest devices that will do; then the fullest node, so that empty ones stay whole.
-            costs[node] = (sorted(one.cut.size for one in placed), sum(left.units for left in state.free))
-    best = min(costs, key=lambda node: (costs[node], node), default=None)
-    return None if best is None else grant([pending], best, world, None)[0]
+    alike: dict[Cost, list[Sequence[str]]] = {}
+    for nodes in world.alike().values():
+        cost = world.cost(world.state(nodes[0]), asks)
+        if cost is not None:
+            alike.setdefault(cost, []).append(nodes)
+    for cost in sorted(alike):
+        firsts = (next((node for node in nodes if _may_get(pending, node, world)), None) for nodes in alike[cost])
+        node = min((node for node in firsts if node is not None), default=None)
+        if node is not None:
+            return grant([pending], node, world, None)[0]
+    return None
 
 
 def _may_get(pending: Pending, node: str, world: World) -> bool:

@@ -5,13 +5,13 @@ building it anew gives the same (``tests/controller/classic``).
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from api.model.allocations import DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation, ClassicClaim
-from driver.controller.classic.placing import NodeState
-from driver.controller.classic.stocks import Stock
-from driver.partitions.geometry import Partition
+from driver.controller.classic.placing import Look, NodeState
+from driver.controller.classic.stocks import WHOLE, Stock, split_name
 
 _HOSTNAME_FIELD: Final = "metadata.name"
 
@@ -51,6 +51,9 @@ def nodes_of(allocation: ClassicAllocation) -> tuple[str, ...]:
     return tuple(name for field in fields if field.key == _HOSTNAME_FIELD for name in field.values)
 
 
+_NOTHING: Final[Mapping[str, tuple[Holding, ...]]] = MappingProxyType({})
+
+
 class Holdings:
     """Who has what. ``changed`` is told the node whose holdings change."""
 
@@ -58,7 +61,7 @@ class Holdings:
         self._changed = changed
         self._claims: dict[str, tuple[Holding, ...]] = {}
         self._reserved: dict[str, tuple[Holding, ...]] = {}
-        self._nodes: dict[str, dict[str, None]] = {}
+        self._nodes: dict[str, dict[str, tuple[Holding, ...]]] = {}
 
     def put(self, uid: str, holdings: tuple[Holding, ...]) -> None:
         """What the claim ``uid`` says it has; nothing: it has nothing or is gone."""
@@ -75,15 +78,8 @@ class Holdings:
         return uid in self._reserved
 
     def on(self, node: str) -> Mapping[str, tuple[Holding, ...]]:
-        """By claim UID: what is taken of ``node``."""
-        return {
-            uid: tuple(
-                holding
-                for holding in (*self._claims.get(uid, ()), *self._reserved.get(uid, ()))
-                if holding.node == node
-            )
-            for uid in self._nodes.get(node, ())
-        }
+        """By claim UID: what is taken of ``node``, now."""
+        return self._nodes.get(node, _NOTHING)
 
     def _replace(self, layer: dict[str, tuple[Holding, ...]], uid: str, holdings: tuple[Holding, ...]) -> None:
         before = layer.pop(uid, ())
@@ -91,16 +87,22 @@ class Holdings:
             layer[uid] = holdings
         if before == holdings:
             return
+        counted = dict.fromkeys((*self._claims.get(uid, ()), *self._reserved.get(uid, ())))
         for node in {holding.node for holding in (*before, *holdings)}:
-            kept = any(holding.node == node for holding in (*self._claims.get(uid, ()), *self._reserved.get(uid, ())))
-            if kept:
-                self._nodes.setdefault(node, {})[uid] = None
-            else:
-                found = self._nodes.get(node, {})
-                found.pop(uid, None)
-                if not found:
-                    self._nodes.pop(node, None)
-            self._changed(node)
+            self._count(node, uid, tuple(holding for holding in counted if holding.node == node))
+
+    def _count(self, node: str, uid: str, held: tuple[Holding, ...]) -> None:
+        """What is written while it is still reserved counts once: that nothing is new then saves a look at the node."""
+        on_node = self._nodes.setdefault(node, {})
+        if on_node.get(uid) == held:
+            return
+        if held:
+            on_node[uid] = held
+        else:
+            del on_node[uid]
+            if not on_node:
+                del self._nodes[node]
+        self._changed(node)
 
 
 def state_of(stock: Stock, held: Iterable[Holding]) -> NodeState:
@@ -109,7 +111,7 @@ def state_of(stock: Stock, held: Iterable[Holding]) -> NodeState:
     A device that its card does not know takes the whole card: the inventory and the claim contradict each other, and
     until that is cleared up nobody else gets the card. A claim that does not say what it has takes everything.
     """
-    taken: dict[str, list[Partition]] = {}
+    taken: dict[str, list[str]] = {}
     doubts: dict[str, None] = {}
     everything = False
     for holding in held:
@@ -117,16 +119,12 @@ def state_of(stock: Stock, held: Iterable[Holding]) -> NodeState:
             everything = True
             doubts["a claim does not say what it has"] = None
         for device in holding.devices or ():
-            card = stock.card_of(device)
-            cut = card.find(device) if card else None
-            if cut is None:
-                doubts[f"a claim has {device}, which it does not know"] = None
-            if card is not None:
-                chosen = cut or card.grid.cuts[-1]
-                taken.setdefault(card.card.uuid, []).append(chosen.of(card.card.uuid))
-    if everything:
-        taken = {card.card.uuid: [card.grid.cuts[-1].of(card.card.uuid)] for card in stock.cards}
-    free = tuple(
-        card.grid.free(taken[card.card.uuid]) if card.card.uuid in taken else card.grid.all for card in stock.cards
-    )
-    return NodeState(cards=stock.cards, free=free, barred=stock.tainted, doubts=tuple(doubts))
+            card, part = split_name(device)
+            taken.setdefault(card, []).append(part)
+    left = [card.left(taken.pop(card.name, ())) for card in stock.cards]
+    unknown = [name + part for name, parts in taken.items() for part in parts]
+    unknown += [card.name + part for card, rest in zip(stock.cards, left, strict=True) for part in rest.unknown]
+    doubts |= {f"a claim has {device}, which it does not know": None for device in unknown}
+    free = [card.left([WHOLE]).free for card in stock.cards] if everything else [rest.free for rest in left]
+    look = Look(kit=stock.kit, free=tuple(free), barred=stock.tainted)
+    return NodeState(cards=stock.cards, look=look, doubts=tuple(doubts))

@@ -4,26 +4,28 @@ The order is that of ``driver.partitions.ordering``: the smallest that will do, 
 placement whose loss is least. Large wants choose first; where that leads nowhere, the search goes back.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from driver.controller.classic.asking import Ask
-from driver.controller.classic.stocks import GridCard
+from driver.controller.classic.stocks import GridCard, Kit
 from driver.partitions.cuts import Cut
 from driver.partitions.geometry import DeviceKind
 from driver.partitions.grids import Free, Grid
 from driver.partitions.ordering import preference
 from driver.partitions.sizing import Amounts
 
+AnswerT = TypeVar("AnswerT")
+
 _STEPS: Final = 5_000
 """Placements tried for one node before it counts as full: tens of milliseconds. One claim needs one; a pod with eight
 claims on a node that is almost full was seen to need hundreds."""
 _SETS: Final = 256
 """Sets of wants remembered: pods of one workload ask the same."""
-_VERDICTS: Final = 4096
-"""States of nodes remembered for one set of wants: a cluster's nodes are alike, or a few thousand."""
+_ANSWERS: Final = 4096
+"""Looks of nodes remembered for one set of wants: a cluster's nodes are alike, or a few thousand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,30 +33,27 @@ class NodeState:
     """A node's cards and what of each is free."""
 
     cards: tuple[GridCard, ...]
-    free: tuple[Free, ...]
-    """Of each card."""
-    barred: frozenset[str] = frozenset()
-    """Devices that may not be used although they are free."""
+    look: "Look"
     doubts: tuple[str, ...] = ()
     """Where claims and inventory contradict each other: more counts as taken than is said to be."""
 
     @property
-    def look(self) -> "Look":
-        """What decides whether something fits: nodes that look alike can have the same."""
-        return Look(
-            tuple(
-                (held.grid, held.model, held.driver_version, free)
-                for held, free in zip(self.cards, self.free, strict=True)
-            ),
-            self.barred,
-        )
+    def free(self) -> tuple[Free, ...]:
+        return self.look.free
+
+    @property
+    def barred(self) -> frozenset[str]:
+        return self.look.barred
 
 
 class Look(NamedTuple):
-    """See ``NodeState.look``."""
+    """What decides whether something fits: nodes that look alike can have the same."""
 
-    cards: tuple[tuple[Grid, str, tuple[int, ...], Free], ...]
+    kit: Kit
+    free: tuple[Free, ...]
+    """Of each card."""
     barred: frozenset[str]
+    """Devices that may not be used although they are free."""
 
 
 class Want(NamedTuple):
@@ -80,6 +79,15 @@ class Placed(NamedTuple):
         return self.card.device(self.cut)
 
 
+class Cost(NamedTuple):
+    """Compares nodes that could serve the same claim: less is better."""
+
+    sizes: tuple[tuple[int, ...], ...]
+    """Of the devices: the smallest that will do."""
+    free: int
+    """Units of the node: the fullest, so that empty ones stay whole."""
+
+
 def place(state: NodeState, wants: Sequence[Want]) -> tuple[Placed, ...] | None:
     """A device for every want, in their order; None when they do not all fit. Wants to monitor get every card."""
     taking = [want for want in wants if not want.ask.monitor]
@@ -100,32 +108,45 @@ def place(state: NodeState, wants: Sequence[Want]) -> tuple[Placed, ...] | None:
     return tuple(sorted([*found, *monitored], key=lambda placed: order[placed.want]))
 
 
-class Suitability:
-    """Whether wants fit a node, remembered by the nodes' look: what a question about 200 nodes costs."""
+class ByLook(Generic[AnswerT]):
+    """What ``answer`` says of nodes that are asked for something, worked out once for all that look alike."""
 
-    def __init__(self) -> None:
-        self._verdicts: dict[tuple[Ask, ...], dict[Look, bool]] = {}
+    def __init__(self, answer: Callable[[NodeState, tuple[Ask, ...]], AnswerT]) -> None:
+        self._answer = answer
+        self._known: dict[tuple[Ask, ...], dict[Look, AnswerT]] = {}
 
-    def suits(self, state: NodeState, asks: tuple[Ask, ...], look: Look) -> bool:
-        """Whether ``place`` would find a device for each of ``asks`` on a node of this state and look."""
-        known = self._verdicts.get(asks)
+    def __call__(self, state: NodeState, asks: tuple[Ask, ...]) -> AnswerT:
+        known = self._known.get(asks)
         if known is None:
-            if len(self._verdicts) >= _SETS:
-                self._verdicts.clear()
-            known = self._verdicts[asks] = {}
-        verdict = known.get(look)
-        if verdict is None:
-            if len(known) >= _VERDICTS:
+            if len(self._known) >= _SETS:
+                self._known.clear()
+            known = self._known[asks] = {}
+        try:
+            return known[state.look]
+        except KeyError:
+            if len(known) >= _ANSWERS:
                 known.clear()
-            verdict = known[look] = _has_room(state, asks)
-        return verdict
+            answer = known[state.look] = self._answer(state, asks)
+            return answer
 
 
-def _has_room(state: NodeState, asks: tuple[Ask, ...]) -> bool:
+def has_room(state: NodeState, asks: tuple[Ask, ...]) -> bool:
     """Whether ``place`` would find a device for each of ``asks``."""
     if len(asks) == 1 and not asks[0].monitor:  # which device is best makes no difference
         return next(_usable(state, asks[0], state.free), None) is not None
-    return place(state, [Want("", "", number, ask) for number, ask in enumerate(asks)]) is not None
+    return _place(state, asks) is not None
+
+
+def cost(state: NodeState, asks: tuple[Ask, ...]) -> Cost | None:
+    """What ``place`` would break up for ``asks``; None: they do not fit."""
+    placed = _place(state, asks)
+    if placed is None:
+        return None
+    return Cost(tuple(sorted(one.cut.size for one in placed)), sum(left.units for left in state.free))
+
+
+def _place(state: NodeState, asks: tuple[Ask, ...]) -> tuple[Placed, ...] | None:
+    return place(state, [Want("", "", number, ask) for number, ask in enumerate(asks)])
 
 
 def _usable(state: NodeState, ask: Ask, free: Sequence[Free]) -> Iterator[tuple[int, GridCard, Cut]]:

@@ -1,11 +1,10 @@
 """What a node has, from its NodeInventory: cards, the names of their devices, and what is wrong with them. Pure."""
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -33,11 +32,11 @@ from driver.partitions.geometry import (
     Profile,
     Shell,
 )
-from driver.partitions.grids import Grid, grid_of
+from driver.partitions.grids import Free, Grid, grid_of
 from driver.partitions.naming import card_name, device_name
 
-_DEVICE: Final = re.compile(r"((?:gpu|fpga)-\d+)(-.+)?")
-"""A card's name, and what follows it in the names of its partitions (``driver.partitions.naming``)."""
+WHOLE: Final = ""
+"""What the name of a whole card has after the card's."""
 _BARRING: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -45,19 +44,26 @@ class InventoryError(PermanentError):
     """A NodeInventory contradicts itself."""
 
 
-@dataclass(frozen=True, slots=True)
+class Left(NamedTuple):
+    """Of a card while some of its devices are in use."""
+
+    free: Free
+    unknown: tuple[str, ...]
+    """Devices that the card does not have, by what their names have after the card's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GridCard:
-    """A card, its grid and its model, looked up once."""
+    """A card and what is worked out of it once."""
 
     card: Card
     grid: Grid
+    name: str
+    """What the names of its devices begin with."""
     model: str
     """The name of its model or shell."""
-
-    @property
-    def driver_version(self) -> tuple[int, ...]:
-        """Of the driver on the host; nothing: it is not known."""
-        return numbers_of(self.card.driver_version)
+    driver_version: tuple[int, ...]
+    """Of the driver on the host; nothing: it is not known."""
 
     def device(self, cut: Cut) -> str:
         """The name of the device that ``cut`` of this card is."""
@@ -65,33 +71,61 @@ class GridCard:
 
     def find(self, device: str) -> Cut | None:
         """The cut that a device of this name is."""
-        cuts = _CUTS.get(self.grid)
-        if cuts is None:
-            prefix = card_name(self.card)
-            cuts = _CUTS[self.grid] = {self.device(cut).removeprefix(prefix): cut for cut in self.grid.cuts}
-        return cuts.get(device.removeprefix(card_name(self.card)))
+        return _CUTS[self.grid].get(device.removeprefix(self.name))
+
+    def left(self, parts: Collection[str]) -> Left:
+        """What is free of it while its devices are in use whose names have ``parts`` after the card's.
+
+        A part that it does not know takes the whole card.
+        """
+        return _left(self.grid, tuple(sorted(parts)))
 
 
 _CUTS: Final[WeakKeyDictionary[Grid, Mapping[str, Cut]]] = WeakKeyDictionary()
 """The cuts of a grid, by what their devices' names have after the card's: the same for every card of the grid."""
 
 
-@dataclass(frozen=True)
+@lru_cache(maxsize=4096)  # what a cluster's cards have in use: a card of seven units is cut in some hundred ways
+def _left(grid: Grid, parts: tuple[str, ...]) -> Left:
+    cuts, whole = _CUTS[grid], grid.cuts[-1]
+    taken = (cuts.get(part, whole).of("") for part in parts)
+    return Left(grid.free(taken), tuple(part for part in parts if part not in cuts))
+
+
+def split_name(device: str) -> tuple[str, str]:
+    """The name of the card that a device of this name is, or is a part of, and what follows (``naming``).
+
+    >>> split_name("gpu-0-1g-10gb-at-0"), split_name("fpga-1")
+    (('gpu-0', '-1g-10gb-at-0'), ('fpga-1', ''))
+    """
+    at = device.find("-", device.find("-") + 1)
+    return (device, WHOLE) if at < 0 else (device[:at], device[at:])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kit:
+    """What a node's cards are like. Nodes that have the like share one object, and are compared by it."""
+
+    cards: tuple[tuple[Grid, str, tuple[int, ...]], ...]
+    """Of each: grid, model, driver version."""
+
+
+_kit: Final = lru_cache(maxsize=256)(Kit)  # kinds of nodes in a cluster, with room for all orders of cards in them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stock:
     """The cards of a node."""
 
     cards: tuple[GridCard, ...]
+    kit: Kit
     tainted: frozenset[str]
     """Names of devices that nobody should get."""
 
-    @cached_property
-    def _by_name(self) -> Mapping[str, GridCard]:
-        return {card_name(held.card): held for held in self.cards}
-
     def card_of(self, device: str) -> GridCard | None:
         """The card that a device of this name is, or is a part of."""
-        match = _DEVICE.fullmatch(device)
-        return self._by_name.get(match[1]) if match else None
+        name, _ = split_name(device)
+        return next((card for card in self.cards if card.name == name), None)
 
     def has(self, device: str) -> bool:
         card = self.card_of(device)
@@ -110,11 +144,22 @@ def stock_of(spec: NodeInventorySpec) -> Stock:
         if twice := _first_repeated(identities):
             raise InventoryError(f"{twice} is there twice")
     tainted = (entry.device for entry in spec.taints if any(taint.effect in _BARRING for taint in entry.taints))
-    return Stock(cards=tuple(map(_grid_card, cards)), tainted=frozenset(tainted))
+    held = tuple(map(_grid_card, cards))
+    kit = _kit(tuple((card.grid, card.model, card.driver_version) for card in held))
+    return Stock(cards=held, kit=kit, tainted=frozenset(tainted))
 
 
 def _grid_card(card: Card) -> GridCard:
-    return GridCard(card, grid_of(card), card.model.id if isinstance(card, GpuCard) else card.shell.name)
+    grid, name = grid_of(card), card_name(card)
+    if grid not in _CUTS:
+        _CUTS[grid] = {device_name(card, cut.of(card.uuid)).removeprefix(name): cut for cut in grid.cuts}
+    return GridCard(
+        card=card,
+        grid=grid,
+        name=name,
+        model=card.model.id if isinstance(card, GpuCard) else card.shell.name,
+        driver_version=numbers_of(card.driver_version),
+    )
 
 
 def _first_repeated(names: Iterable[str]) -> str | None:

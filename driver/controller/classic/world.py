@@ -18,7 +18,7 @@ from api.kerf.parameters import ParametersObject
 from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
 from api.model.names import ObjectRef
 from driver.controller.classic.holdings import Holding, Holdings, holdings_of, state_of
-from driver.controller.classic.placing import Look, NodeState, Suitability
+from driver.controller.classic.placing import ByLook, Look, NodeState, cost, has_room
 from driver.controller.classic.possibilities import Geometry
 from driver.controller.classic.stocks import InventoryError, Stock, stock_of
 from driver.kube.caching import Change, Store
@@ -75,7 +75,8 @@ class World:
         self.caches: Final = caches
         self.names_are_generated: Final = names_are_generated
         self.pods_can_be_limited: Final = pods_can_be_limited
-        self.suitability: Final = Suitability()
+        self.has_room: Final = ByLook(has_room)
+        self.cost: Final = ByLook(cost)
         self.published: frozenset[Geometry] = frozenset()
         """Geometries that nodes have, or had, beside those of the shipped tables."""
         self.waiting: Final[dict[ObjectRef, None]] = {}
@@ -86,7 +87,7 @@ class World:
         self._gone: dict[str, None] = {}
         """UIDs of claims that are no more, the latest last."""
         self._stocks: dict[str, _Known] = {}
-        self._states: dict[str, tuple[NodeState, Look]] = {}
+        self._states: dict[str, NodeState] = {}
         self._alike: dict[Look, list[str]] = {}
         self._unseen: set[str] = set()
         """Nodes whose state is not worked out: those of ``_states`` and no others are in ``_alike``."""
@@ -179,18 +180,16 @@ class World:
             return f"its kubelet plugin has been silent for {silent_s:.0f} s"
         return None
 
-    def state(self, node: str) -> tuple[NodeState, Look]:
+    def state(self, node: str) -> NodeState:
         """What is free of a node without a problem."""
         found = self._states.get(node)
         if found is None:
             stock = self.stock(node)
             assert stock is not None, "problem_of has been asked"
             holdings = (holding for held in self.holdings.on(node).values() for holding in held)
-            state = state_of(stock, holdings)
-            look = state.look
-            found = self._states[node] = (state, look)
+            found = self._states[node] = state_of(stock, holdings)
             self._unseen.discard(node)
-            insort(self._alike.setdefault(look, []), node)
+            insort(self._alike.setdefault(found.look, []), node)
         return found
 
     def alike(self) -> Mapping[Look, Sequence[str]]:
@@ -213,13 +212,13 @@ class World:
         return cached
 
     def _forget_state(self, node: str) -> None:
-        _, look = self._states.pop(node, (None, None))
+        state = self._states.pop(node, None)
         self._unseen.add(node)
-        if look is not None:
-            nodes = self._alike[look]
+        if state is not None:
+            nodes = self._alike[state.look]
             del nodes[bisect_left(nodes, node)]
             if not nodes:
-                del self._alike[look]
+                del self._alike[state.look]
 
 
 def _number(claim: ClassicClaim) -> int:

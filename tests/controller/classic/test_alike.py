@@ -28,7 +28,7 @@ def anew(scene: Scene) -> dict[Look, list[str]]:
     found: dict[Look, list[str]] = {}
     for node in NODES:
         if scene.world.stock(node) is not None:
-            found.setdefault(scene.world.state(node)[1], []).append(node)
+            found.setdefault(scene.world.state(node).look, []).append(node)
     return found
 
 

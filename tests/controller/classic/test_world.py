@@ -1,9 +1,11 @@
 """What the controller knows of claims: the newest of what caches and the server's answers say."""
 
 from api.model.names import ObjectRef
+from driver.controller.classic.holdings import holdings_in
 from driver.controller.classic.world import _REMEMBERED
 from driver.kube.caching import Change
 from tests.controller.classic.scene import Scene, claim
+from tests.controller.classic.test_alike import allocation
 from tests.controller.classic.test_claims import HELD
 from tests.controller.classic.test_syncing import ALLOCATE, CLAIM, Play
 
@@ -64,3 +66,18 @@ def test_of_claims_that_are_no_more_only_the_latest_are_remembered() -> None:
     scene.world.note(claim(f"c{_REMEMBERED}", allocation=HELD))
     assert not scene.world.holdings.on("n1")
     assert len(scene.world._gone) == _REMEMBERED
+
+
+def test_what_is_written_while_it_is_still_reserved_counts_once() -> None:
+    """Nor is the node looked at again for it."""
+    scene = Scene()
+    scene.node("n1")
+    held = allocation("n1", "gpu-0-1g-10gb-me-at-0")
+    scene.world.reserve(scene.claim(), holdings_in(held.devices.results))
+    reserved = scene.world.state("n1")
+    scene.world.note(claim(version="9", allocation=held))
+    assert scene.world.state("n1") is reserved
+    scene.world.holdings.unreserve(claim().metadata.uid)
+    assert scene.world.state("n1") is reserved
+    scene.claim(version="10")
+    assert scene.world.state("n1").free != reserved.free
