@@ -72,10 +72,12 @@ class Client:
         random: Random | None = None,
         transport: Transport | None = None,
     ) -> None:
+        settings = settings or ClientSettings()
+        self.calls_at_once: Final = settings.calls_at_once
         self._transport: Transport = transport or HttpTransport(
             access,
             user_agent=user_agent,
-            settings=settings or ClientSettings(),
+            settings=settings,
             random=random or Random(),  # noqa: S311  (jitter, not a secret)
         )
         self._reported: set[tuple[str, ObjectRef]] = set()

@@ -47,9 +47,9 @@ _GENERATED_NAMES: Final = (1, 28)
 """From here on the name of a claim from a template stands in the pod's status (KEP-3063)."""
 _POLICIES: Final = (1, 30)
 """From here on the API server keeps to ValidatingAdmissionPolicies unasked (KEP-3488)."""
-_PASSES: Final = 8
-"""At a time: as many as the client has calls under way. A pass mostly waits for the API server, and those that allocate
-share a look at the Lease."""
+_PASSES_FOR_A_CALL: Final = 4
+"""Passes at a time, for each call that the client has under way: those that allocate wait together for a look at the
+Lease, and with four the calls of others fill that time, and ten claims and more share a look."""
 _TAKE_OVER: Final = Backoff(first_s=0.5, factor=2, limit_s=10, jitter=0.2)
 """Leadership is worth nothing before it, so it is tried again soon."""
 
@@ -134,7 +134,7 @@ class ClassicController:
         """What the leader does, for ever."""
         await self._take_over()
         self._triggers.everything()
-        await self._queue.run(self._pass, workers=_PASSES)
+        await self._queue.run(self._pass, workers=_PASSES_FOR_A_CALL * self._client.calls_at_once)
 
     async def _take_over(self) -> None:
         for delay_s in _TAKE_OVER.delays(Random()):  # noqa: S311  (jitter, not a secret)

@@ -21,6 +21,7 @@ _SUGGESTIONS: Final = 3
 """Close names in a message: profiles of one kind differ in a digit between models."""
 
 
+@lru_cache(maxsize=1024)  # sets of wants in a cluster
 def possible(ask: Ask, published: frozenset[Geometry]) -> Ask:
     """``ask`` with its models as cards spell them.
 
@@ -28,7 +29,7 @@ def possible(ask: Ask, published: frozenset[Geometry]) -> Ask:
     """
     known = _known(ask.kind, published)
     resolved = replace(ask, models=tuple(_resolve(ask.kind, models=ask.models, known=known)))
-    if not _can_be(resolved, published):
+    if not any(matching(grid_of_geometry(geometry), name, resolved) for name, geometry in known.items()):
         raise InvalidDocumentError("claim parameters", [_blame(resolved, known)])
     return resolved
 
@@ -53,13 +54,6 @@ def _resolve(kind: DeviceKind, *, models: Iterable[str], known: Mapping[str, Geo
             problems.append(Problem(f"spec.models[{index}]", str(error)))
     if problems:
         raise InvalidDocumentError("parameters", problems)
-
-
-@lru_cache(maxsize=1024)
-def _can_be(ask: Ask, published: frozenset[Geometry]) -> bool:
-    return any(
-        matching(grid_of_geometry(geometry), name, ask) for name, geometry in _known(ask.kind, published).items()
-    )
 
 
 def _blame(ask: Ask, known: Mapping[str, Geometry]) -> Problem:

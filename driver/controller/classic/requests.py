@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 from enum import Enum, auto
-from typing import Literal
+from functools import lru_cache
+from typing import Final, Literal
+
+import msgspec
 
 from api.errors import InvalidDocumentError, PermanentError
 from api.kerf.decoding import decode_parameters, decode_parameters_object
@@ -14,13 +17,18 @@ from api.kerf.parameters import (
     FpgaClassParametersSpec,
     GpuClaimParametersSpec,
     GpuClassParametersSpec,
+    ParametersObject,
 )
 from api.kerf.v1alpha1 import GROUP
 from api.model.classic import MAX_CONSUMERS, ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
+from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
 from driver.controller.classic.asking import Asked, asked
 from driver.controller.classic.possibilities import possible
 from driver.controller.classic.world import World
+
+_DOCUMENTS: Final = 1024
+"""Remembered as they were read: every class, and those of claims that are tried again and again."""
 
 
 class Ownership(Enum):
@@ -79,7 +87,7 @@ def _offer(class_: ClassicClass, wish: ClaimParameters | None, world: World) -> 
         if class_.parameters_ref is not None:
             offer = _referred(class_.parameters_ref, "", world)
         elif world.driver in class_.parameters:
-            offer = decode_parameters(class_.parameters[world.driver], "spec.config.opaque.parameters")
+            offer = _opaque(msgspec.json.encode(class_.parameters[world.driver]), "spec.config.opaque.parameters")
         elif wish is not None:
             return GpuClassParametersSpec() if isinstance(wish, GpuClaimParametersSpec) else FpgaClassParametersSpec()
         else:
@@ -99,7 +107,7 @@ def _wish(claim: ClassicClaim, request: ClassicRequest, world: World) -> ClaimPa
         if request.parameters_ref is not None:
             wish = _referred(request.parameters_ref, claim.metadata.namespace, world)
         elif request.parameters:
-            wish = decode_parameters(request.parameters[-1], "spec.devices.config.opaque.parameters")
+            wish = _opaque(msgspec.json.encode(request.parameters[-1]), "spec.devices.config.opaque.parameters")
         else:
             return None
     except (InvalidDocumentError, LookupError) as error:
@@ -121,4 +129,15 @@ def _referred(reference: ParametersReference, namespace: str, world: World) -> C
     )
     if held is None:
         raise LookupError(f"{where} does not exist")
-    return decode_parameters_object(reference.kind, held)
+    return _spec(reference.kind, held.ref, msgspec.json.encode(held.spec))
+
+
+@lru_cache(maxsize=_DOCUMENTS)
+def _spec(kind: str, ref: ObjectRef, spec: bytes) -> ClassParameters | ClaimParameters:
+    metadata = ObjectMeta(name=ref.name, namespace=ref.namespace)
+    return decode_parameters_object(kind, ParametersObject(metadata=metadata, spec=msgspec.json.decode(spec)))
+
+
+@lru_cache(maxsize=_DOCUMENTS)
+def _opaque(document: bytes, path: str) -> ClassParameters | ClaimParameters:
+    return decode_parameters(msgspec.json.decode(document), path)
