@@ -79,7 +79,7 @@ class _Controller:
             own_classes,
             own_device_classes,
             recount_s=settings.recount_s,
-            node_settle_s=settings.node_settle_s,
+            settle_s=settings.settle_s,
         )
         self._resource_classes = Informer(client, RESOURCE_CLASSES, on_change=self._triggers.on_resource_class)
         self._device_classes = Informer(

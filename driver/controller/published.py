@@ -4,8 +4,11 @@ Devices of one shape on one node that are offered in the same way are alike to a
 them answers for all.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TypeAlias
 
 from api.model import vocabulary as v
 from api.model.devices import Attribute, Device, ResourceSlice
@@ -28,6 +31,20 @@ class Group:
     """One of them. Which one is no difference: a republished order changes nothing."""
 
 
+class News(Enum):
+    """What a change of a slice means to classes."""
+
+    NONE = auto()
+    COUNTS = auto()
+    """Some match more devices, or fewer."""
+    HARDWARE = auto()
+    """Devices of a kind that there were none of: a class that matched nothing may match now."""
+
+
+_Kind: TypeAlias = tuple[Shape, bool]
+"""With whether devices of the shape are offered in shares."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Summary:
     pool: str
@@ -40,18 +57,21 @@ class Published:
 
     def __init__(self) -> None:
         self._slices: dict[ObjectRef, _Summary] = {}
-        self._shapes: frozenset[Shape] | None = None  # None: to be gathered anew
+        self._kinds: Counter[_Kind] = Counter()
+        """How many groups are of each kind."""
 
-    def update(self, ref: ObjectRef, slice_: ResourceSlice | None) -> bool:
-        """Take in what a slice is now (None: gone); says whether that makes a difference to any class."""
+    def update(self, ref: ObjectRef, slice_: ResourceSlice | None) -> News:
+        """Take in what a slice is now (None: gone)."""
         before = self._slices.pop(ref, None)
         after = None if slice_ is None else _summarize(slice_)
         if after is not None:
             self._slices[ref] = after
         if before == after:
-            return False
-        self._shapes = None
-        return True
+            return News.NONE
+        came, went = _kinds(after), _kinds(before)
+        is_new = not came.keys() <= self._kinds.keys()
+        self._kinds = self._kinds + came - went
+        return News.HARDWARE if is_new else News.COUNTS
 
     def groups(self) -> Iterator[Group]:
         newest: dict[str, int] = {}
@@ -62,9 +82,11 @@ class Published:
                 yield from summary.groups
 
     def shapes(self) -> frozenset[Shape]:
-        if self._shapes is None:
-            self._shapes = frozenset(group.shape for summary in self._slices.values() for group in summary.groups)
-        return self._shapes
+        return frozenset(shape for shape, _ in self._kinds)
+
+
+def _kinds(summary: _Summary | None) -> Counter[_Kind]:
+    return Counter((group.shape, group.shared) for group in (summary.groups if summary else ()))
 
 
 def _summarize(slice_: ResourceSlice) -> _Summary:

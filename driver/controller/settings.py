@@ -32,8 +32,8 @@ class Settings:
     """Classes worked on at a time. A pass is mostly waiting for the API server; few enough to be gentle to it."""
     recount_s: float = 5.0
     """Between two counts of what a class matches while slices change: nodes republish at every allocation."""
-    node_settle_s: float = 1.0
-    """How long label changes of nodes are gathered before classes that choose by label are compiled again."""
+    settle_s: float = 1.0
+    """How long new labels of nodes and new kinds of devices are gathered before classes are looked at again."""
     resync_s: float = 600.0
     """Between two passes over a class when nothing happens: finds what no event told, such as a permission granted."""
     sweep_s: float = 60.0

@@ -7,7 +7,7 @@ from api.core.v1 import Node
 from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
-from driver.controller.published import Published
+from driver.controller.published import News, Published
 from driver.controller.snapshots import OwnWrites
 from driver.kube.caching import Change
 
@@ -30,7 +30,7 @@ class Triggers:
         own_device_classes: OwnWrites[DeviceClass],
         *,
         recount_s: float,
-        node_settle_s: float,
+        settle_s: float,
     ) -> None:
         self._queue = queue
         self._published = published
@@ -38,7 +38,7 @@ class Triggers:
         self._own_classes = own_classes
         self._own_device_classes = own_device_classes
         self._recount_s = recount_s
-        self._node_settle_s = node_settle_s
+        self._settle_s = settle_s
 
     def on_resource_class(self, change: Change[ResourceClassObject]) -> None:
         self._own_classes.moved(change.ref)
@@ -50,16 +50,17 @@ class Triggers:
         self._queue.add(change.ref.name)
 
     def on_slice(self, change: Change[ResourceSlice]) -> None:
-        """All counts may have changed; new hardware may make a class possible that was not."""
-        if self._published.update(change.ref, change.new):
-            self.all_classes(after_s=self._recount_s)
+        """Counts can wait; somebody may wait for a class that new hardware makes possible."""
+        news = self._published.update(change.ref, change.new)
+        if news is not News.NONE:
+            self.all_classes(after_s=self._settle_s if news is News.HARDWARE else self._recount_s)
 
     def on_node(self, change: Change[Node]) -> None:
         """Nodes report much that is of no interest here: only labels decide, of classes that look at nodes."""
         if _labels(change.old) != _labels(change.new):
             for held in self._classes():
                 if held.spec.get("nodes"):
-                    self._queue.add(held.metadata.name, after_s=self._node_settle_s)
+                    self._queue.add(held.metadata.name, after_s=self._settle_s)
 
     def all_classes(self, *, after_s: float = 0.0) -> None:
         for held in self._classes():

@@ -133,8 +133,13 @@ class Stage:
                 with anyio.move_on_after(1.0):  # a program's end changes nothing that is watched
                     await changed.wait()
         if scope.cancelled_caught:
-            waiting = [f"  pod {pod.ref}: {why_pending(pod)}" for pod in self.pods.store.values() if why_pending(pod)]
+            waiting = [f"  pod {ref}: {why}" for ref, why in self.waiting().items()]
             raise StageError("\n".join([f"after {seconds:.0f} s there is still no sign of {what}", *waiting]))
+
+    def waiting(self, names: Collection[str] | None = None) -> dict[str, str]:
+        """The pods, or those of ``names`` ("namespace/name"), without a node, with what the scheduler says of them."""
+        said = {str(pod.ref): why_pending(pod) for pod in self.pods.store.values()}
+        return {ref: why for ref, why in said.items() if why and (names is None or ref in names)}
 
     async def apply(self, objects: Iterable[JsonObject]) -> None:
         """Create or change objects, in order. Raises ApiError."""

@@ -6,7 +6,7 @@ Every chapter ends with a check; the story fails with StoryError when something 
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,9 @@ _CARD: Final = 0
 """Index of the card on which the generated pods are placed: every node with cards has one."""
 _ROOM_S: Final = 5.0
 """How long an example may wait before others make room for it: several times what starting takes."""
+_SECOND_THOUGHT_S: Final = 3.0
+"""How long a class that matches no device may still find one: the controller may hear of hardware after the demo, and
+looks again a second later."""
 _KEPT: Final = ("Namespace", "ResourceClass", "DeviceClass")
 """Kinds that stay when the objects of a chapter go: offers cost nothing."""
 
@@ -127,11 +130,13 @@ class Story:
                 running += act
 
     async def _try(self, act: Sequence[Manifest]) -> str:
-        """Run one example; answers why it does not run, or nothing."""
+        """Run one example; answers why the scheduler finds no room for it, or nothing."""
         try:
             await self._act(act, _ROOM_S)
         except StageError as error:
-            return str(error)
+            if self.stage.waiting(pods_of(act)):
+                return str(error)
+            await self._act(act, self.stage.settings.step_timeout_s)  # the machine is slow, the cluster not full
         return ""
 
     async def _act(self, manifests: Sequence[Manifest], timeout_s: float) -> None:
@@ -155,6 +160,12 @@ class Story:
             return len(classes()) == len(names) and all(map(is_judged, classes()))
 
         await self.stage.wait_for("the controller's word on every class", all_judged)
+
+        def all_usable() -> bool:
+            return not any(map(why_not_usable, classes()))
+
+        with suppress(StageError):
+            await self.stage.wait_for("a device for every class", all_usable, timeout_s=_SECOND_THOUGHT_S)
         said = {class_.metadata.name: why_not_usable(class_) for class_ in classes()}
         return {name: message for name, message in said.items() if message}
 

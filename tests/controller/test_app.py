@@ -50,7 +50,7 @@ class World:
             lease=LEASE,
             leading=LeaseSettings(duration_s=1.0, renew_deadline_s=0.6, retry_s=0.1),
             recount_s=0.01,
-            node_settle_s=0.01,
+            settle_s=0.01,
             sweep_s=self.sweep_s,
             probes="127.0.0.1:0",
         )

@@ -11,7 +11,7 @@ from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from driver.controller.hardware import known_shapes
-from driver.controller.published import Published
+from driver.controller.published import News, Published
 from driver.controller.snapshots import OwnWrites
 from driver.controller.triggering import Triggers
 from driver.kube.caching import Change
@@ -58,10 +58,10 @@ def test_a_republished_order_is_no_difference() -> None:
     [counters, devices] = slices("n1", gpus("a30"))
     found = published(counters, devices)
     reordered = replace(devices, spec=replace(devices.spec, devices=devices.spec.devices[::-1]))
-    assert found.update(reordered.ref, reordered) is False
+    assert found.update(reordered.ref, reordered) is News.NONE
     fewer = replace(devices, spec=replace(devices.spec, devices=devices.spec.devices[1:]))
-    assert found.update(fewer.ref, fewer) is True
-    assert found.update(fewer.ref, None) is True
+    assert found.update(fewer.ref, fewer) is News.COUNTS
+    assert found.update(fewer.ref, None) is News.COUNTS
     assert (totals(found), found.shapes()) == (0, frozenset())
 
 
@@ -88,7 +88,7 @@ CLASSES = [
 
 def triggers(queue: Queue) -> Triggers:
     own: OwnWrites[Any] = OwnWrites(lambda: 0.0)
-    return Triggers(queue, Published(), lambda: CLASSES, own, own, recount_s=5, node_settle_s=1)
+    return Triggers(queue, Published(), lambda: CLASSES, own, own, recount_s=5, settle_s=1)
 
 
 def node(labels: dict[str, str] | None, version: str = "1") -> Node | None:
@@ -116,15 +116,28 @@ def test_a_node_concerns_classes_that_choose_nodes(
     assert queue.added == added
 
 
-def test_a_slice_concerns_every_class_but_not_at_once() -> None:
+def test_a_slice_concerns_every_class_sooner_where_its_devices_are_of_a_new_kind() -> None:
+    """A class that was made while the first nodes came up was said to match nothing for five seconds."""
     queue = Queue()
     watched = triggers(queue)
-    [_, devices] = slices("n1", gpus("a30"))
-    watched.on_slice(Change(devices.ref, None, devices))
-    assert queue.added == {"everywhere": 5, "racked": 5, "broken": 5}
-    queue.added.clear()
-    watched.on_slice(Change(devices.ref, devices, devices))
-    assert queue.added == {}
+
+    def added_by(old: ResourceSlice | None, new: ResourceSlice | None) -> dict[str, float]:
+        queue.added.clear()
+        watched.on_slice(Change((old or new or first).ref, old, new))
+        return queue.added
+
+    [_, first] = slices("n1", gpus("a30"))
+    [_, alike] = slices("n2", gpus("a30"))
+    [*_, function] = slices("n1", fpgas("edge-3"))
+    [*_, shared] = slices("n1", gpus("a30"), shareable=frozenset({"1g.6gb"}))
+    assert any(device.allow_multiple_allocations for device in shared.spec.devices)
+    assert added_by(None, first) == {"everywhere": 1, "racked": 1, "broken": 1}
+    assert added_by(first, first) == {}
+    assert added_by(None, alike) == {"everywhere": 5, "racked": 5, "broken": 5}
+    assert added_by(None, function) == {"everywhere": 1, "racked": 1, "broken": 1}
+    assert added_by(first, shared) == {"everywhere": 1, "racked": 1, "broken": 1}
+    assert added_by(function, None) == {"everywhere": 5, "racked": 5, "broken": 5}
+    assert added_by(None, function) == {"everywhere": 1, "racked": 1, "broken": 1}
 
 
 def test_a_class_and_its_device_class_concern_the_class_at_once() -> None:
