@@ -1,25 +1,29 @@
 """The story where drivers allocate: an embedded Kubernetes 1.30, Kerf's programs, pods with classic claims.
 
-Shorter than that of today's clusters: the controller starts and takes its place, pods get what they ask for, the
-controller is killed in the middle, everything is given back.
+Shorter than that of today's clusters: the controller starts and takes its place, pods get what they ask for, one too
+many wants to share a claim, the controller is killed in the middle, everything is given back.
 """
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import yaml
 
-from api.core.v1 import NAMESPACES, PODS
+from api.core.v1 import EVENTS, NAMESPACES, PODS
 from api.kerf.inventory import NODE_INVENTORIES
 from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kinds import Kind
+from api.kerf.v1alpha1 import API_VERSION, GROUP
+from api.kinds import Kind, identity_kind
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim
+from api.model.metadata import Object
+from api.model.names import KERF_DRIVER
 from api.resource import v1alpha2
 from driver.demo.packaged import packaged
 from driver.demo.processes import Program, program
@@ -32,7 +36,17 @@ from driver.kubeletplugin.backends.simulated import open_backend
 from driver.kubeletplugin.checkpointing import open_checkpoint
 from driver.local.cluster import ClusterSettings, LocalCluster
 
+_POLICIES: Final = tuple(
+    identity_kind(
+        Object, group="admissionregistration.k8s.io", version="v1", plural=plural, namespaced=False, kind=kind
+    )
+    for kind, plural in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    )
+)
 _APPLIED: Final[tuple[Kind[Any], ...]] = (
+    *_POLICIES,
     NAMESPACES,
     PODS,
     v1alpha2.KINDS.claims,
@@ -41,6 +55,7 @@ _APPLIED: Final[tuple[Kind[Any], ...]] = (
     *CLASS_PARAMETERS,
     *CLAIM_PARAMETERS,
 )
+_RESOURCE: Final = v1alpha2.KINDS.claims.api_version
 _KINDS: Final[dict[str, Kind[Any]]] = {kind.kind: kind for kind in _APPLIED}
 _POLL_S: Final = 0.1
 _FIELD_MANAGER: Final = "kerf-demo"
@@ -63,12 +78,16 @@ class ClassicStory:
         self.say(f"an embedded Kubernetes 1.30 in which drivers allocate; kubeconfig {self.cluster.kubeconfig}")
         await self._until("every node has told of its cards", self._inventories)
         self.say(f"{self.settings.nodes} nodes have told of their cards (kubectl get nodeinventories)")
-        documents = list(_documents(packaged("examples") / "classic"))
+        examples, policy = packaged("examples") / "classic", packaged("classic") / "sharing-policy.yaml"
+        await self.apply(_documents(policy))
+        self.say(f"applied {policy}")
+        documents = [one for file in sorted(examples.glob("*.yaml")) for one in _documents(file)]
         await self.apply(documents)
         pods = [one["metadata"]["name"] for one in documents if one["kind"] == "Pod"]
-        self.say(f"applied {packaged('examples') / 'classic'}: {len(pods)} pods")
+        self.say(f"applied {examples}: {len(pods)} pods")
         await self._until(f"all of {', '.join(pods)} run", lambda: self._run(pods))
         await self._show()
+        await self._crowd_a_claim()
         await self._kill_the_controller()
         await self._delete(documents)
         await self._until("every claim is gone", self._no_claims)
@@ -96,6 +115,25 @@ class ClassicStory:
             for entry, name in pod.claim_names().items():
                 self.say(f"  {pod.metadata.name:14} {pod.spec.node_name:8} {entry:6} {_devices(claims[name])}")
         self.say("")
+
+    async def _crowd_a_claim(self) -> None:
+        """One pod more than may use a claim: the API server refuses it until another one is gone."""
+        pods = [_pod(f"pair-{number}") for number in (1, 2, 3)]
+        await self.apply(_pair())
+        for pod in pods[:2]:
+            await self.apply([pod])
+            await self._until(f"{pod['metadata']['name']} runs", partial(self._run, [pod["metadata"]["name"]]))
+        await self.apply(pods[2:])
+        await self._until("pair-3 is told that the claim is full", self._is_refused)
+        self.say("two pods use a claim whose class lets two (maxPods); a third waits")
+        await self._delete(pods[:1])
+        await self._until("pair-3 runs", partial(self._run, ["pair-3"]))
+        self.say("one of them is deleted, and the third runs")
+        await self._delete([*_pair(), *pods[1:]])
+
+    async def _is_refused(self) -> bool:
+        events = (await self.client.list(EVENTS)).items
+        return any(one.involved_object.name == "pair-3" and "the claim is full" in one.message for one in events)
 
     async def _kill_the_controller(self) -> None:
         """In the middle of its work: a successor decides the same, for it remembers nothing."""
@@ -185,9 +223,8 @@ def left_behind(settings: DemoSettings, places: Places, cluster: LocalCluster) -
     return found
 
 
-def _documents(folder: Path) -> Iterable[JsonObject]:
-    for file in sorted(folder.glob("*.yaml")):
-        yield from (document for document in yaml.safe_load_all(file.read_text()) if document)
+def _documents(file: Path) -> Iterable[JsonObject]:
+    return (document for document in yaml.safe_load_all(file.read_text()) if document)
 
 
 def _placed(kind: Kind[Any], document: JsonObject) -> JsonObject:
@@ -196,12 +233,33 @@ def _placed(kind: Kind[Any], document: JsonObject) -> JsonObject:
 
 
 def _waiting_claim() -> JsonObject:
-    return {
-        "apiVersion": "resource.k8s.io/v1alpha2",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "waiting"},
-        "spec": {"resourceClassName": "gpu-h100-whole", "allocationMode": "Immediate"},
-    }
+    return _claim("waiting", "gpu-h100-whole")
+
+
+def _pair() -> list[JsonObject]:
+    """A class whose claims two pods may use, and such a claim."""
+    named = {"metadata": {"name": "pair"}}
+    offer = {"apiVersion": API_VERSION, "kind": "GpuClassParameters", **named}
+    reference = {"apiGroup": GROUP, "kind": "GpuClassParameters", "name": "pair"}
+    class_ = {"apiVersion": _RESOURCE, "kind": "ResourceClass", **named, "driverName": KERF_DRIVER}
+    return [
+        offer | {"spec": {"profile": "1g.10gb", "maxPods": 2}},
+        class_ | {"parametersRef": reference},
+        _claim("pair", "pair"),
+    ]
+
+
+def _claim(name: str, class_name: str) -> JsonObject:
+    spec = {"resourceClassName": class_name, "allocationMode": "Immediate"}
+    return {"apiVersion": _RESOURCE, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def _pod(name: str) -> JsonObject:
+    """Uses the claim of ``_pair``."""
+    container = {"name": "main", "image": "busybox:1.37", "resources": {"claims": [{"name": "gpu"}]}}
+    claims = [{"name": "gpu", "source": {"resourceClaimName": "pair"}}]
+    spec = {"containers": [container], "resourceClaims": claims}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def _devices(claim: ClassicClaim) -> str:

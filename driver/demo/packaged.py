@@ -1,4 +1,4 @@
-"""Files that come with Kerf: examples and CRDs."""
+"""Files that come with Kerf: examples, CRDs, and what a cluster needs where drivers allocate."""
 
 from importlib import resources
 from pathlib import Path

@@ -11,6 +11,8 @@ def test_the_classic_story_is_told_to_its_end_and_leaves_nothing() -> None:
     for line in (
         "gpu-0-1g-20gb",
         "fpga-0-aes-gcm-at-",
+        "two pods use a claim whose class lets two (maxPods); a third waits",
+        "one of them is deleted, and the third runs",
         "the successor has allocated it",
         "every claim was deallocated before it went",
         "nothing is left: no partition, no CDI file, no record",
