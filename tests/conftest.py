@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.runtime.real_time import REAL_TIME
+
 # "default" keeps `make test` within minutes, with the same cases each time: a change is judged by what it changed.
 # "long" is `make test-long`, which looks for new ones. No deadline: the machine may be busy.
 settings.register_profile(
@@ -15,6 +17,6 @@ settings.load_profile(os.environ.get("KERF_HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """Only asyncio: grpc.aio and aiohttp run nowhere else."""
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    """asyncio: grpc.aio and aiohttp run nowhere else."""
+    return REAL_TIME

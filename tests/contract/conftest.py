@@ -23,6 +23,7 @@ from tests.realcluster.api import Api
 from tests.realcluster.choosing import chosen_version
 from tests.realcluster.cluster import add_bare_node, running
 from tests.realcluster.kerf import DEPLOY, manifests
+from tests.runtime.real_time import REAL_TIME
 
 CLUSTERS: Final = ["embedded", pytest.param("real", marks=pytest.mark.realcluster)]
 NODES: Final = ("bare1", "bare2")
@@ -31,9 +32,9 @@ HISTORY: Final = 20
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
+def anyio_backend() -> tuple[str, dict[str, object]]:
     """For a session, so that fixtures of a module may be asynchronous."""
-    return "asyncio"
+    return REAL_TIME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

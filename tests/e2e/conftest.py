@@ -18,6 +18,7 @@ from tests.realcluster.choosing import chosen_version
 from tests.realcluster.cluster import Cluster, running
 from tests.realcluster.kerf import USUAL, Kerf
 from tests.realcluster.versions import KubernetesVersion
+from tests.runtime.real_time import REAL_TIME
 
 NODE: Final = "node1"
 SETTLING_S: Final = 3.0
@@ -32,9 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
+def anyio_backend() -> tuple[str, dict[str, object]]:
     """For a session, so that fixtures of a module may be asynchronous."""
-    return "asyncio"
+    return REAL_TIME
 
 
 @pytest.fixture(scope="session")
