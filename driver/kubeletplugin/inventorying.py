@@ -23,8 +23,10 @@ from driver.runtime.backoff import Backoff
 from driver.runtime.pulse import Pulse
 
 SETTLE_S: Final = 0.2
-"""Wait this long after a change for others: a claim changes its record twice, pods come in groups, and an ill card
-takes its partitions with it. Short beside the scheduler's back-off for a pod (1 s and more)."""
+"""Wait this long after the last change: a claim changes its record twice, pods come in groups, and an ill card takes
+its partitions with it. Ordering and publishing would keep the claims that are being prepared from the processor."""
+LONGEST_SETTLE_S: Final = 1.0
+"""However fast claims come and go, no longer than the scheduler's first back-off for a pod that found no device."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ class Inventorying:
         self._cards: dict[str, Sequence[Card]] = {}
         self._problems: dict[str, str] = {}
         self._change = Pulse()
+        self._changed_at = -math.inf
         self.inventory = Inventory()
         """As of the last look."""
 
@@ -77,6 +80,7 @@ class Inventorying:
 
     def changed(self) -> None:
         """Something may have changed that the order depends on."""
+        self._changed_at = anyio.current_time()
         self._change.beat()
 
     async def refresh(self) -> None:
@@ -105,7 +109,8 @@ class Inventorying:
                 next_at = anyio.current_time() + self._rest_s
             with anyio.move_on_after(self._interval_s):
                 await change.wait()
-            await anyio.sleep_until(max(next_at, anyio.current_time() + SETTLE_S))
+            await anyio.sleep_until(next_at)
+            await self._settle()
 
     async def watch_health(self, name: str) -> None:
         """Take in what backend ``name`` says of its cards' health, for ever."""
@@ -127,6 +132,12 @@ class Inventorying:
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others go on)
                 _log.error("backend %s cannot watch its cards' health: %r", name, error)
             await anyio.sleep(delay_s)
+
+    async def _settle(self) -> None:
+        latest = anyio.current_time() + LONGEST_SETTLE_S
+        while anyio.current_time() < (until := min(self._changed_at + SETTLE_S, latest)):  # noqa: ASYNC110  (a pulse
+            # would wake this task for every step of every claim)
+            await anyio.sleep_until(until)
 
     async def _discover(self, name: str, backend: Backend) -> None:
         try:

@@ -1,13 +1,15 @@
 """Calls of the kubelet's to a plugin, timed, and claims to call it with."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import anyio
 import grpc.aio
 
+from api.dra import health
 from api.dra.v1 import SERVICE
 from api.model.names import ClaimRef
 from driver.local.kubelet.claims import CALL_TIMEOUT_S
@@ -50,3 +52,28 @@ async def unprepare(channel: grpc.aio.Channel, claim: ClaimRef) -> None:
     error = (await call(channel, SERVICE.unprepare, [claim], CALL_TIMEOUT_S))[claim.uid]
     if error:
         raise RuntimeError(error)
+
+
+@asynccontextmanager
+async def health_watched(channel: grpc.aio.Channel) -> AsyncIterator[None]:
+    """Inside, a reader takes in the health of devices, as the kubelet does as long as it has the plugin registered."""
+    watch = health.V1.watch
+    reports = channel.unary_stream(
+        watch.path, request_serializer=watch.encode_request, response_deserializer=watch.decode_response
+    )(None)
+
+    async def read_on() -> None:
+        while await reports.read() is not grpc.aio.EOF:
+            pass
+
+    await reports.read()  # the stream is there
+    async with anyio.create_task_group() as group:
+        group.start_soon(read_on)
+        yield
+        group.cancel_scope.cancel()
+
+
+def cpu_ms(pid: int) -> float:
+    """Processor time that the process has taken so far, all its threads, to the nanosecond (proc(5), schedstat)."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e6

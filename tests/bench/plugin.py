@@ -2,7 +2,8 @@
 
 Baselines: a bare Python process with the same libraries that opens a gRPC socket, and a bare grpc.aio server that
 answers every claim at once. The API server is the embedded one, in a process of its own. What the hardware remembers is
-on a tmpfs, the plugin's records and CDI files are on the disk.
+on a tmpfs, the plugin's records and CDI files are on the disk. While claims are prepared somebody watches the devices'
+health, as the kubelet does.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ from api.resource.v1 import KINDS
 from driver.kube.auth import load_access
 from driver.kube.client import Client, PatchType
 from driver.local.kubelet.plugins import Driver, PluginWatcher
-from tests.bench.calling import MEMORY, in_flight, milliseconds, prepare, unprepare
+from tests.bench.calling import MEMORY, health_watched, in_flight, milliseconds, prepare, unprepare
 from tests.bench.measuring import Row
 
 STARTS = 5
@@ -139,7 +140,7 @@ async def _starting(root: Path) -> list[Row]:
 
 async def _preparing(root: Path, client: Client) -> list[Row]:
     place = root / "p"
-    async with _plugin(root, place, cards=CARDS) as (process, driver):
+    async with _plugin(root, place, cards=CARDS) as (process, driver), health_watched(driver.channel):
         with _child(_ECHO, str(root / "echo.sock")):
             await _appears(root / "echo.sock")
             async with grpc.aio.insecure_channel(f"unix:{root / 'echo.sock'}") as bare:

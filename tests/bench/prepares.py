@@ -1,7 +1,8 @@
 """Prepares as a kubelet asks for them, with claims that the plugin reads from a real API server.
 
-The node has no kubelet: the calls are made here, by its stand-in. Figures of a Go plugin of the same kind, which the
-goals stand on: 3.1, 15 and 63 ms at the median for 1, 8 and 32 in flight, 6.2, 29 and 128 ms at p99.
+The node has no kubelet: the calls are made here, by its stand-in, which watches the devices' health, too. Figures of a
+Go plugin of the same kind, which the goals stand on: 3.1, 15 and 63 ms at the median for 1, 8 and 32 in flight, 6.2, 29
+and 128 ms at p99.
 """
 
 import secrets
@@ -17,14 +18,14 @@ import grpc.aio
 from api.dra.v1 import SERVICE
 from api.model.names import ClaimRef
 from driver.local.kubelet.plugins import PluginWatcher
-from tests.bench.calling import MEMORY, in_flight, prepare, unprepare
+from tests.bench.calling import MEMORY, cpu_ms, health_watched, in_flight, prepare, unprepare
 from tests.bench.measuring import Row, say
 from tests.bench.node import memory
 from tests.e2e import pods
 from tests.realcluster import requirements
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, running
-from tests.realcluster.kerf import Hardware, Kerf
+from tests.realcluster.kerf import PLUGIN, Hardware, Kerf
 from tests.realcluster.versions import NEWEST
 
 NODE: Final = "bare1"
@@ -54,10 +55,11 @@ async def _measure(hardware: Hardware) -> list[Row]:
         labels = {"resource.kubernetes.io/admin-access": "true"}
         await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LOOKING, "labels": labels}})
         await kerf.start_bare_plugin(NODE, hardware)
-        async with _called(cluster) as channel:
+        async with _called(cluster) as channel, health_watched(channel):
             rows = [memory(cluster, NODE, "idle")]
+            pid = cluster.processes.pid(f"{NODE}-{PLUGIN}")
             for calls in GOALS:
-                rows.append(await _prepares(api, channel, calls))
+                rows += await _prepares(api, channel, calls, pid)
             rows.append(memory(cluster, NODE, "after them"))
             rows.append(await _beside_held(api, channel))
             rows.append(memory(cluster, NODE, f"with {HELD} held"))
@@ -79,23 +81,30 @@ async def _called(cluster: Cluster) -> AsyncIterator[grpc.aio.Channel]:
         tasks.cancel_scope.cancel()
 
 
-async def _prepares(api: Api, channel: grpc.aio.Channel, calls: int) -> Row:
+async def _prepares(api: Api, channel: grpc.aio.Channel, calls: int, pid: int) -> list[Row]:
+    """``pid``: the plugin's."""
     prepares: list[float] = []
     reads: list[float] = []
+    processor: list[float] = []
     for number in range(ROUNDS):
         say(f"prepares, {calls} in flight, {number + 1} of {ROUNDS}")
         claims = [await _allocated(api, slot) for slot in range(SLOTS)]
         reads += await in_flight(calls, [partial(_read, api, claim) for claim in claims])
+        before = cpu_ms(pid)
         prepares += await _prepared(channel, claims, calls)
+        processor.append((cpu_ms(pid) - before) / SLOTS)
         await _released(api, channel, claims)
-    return Row(
-        name=f"prepare, {calls} in flight",
-        unit="ms",
-        samples=prepares,
-        baseline_name="reads of the claim",
-        baseline=reads,
-        goal=GOALS[calls],
-    )
+    return [
+        Row(
+            name=f"prepare, {calls} in flight",
+            unit="ms",
+            samples=prepares,
+            baseline_name="reads of the claim",
+            baseline=reads,
+            goal=GOALS[calls],
+        ),
+        Row(name="  processor time of the plugin for each", unit="ms", samples=processor),
+    ]
 
 
 async def _beside_held(api: Api, channel: grpc.aio.Channel) -> Row:

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from driver.kubeletplugin.health import HealthBoard
-from driver.kubeletplugin.inventorying import SETTLE_S, Inventorying
+from driver.kubeletplugin.inventorying import LONGEST_SETTLE_S, SETTLE_S, Inventorying
 from driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER
@@ -16,6 +16,12 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.waiting import until
+from tests.runtime.virtual_time import VIRTUAL_TIME
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return VIRTUAL_TIME
 
 
 class Node:
@@ -48,6 +54,16 @@ class Node:
 
     def _hear(self) -> None:
         self.told += 1
+
+
+@asynccontextmanager
+async def running(node: Node) -> AsyncIterator[None]:
+    """It has published what there is."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.inventorying.run)
+        await until(lambda: len(node.cluster.published) == 1)
+        yield
+        group.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -118,23 +134,40 @@ async def test_a_health_stream_that_breaks_is_begun_anew_with_a_clean_board(capl
 
 async def test_while_nothing_can_be_published_nobody_looks_at_the_hardware() -> None:
     node = Node(rest_s=60)
-    async with anyio.create_task_group() as group:
-        group.start_soon(node.inventorying.run)
-        await until(lambda: len(node.cluster.published) == 1)
+    async with running(node):
         node.fpgas.cards = []
         node.inventorying.changed()
         await anyio.sleep(2 * SETTLE_S)
         assert node.whole_cards == {"gpu-0", "fpga-0"}
-        group.cancel_scope.cancel()
 
 
 async def test_a_change_is_published_once_it_can_be() -> None:
     node = Node(rest_s=0.01)
-    async with anyio.create_task_group() as group:
-        group.start_soon(node.inventorying.run)
-        await until(lambda: len(node.cluster.published) == 1)
+    async with running(node):
         node.fpgas.cards = []
         node.inventorying.changed()
         await until(lambda: len(node.cluster.published) == 2)
         assert node.whole_cards == {"gpu-0"}
-        group.cancel_scope.cancel()
+
+
+async def test_changes_that_follow_each_other_are_published_when_they_pause() -> None:
+    node = Node()
+    async with running(node):
+        node.fpgas.cards = []
+        for _ in range(5):
+            node.inventorying.changed()
+            await anyio.sleep(SETTLE_S / 2)
+        assert len(node.cluster.published) == 1
+        await anyio.sleep(SETTLE_S)
+        assert len(node.cluster.published) == 2
+
+
+async def test_changes_that_never_pause_are_published_nevertheless() -> None:
+    node = Node()
+    async with running(node):
+        begun = anyio.current_time()
+        node.fpgas.cards = []
+        while len(node.cluster.published) == 1:
+            node.inventorying.changed()
+            await anyio.sleep(SETTLE_S / 2)
+            assert anyio.current_time() < begun + LONGEST_SETTLE_S + SETTLE_S
