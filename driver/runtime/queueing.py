@@ -57,17 +57,18 @@ class KeyedQueue(Generic[K]):
 
     async def run(self, work: Callable[[K], Awaitable[None]], *, workers: int) -> None:
         """Work for ever, on at most ``workers`` keys at a time."""
+        free = anyio.Semaphore(workers)
         async with anyio.create_task_group() as group:
-            for _ in range(workers):
-                group.start_soon(self._worker, work)
+            while True:  # one task waits for keys: of many that wait, each key would wake all
+                await free.acquire()
+                group.start_soon(self._work_on, await self._take(), work, free)
 
-    async def _worker(self, work: Callable[[K], Awaitable[None]]) -> None:
-        while True:
-            key = await self._take()
-            try:
-                await self._attempt(key, work)
-            finally:
-                self._finish(key)
+    async def _work_on(self, key: K, work: Callable[[K], Awaitable[None]], free: anyio.Semaphore) -> None:
+        try:
+            await self._attempt(key, work)
+        finally:
+            self._finish(key)
+            free.release()
 
     async def _attempt(self, key: K, work: Callable[[K], Awaitable[None]]) -> None:
         try:

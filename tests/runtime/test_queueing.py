@@ -3,6 +3,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,3 +208,22 @@ async def test_every_key_is_worked_on_after_it_was_last_added(steps: list[Step],
     for key, added_at in last.items():
         assert max(at for done, at in log.done if done == key) >= added_at - 1e-6
     assert len(log.done) <= len(steps)
+
+
+async def test_a_key_that_was_taken_when_all_ended_is_worked_on_when_it_goes_on() -> None:
+    """A controller that loses its leadership and wins it back goes on with the same queue."""
+    queue: KeyedQueue[str] = KeyedQueue(retries=STEADY)
+    log = Log()
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: queue.run(log.work, workers=2))
+        await anyio.wait_all_tasks_blocked()
+        queue.add("a")
+        while len(queue):  # until it is taken; its work has not begun then
+            await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+    log.running.clear()
+    log.done.clear()
+    queue.add("a")
+    await during(queue, log, 1, nothing)
+    assert log.keys[-1:] == ["a"]
+    assert len(queue) == 0
