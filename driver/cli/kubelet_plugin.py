@@ -11,6 +11,7 @@ from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.settings import CDI_DIR, KUBELET_ROOT, Settings
 from driver.runtime import lifecycle, logs
 from driver.runtime.logs import Format
+from driver.runtime.roots import without_system_roots
 
 
 @click.command(short_help="Run the plugin of one node.")
@@ -42,7 +43,8 @@ def command(
     log_format: Format,
 ) -> int:
     """Run the plugin of one node, until SIGTERM: publish its devices, prepare and unprepare claims."""
-    from driver.kubeletplugin import app
+    with without_system_roots():  # aiohttp, whose own TLS contexts are not used, would read them
+        from driver.kubeletplugin import app
 
     settings = Settings(
         node_name=node_name,

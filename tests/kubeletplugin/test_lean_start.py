@@ -1,7 +1,11 @@
 """The plugin runs on every node: it starts fast and stays small, because it imports little."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+from tests.kube.certificates import HERE
 
 HEAVY = (
     "kubernetes",
@@ -31,3 +35,19 @@ def test_the_plugin_imports_no_heavy_package() -> None:
     loaded = {module.partition(".")[0] for module in imported_by_the_plugin()}
     assert loaded.isdisjoint(HEAVY), sorted(loaded.intersection(HEAVY))
     assert "grpc" in loaded, "the list is that of the process that was asked"
+
+
+def test_the_plugin_keeps_no_certificate_authorities_that_it_does_not_ask(tmp_path: Path) -> None:
+    """It ends at once, as there is no such backend; what it has imported by then, it imports on every node."""
+    arguments = ["kubelet-plugin", "--node-name=node-1", "--backend=none", f"--kubelet-root={tmp_path}"]
+    script = f"""
+import driver.cli
+driver.cli.main({arguments})
+from aiohttp import connector
+for context in connector._SSL_CONTEXT_VERIFIED, connector._SSL_CONTEXT_UNVERIFIED:
+    print(context.cert_store_stats()["x509_ca"])
+"""
+    environment = {**os.environ, "SSL_CERT_FILE": str(HERE / "ca-1.pem")}
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    assert "backend 'none'" in ended.stderr, "it got as far as that"
+    assert ended.stdout.split() == ["0", "0"]
