@@ -5,11 +5,14 @@ here they compete: a NUMA node, a host or a PCIe root has devices for so many pa
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeAlias
 
 from driver.allocation.constraining import Value
+from driver.allocation.masks import bits
+from driver.allocation.packing import most
 from driver.allocation.pairing import Need, can_pair
 from driver.allocation.questions import Request, Want
 
@@ -29,10 +32,15 @@ class Party:
         return sum(request.fewest for request in self.requests)
 
 
-def can_agree(parties: Sequence[Party], open_: Mapping[Want, int], shareable: int) -> bool:
+Room: TypeAlias = Callable[[Sequence[Sequence[Request]], int], float]
+"""At most how many of some parties, each given by its requests, find room on devices that can be shared."""
+
+
+def can_agree(parties: Sequence[Party], open_: Mapping[Want, int], shareable: int, room_on_shared: Room) -> bool:
     """Whether nothing speaks against each of ``parties``, which compare one attribute, finding a value of its own."""
     parties = list(_apart(parties))
-    if len(parties) < 2 or any(_devices(party, open_) & shareable for party in parties):
+    shared = [_devices(party, open_) & shareable for party in parties]
+    if len(parties) < 2 or (any(shared) and any(_devices(party, open_) & ~shareable for party in parties)):
         return True
     options = _options(parties, open_)
     takers: dict[Value, list[Party]] = defaultdict(list)
@@ -40,8 +48,38 @@ def can_agree(parties: Sequence[Party], open_: Mapping[Want, int], shareable: in
         for value in values:
             takers[value].append(party)
     numbers = {value: number for number, value in enumerate(takers)}
-    rooms = {numbers[value]: _room(party, open_, value) for value, party in takers.items()}
-    return can_pair([Need(sum(1 << numbers[value] for value in values), 1) for values in options], rooms)
+    rooms: dict[int, int] = {}
+    for value, taking in takers.items():
+        if any(shared):
+            devices = _at(taking, open_, value)
+            rooms[numbers[value]] = int(min(len(taking), room_on_shared([party.requests for party in taking], devices)))
+        else:
+            rooms[numbers[value]] = _room(taking, open_, value)
+    if not can_pair([Need(sum(1 << numbers[value] for value in values), 1) for values in options], rooms):
+        return False
+    return any(shared) or len(parties) <= _meetings(
+        takers, open_, {value: rooms[number] for value, number in numbers.items()}
+    )
+
+
+def _meetings(takers: Mapping[Value, Sequence[Party]], open_: Mapping[Want, int], rooms: Mapping[Value, int]) -> int:
+    """At most how many parties find values at once, where devices have several: a value that needs all its devices
+    leaves none of them to others.
+    """
+    things: list[list[int]] = []
+    for value, parties in takers.items():
+        devices = _at(parties, open_, value)
+        is_whole = devices.bit_count() == min(party.fewest for party in parties)
+        things += [list(bits(devices))] if is_whole else [[] for _ in range(rooms[value])]
+    return most(things, {})
+
+
+def _at(parties: Iterable[Party], open_: Mapping[Want, int], value: Value) -> int:
+    """The devices of a value that any of ``parties`` could be given."""
+    devices = 0
+    for party in parties:
+        devices |= _devices(party, open_) & party.by_value[value]
+    return devices
 
 
 def _options(parties: Iterable[Party], open_: Mapping[Want, int]) -> list[Sequence[Value]]:
@@ -84,9 +122,7 @@ def _is_enough(party: Party, open_: Mapping[Want, int], mask: int) -> bool:
 
 def _room(parties: Sequence[Party], open_: Mapping[Want, int], value: Value) -> int:
     """At most how many of ``parties`` find devices at a value: of all together, and of each sort that all need."""
-    everything = 0
-    for party in parties:
-        everything |= _devices(party, open_) & party.by_value[value]
+    everything = _at(parties, open_, value)
     smallest = sorted(party.fewest for party in parties)
     room = sum(1 for taken in accumulate(smallest) if taken <= everything.bit_count())
     sorts = [_sorts(party, open_) for party in parties]

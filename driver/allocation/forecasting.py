@@ -7,7 +7,7 @@ take can be had together at most.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, chain
 from math import inf
 
@@ -80,7 +80,8 @@ class Forecaster:
                     if state.devices:
                         by_value = {value: mask for value, mask in by_value.items() if value in state.values}
                     parties[constraint.attribute].append(Party(tuple(bound), by_value))
-        return all(can_agree(each, open_, self._offer.shareable) for each in parties.values() if len(each) > 1)
+        room = partial(self._sums.room, tally)
+        return all(can_agree(each, open_, self._offer.shareable, room) for each in parties.values() if len(each) > 1)
 
     def within_limit(self, tally: Tally, requests: Iterable[Request], also: int = 0) -> bool:
         """Whether the claims of ``requests`` can stay within their limit; ``also`` counts for the first of them."""
@@ -115,6 +116,7 @@ class Forecaster:
                 return False
         exclusive = [request for request in requests if not any(want.is_admin for want in request.wants)]
         areas = {want.usable for request in exclusive for want in request.wants}
+        areas |= {_usable(request) for request in exclusive}
         for area in areas:
             inside = [request for request in exclusive if all(want.usable & ~area == 0 for want in request.wants)]
             needed = sum(request.fewest for request in inside)
@@ -267,6 +269,14 @@ class Forecaster:
         except UnanswerableError:  # the search will meet it
             return ()
         return values or ((NOT_ANY,) if values is not None else ())
+
+
+def _usable(request: Request) -> int:
+    """The devices of all its alternatives."""
+    devices = 0
+    for want in request.wants:
+        devices |= want.usable
+    return devices
 
 
 def _hit(by_value: Mapping[Value, int]) -> int:

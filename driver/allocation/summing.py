@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from driver.allocation.masks import bits
@@ -65,6 +66,26 @@ class Sums:
             amount <= sum(self.left_of(tally, device, name) for device in bits(devices[name]))
             for name, amount in needed.items()
         )
+
+    def room(self, tally: Tally, parties: Sequence[Sequence[Request]], devices: int) -> float:
+        """At most how many of ``parties``, each of some requests, can be served by ``devices``, which are shared."""
+        least = [self._least_of(requests) for requests in parties]
+        smallest = {name: min(each[name] for each in least) for name in set.intersection(*map(set, least))}
+        rooms = [
+            sum(self.left_of(tally, device, name) for device in bits(devices)) // amount
+            for name, amount in smallest.items()
+            if amount
+        ]
+        return min(rooms, default=inf)
+
+    def _least_of(self, requests: Sequence[Request]) -> Mapping[str, int]:
+        """The least of each capacity that requests take together."""
+        together: dict[str, int] = defaultdict(int)
+        for request in requests:
+            least = [self._least_shares(want) for want in request.wants]
+            for name in set.intersection(*map(set, least)):
+                together[name] += min(want.count * each[name] for want, each in zip(request.wants, least, strict=True))
+        return together
 
     def _least_shares(self, want: Want) -> Mapping[str, int]:
         """The least of each capacity that the want takes, whichever device it gets; without what it may not take."""

@@ -97,3 +97,52 @@ class _Author:
         over = () if self._often(0.4) else self._random.sample(names, self._random.randint(1, len(names)))
         kind = self._random.choice([same, same, distinct])
         return kind(f"{DRIVER}/{self._random.choice(['root', 'root', 'column', 'tags'])}", *over)
+
+
+def shared(seed: int) -> tuple[list[ResourceSlice], list[ResourceClaim]]:
+    """The same with devices that are shared, partitions of several sizes and compatibility groups."""
+    random = Random(seed)
+    kinds = random.choice([1, 2])
+    devices = [_part(random, f"d{number}", kinds) for number in range(random.randint(3, 9))]
+    sets = {set_: {"c": random.choice([3, 4, 6]), "m": random.choice([4, 5])} for set_ in _SETS}
+    claims = []
+    for number in range(random.choice([1, 1, 2, 3])):
+        requests = [_part_request(random, f"r{each}", kinds) for each in range(random.randint(1, 4))]
+        names = [each.name for each in requests]
+        constraints = [
+            random.choice([same, same, distinct])(
+                f"{DRIVER}/{random.choice(['root', 'tags'])}", *random.sample(names, random.randint(0, len(names)))
+            )
+            for _ in range(random.choice([0, 0, 1, 2]))
+        ]
+        claims.append(claim(*requests, name=f"c{number}", constraints=constraints))
+    return partitioned(*devices, sets=sets), claims
+
+
+def _part(random: Random, name: str, kinds: int) -> Device:
+    attributes: JsonObject = {
+        "kind": random.randrange(kinds),
+        "root": random.randrange(2),
+        "tags": Attribute(strings=tuple(random.sample("wxyz", random.randint(1, 3)))),
+    }
+    used = random.sample(_SETS, random.choice([0, 1, 1, 2]))
+    groups = {set_: random.sample(["mig", "vgpu"], random.choice([0, 1, 1, 2])) for set_ in used}
+    return device(
+        name,
+        attributes=attributes,
+        capacity={"memory": str(random.randint(4, 9))} if random.random() < 0.7 else {},
+        allow_multiple_allocations=random.random() < 0.5,
+        uses={set_: {"c": random.choice([1, 2, 3]), "m": random.choice([1, 2])} for set_ in used},
+        groups=groups if random.random() < 0.5 else {},
+    )
+
+
+def _part_request(random: Random, name: str, kinds: int) -> DeviceRequest:
+    selectors = [f'device.attributes["{DRIVER}"].kind == {random.randrange(kinds)}'] if random.random() < 0.5 else []
+    capacity = {"memory": str(random.randint(1, 5))} if random.random() < 0.5 else None
+    if random.random() < 0.2:
+        alternatives = (
+            alternative(f"a{number}", *selectors[number:], count=number + 1, capacity=capacity) for number in (1, 0)
+        )
+        return first_of(name, *alternatives)
+    return request(name, *selectors, count=random.choice([1, 1, 1, 2, 3]), capacity=capacity)

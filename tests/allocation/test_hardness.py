@@ -4,11 +4,12 @@ import pytest
 
 from driver.allocation import AllocatedState, Budget, DoesNotFit, Fits
 from tests.allocation.building import decide
+from tests.allocation.crossed_families import CROSSED
 from tests.allocation.families import FAMILIES
 from tests.allocation.linked_families import LINKED
 from tests.allocation.validating import faults
 
-ALL = {**FAMILIES, **LINKED}
+ALL = {**FAMILIES, **LINKED, **CROSSED}
 FEW = Budget(steps=3000)
 """Some tenths of a second. Each of these would take a plain search far more than a lifetime at size 32."""
 

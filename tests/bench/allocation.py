@@ -18,6 +18,7 @@ from api.model.base import JsonObject
 from api.resource.v1 import KINDS
 from driver.allocation import Fits
 from tests.allocation.building import decide
+from tests.allocation.crossed_families import CROSSED
 from tests.allocation.families import FAMILIES
 from tests.allocation.linked_families import LINKED
 from tests.bench import fleet
@@ -80,7 +81,7 @@ def _rate(seconds: list[float]) -> float:
 
 def _hard() -> Row:
     """Questions on which a depth-first search explodes, one of each family."""
-    questions = [(name, build(32)) for name, build in {**FAMILIES, **LINKED}.items()]
+    questions = [(name, build(32)) for name, build in {**FAMILIES, **LINKED, **CROSSED}.items()]
     seconds: dict[str, float] = {}
     for name, question in questions:
         begin = time.process_time()

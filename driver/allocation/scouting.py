@@ -1,0 +1,580 @@
+"""A look ahead: whether what is left of a search can be served at all, in whatever order finds out soonest.
+
+The search proper must take requests and devices as they come, because its first solution is the answer. A scout only
+says whether there is any, so it may begin with what has the fewest devices to choose from and skip what is as good as
+what failed. Its "no" is certain; its "yes" comes with a solution, and while the search follows that one, no more
+looking is needed. It gives up after a number of looks: then it does not know.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from math import inf
+from operator import gt, sub
+from typing import Final, NamedTuple, TypeAlias
+
+from driver.allocation.constraining import Value, Values
+from driver.allocation.counting import Groups, Use, admitted
+from driver.allocation.filling import Filling
+from driver.allocation.masks import bits
+from driver.allocation.questions import Question, Want
+from driver.allocation.remembering import Situation
+from driver.allocation.tallying import Tally
+from driver.allocation.terrain import Compared, ConstraintId, Place, Rule, Side, Terrain
+
+FEW_LOOKS: Final = 40
+"""Enough where one thing follows from another: a millisecond."""
+MANY_LOOKS: Final = 400
+"""Some ten milliseconds."""
+_ALL_LOOKS: Final = 40_000
+"""For all questions of one search: about a second."""
+_LOOKS_WITHOUT_MEMORY: Final = 24
+"""Short ways to an answer are faster than what would be worth remembering of them."""
+_DEEPEST: Final = 256
+"""Devices that are wanted at most: each takes a frame or two of Python's stack."""
+
+
+_Amounts: TypeAlias = tuple[tuple[int, ...], ...]
+_Local: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], _Amounts, _Amounts]
+"""How a block stands: what of it is open to each line, counters, groups, capacities of devices that can be shared,
+values that several devices have in common."""
+_OfSide: TypeAlias = tuple[tuple[bool, ...], tuple[tuple[_Local, ...], ...]]
+"""How a side stands: whether its value is in common, and how its blocks do."""
+
+
+class _View(NamedTuple):
+    """What blocks are compared by."""
+
+    open: Sequence[int]
+    """The devices open to each line that may still want some."""
+    common: Sequence[tuple[str, Values]]
+    """By attribute, where more than one value is left in common: a single one shows in what is open."""
+
+
+class _TiredError(Exception):
+    """The scout has looked as far as it may."""
+
+
+class _Ground:
+    """What is left at one point of a scout's way."""
+
+    __slots__ = ("common", "devices", "gone", "groups", "left", "needs", "open", "pending", "remaining")
+
+    def __init__(self) -> None:
+        self.needs: list[int] = []
+        """How many devices each line still wants."""
+        self.devices: list[int] = []
+        """Which it may take, of those that are not gone."""
+        self.pending: list[int] = []
+        """How many requests of each sort have not chosen among their alternatives."""
+        self.open: list[int] = []
+        """Among which alternatives, as a mask."""
+        self.gone = 0
+        self.remaining: list[int | None] = []
+        self.groups: list[Groups | None] = []
+        self.left: dict[int, tuple[int, ...]] = {}
+        """Of the capacities of devices that can be shared."""
+        self.common: dict[ConstraintId, Values] = {}
+        """What those that must match have in common; only where there are some."""
+
+    def copy(self) -> "_Ground":
+        ground = _Ground.__new__(_Ground)
+        ground.needs = self.needs.copy()
+        ground.devices = self.devices.copy()
+        ground.pending = self.pending.copy()
+        ground.open = self.open.copy()
+        ground.gone = self.gone
+        ground.remaining = self.remaining.copy()
+        ground.groups = self.groups.copy()
+        ground.left = self.left.copy()
+        ground.common = self.common.copy()
+        return ground
+
+
+class Scout:
+    """Looks ahead in one search."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._terrain = Terrain(question)
+        self._filling = Filling(question.offer, self._terrain)
+        self._bound: dict[ConstraintId, list[tuple[int, Rule]]] = defaultdict(list)
+        """The lines of each constraint."""
+        for number, line in enumerate(self._terrain.lines):
+            for rule in line.rules:
+                self._bound[rule.constraint].append((number, rule))
+        self._attributes = {rule.constraint: rule.attribute for line in self._terrain.lines for rule in line.rules}
+        self._tired: Counter[int] = Counter()
+        """How often in a row so many looks were not enough."""
+        self._pauses: Counter[int] = Counter()
+        """How often not to look after that: where looking does not help, little time goes into it."""
+        self._failed: set[Hashable] = set()
+        self._latest: tuple[object, _Ground] | None = None
+        """The ground of the latest situation for which was asked what is alike."""
+        self._found: Mapping[int, Counter[int]] = {}
+        """The devices of each line, in the latest solution; by the offer's numbers."""
+        self._way: list[tuple[int, int]] = []
+        self._looks = self._most_looks = 0
+        self._looks_left = _ALL_LOOKS
+
+    def can_succeed(self, tally: Tally, situation: Situation, looks: int) -> bool | None:
+        """Whether ``situation`` has a solution, found out in so many ``looks``; None: it cannot be said.
+
+        A "no" is certain. A "yes" is not quite, because a terrain leaves some things out.
+        """
+        if self._terrain.is_ordered or self._looks_left <= 0:
+            return None
+        if self._pauses[looks]:
+            self._pauses[looks] -= 1
+            return None
+        ground = self._ground(tally, situation)
+        if sum(ground.needs) + sum(ground.pending) > _DEEPEST:
+            return None
+        self._looks, self._most_looks = 0, looks
+        self._way.clear()
+        try:
+            is_found = self._pass(ground)
+        except _TiredError:
+            self._tired[looks] += 1
+            self._pauses[looks] = 2 ** self._tired[looks] - 2
+            return None
+        finally:
+            self._looks_left -= self._looks
+        self._tired[looks] = 0
+        if is_found:
+            self._keep(tally)
+        return is_found
+
+    def as_good_as(self, tally: Tally, situation: Situation, device: int) -> int:
+        """The devices that would fail at ``situation`` because ``device`` did, itself among them.
+
+        That is so only when those before it in the row of devices have failed, too.
+        """
+        terrain = self._terrain
+        number = terrain.number(device)
+        if number is None:
+            return 1 << device
+        taken = tuple([placement.device for placements in tally.placements for placement in placements])
+        if self._latest is None or self._latest[0] != (situation, taken):
+            self._latest = (situation, taken), self._ground(tally, situation)
+        return sum([1 << terrain.devices[each] for each in bits(self._as_good_as(self._latest[1], number))])
+
+    def has_way(self, tally: Tally, situation: Situation) -> bool:
+        """Whether the latest solution that was found goes through ``situation``."""
+        if not self._found:
+            return False
+        for line, devices in self._placed(tally).items():
+            found = self._found.get(line)
+            if found is None or not devices <= found:
+                return False
+        if situation.want is None or not situation.chosen:
+            return situation.want is None or self._continues(tally, situation, -1)
+        return self._continues(tally, situation, situation.start)
+
+    def _continues(self, tally: Tally, situation: Situation, start: int) -> bool:
+        want = self._want(situation)
+        line = self._terrain.line_of.get(want)
+        if line is None:
+            return True
+        left = self._found.get(line, Counter()) - self._placed(tally).get(line, Counter())
+        return sum(device >= start for device in left) >= want.count - situation.chosen
+
+    def _placed(self, tally: Tally) -> Mapping[int, Counter[int]]:
+        placed: dict[int, Counter[int]] = defaultdict(Counter)
+        for placements in tally.placements:
+            for placement in placements:
+                line = self._terrain.line_of.get(placement.want)
+                if line is not None:
+                    placed[line][placement.device] += 1
+        return placed
+
+    def _keep(self, tally: Tally) -> None:
+        found = {line: devices.copy() for line, devices in self._placed(tally).items()}
+        for line, device in self._way:
+            found.setdefault(line, Counter())[self._terrain.devices[device]] += 1
+        self._found = found
+
+    def _want(self, situation: Situation) -> Want:
+        return self._question.requests[situation.request].wants[situation.want or 0]
+
+    # The ground at the beginning.
+
+    def _ground(self, tally: Tally, situation: Situation) -> _Ground:
+        terrain, ground = self._terrain, _Ground()
+        self._lines = [*terrain.lines]
+        self._numbers = list(range(len(self._lines)))
+        ground.needs = [0] * len(self._lines)
+        ground.pending = [0] * len(terrain.asks)
+        ground.open = [(1 << len(lines)) - 1 for lines in terrain.asks]
+        ground.devices = [line.devices for line in self._lines]
+        self._ask(ground, situation)
+        ground.gone = terrain.converted(tally.in_use | tally.blocked)
+        ground.remaining = list(tally.remaining)
+        ground.groups = list(tally.groups)
+        for set_ in terrain.takers:
+            ground.gone |= terrain.apart(set_, ground.groups[set_])
+        ground.left = {
+            number: terrain.left_of(number, tally.taken[terrain.devices[number]]) for number in bits(terrain.shareable)
+        }
+        for number, left in ground.left.items():
+            self._drop_too_small(ground, number, left)
+        for constraint in self._bound:
+            state = tally.states[constraint[0]][constraint[1]]
+            if state.devices:
+                self._restrict(ground, constraint, state.values)
+        return ground
+
+    def _ask(self, ground: _Ground, situation: Situation) -> None:
+        """Note what is wanted from ``situation`` on."""
+        terrain = self._terrain
+        for position in range(situation.request + (situation.want is not None), self._question.safe):
+            ask = terrain.ask_of.get(position)
+            if ask is None:
+                continue
+            ground.pending[ask] += 1
+        for ask, lines in enumerate(terrain.asks):
+            if len(lines) == 1:
+                self._choose(ground, ask, 0, ground.pending[ask])
+        want = self._want(situation)
+        line = terrain.line_of.get(want)
+        if situation.want is None or line is None:
+            return
+        if not situation.chosen:
+            ground.needs[line] += want.count
+        else:  # only devices behind the latest are left for it: a line of its own
+            self._lines.append(self._lines[line])
+            self._numbers.append(line)
+            ahead = terrain.converted((1 << len(self._question.offer.devices)) - (1 << situation.start))
+            ground.devices.append(self._lines[line].devices & ahead)
+            ground.needs.append(want.count - situation.chosen)
+
+    def _rules(self, constraint: ConstraintId) -> list[tuple[int, Rule]]:
+        """The lines that a constraint binds."""
+        bound = self._bound[constraint]
+        if len(self._lines) == len(self._terrain.lines):
+            return bound
+        last = len(self._lines) - 1
+        return [*bound, *((last, rule) for rule in self._lines[last].rules if rule.constraint == constraint)]
+
+    # One look.
+
+    def _pass(self, ground: _Ground) -> bool:
+        """Whether what ``ground`` wants can be had; ``_way`` has the devices then. Changes ``ground``."""
+        self._looks += 1
+        if self._looks > self._most_looks:
+            raise _TiredError
+        if not self._filling.suffices(self._needs(ground), ground.remaining, ground.left):
+            return False
+        key = self._key(ground) if self._looks > _LOOKS_WITHOUT_MEMORY else None
+        if key is not None and key in self._failed:
+            return False
+        if self._go_on(ground):
+            return True
+        if key is not None:
+            self._failed.add(key)
+        return False
+
+    def _needs(self, ground: _Ground) -> Sequence[int]:
+        """What each line of the terrain wants: the want that the search is at may stand apart."""
+        if len(self._lines) == len(self._terrain.lines):
+            return ground.needs
+        *needs, last = ground.needs
+        needs[self._numbers[-1]] += last
+        return needs
+
+    def _go_on(self, ground: _Ground) -> bool:
+        forced: list[tuple[int, int]] = []
+        while self._settle(ground):
+            spare, line, ask = self._tightest(ground)
+            if spare < 0:
+                return False
+            if line is None:
+                is_served = ask is None or self._try_option(ground, ask)
+            elif not self._agree(ground, line):
+                continue
+            elif spare == 0:
+                forced.append((self._numbers[line], self._first(ground, line)))
+                self._take(ground, line, forced[-1][1])
+                continue
+            else:
+                is_served = self._try_device(ground, line)
+            if is_served:
+                self._way += forced
+                return True
+        return False
+
+    def _settle(self, ground: _Ground) -> bool:
+        """Choose where one alternative is left; False: some requests have none."""
+        for ask, pending in enumerate(ground.pending):
+            if not pending:
+                continue
+            lines = self._terrain.asks[ask]
+            for option in bits(ground.open[ask]):
+                want = self._lines[lines[option]].want
+                if (ground.devices[lines[option]] & ~ground.gone).bit_count() < (want.count or want.is_all):
+                    ground.open[ask] &= ~(1 << option)
+            if not ground.open[ask]:
+                return False
+            if ground.open[ask] & (ground.open[ask] - 1) == 0:
+                self._choose(ground, ask, ground.open[ask].bit_length() - 1, pending)
+        return True
+
+    def _choose(self, ground: _Ground, ask: int, option: int, requests: int) -> None:
+        line = self._terrain.asks[ask][option]
+        ground.needs[line] += requests * self._lines[line].want.count
+        ground.pending[ask] -= requests
+
+    def _tightest(self, ground: _Ground) -> tuple[float, int | None, int | None]:
+        """What has the fewest devices to spare, and how many: a line, of several the heaviest, or a sort of requests.
+
+        Without either all have what they want.
+        """
+        best: tuple[float, float] = (inf, 0.0)
+        tightest: tuple[int | None, int | None] = (None, None)
+        for line, need in enumerate(ground.needs):
+            if need:
+                devices = ground.devices[line] & ~ground.gone
+                spare = devices.bit_count() - (1 if devices & self._terrain.shareable else need)
+                if spare < 0:
+                    return spare, line, None
+                rank = spare, -self._lines[line].weight
+                if rank < best:
+                    best, tightest = rank, (line, None)
+        for ask, pending in enumerate(ground.pending):
+            if pending:
+                spare = self._spare_of_options(ground, ask)
+                if (spare, 0.0) < best:
+                    best, tightest = (spare, 0.0), (None, ask)
+        return best[0], *tightest
+
+    def _spare_of_options(self, ground: _Ground, ask: int) -> int:
+        """How many devices requests have to spare over all their alternatives; at least some."""
+        lines = self._terrain.asks[ask]
+        devices = 0
+        for option in bits(ground.open[ask]):
+            devices |= ground.devices[lines[option]]
+        fewest = min(self._lines[lines[option]].want.count for option in bits(ground.open[ask]))
+        spare = (devices & ~ground.gone).bit_count() - fewest * ground.pending[ask]
+        return max(spare, 1) if devices & self._terrain.shareable else spare
+
+    def _first(self, ground: _Ground, line: int) -> int:
+        devices = ground.devices[line] & ~ground.gone
+        return (devices & -devices).bit_length() - 1
+
+    def _try_option(self, ground: _Ground, ask: int) -> bool:
+        """Choose the last alternative, the least wanted, for one request; False: it is open to none any more."""
+        option = ground.open[ask].bit_length() - 1
+        ahead = ground.copy()
+        self._choose(ahead, ask, option, 1)
+        if self._pass(ahead):
+            return True
+        for other in bits(ground.open[ask]):
+            if other == option or self._is_within(ground, ask, other, option):
+                ground.open[ask] &= ~(1 << other)
+        return False
+
+    def _is_within(self, ground: _Ground, ask: int, one: int, other: int) -> bool:
+        """Whether an alternative may take nothing else than another one may."""
+        first, second = self._terrain.asks[ask][one], self._terrain.asks[ask][other]
+        line, wider = self._lines[first], self._lines[second]
+        return (
+            line.want.count == wider.want.count
+            and line.want.constraints == wider.want.constraints
+            and not (line.amounts or line.want.ask.derived_attributes or wider.want.ask.derived_attributes)
+            and not ground.devices[first] & ~ground.devices[second] & ~ground.gone
+        )
+
+    def _try_device(self, ground: _Ground, line: int) -> bool:
+        """Give ``line`` one more device; False: it is closed to the line now, and what is as good with it."""
+        device = self._first(ground, line)
+        ahead = ground.copy()
+        self._take(ahead, line, device)
+        if self._pass(ahead):
+            self._way.append((self._numbers[line], device))
+            return True
+        self._close(ground, line, device)
+        return False
+
+    def _take(self, ground: _Ground, line: int, device: int) -> None:
+        terrain = self._terrain
+        ground.needs[line] -= 1
+        if terrain.shareable >> device & 1:
+            amounts = self._lines[line].amounts[device]
+            left = ground.left[device] = tuple(map(sub, ground.left[device], amounts))
+            self._drop_too_small(ground, device, left)
+            if self._lines[line].is_single or line == len(terrain.lines):
+                ground.devices[line] &= ~(1 << device)
+        else:
+            ground.gone |= 1 << device
+            for use in terrain.uses[device]:
+                self._draw(ground, use)
+        for rule in self._lines[line].rules:
+            values = rule.values[device]
+            if rule.is_match:
+                values &= ground.common.get(rule.constraint, values)
+            self._restrict(ground, rule.constraint, values)
+
+    def _draw(self, ground: _Ground, use: Use) -> None:
+        remaining = ground.remaining[use.set] = (ground.remaining[use.set] or 0) - (use.amount or 0)
+        groups = ground.groups[use.set] = admitted(ground.groups[use.set], use.groups)
+        ground.gone |= self._terrain.beyond(use.set, remaining) | self._terrain.apart(use.set, groups)
+
+    def _drop_too_small(self, ground: _Ground, device: int, left: tuple[int, ...]) -> None:
+        """A device with so little left is closed to lines that want more of it."""
+        for number, line in enumerate(self._lines):
+            if ground.devices[number] >> device & 1 and any(map(gt, line.amounts[device], left)):
+                ground.devices[number] &= ~(1 << device)
+
+    def _restrict(self, ground: _Ground, constraint: ConstraintId, values: Values) -> None:
+        """What a constraint leaves open, when it has seen ``values``; for a match, have them in common."""
+        for number, rule in self._rules(constraint):
+            having = 0
+            for value in values:
+                having |= rule.by_value.get(value, 0)
+            if rule.is_match:
+                ground.common[constraint] = values
+                ground.devices[number] &= having
+            else:
+                ground.devices[number] &= ~having
+
+    def _agree(self, ground: _Ground, line: int) -> bool:
+        """Close what no value serves that the matches of a line could find; False: something was closed to it."""
+        before = ground.devices[line]
+        for rule in self._lines[line].rules:
+            if rule.is_match:
+                rules = self._rules(rule.constraint)
+                values = ground.common.get(rule.constraint) or {value for _, each in rules for value in each.by_value}
+                serving = [value for value in values if self._serves(ground, rules, value)]
+                if len(serving) < len(values):
+                    for number, each in rules:
+                        having = 0
+                        for value in serving:
+                            having |= each.by_value.get(value, 0)
+                        ground.devices[number] &= having
+        return ground.devices[line] == before
+
+    def _serves(self, ground: _Ground, rules: Sequence[tuple[int, Rule]], value: Value) -> bool:
+        """Whether there are enough devices of one value."""
+        together = needed = 0
+        for number, rule in rules:
+            need = ground.needs[number]
+            if need:
+                devices = ground.devices[number] & ~ground.gone & rule.by_value.get(value, 0)
+                if devices.bit_count() < (1 if devices & self._terrain.shareable else need):
+                    return False
+                together |= devices
+                needed += need
+        return needed <= together.bit_count() or bool(together & self._terrain.shareable)
+
+    # What is alike.
+
+    def _close(self, ground: _Ground, line: int, device: int) -> None:
+        """Close to a line a device that led nowhere, and what is as good; to lines that could change with it, too."""
+        closed = self._as_good_as(ground, device)
+        peers = self._peers(ground, line)
+        ground.devices[line] &= ~closed
+        for peer in peers:
+            ground.devices[peer] &= ~closed
+
+    def _peers(self, ground: _Ground, line: int) -> list[int]:
+        """The same line of claims that are alike and stand alike."""
+        own = next((lines for lines in self._terrain.party_of.get(line, ()) if line in lines), ())
+        stand = [self._stand(ground, each) for each in own]
+        return [
+            lines[own.index(line)]
+            for lines in self._terrain.party_of.get(line, ())
+            if lines is not own and [self._stand(ground, each) for each in lines] == stand
+        ]
+
+    def _stand(self, ground: _Ground, line: int) -> Hashable:
+        ask = self._terrain.ask_with[line]
+        common = [ground.common.get(rule.constraint) for rule in self._lines[line].rules]
+        return ground.needs[line], ground.devices[line], ground.pending[ask], ground.open[ask], common
+
+    def _as_good_as(self, ground: _Ground, device: int) -> int:
+        """The devices that would fail because ``device`` did, itself among them."""
+        terrain, view = self._terrain, self._view(ground)
+        place = terrain.place_of[device]
+        local = self._local(ground, place, view)
+        at = device - place.first
+        traits, left = terrain.traits[device], ground.left.get(device)
+        twins = [
+            other
+            for other in range(place.size)
+            if other == at
+            or (
+                terrain.traits[place.first + other] == traits
+                and ground.left.get(place.first + other) == left
+                and all((part >> other ^ part >> at) & 1 == 0 for part in local[0])
+            )
+        ]
+        side = terrain.side_of[place]
+        kind = next(number for number, places in enumerate(side.kinds) if place in places)
+        status = self._status(ground, side, view) if len(terrain.alike_of[side]) > 1 else None
+        alike = 0
+        for other in terrain.alike_of[side]:
+            if other is side or self._status(ground, other, view) == status:
+                for each in other.kinds[kind]:
+                    if each is place or self._local(ground, each, view) == local:
+                        alike |= sum([1 << each.first + twin for twin in twins])
+        return alike
+
+    def _view(self, ground: _Ground) -> _View:
+        pending = {line for ask, each in enumerate(ground.pending) if each for line in self._terrain.asks[ask]}
+        return _View(
+            [
+                devices & ~ground.gone
+                for line, devices in enumerate(ground.devices)
+                if ground.needs[line] or line in pending
+            ],
+            [(self._attributes[each], values) for each, values in sorted(ground.common.items()) if len(values) > 1],
+        )
+
+    def _status(self, ground: _Ground, side: Side, view: _View) -> _OfSide:
+        """How a side stands."""
+        return (
+            tuple([side.value in {(attribute, value) for value in values} for attribute, values in view.common]),
+            tuple([tuple(sorted([self._local(ground, place, view) for place in places])) for places in side.kinds]),
+        )
+
+    def _local(self, ground: _Ground, place: Place, view: _View) -> _Local:
+        """How a block stands."""
+        return (
+            tuple([place.part(devices) for devices in view.open]),
+            tuple([ground.remaining[set_] or 0 for set_ in place.sets]),
+            tuple([_text(ground.groups[set_]) for set_ in place.sets]),
+            tuple([ground.left[device] for device in place.shared]),
+            tuple([_numbers(place.own, attribute, values) for attribute, values in view.common]),
+        )
+
+    def _key(self, ground: _Ground) -> Hashable:
+        """The same for grounds on which the same can be had, up to exchanging what is alike."""
+        terrain, view = self._terrain, self._view(ground)
+        common = [
+            (constraint, attribute, values)
+            for constraint, values in sorted(ground.common.items())
+            for attribute in [self._attributes[constraint]]
+            if len(values) > 1
+        ]
+        return (
+            tuple(ground.needs),
+            tuple(ground.pending),
+            tuple([pending and open_ for pending, open_ in zip(ground.pending, ground.open, strict=True)]),
+            self._numbers[-1],
+            tuple([tuple(sorted([self._status(ground, side, view) for side in alike])) for alike in terrain.sides]),
+            tuple(
+                [
+                    (constraint, frozenset([value for value in values if (attribute, value) in terrain.common]))
+                    for constraint, attribute, values in common
+                ]
+            ),
+        )
+
+
+def _numbers(own: Mapping[Compared, int], attribute: str, values: Values) -> tuple[int, ...]:
+    """A block's own values among those in common."""
+    return tuple(sorted([own[attribute, value] for value in values if (attribute, value) in own])) if own else ()
+
+
+def _text(groups: Groups | None) -> str:
+    """Groups in a form that has an order."""
+    return "-" if groups is None else ",".join(sorted(groups))
