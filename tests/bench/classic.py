@@ -25,7 +25,7 @@ from api.model.classic import ClassicAllocation
 from api.model.names import KERF_DRIVER
 from api.model.vocabulary import pool_name
 from api.resource.v1alpha2 import KINDS
-from driver.controller.classic import placing
+from driver.controller.classic import placing, possibilities, requests, stocks
 from driver.controller.classic.contexts import plan_context
 from driver.controller.classic.granting import ONLY_REQUEST, only_node
 from driver.kube.auth import load_access
@@ -66,6 +66,9 @@ MANY: Final = 10_000
 OTHER: Final = "bare.test"
 """The driver for which the bare loop allocates."""
 
+_REMEMBERING: Final = (placing.matching, possibilities.possible, requests._spec, stocks._left)
+"""What the process remembers beside its state of the cluster."""
+
 Work: TypeAlias = Callable[[], Awaitable[object]]
 Named: TypeAlias = Callable[[Document], str]
 """The name that an event tells of; empty: it is not what is waited for."""
@@ -104,7 +107,8 @@ def _decisions(names: tuple[str, ...]) -> list[Row]:
         scene = _scene(names, taken=taken)
         first = []
         for _ in range(ROUNDS):
-            placing.matching.cache_clear()
+            for function in _REMEMBERING:
+                function.cache_clear()
             first.append(_question(_scene(names, taken=taken), names))
         later = [_question(scene, names) for _ in range(QUESTIONS)]
         name = f"UnsuitableNodes, {NODES} nodes x {CARDS} GPU, {what}"
