@@ -137,8 +137,8 @@ class KubeCluster:
         return cls(client, features, owner, settings, place, can_follow_classes=classes is not None)
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
-        """By a read of its own: the server's cache (``resourceVersion=0``) may still have an allocation that is no more,
-        and a watch cannot select claims by node, so every node would read those of all.
+        """By a read of its own: the server's cache (``resourceVersion=0``) may have an allocation that is no more, and
+        a watch cannot select claims by node, so every node would read those of all.
         """
         try:
             return await self._client.get(self._claims, claim.name, claim.namespace)
