@@ -134,9 +134,9 @@ class Inventorying:
             await anyio.sleep(delay_s)
 
     async def _settle(self) -> None:
+        """By the clock: a pulse would wake this task at every step of every claim."""
         latest = anyio.current_time() + LONGEST_SETTLE_S
-        while anyio.current_time() < (until := min(self._changed_at + SETTLE_S, latest)):  # noqa: ASYNC110  (a pulse
-            # would wake this task for every step of every claim)
+        while anyio.current_time() < (until := min(self._changed_at + SETTLE_S, latest)):  # noqa: ASYNC110  (as said)
             await anyio.sleep_until(until)
 
     async def _discover(self, name: str, backend: Backend) -> None:
