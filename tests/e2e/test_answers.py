@@ -14,6 +14,7 @@ from tests.e2e import pods
 from tests.e2e.eventually import eventually
 from tests.e2e.space import Space
 from tests.realcluster.api import Api, Document
+from tests.realcluster.choosing import chosen_version
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import Hardware
 
@@ -21,7 +22,7 @@ HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={
 START: Final = 'device.attributes["kerf.dev"].start'
 SETTLED: Final = 20
 """Equal looks at the publish order, five a second: the plugin publishes at most once in some seconds."""
-RULE: Final = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule"}
+RULES: Final = f"resource.k8s.io/{chosen_version().taint_rule_version}"
 
 
 @pytest.fixture
@@ -102,13 +103,14 @@ async def test_a_taint_on_devices_is_explained(
     name = f"{space.name}-ill"
     selector = {"driver": "kerf.dev"}
     taint = {"key": "example.com/ill", "value": "fan", "effect": "NoSchedule"}
-    await api.apply({**RULE, "metadata": {"name": name}, "spec": {"deviceSelector": selector, "taint": taint}})
+    spec: Document = {"deviceSelector": selector, "taint": taint}
+    await api.apply({"apiVersion": RULES, "kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec})
     try:
         answer = await explained(cluster, space, pods.exactly("gpu", busy["3g.40gb"]), {})
         [reason] = answer["groups"][0]["reasons"]
         assert (reason["obstacle"], reason["taints"]) == ("tainted", ["example.com/ill=fan:NoSchedule"])
     finally:
-        await api.delete("resource.k8s.io/v1", "DeviceTaintRule", name)
+        await api.delete(RULES, "DeviceTaintRule", name)
 
 
 async def test_a_pool_that_is_being_updated_is_explained(

@@ -6,12 +6,14 @@ from tests.e2e import pods
 from tests.e2e.eventually import eventually
 from tests.e2e.space import Space
 from tests.realcluster.api import Document
+from tests.realcluster.choosing import chosen_version
 from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 REASON = "Xid 63: row remapping is due"
 LOSS = "Xid 79: the GPU has fallen off the bus"
 TAINT = "kerf.dev/unhealthy"
+RULES = f"resource.k8s.io/{chosen_version().taint_rule_version}"
 
 
 async def small_pods(space: Space, *names: str) -> None:
@@ -90,7 +92,7 @@ async def test_an_administrators_rule_evicts_pods_from_a_card(space: Space) -> N
     await space.running("p")
     (result,) = await space.allocated("p")
     rule: Document = {
-        "apiVersion": "resource.k8s.io/v1",
+        "apiVersion": RULES,
         "kind": "DeviceTaintRule",
         "metadata": {"name": space.name},
         "spec": {
@@ -103,4 +105,4 @@ async def test_an_administrators_rule_evicts_pods_from_a_card(space: Space) -> N
         await space.gone("v1", "Pod", "p")
         await space.nothing_left()
     finally:
-        await space.api.delete("resource.k8s.io/v1", "DeviceTaintRule", space.name)
+        await space.api.delete(RULES, "DeviceTaintRule", space.name)

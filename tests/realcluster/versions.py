@@ -25,6 +25,8 @@ class KubernetesVersion:
     """The one that Kerf must choose: the newest that has slices, claims and classes."""
     slice_layout: SliceLayout | None
     """Where counters of partitions stand in slices; None: the release has no shared counters, whole cards only."""
+    taint_rule_version: str = ""
+    """Where DeviceTaintRule is; empty: the release has none."""
     feature_gates: tuple[str, ...] = ()
     """Switched on in every part, beyond the release's defaults."""
     build_tags: str = ""
@@ -53,6 +55,7 @@ NEWEST: Final = KubernetesVersion(
     resource_versions=_STRUCTURED,
     resource_version="v1",
     slice_layout=SliceLayout.SPLIT,
+    taint_rule_version="v1",
     kubelet_options=_ON_CGROUP_V1,
 )
 
@@ -63,6 +66,7 @@ VERSIONS: Final = (
         resource_versions=_STRUCTURED,
         resource_version="v1",
         slice_layout=SliceLayout.SPLIT,
+        taint_rule_version="v1beta2",
         feature_gates=("DRADeviceTaintRules",),  # beta, off
         kubelet_options=_ON_CGROUP_V1,
     ),
@@ -71,6 +75,7 @@ VERSIONS: Final = (
         resource_versions=_STRUCTURED,
         resource_version="v1",
         slice_layout=SliceLayout.COMBINED,
+        taint_rule_version="v1alpha3",
         # All alpha there.
         feature_gates=(
             "DRAPartitionableDevices",
