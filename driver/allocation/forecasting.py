@@ -198,14 +198,12 @@ class Forecaster:
         supply = self._question.supplies.get(key)
         if supply is None:
             uses = (use for device in bits(devices) for use in self._offer.uses(device) if use.set == set_)
-            amounts = [use.amount or 0 for use in uses]
-            supply = min(
-                (
-                    _fitting(field.read(remaining), sorted([field.read(amount) for amount in amounts]))
-                    for field in self._offer.fields(set_).values()
-                ),
-                default=len(amounts),
-            )
+            fields = self._offer.fields(set_).values()
+            amounts = [[field.read(use.amount or 0) * field.unit for field in fields] for use in uses]
+            left = [field.read(remaining) * field.unit for field in fields]
+            # What bounds each counter bounds their sum, too, and two that are each enough may be too little together.
+            columns = [*zip(left, *amounts, strict=True), (sum(left), *map(sum, amounts))]
+            supply = min(_fitting(most, sorted(each)) for most, *each in columns)
             self._question.supplies[key] = supply
         return supply
 

@@ -57,7 +57,7 @@ class _TiredError(Exception):
 class _Ground:
     """What is left at one point of a scout's way."""
 
-    __slots__ = ("common", "devices", "gone", "groups", "left", "needs", "open", "pending", "remaining")
+    __slots__ = ("common", "devices", "drawn", "gone", "groups", "left", "needs", "open", "pending", "remaining")
 
     def __init__(self) -> None:
         self.needs: list[int] = []
@@ -73,6 +73,9 @@ class _Ground:
         self.groups: list[Groups | None] = []
         self.left: dict[int, tuple[int, ...]] = {}
         """Of the capacities of devices that can be shared."""
+        self.drawn = 0
+        """Devices that have a share, which has taken their counters. It tells them from others for the search proper;
+        a scout takes no counters for shares."""
         self.common: dict[ConstraintId, Values] = {}
         """What those that must match have in common; only where there are some."""
 
@@ -86,6 +89,7 @@ class _Ground:
         ground.remaining = self.remaining.copy()
         ground.groups = self.groups.copy()
         ground.left = self.left.copy()
+        ground.drawn = self.drawn
         ground.common = self.common.copy()
         return ground
 
@@ -107,6 +111,8 @@ class Scout:
         """How often in a row so many looks were not enough."""
         self._pauses: Counter[int] = Counter()
         """How often not to look after that: where looking does not help, little time goes into it."""
+        self._least = [line.want.count or int(line.want.is_all) for line in self._terrain.lines]
+        """The devices that must be open to each line: ``All`` wants at least one."""
         self._failed: set[Hashable] = set()
         self._latest: tuple[object, _Ground] | None = None
         """The ground of the latest situation for which was asked what is alike."""
@@ -151,7 +157,7 @@ class Scout:
         """
         terrain = self._terrain
         number = terrain.number(device)
-        if number is None:
+        if number is None or self._want(situation) not in terrain.line_of:
             return 1 << device
         taken = tuple([placement.device for placements in tally.placements for placement in placements])
         if self._latest is None or self._latest[0] != (situation, taken):
@@ -212,6 +218,7 @@ class Scout:
         ground.groups = list(tally.groups)
         for set_ in terrain.takers:
             ground.gone |= terrain.apart(set_, ground.groups[set_])
+        ground.drawn = terrain.converted(tally.drawn)
         ground.left = {
             number: terrain.left_of(number, tally.taken[terrain.devices[number]]) for number in bits(terrain.shareable)
         }
@@ -283,12 +290,15 @@ class Scout:
 
     def _go_on(self, ground: _Ground) -> bool:
         forced: list[tuple[int, int]] = []
-        while self._settle(ground):
-            spare, line, ask = self._tightest(ground)
-            if spare < 0:
+        while (settled := self._settle(ground)) is not None:
+            spare, line = self._tightest(ground)
+            spare_of_options, ask = settled
+            if min(spare, spare_of_options) < 0:
                 return False
-            if line is None:
-                is_served = ask is None or self._try_option(ground, ask)
+            if ask is not None and spare_of_options < spare:
+                is_served = self._try_option(ground, ask)
+            elif line is None:
+                is_served = True
             elif not self._agree(ground, line):
                 continue
             elif spare == 0:
@@ -302,59 +312,54 @@ class Scout:
                 return True
         return False
 
-    def _settle(self, ground: _Ground) -> bool:
-        """Choose where one alternative is left; False: some requests have none."""
+    def _settle(self, ground: _Ground) -> tuple[float, int | None] | None:
+        """Choose where one alternative is left. Of the others, how many devices the tightest sort of requests has to
+        spare over all its alternatives, and which it is; None: some requests have no alternative.
+        """
+        tightest: tuple[float, int | None] = (inf, None)
         for ask, pending in enumerate(ground.pending):
             if not pending:
                 continue
-            lines = self._terrain.asks[ask]
-            for option in bits(ground.open[ask]):
-                want = self._lines[lines[option]].want
-                if (ground.devices[lines[option]] & ~ground.gone).bit_count() < (want.count or want.is_all):
-                    ground.open[ask] &= ~(1 << option)
-            if not ground.open[ask]:
-                return False
-            if ground.open[ask] & (ground.open[ask] - 1) == 0:
-                self._choose(ground, ask, ground.open[ask].bit_length() - 1, pending)
-        return True
+            open_ = devices = 0
+            fewest = _DEEPEST
+            for option, line in enumerate(self._terrain.asks[ask]):
+                having = ground.devices[line] & ~ground.gone
+                if ground.open[ask] >> option & 1 and having.bit_count() >= self._least[line]:
+                    open_ |= 1 << option
+                    devices |= having
+                    fewest = min(fewest, self._least[line])
+            ground.open[ask] = open_
+            if not open_:
+                return None
+            if open_ & (open_ - 1) == 0:
+                self._choose(ground, ask, open_.bit_length() - 1, pending)
+            else:
+                spare = devices.bit_count() - fewest * pending
+                if devices & self._terrain.shareable:
+                    spare = max(spare, 1)
+                if spare < tightest[0]:
+                    tightest = spare, ask
+        return tightest
 
     def _choose(self, ground: _Ground, ask: int, option: int, requests: int) -> None:
         line = self._terrain.asks[ask][option]
         ground.needs[line] += requests * self._lines[line].want.count
         ground.pending[ask] -= requests
 
-    def _tightest(self, ground: _Ground) -> tuple[float, int | None, int | None]:
-        """What has the fewest devices to spare, and how many: a line, of several the heaviest, or a sort of requests.
-
-        Without either all have what they want.
-        """
+    def _tightest(self, ground: _Ground) -> tuple[float, int | None]:
+        """How many devices the tightest line has to spare, and which it is: of several the heaviest."""
         best: tuple[float, float] = (inf, 0.0)
-        tightest: tuple[int | None, int | None] = (None, None)
+        tightest = None
         for line, need in enumerate(ground.needs):
             if need:
                 devices = ground.devices[line] & ~ground.gone
                 spare = devices.bit_count() - (1 if devices & self._terrain.shareable else need)
-                if spare < 0:
-                    return spare, line, None
                 rank = spare, -self._lines[line].weight
                 if rank < best:
-                    best, tightest = rank, (line, None)
-        for ask, pending in enumerate(ground.pending):
-            if pending:
-                spare = self._spare_of_options(ground, ask)
-                if (spare, 0.0) < best:
-                    best, tightest = (spare, 0.0), (None, ask)
-        return best[0], *tightest
-
-    def _spare_of_options(self, ground: _Ground, ask: int) -> int:
-        """How many devices requests have to spare over all their alternatives; at least some."""
-        lines = self._terrain.asks[ask]
-        devices = 0
-        for option in bits(ground.open[ask]):
-            devices |= ground.devices[lines[option]]
-        fewest = min(self._lines[lines[option]].want.count for option in bits(ground.open[ask]))
-        spare = (devices & ~ground.gone).bit_count() - fewest * ground.pending[ask]
-        return max(spare, 1) if devices & self._terrain.shareable else spare
+                    best, tightest = rank, line
+                    if spare < 0:
+                        break
+        return best[0], tightest
 
     def _first(self, ground: _Ground, line: int) -> int:
         devices = ground.devices[line] & ~ground.gone
@@ -504,6 +509,7 @@ class Scout:
             or (
                 terrain.traits[place.first + other] == traits
                 and ground.left.get(place.first + other) == left
+                and (ground.drawn >> place.first + other ^ ground.drawn >> device) & 1 == 0
                 and all((part >> other ^ part >> at) & 1 == 0 for part in local[0])
             )
         ]
@@ -541,8 +547,8 @@ class Scout:
         return (
             tuple([place.part(devices) for devices in view.open]),
             tuple([ground.remaining[set_] or 0 for set_ in place.sets]),
-            tuple([_text(ground.groups[set_]) for set_ in place.sets]),
-            tuple([ground.left[device] for device in place.shared]),
+            tuple([_text(ground.groups[set_]) for set_ in place.sets]) if self._terrain.has_groups else (),
+            tuple([(ground.drawn >> device & 1, *ground.left[device]) for device in place.shared]),
             tuple([_numbers(place.own, attribute, values) for attribute, values in view.common]),
         )
 

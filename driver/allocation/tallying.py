@@ -53,7 +53,7 @@ class Tally:
         self.states = [[EMPTY] * len(constraints) for constraints in question.constraints]
         self.placements: list[list[Placement]] = [[] for _ in question.claims]
         """In the order of the results, for each claim."""
-        self._drawn = self._offer.shareable & self._offer.shared
+        self.drawn = self._offer.shareable & self._offer.shared
         """Devices of which a share exists: they have taken their counters."""
         self._blocked: int | None = None
 
@@ -78,7 +78,7 @@ class Tally:
             for set_, remaining in enumerate(self.remaining):
                 if remaining is not None:
                     blocked |= self._offer.beyond(set_, remaining)
-            self._blocked = blocked & ~self._drawn
+            self._blocked = blocked & ~self.drawn
         return self._blocked
 
     def place(self, want: Want, device: int) -> Placement | None:
@@ -161,9 +161,9 @@ class Tally:
     def _share(self, want: Want, device: int, sign: int) -> None:
         self.shares[device] += sign
         if self.shares[device]:
-            self._drawn |= 1 << device
+            self.drawn |= 1 << device
         elif not self._offer.shared >> device & 1:
-            self._drawn &= ~(1 << device)
+            self.drawn &= ~(1 << device)
         self._blocked = None
         demand = want.demands.get(device)
         for name, amount in demand.amounts.items() if demand else ():

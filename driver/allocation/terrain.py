@@ -95,6 +95,7 @@ class Terrain:
             () if self.shareable >> number & 1 else self._offer.uses(device)
             for number, device in enumerate(self.devices)
         ]
+        self.has_groups = any(use.groups for device in self.devices for use in self._offer.uses(device))
         self.lines: list[Line] = []
         self.is_ordered = False
         """Whether some device may come first under a constraint and not later."""
@@ -322,7 +323,12 @@ class Terrain:
         for device in devices:
             self.traits.append(
                 (
-                    tuple([(sets.setdefault(use.set, len(sets)), use.amount, use.groups) for use in self.uses[device]]),
+                    tuple(
+                        [
+                            (sets.setdefault(use.set, len(sets)), use.amount, use.groups)
+                            for use in self._offer.uses(self.devices[device])
+                        ]
+                    ),
                     tuple([line.devices >> device & 1 and line.amounts.get(device, ()) for line in self.lines]),
                     tuple(
                         [

@@ -17,7 +17,17 @@ from driver.allocation.remembering import Situation
 from driver.allocation.scouting import MANY_LOOKS, Scout
 from driver.allocation.searching import search
 from driver.allocation.tallying import Tally
-from tests.allocation.building import ALL_FEATURES, NODE, class_, share_ids
+from tests.allocation.building import (
+    ALL_FEATURES,
+    NODE,
+    claim,
+    class_,
+    decide,
+    device,
+    partitioned,
+    request,
+    share_ids,
+)
 from tests.allocation.crossed_families import CROSSED
 from tests.allocation.crowded import crowded, shared
 
@@ -49,10 +59,10 @@ def test_a_way_that_a_search_finds_is_never_called_hopeless(author: Author, seed
     numbers = {published.id: number for number, published in enumerate(question.offer.devices)}
     assert scout.can_succeed(tally, START, MANY_LOOKS) is not False
     chosen = [result for allocation in outcome.results for result in allocation.devices.results]
-    for position, request in enumerate(question.requests):
+    for position, each in enumerate(question.requests):
         name = chosen[0].request if chosen else ""
-        index = next((at for at, want in enumerate(request.wants) if want.name == name), 0)
-        want, start = request.wants[index], 0
+        index = next((at for at, want in enumerate(each.wants) if want.name == name), 0)
+        want, start = each.wants[index], 0
         for number in range(want.count):
             situation = Situation(request=position, want=index, chosen=number, start=start)
             assert scout.can_succeed(tally, situation, MANY_LOOKS) is not False
@@ -66,6 +76,26 @@ def test_a_scout_says_no_to_small_hard_questions(name: str) -> None:
     case = CROSSED[name](4)
     question = asked(case.slices, case.claims)
     assert Scout(question).can_succeed(Tally(question), START, 4000) is False
+
+
+def test_shares_are_alike_only_where_they_take_the_same_counters() -> None:
+    """A scout takes no counters for shares; the search does. That the second device fails like the first one did was
+    concluded from what the scout sees of them, and the claim did not fit.
+    """
+    taking = [{"c0": 1}, {"c0": 4, "c1": 4}, {"c0": 2, "c1": 4}, {"c0": 4, "c1": 2}, {"c0": 1, "c1": 2}, {}]
+    devices = [
+        device(
+            f"d{number}",
+            allow_multiple_allocations=number != 4,
+            uses={"set": amounts} if amounts else {},
+            groups={"set": [] if number else ["mig"]},
+        )
+        for number, amounts in enumerate(taking)
+    ]
+    slices = partitioned(*devices, sets={"set": {"c0": 6, "c1": 4}})
+    outcome = decide(slices, claim(request("r", count=3)))
+    assert isinstance(outcome, Fits)
+    assert [result.device for result in outcome.results[0].devices.results] == ["d3", "d4", "d5"]
 
 
 @pytest.mark.parametrize(
