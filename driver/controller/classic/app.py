@@ -48,8 +48,8 @@ _GENERATED_NAMES: Final = (1, 28)
 _POLICIES: Final = (1, 30)
 """From here on the API server keeps to ValidatingAdmissionPolicies unasked (KEP-3488)."""
 _PASSES_FOR_A_CALL: Final = 4
-"""Passes at a time, for each call that the client has under way: those that allocate wait together for a look at the
-Lease, and with four the calls of others fill that time, and ten claims and more share a look."""
+"""Passes at a time, for each call that the client has under way. Those that allocate wait together for a look at the
+Lease: with four, calls of others fill that time, and some ten claims share a look (with one, two or three)."""
 _TAKE_OVER: Final = Backoff(first_s=0.5, factor=2, limit_s=10, jitter=0.2)
 """Leadership is worth nothing before it, so it is tried again soon."""
 
