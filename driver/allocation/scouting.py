@@ -113,6 +113,12 @@ class Scout:
         """How often not to look after that: where looking does not help, little time goes into it."""
         self._least = [line.want.count or int(line.want.is_all) for line in self._terrain.lines]
         """The devices that must be open to each line: ``All`` wants at least one."""
+        self._sorts = [self._sort(number) for number in range(len(self._terrain.lines))]
+        self._options = [
+            sorted(enumerate(lines), key=lambda each: -self._terrain.lines[each[1]].devices.bit_count())
+            for lines in self._terrain.asks
+        ]
+        """The alternatives of each sort of requests, those with the most devices first, and their lines."""
         self._failed: set[Hashable] = set()
         self._latest: tuple[object, _Ground] | None = None
         """The ground of the latest situation for which was asked what is alike."""
@@ -121,6 +127,15 @@ class Scout:
         self._way: list[tuple[int, int]] = []
         self._looks = self._most_looks = 0
         self._looks_left = _ALL_LOOKS
+
+    def _sort(self, line: int) -> Hashable:
+        """The same for lines that differ in their devices only: of two alternatives with one sort, the one whose
+        devices the other has, too, is not needed.
+        """
+        each = self._terrain.lines[line]
+        if each.amounts or each.want.ask.derived_attributes:
+            return line
+        return each.want.count, each.want.constraints
 
     def can_succeed(self, tally: Tally, situation: Situation, looks: int) -> bool | None:
         """Whether ``situation`` has a solution, found out in so many ``looks``; None: it cannot be said.
@@ -313,8 +328,10 @@ class Scout:
         return False
 
     def _settle(self, ground: _Ground) -> tuple[float, int | None] | None:
-        """Choose where one alternative is left. Of the others, how many devices the tightest sort of requests has to
-        spare over all its alternatives, and which it is; None: some requests have no alternative.
+        """Close alternatives that cannot be had, or are not needed beside others; choose where one is left.
+
+        Gives the sort of requests with the fewest devices to spare over all its alternatives, and how many these are;
+        None: some requests have no alternative.
         """
         tightest: tuple[float, int | None] = (inf, None)
         for ask, pending in enumerate(ground.pending):
@@ -322,9 +339,15 @@ class Scout:
                 continue
             open_ = devices = 0
             fewest = _DEEPEST
-            for option, line in enumerate(self._terrain.asks[ask]):
-                having = ground.devices[line] & ~ground.gone
-                if ground.open[ask] >> option & 1 and having.bit_count() >= self._least[line]:
+            different: list[tuple[Hashable, int]] = []
+            for option, line in self._options[ask]:
+                having, sort = ground.devices[line] & ~ground.gone, self._sorts[line]
+                if (
+                    ground.open[ask] >> option & 1
+                    and having.bit_count() >= self._least[line]
+                    and not any(sort == other and not having & ~more for other, more in different)
+                ):
+                    different.append((sort, having))
                     open_ |= 1 << option
                     devices |= having
                     fewest = min(fewest, self._least[line])
@@ -372,21 +395,8 @@ class Scout:
         self._choose(ahead, ask, option, 1)
         if self._pass(ahead):
             return True
-        for other in bits(ground.open[ask]):
-            if other == option or self._is_within(ground, ask, other, option):
-                ground.open[ask] &= ~(1 << other)
+        ground.open[ask] &= ~(1 << option)
         return False
-
-    def _is_within(self, ground: _Ground, ask: int, one: int, other: int) -> bool:
-        """Whether an alternative may take nothing else than another one may."""
-        first, second = self._terrain.asks[ask][one], self._terrain.asks[ask][other]
-        line, wider = self._lines[first], self._lines[second]
-        return (
-            line.want.count == wider.want.count
-            and line.want.constraints == wider.want.constraints
-            and not (line.amounts or line.want.ask.derived_attributes or wider.want.ask.derived_attributes)
-            and not ground.devices[first] & ~ground.devices[second] & ~ground.gone
-        )
 
     def _try_device(self, ground: _Ground, line: int) -> bool:
         """Give ``line`` one more device; False: it is closed to the line now, and what is as good with it."""
