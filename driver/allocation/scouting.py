@@ -10,16 +10,18 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from math import inf
 from operator import gt, sub
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from driver.allocation.constraining import Value, Values
-from driver.allocation.counting import Groups, Use, admitted
+from driver.allocation.counting import Use, admitted
 from driver.allocation.filling import Filling
+from driver.allocation.ground import Ground
+from driver.allocation.likeness import Likeness
 from driver.allocation.masks import bits
 from driver.allocation.questions import Question, Want
 from driver.allocation.remembering import Situation
 from driver.allocation.tallying import Tally
-from driver.allocation.terrain import Compared, ConstraintId, Place, Rule, Side, Terrain
+from driver.allocation.terrain import ConstraintId, Rule, Terrain
 
 FEW_LOOKS: Final = 40
 """Enough where one thing follows from another: a millisecond."""
@@ -33,65 +35,8 @@ _DEEPEST: Final = 256
 """Devices that are wanted at most: each takes a frame or two of Python's stack."""
 
 
-_Amounts: TypeAlias = tuple[tuple[int, ...], ...]
-_Local: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], _Amounts, _Amounts]
-"""How a block stands: what of it is open to each line, counters, groups, capacities of devices that can be shared,
-values that several devices have in common."""
-_OfSide: TypeAlias = tuple[tuple[bool, ...], tuple[tuple[_Local, ...], ...]]
-"""How a side stands: whether its value is in common, and how its blocks do."""
-
-
-class _View(NamedTuple):
-    """What blocks are compared by."""
-
-    open: Sequence[int]
-    """The devices open to each line that may still want some."""
-    common: Sequence[tuple[str, Values]]
-    """By attribute, where more than one value is left in common: a single one shows in what is open."""
-
-
 class _TiredError(Exception):
     """The scout has looked as far as it may."""
-
-
-class _Ground:
-    """What is left at one point of a scout's way."""
-
-    __slots__ = ("common", "devices", "drawn", "gone", "groups", "left", "needs", "open", "pending", "remaining")
-
-    def __init__(self) -> None:
-        self.needs: list[int] = []
-        """How many devices each line still wants."""
-        self.devices: list[int] = []
-        """Which it may take, of those that are not gone."""
-        self.pending: list[int] = []
-        """How many requests of each sort have not chosen among their alternatives."""
-        self.open: list[int] = []
-        """Among which alternatives, as a mask."""
-        self.gone = 0
-        self.remaining: list[int | None] = []
-        self.groups: list[Groups | None] = []
-        self.left: dict[int, tuple[int, ...]] = {}
-        """Of the capacities of devices that can be shared."""
-        self.drawn = 0
-        """Devices that have a share, which has taken their counters. It tells them from others for the search proper;
-        a scout takes no counters for shares."""
-        self.common: dict[ConstraintId, Values] = {}
-        """What those that must match have in common; only where there are some."""
-
-    def copy(self) -> "_Ground":
-        ground = _Ground.__new__(_Ground)
-        ground.needs = self.needs.copy()
-        ground.devices = self.devices.copy()
-        ground.pending = self.pending.copy()
-        ground.open = self.open.copy()
-        ground.gone = self.gone
-        ground.remaining = self.remaining.copy()
-        ground.groups = self.groups.copy()
-        ground.left = self.left.copy()
-        ground.drawn = self.drawn
-        ground.common = self.common.copy()
-        return ground
 
 
 class Scout:
@@ -106,7 +51,7 @@ class Scout:
         for number, line in enumerate(self._terrain.lines):
             for rule in line.rules:
                 self._bound[rule.constraint].append((number, rule))
-        self._attributes = {rule.constraint: rule.attribute for line in self._terrain.lines for rule in line.rules}
+        self._likeness = Likeness(self._terrain)
         self._tired: Counter[int] = Counter()
         """How often in a row so many looks were not enough."""
         self._pauses: Counter[int] = Counter()
@@ -120,7 +65,7 @@ class Scout:
         ]
         """The alternatives of each sort of requests, those with the most devices first, and their lines."""
         self._failed: set[Hashable] = set()
-        self._latest: tuple[object, _Ground] | None = None
+        self._latest: tuple[object, Ground] | None = None
         """The ground of the latest situation for which was asked what is alike."""
         self._found: Mapping[int, Counter[int]] = {}
         """The devices of each line, in the latest solution; by the offer's numbers."""
@@ -177,7 +122,7 @@ class Scout:
         taken = tuple([placement.device for placements in tally.placements for placement in placements])
         if self._latest is None or self._latest[0] != (situation, taken):
             self._latest = (situation, taken), self._ground(tally, situation)
-        return sum([1 << terrain.devices[each] for each in bits(self._as_good_as(self._latest[1], number))])
+        return sum([1 << terrain.devices[each] for each in bits(self._likeness.as_good_as(self._latest[1], number))])
 
     def has_way(self, tally: Tally, situation: Situation) -> bool:
         """Whether the latest solution that was found goes through ``situation``."""
@@ -219,8 +164,8 @@ class Scout:
 
     # The ground at the beginning.
 
-    def _ground(self, tally: Tally, situation: Situation) -> _Ground:
-        terrain, ground = self._terrain, _Ground()
+    def _ground(self, tally: Tally, situation: Situation) -> Ground:
+        terrain, ground = self._terrain, Ground()
         self._lines = [*terrain.lines]
         self._numbers = list(range(len(self._lines)))
         ground.needs = [0] * len(self._lines)
@@ -245,7 +190,7 @@ class Scout:
                 self._restrict(ground, constraint, state.values)
         return ground
 
-    def _ask(self, ground: _Ground, situation: Situation) -> None:
+    def _ask(self, ground: Ground, situation: Situation) -> None:
         """Note what is wanted from ``situation`` on."""
         terrain = self._terrain
         for position in range(situation.request + (situation.want is not None), self._question.safe):
@@ -279,14 +224,14 @@ class Scout:
 
     # One look.
 
-    def _pass(self, ground: _Ground) -> bool:
+    def _pass(self, ground: Ground) -> bool:
         """Whether what ``ground`` wants can be had; ``_way`` has the devices then. Changes ``ground``."""
         self._looks += 1
         if self._looks > self._most_looks:
             raise _TiredError
         if not self._filling.suffices(self._needs(ground), ground.remaining, ground.left):
             return False
-        key = self._key(ground) if self._looks > _LOOKS_WITHOUT_MEMORY else None
+        key = self._likeness.key(ground, self._numbers[-1]) if self._looks > _LOOKS_WITHOUT_MEMORY else None
         if key is not None and key in self._failed:
             return False
         if self._go_on(ground):
@@ -295,7 +240,7 @@ class Scout:
             self._failed.add(key)
         return False
 
-    def _needs(self, ground: _Ground) -> Sequence[int]:
+    def _needs(self, ground: Ground) -> Sequence[int]:
         """What each line of the terrain wants: the want that the search is at may stand apart."""
         if len(self._lines) == len(self._terrain.lines):
             return ground.needs
@@ -303,7 +248,7 @@ class Scout:
         needs[self._numbers[-1]] += last
         return needs
 
-    def _go_on(self, ground: _Ground) -> bool:
+    def _go_on(self, ground: Ground) -> bool:
         forced: list[tuple[int, int]] = []
         while (settled := self._settle(ground)) is not None:
             spare, line = self._tightest(ground)
@@ -327,7 +272,7 @@ class Scout:
                 return True
         return False
 
-    def _settle(self, ground: _Ground) -> tuple[float, int | None] | None:
+    def _settle(self, ground: Ground) -> tuple[float, int | None] | None:
         """Close alternatives that cannot be had, or are not needed beside others; choose where one is left.
 
         Gives the sort of requests with the fewest devices to spare over all its alternatives, and how many these are;
@@ -364,12 +309,12 @@ class Scout:
                     tightest = spare, ask
         return tightest
 
-    def _choose(self, ground: _Ground, ask: int, option: int, requests: int) -> None:
+    def _choose(self, ground: Ground, ask: int, option: int, requests: int) -> None:
         line = self._terrain.asks[ask][option]
         ground.needs[line] += requests * self._lines[line].want.count
         ground.pending[ask] -= requests
 
-    def _tightest(self, ground: _Ground) -> tuple[float, int | None]:
+    def _tightest(self, ground: Ground) -> tuple[float, int | None]:
         """How many devices the tightest line has to spare, and which it is: of several the heaviest."""
         best: tuple[float, float] = (inf, 0.0)
         tightest = None
@@ -384,11 +329,11 @@ class Scout:
                         break
         return best[0], tightest
 
-    def _first(self, ground: _Ground, line: int) -> int:
+    def _first(self, ground: Ground, line: int) -> int:
         devices = ground.devices[line] & ~ground.gone
         return (devices & -devices).bit_length() - 1
 
-    def _try_option(self, ground: _Ground, ask: int) -> bool:
+    def _try_option(self, ground: Ground, ask: int) -> bool:
         """Choose the last alternative, the least wanted, for one request; False: it is open to none any more."""
         option = ground.open[ask].bit_length() - 1
         ahead = ground.copy()
@@ -398,7 +343,7 @@ class Scout:
         ground.open[ask] &= ~(1 << option)
         return False
 
-    def _try_device(self, ground: _Ground, line: int) -> bool:
+    def _try_device(self, ground: Ground, line: int) -> bool:
         """Give ``line`` one more device; False: it is closed to the line now, and what is as good with it."""
         device = self._first(ground, line)
         ahead = ground.copy()
@@ -409,7 +354,7 @@ class Scout:
         self._close(ground, line, device)
         return False
 
-    def _take(self, ground: _Ground, line: int, device: int) -> None:
+    def _take(self, ground: Ground, line: int, device: int) -> None:
         terrain = self._terrain
         ground.needs[line] -= 1
         if terrain.shareable >> device & 1:
@@ -428,18 +373,18 @@ class Scout:
                 values &= ground.common.get(rule.constraint, values)
             self._restrict(ground, rule.constraint, values)
 
-    def _draw(self, ground: _Ground, use: Use) -> None:
+    def _draw(self, ground: Ground, use: Use) -> None:
         remaining = ground.remaining[use.set] = (ground.remaining[use.set] or 0) - (use.amount or 0)
         groups = ground.groups[use.set] = admitted(ground.groups[use.set], use.groups)
         ground.gone |= self._terrain.beyond(use.set, remaining) | self._terrain.apart(use.set, groups)
 
-    def _drop_too_small(self, ground: _Ground, device: int, left: tuple[int, ...]) -> None:
+    def _drop_too_small(self, ground: Ground, device: int, left: tuple[int, ...]) -> None:
         """A device with so little left is closed to lines that want more of it."""
         for number, line in enumerate(self._lines):
             if ground.devices[number] >> device & 1 and any(map(gt, line.amounts[device], left)):
                 ground.devices[number] &= ~(1 << device)
 
-    def _restrict(self, ground: _Ground, constraint: ConstraintId, values: Values) -> None:
+    def _restrict(self, ground: Ground, constraint: ConstraintId, values: Values) -> None:
         """What a constraint leaves open, when it has seen ``values``; for a match, have them in common."""
         for number, rule in self._rules(constraint):
             having = 0
@@ -451,7 +396,7 @@ class Scout:
             else:
                 ground.devices[number] &= ~having
 
-    def _agree(self, ground: _Ground, line: int) -> bool:
+    def _agree(self, ground: Ground, line: int) -> bool:
         """Close what no value serves that the matches of a line could find; False: something was closed to it."""
         before = ground.devices[line]
         for rule in self._lines[line].rules:
@@ -467,7 +412,7 @@ class Scout:
                         ground.devices[number] &= having
         return ground.devices[line] == before
 
-    def _serves(self, ground: _Ground, rules: Sequence[tuple[int, Rule]], value: Value) -> bool:
+    def _serves(self, ground: Ground, rules: Sequence[tuple[int, Rule]], value: Value) -> bool:
         """Whether there are enough devices of one value."""
         together = needed = 0
         for number, rule in rules:
@@ -480,117 +425,10 @@ class Scout:
                 needed += need
         return needed <= together.bit_count() or bool(together & self._terrain.shareable)
 
-    # What is alike.
-
-    def _close(self, ground: _Ground, line: int, device: int) -> None:
+    def _close(self, ground: Ground, line: int, device: int) -> None:
         """Close to a line a device that led nowhere, and what is as good; to lines that could change with it, too."""
-        closed = self._as_good_as(ground, device)
-        peers = self._peers(ground, line)
+        closed = self._likeness.as_good_as(ground, device)
+        peers = self._likeness.peers(ground, line)
         ground.devices[line] &= ~closed
         for peer in peers:
             ground.devices[peer] &= ~closed
-
-    def _peers(self, ground: _Ground, line: int) -> list[int]:
-        """The same line of claims that are alike and stand alike."""
-        own = next((lines for lines in self._terrain.party_of.get(line, ()) if line in lines), ())
-        stand = [self._stand(ground, each) for each in own]
-        return [
-            lines[own.index(line)]
-            for lines in self._terrain.party_of.get(line, ())
-            if lines is not own and [self._stand(ground, each) for each in lines] == stand
-        ]
-
-    def _stand(self, ground: _Ground, line: int) -> Hashable:
-        ask = self._terrain.ask_with[line]
-        common = [ground.common.get(rule.constraint) for rule in self._lines[line].rules]
-        return ground.needs[line], ground.devices[line], ground.pending[ask], ground.open[ask], common
-
-    def _as_good_as(self, ground: _Ground, device: int) -> int:
-        """The devices that would fail because ``device`` did, itself among them."""
-        terrain, view = self._terrain, self._view(ground)
-        place = terrain.place_of[device]
-        local = self._local(ground, place, view)
-        at = device - place.first
-        traits, left = terrain.traits[device], ground.left.get(device)
-        twins = [
-            other
-            for other in range(place.size)
-            if other == at
-            or (
-                terrain.traits[place.first + other] == traits
-                and ground.left.get(place.first + other) == left
-                and (ground.drawn >> place.first + other ^ ground.drawn >> device) & 1 == 0
-                and all((part >> other ^ part >> at) & 1 == 0 for part in local[0])
-            )
-        ]
-        side = terrain.side_of[place]
-        kind = next(number for number, places in enumerate(side.kinds) if place in places)
-        status = self._status(ground, side, view) if len(terrain.alike_of[side]) > 1 else None
-        alike = 0
-        for other in terrain.alike_of[side]:
-            if other is side or self._status(ground, other, view) == status:
-                for each in other.kinds[kind]:
-                    if each is place or self._local(ground, each, view) == local:
-                        alike |= sum([1 << each.first + twin for twin in twins])
-        return alike
-
-    def _view(self, ground: _Ground) -> _View:
-        pending = {line for ask, each in enumerate(ground.pending) if each for line in self._terrain.asks[ask]}
-        return _View(
-            [
-                devices & ~ground.gone
-                for line, devices in enumerate(ground.devices)
-                if ground.needs[line] or line in pending
-            ],
-            [(self._attributes[each], values) for each, values in sorted(ground.common.items()) if len(values) > 1],
-        )
-
-    def _status(self, ground: _Ground, side: Side, view: _View) -> _OfSide:
-        """How a side stands."""
-        return (
-            tuple([side.value in {(attribute, value) for value in values} for attribute, values in view.common]),
-            tuple([tuple(sorted([self._local(ground, place, view) for place in places])) for places in side.kinds]),
-        )
-
-    def _local(self, ground: _Ground, place: Place, view: _View) -> _Local:
-        """How a block stands."""
-        return (
-            tuple([place.part(devices) for devices in view.open]),
-            tuple([ground.remaining[set_] or 0 for set_ in place.sets]),
-            tuple([_text(ground.groups[set_]) for set_ in place.sets]) if self._terrain.has_groups else (),
-            tuple([(ground.drawn >> device & 1, *ground.left[device]) for device in place.shared]),
-            tuple([_numbers(place.own, attribute, values) for attribute, values in view.common]),
-        )
-
-    def _key(self, ground: _Ground) -> Hashable:
-        """The same for grounds on which the same can be had, up to exchanging what is alike."""
-        terrain, view = self._terrain, self._view(ground)
-        common = [
-            (constraint, attribute, values)
-            for constraint, values in sorted(ground.common.items())
-            for attribute in [self._attributes[constraint]]
-            if len(values) > 1
-        ]
-        return (
-            tuple(ground.needs),
-            tuple(ground.pending),
-            tuple([pending and open_ for pending, open_ in zip(ground.pending, ground.open, strict=True)]),
-            self._numbers[-1],
-            tuple([tuple(sorted([self._status(ground, side, view) for side in alike])) for alike in terrain.sides]),
-            tuple(
-                [
-                    (constraint, frozenset([value for value in values if (attribute, value) in terrain.common]))
-                    for constraint, attribute, values in common
-                ]
-            ),
-        )
-
-
-def _numbers(own: Mapping[Compared, int], attribute: str, values: Values) -> tuple[int, ...]:
-    """A block's own values among those in common."""
-    return tuple(sorted([own[attribute, value] for value in values if (attribute, value) in own])) if own else ()
-
-
-def _text(groups: Groups | None) -> str:
-    """Groups in a form that has an order."""
-    return "-" if groups is None else ",".join(sorted(groups))
