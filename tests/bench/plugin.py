@@ -21,7 +21,7 @@ import anyio
 import grpc.aio
 import yaml
 
-from api.core.v1 import NAMESPACES, NODES, Namespace, Node
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, Namespace, Node
 from api.dra.v1 import SERVICE
 from api.kinds import to_builtins
 from api.model.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
@@ -29,6 +29,7 @@ from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, Res
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.v1 import KINDS
+from driver.demo.packaged import packaged
 from driver.kube.auth import load_access
 from driver.kube.client import Client, PatchType
 from driver.local.kubelet.plugins import Driver, PluginWatcher
@@ -47,6 +48,8 @@ HELD = 500
 LOOKING = "looking"
 ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
 """On the namespace of claims that only look at a card: any number of them can be held."""
+CLASSES = yaml.safe_load((packaged("crds") / "kerf.dev_resourceclasses.yaml").read_text())
+"""The plugin follows ResourceClasses, as in a cluster that Kerf is installed in."""
 BARE = "bare gRPC answer"
 _NUMBERS = count()
 """Of claims."""
@@ -98,6 +101,7 @@ async def measure() -> list[Row]:
         with _child(_API_SERVER, str(root / "kubeconfig")):
             await _appears(root / "kubeconfig")
             async with Client(await load_access(root / "kubeconfig"), user_agent="bench/1") as client:
+                await client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="bench")
                 await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
                 await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=LOOKING, labels=ADMIN_ACCESS)))
                 return [*await _starting(root), *await _preparing(root, client)]

@@ -172,14 +172,17 @@ def _children(pid: int) -> list[int]:
 
 
 def _since(pid: int) -> int | None:
-    """When the process started; None when there is none, or only what is left of it."""
+    """When the process started; None when there is none, or only what is left of it.
+
+    The first of its threads may be left while others still end: until they have, files and ports are not given back.
+    """
     _reap(pid)
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    state, since = fields[0], int(fields[19])
-    return None if state in "ZX" else since
+    state, threads, since = fields[0], int(fields[17]), int(fields[19])
+    return None if state == "X" or (state == "Z" and threads <= 1) else since
 
 
 def _reap(pid: int) -> None:
