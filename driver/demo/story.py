@@ -106,7 +106,8 @@ class Story:
         async with self._chapter(title, "run"):
             classes = [manifest for manifest in self.manifests if manifest.kind in _KEPT]
             await self.stage.apply(manifest.body for manifest in classes)
-            unmatched = await self._unmatched({m.name for m in classes if m.kind == "ResourceClass"})
+            asked = {name for manifest in self.manifests for _, name in named_classes(manifest.body)}
+            unmatched = await self._unmatched(asked & {m.name for m in classes if m.kind == "ResourceClass"})
             acts = self._runnable(unmatched)
             if self.is_own:
                 await self._act([manifest for act in acts for manifest in act], self.stage.settings.step_timeout_s)
@@ -153,7 +154,7 @@ class Story:
         self.manifests = [manifest for manifest in self.manifests if manifest not in act]
 
     async def _unmatched(self, names: set[str]) -> dict[str, str]:
-        """Classes that select no published device, and what the controller says of them."""
+        """Those of the ResourceClasses that select no published device, and what the controller says of them."""
         classes = self.stage.resource_classes(names)
 
         def all_judged() -> bool:
