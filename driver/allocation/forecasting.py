@@ -116,9 +116,9 @@ class Forecaster:
                 return False
         exclusive = [request for request in requests if not any(want.is_admin for want in request.wants)]
         areas = {want.usable for request in exclusive for want in request.wants}
-        areas |= {_usable(request) for request in exclusive}
+        areas |= {request.usable for request in exclusive}
         for area in areas:
-            inside = [request for request in exclusive if all(want.usable & ~area == 0 for want in request.wants)]
+            inside = [request for request in exclusive if request.usable & ~area == 0]
             needed = sum(request.fewest for request in inside)
             free = area & tally.open_to_all & allowed
             if needed > free.bit_count() and not free & self._offer.shareable:
@@ -267,14 +267,6 @@ class Forecaster:
         except UnanswerableError:  # the search will meet it
             return ()
         return values or ((NOT_ANY,) if values is not None else ())
-
-
-def _usable(request: Request) -> int:
-    """The devices of all its alternatives."""
-    devices = 0
-    for want in request.wants:
-        devices |= want.usable
-    return devices
 
 
 def _hit(by_value: Mapping[Value, int]) -> int:

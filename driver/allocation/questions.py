@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from api.errors import PermanentError
@@ -85,6 +84,14 @@ class Request:
         """The fewest devices that serve it."""
         return min(want.count for want in self.wants)
 
+    @cached_property
+    def usable(self) -> int:
+        """The devices of all its alternatives."""
+        devices = 0
+        for want in self.wants:
+            devices |= want.usable
+        return devices
+
 
 class Comparison(NamedTuple):
     """What constraints compare of devices: the same for all claims that have such a constraint."""
@@ -152,8 +159,8 @@ class Question:
     @property
     def _usable(self) -> int:
         usable = 0
-        for want in chain.from_iterable(request.wants for request in self.requests):
-            usable |= want.usable
+        for request in self.requests:
+            usable |= request.usable
         return usable
 
     @cached_property

@@ -176,8 +176,7 @@ class Terrain:
         """The devices of each block that some request wants, ascending; by the offer's numbers."""
         wanted = 0
         for request in served:
-            for want in request.wants:
-                wanted |= want.usable
+            wanted |= request.usable
         up: dict[int, int] = {}
 
         def root(set_: int) -> int:
