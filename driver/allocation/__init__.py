@@ -16,8 +16,13 @@ from driver.allocation.decisions import (
     Reason,
     Undecided,
 )
-from driver.allocation.environment import STORED, Dialect
-from driver.allocation.expressions import (
+from driver.allocation.inventory import Inventory
+from driver.allocation.keeping import Keep, Profile
+from driver.allocation.ledger import AllocatedState
+from driver.allocation.matching import InvalidNodeSelectorError, node_matches
+from driver.allocation.placing import Cluster, Nowhere, Placed, Placement
+from driver.allocation.searching import allocate
+from driver.cel.compile import (
     AttributeExpression,
     ExpressionCompileError,
     ExpressionRuntimeError,
@@ -26,12 +31,7 @@ from driver.allocation.expressions import (
     compile_attribute,
     compile_selector,
 )
-from driver.allocation.inventory import Inventory
-from driver.allocation.keeping import Keep, Profile
-from driver.allocation.ledger import AllocatedState
-from driver.allocation.matching import InvalidNodeSelectorError, node_matches
-from driver.allocation.placing import Cluster, Nowhere, Placed, Placement
-from driver.allocation.searching import allocate
+from driver.cel.environment import STORED, Dialect
 
 __all__ = [
     "STORED",

@@ -10,8 +10,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from api.model.claims import DerivedAttribute, DeviceConstraint
 from api.model.devices import Attribute
-from driver.allocation.expressions import compile_attribute
 from driver.allocation.pools import PublishedDevice
+from driver.cel.compile import compile_attribute
 
 Value: TypeAlias = tuple[str, int | bool | str]
 """One comparable value with its type: the string ``1``, the number 1 and true all differ."""

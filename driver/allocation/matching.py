@@ -7,7 +7,7 @@ from api.errors import PermanentError
 from api.model.devices import Device, DeviceTaint, DeviceToleration
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from driver.allocation.decisions import NodeView
-from driver.allocation.expressions import (
+from driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,
     UnsupportedExpressionError,

@@ -14,14 +14,14 @@ from api.errors import InvalidQuantityError
 from api.model.devices import AttributeValue, Device
 from api.model.names import DeviceId
 from api.model.quantity import Quantity
-from driver.allocation.conditions import Condition, conditions
-from driver.allocation.expressions import (
+from driver.cel.attribute_references import Read
+from driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,
     UnsupportedExpressionError,
     compile_selector,
 )
-from driver.allocation.reading import Read
+from driver.cel.conjuncts import Condition, conditions
 
 SHOWN: Final = 3
 """Different near misses that are told: the first is the answer, the others say whether it is the only one."""

@@ -12,14 +12,10 @@ from typing import Final, NamedTuple, TypeAlias
 from api.errors import PermanentError
 from api.model.claims import DerivedAttribute, DeviceClass, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 from driver.allocation.constraining import Constraint, Values
-from driver.allocation.expressions import (
-    ExpressionCompileError,
-    ExpressionRuntimeError,
-    UnsupportedExpressionError,
-)
 from driver.allocation.masks import bits
 from driver.allocation.offering import Offer
 from driver.allocation.rounding import Demand
+from driver.cel.compile import ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError
 
 MAX_RESULTS: Final = 32
 """Devices that one claim can get (``resource.k8s.io/v1`` AllocationResultsMaxSize)."""

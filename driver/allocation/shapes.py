@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from api.model.devices import Attribute, CounterSet, Device, ResourceSlice, ResourceSliceSpec
-from driver.allocation.versions import parse_version
+from api.model.semver import parse_version
 
 Texts = tuple[str, ...]
 

@@ -146,6 +146,6 @@ class _Controller:
 
 
 def _compile_selector(expression: str) -> Matches:
-    from driver.allocation.expressions import compile_selector  # 40 MB that a candidate need not hold while it waits
+    from driver.cel.compile import compile_selector  # 40 MB that a candidate need not hold while it waits
 
     return compile_selector(expression).matches

@@ -15,9 +15,9 @@ from api.model.devices import CounterSet, Device, DeviceTaint, DeviceToleration,
 from api.model.names import ObjectRef
 from api.model.quantity import Quantity
 from driver.allocation import Budget, DoesNotFit, Fits, Inventory, Obstacle, Outcome, allocate
-from driver.allocation.conditions import conditions
 from driver.allocation.diagnosing import RELEASABLE, Diagnosis, diagnose
 from driver.allocation.holding import Holdings
+from driver.cel.conjuncts import conditions
 from tests.allocation.building import (
     ALL_FEATURES,
     DRIVER,

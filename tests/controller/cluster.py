@@ -16,7 +16,7 @@ from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from api.model.metadata import Condition, ObjectMeta, ObjectT
 from api.resource.v1 import KINDS
-from driver.allocation.expressions import compile_selector
+from driver.cel.compile import compile_selector
 from driver.controller.published import Published
 from driver.controller.reconciling import Caches, Reconciler
 from driver.controller.snapshots import OwnWrites

@@ -17,7 +17,7 @@ from api.model.devices import Device
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from api.resource.v1 import KINDS
-from driver.allocation.expressions import compile_selector
+from driver.cel.compile import compile_selector
 from driver.controller.classes import MAX_EXPRESSION, CompiledClass, compile_class
 from driver.controller.counting import Matches, count
 from driver.controller.hardware import SIZES, known_shapes

@@ -8,7 +8,7 @@ import yaml
 
 from api.kerf.decoding import decode_device_config, decode_resource_class
 from api.model.devices import Device
-from driver.allocation.expressions import compile_selector
+from driver.cel.compile import compile_selector
 from driver.controller.classes import compile_class
 from driver.controller.hardware import known_shapes
 from driver.partitions.catalogue import gpu_models, shells

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from api.errors import KerfError
-from driver.allocation.expressions import UNSUPPORTED
-from driver.allocation.inlining import inlined
+from driver.cel.compile import UNSUPPORTED
+from driver.cel.inlining import inlined
 
 
 class RuleError(KerfError):

@@ -10,14 +10,14 @@ import pytest
 from api.kinds import dec_hook
 from api.model.base import JsonObject
 from api.model.devices import Attribute, Device
-from driver.allocation.costing import MOST_COST, most_cost
-from driver.allocation.expressions import (
+from driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,
     UnsupportedExpressionError,
     compile_attribute,
     compile_selector,
 )
+from driver.cel.cost import MOST_COST, most_cost
 from tests.oracle.cel.expressions import ATOMS, DEVICES, DRIVER, costly, expression
 from tests.oracle.judging import Judge
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from driver.allocation import ExpressionCompileError, UnsupportedExpressionError, compile_selector
-from driver.allocation.costing import MOST_COST, most_cost
+from driver.cel.cost import MOST_COST, most_cost
 from driver.local.apiserver.objects.errors import FieldError, forbidden, invalid, too_long
 
 MAX_EXPRESSION_BYTES: Final = 10 * 1024

@@ -8,7 +8,7 @@ name cannot be told from any other map.
 from collections.abc import Sequence
 from typing import Final
 
-from driver.allocation.tokens import Token, closing, split, tokenize
+from driver.cel.lexer import Token, closing, split, tokenize
 
 _LOOPS: Final = frozenset(
     {"all", "exists", "existsOne", "exists_one", "filter", "map", "transformList", "transformMap", "transformMapEntry"}

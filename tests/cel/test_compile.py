@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.model.devices import Attribute, Device
-from driver.allocation.environment import STORED, Dialect
-from driver.allocation.expressions import (
+from driver.cel.compile import (
     DIFFERENT,
     UNSUPPORTED,
     ExpressionCompileError,
@@ -20,6 +19,7 @@ from driver.allocation.expressions import (
     compile_attribute,
     compile_selector,
 )
+from driver.cel.environment import STORED, Dialect
 from tests.allocation.building import device
 
 DRIVER = "gpu.example.com"
@@ -281,7 +281,7 @@ def test_a_result_depends_on_nothing_but_what_is_read(expression: str, devices: 
 
 
 def test_who_evaluates_nothing_does_not_load_the_engine() -> None:
-    script = "import sys, driver.allocation.expressions; sys.exit('cel_expr_python' in sys.modules)"
+    script = "import sys, driver.cel.compile; sys.exit('cel_expr_python' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

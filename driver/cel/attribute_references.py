@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from driver.allocation.inlining import has_bind, inline
-from driver.allocation.tokens import Token, closing, tokenize
+from driver.cel.inlining import has_bind, inline
+from driver.cel.lexer import Token, closing, tokenize
 
 FILLED: Final = {"attributes": "__attributes", "capacity": "__capacity"}
 """Variable that replaces ``device.<map>`` in look-ups."""

@@ -8,7 +8,7 @@ one type; a literal that is given to a conversion or used as a pattern must be a
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from driver.allocation.tokens import CLOSING, Token, closing, split, tokenize
+from driver.cel.lexer import CLOSING, Token, closing, split, tokenize
 
 TypeOf = Callable[[str], str | None]
 """The static type of an expression; None: it has none by itself, because it uses a name that a macro binds."""

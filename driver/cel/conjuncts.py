@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from driver.allocation.reading import Read, read_expression
+from driver.cel.attribute_references import Read, read_expression
 
 _TOKEN: Final = re.compile(
     r"""(?P<string>[bBrR]{0,2}(?:'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))

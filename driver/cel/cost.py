@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from driver.allocation.checked import Message, Type, checked, type_of
-from driver.allocation.environment import STORED, Dialect, typed_environment
-from driver.allocation.pricing import CALL, LIST, Operand, Price, price
-from driver.allocation.reading import as_written
-from driver.allocation.sizes import AMOUNT, DEVICE, UNKNOWN, VALUE, Declared, Size, joined, times, total, united
+from driver.cel.attribute_references import as_written
+from driver.cel.checked_ast import Message, Type, checked, type_of
+from driver.cel.cost_functions import CALL, LIST, Operand, Price, price
+from driver.cel.environment import STORED, Dialect, typed_environment
+from driver.cel.sizes import AMOUNT, DEVICE, UNKNOWN, VALUE, Declared, Size, joined, times, total, united
 
 MOST_COST: Final = 1_000_000
 """What the API server accepts (``resource.k8s.io/v1`` CELSelectorExpressionMaxCost)."""

@@ -1,6 +1,6 @@
 """CEL over devices: class and request selectors, derived attributes.
 
-The environment (``driver.allocation.environment``) is the one that Kubernetes declares, in Google's cel-cpp. What it
+The environment (``driver.cel.environment``) is the one that Kubernetes declares, in Google's cel-cpp. What it
 cannot express is refused by name, see ``UNSUPPORTED``; where it behaves in another way stands in ``DIFFERENT``. The
 engine is imported when the first expression is compiled: a process that evaluates none does not pay for it.
 """
@@ -15,11 +15,11 @@ import msgspec
 from api.errors import PermanentError, UnsupportedError
 from api.model.devices import Attribute, Capacity, Device
 from api.model.quantity import Quantity
-from driver.allocation.engine import Engine, engine, quantity_message, version_of
-from driver.allocation.environment import STORED, Dialect, environment, typed_environment
-from driver.allocation.functions import TYPED, semver
-from driver.allocation.literals import literal_fault
-from driver.allocation.reading import FILLED, Map, Read, Reading, read_expression
+from driver.cel.attribute_references import FILLED, Map, Read, Reading, read_expression
+from driver.cel.engine import Engine, engine, quantity_message, version_of
+from driver.cel.environment import STORED, Dialect, environment, typed_environment
+from driver.cel.library import TYPED, semver
+from driver.cel.validators import literal_fault
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "ip": "IP addresses (ip, isIP)",

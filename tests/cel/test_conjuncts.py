@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.allocation import compile_selector
-from driver.allocation.conditions import conditions
+from driver.cel.conjuncts import conditions
 from tests.allocation.building import DRIVER, device
 
 MODEL = f'device.attributes["{DRIVER}"].model'

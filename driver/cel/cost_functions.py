@@ -8,8 +8,8 @@ Functions that the engine lacks (``expressions.UNSUPPORTED``) have no price.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.allocation.checked import Type
-from driver.allocation.sizes import MOST, Size, joined, scaled, times, total
+from driver.cel.checked_ast import Type
+from driver.cel.sizes import MOST, Size, joined, scaled, times, total
 
 CALL: Final = 1
 """What a call costs whose work does not depend on sizes."""

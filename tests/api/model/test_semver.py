@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from driver.allocation.versions import compare, parse_version
+from api.model.semver import compare, parse_version
 
 ASCENDING = [
     "0.9.9",

@@ -3,7 +3,7 @@
 import pytest
 
 from driver.allocation import STORED, Dialect
-from driver.allocation.costing import MOST_COST, most_cost
+from driver.cel.cost import MOST_COST, most_cost
 
 A = 'device.attributes["gpu.example.com"]'
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from driver.allocation.engine import QUANTITY, Engine, engine, messages
-from driver.allocation.functions import FUNCTIONS, TYPED, Function
-from driver.allocation.reading import FILLED
+from driver.cel.attribute_references import FILLED
+from driver.cel.engine import QUANTITY, Engine, engine, messages
+from driver.cel.library import FUNCTIONS, TYPED, Function
 
 _EXTENSIONS: Final = """
 extensions:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from driver.allocation.engine import Engine
+from driver.cel.engine import Engine
 
 Message: TypeAlias = Any
 """A message of ``_MESSAGES``; its fields are those there."""

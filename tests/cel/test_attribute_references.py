@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.allocation.reading import Read, read_expression
+from driver.cel.attribute_references import Read, read_expression
 
 D = "gpu.example.com"
 

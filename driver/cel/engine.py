@@ -8,7 +8,7 @@ canonical, so that the engine's own ``==`` is right.
 from functools import cache, lru_cache
 from typing import Any, Final, TypeAlias
 
-from driver.allocation.versions import Version, parse_version
+from api.model.semver import Version, parse_version
 
 Engine: TypeAlias = Any
 

@@ -14,7 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from api.errors import InvalidQuantityError
 from api.model.quantity import NANO, Quantity
-from driver.allocation.engine import (
+from api.model.semver import Version, compare, parse_version
+from driver.cel.attribute_references import EQUALS_TEXT, RENAMED
+from driver.cel.engine import (
     QUANTITY,
     SEMVER,
     Engine,
@@ -24,8 +26,6 @@ from driver.allocation.engine import (
     version_message,
     version_of,
 )
-from driver.allocation.reading import EQUALS_TEXT, RENAMED
-from driver.allocation.versions import Version, compare, parse_version
 
 _INDEX_OF, _LAST_INDEX_OF, _SUBSTRING = RENAMED["indexOf"], RENAMED["lastIndexOf"], RENAMED["substring"]
 _MATCHER_EXTENSIONS: Final = "extensions: [{name: optional}, {name: regex}]"
