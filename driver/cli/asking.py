@@ -18,12 +18,12 @@ import click
 
 from api.errors import InvalidDocumentError, KerfError
 from driver.allocation import Budget
-from driver.answers.cluster import Cluster
-from driver.answers.dump import decode, redacted
-from driver.answers.errors import QuestionError
-from driver.answers.state import ClusterState
 from driver.cli.exits import EXIT_BAD_INPUT, EXIT_NO_ANSWER
 from driver.cli.options import FILE, option
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.dump import decode, redacted
+from driver.diagnostics.errors import QuestionError
 from driver.runtime.lifecycle import leaves
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ def read_cluster(kubeconfig: Path | None, context: str | None, dump: Path | None
 
 
 async def _gather(kubeconfig: Path | None, context: str | None) -> Source:
-    from driver.answers.gathering import gather  # aiohttp is not needed offline
+    from driver.diagnostics.collector import gather  # aiohttp is not needed offline
     from driver.kube.auth import load_access
     from driver.kube.client import Client
 

@@ -30,11 +30,11 @@ from driver.kubeletplugin.settings import FIELD_MANAGER
 from driver.partitions.compiling import compile_pool
 from driver.partitions.geometry import DeviceKind
 from driver.partitions.limits import SliceLayout
-from tests.answers.clusters import card
 from tests.bench.calling import in_flight, milliseconds
 from tests.bench.measuring import Row, say
 from tests.bench.node import SPACE, none_left, offer, resident_mb
 from tests.bench.waiting import PATIENCE_S, pods_from_now, until
+from tests.diagnostics.clusters import card
 from tests.e2e import pods
 from tests.realcluster import requirements
 from tests.realcluster.api import Api, Document

@@ -23,9 +23,9 @@ from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta
 from api.model.names import DeviceId, ObjectRef
 from driver.allocation import Fits
-from driver.answers.cards import CardUse
-from driver.answers.cluster import Cluster, Occupancy
-from driver.answers.filtering import node_obstacle
+from driver.diagnostics.card_usage import CardUse
+from driver.diagnostics.cluster_index import Cluster, Occupancy
+from driver.diagnostics.filtering import node_obstacle
 from driver.partitions.geometry import Partition
 from driver.partitions.grids import grid_of
 from driver.partitions.naming import device_name

@@ -17,11 +17,11 @@ from api.model.claims import (
 )
 from api.model.metadata import Condition, ObjectMeta
 from api.model.quantity import Quantity
-from driver.answers.cluster import Cluster
-from driver.answers.dump import decode, encode, redacted
-from driver.answers.state import ClusterState
-from driver.answers.why import why_claim
-from tests.answers.clusters import CLASSES, claim, gpus, node, placed, pod, replace, slices, state
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.dump import decode, encode, redacted
+from driver.diagnostics.explain.why import why_claim
+from tests.diagnostics.clusters import CLASSES, claim, gpus, node, placed, pod, replace, slices, state
 
 SECRET = "hunter2"
 OPAQUE = OpaqueDeviceConfiguration(driver="kerf.dev", parameters={"token": SECRET})

@@ -13,9 +13,9 @@ from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
 from driver.allocation import Fits
 from driver.allocation.releasing import Trials, smallest_release
-from driver.answers.cluster import Cluster
-from driver.answers.tracking import Track
-from driver.answers.verdicts import EndingClaim, Remedy
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.explain.report import EndingClaim, Remedy
+from driver.diagnostics.progress import Track
 
 _NODES: Final = 5
 """Nodes that are looked at: the first are the most promising, and more than a few remedies help nobody."""

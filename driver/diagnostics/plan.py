@@ -17,14 +17,14 @@ from api.model.allocations import AllocationResult, ResourceClaimStatus
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
 from driver.allocation import Fits
-from driver.answers.cluster import Cluster
-from driver.answers.demand import Demand
-from driver.answers.filtering import node_obstacle
-from driver.answers.frag import sizes_left
-from driver.answers.gates import unheeded
-from driver.answers.tracking import Track, unwatched
-from driver.answers.verdicts import Subject, WhyAnswer
-from driver.answers.why import why_not
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.explain.feature_gates import unheeded
+from driver.diagnostics.explain.report import Subject, WhyAnswer
+from driver.diagnostics.explain.why import why_not
+from driver.diagnostics.filtering import node_obstacle
+from driver.diagnostics.frag import sizes_left
+from driver.diagnostics.progress import Track, unwatched
+from driver.diagnostics.workload import Demand
 
 MOST_COUNTED: Final = 1000
 """Copies of each demand that are counted beyond the plan: "at least 1000" is all that anybody needs to know."""

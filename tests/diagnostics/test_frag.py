@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from api.model.allocations import ResourceClaimStatus
 from api.model.claims import ResourceClaim
 from driver.allocation import Fits
-from driver.answers.advising import Advice
-from driver.answers.cluster import Cluster
-from driver.answers.errors import QuestionError
-from driver.answers.frag import frag
-from driver.answers.state import ClusterState
-from tests.answers.clusters import ATTRIBUTES, claim, device_class, gpus, node, placed, pod, replace, request
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.defragmentation import Advice
+from driver.diagnostics.errors import QuestionError
+from driver.diagnostics.frag import frag
+from tests.diagnostics.clusters import ATTRIBUTES, claim, device_class, gpus, node, placed, pod, replace, request
 
 
 def at(name: str, profile: str, start: int) -> ResourceClaim:

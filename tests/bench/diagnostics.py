@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from api.model.names import ObjectRef
-from driver.answers.cluster import Cluster
-from driver.answers.demand import read_demands
-from driver.answers.dump import decode, encode
-from driver.answers.frag import frag
-from driver.answers.plan import plan
-from driver.answers.state import ClusterState
-from driver.answers.why import why_claim
-from tests.answers.clusters import claim, gpus, placed, replace
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.dump import decode, encode
+from driver.diagnostics.explain.why import why_claim
+from driver.diagnostics.frag import frag
+from driver.diagnostics.plan import plan
+from driver.diagnostics.workload import read_demands
 from tests.bench.measuring import Row
+from tests.diagnostics.clusters import claim, gpus, placed, replace
 
 NODES: Final = 500
 CARDS: Final = 8

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 from api.model.claims import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 from api.model.devices import Device, ResourceSlice
 from driver.allocation import Features
-from driver.answers.state import ClusterState
+from driver.diagnostics.cluster_state import ClusterState
 
 _Ask: TypeAlias = ExactDeviceRequest | DeviceSubRequest
 

@@ -5,12 +5,12 @@ import pytest
 from api.model.devices import Attribute
 from api.model.names import ObjectRef
 from driver.allocation.holding import Holdings
-from driver.answers.cards import in_use, published_cards
+from driver.diagnostics.card_usage import in_use, published_cards
 from driver.partitions.catalogue import gpu_models, shell
 from driver.partitions.compiling import compile_pool
 from driver.partitions.geometry import FpgaCard
 from driver.partitions.limits import SliceLayout
-from tests.answers.clusters import card, claim, gpus, placed, replace, slices
+from tests.diagnostics.clusters import card, claim, gpus, placed, replace, slices
 
 
 @pytest.mark.parametrize("model", [model.id for model in gpu_models()])

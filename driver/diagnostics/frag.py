@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from driver.answers.advising import SLOTS, WHOLE, Advice, advise
-from driver.answers.cards import CardUse
-from driver.answers.cluster import Cluster
-from driver.answers.errors import QuestionError
-from driver.answers.tracking import Track, unwatched
+from driver.diagnostics.card_usage import CardUse
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.defragmentation import SLOTS, WHOLE, Advice, advise
+from driver.diagnostics.errors import QuestionError
+from driver.diagnostics.progress import Track, unwatched
 from driver.partitions.fragmentation import Fragmentation, fragmentation
 
 

@@ -16,9 +16,9 @@ from api.model.names import ObjectRef
 from driver.allocation import AllocatedState, Budget, Features, Inventory, Outcome, allocate
 from driver.allocation.diagnosing import Diagnosis, diagnose
 from driver.allocation.holding import Holdings, PoolKey
-from driver.answers.cards import CardUse, PublishedCards, in_use, published_cards
-from driver.answers.gates import features_of
-from driver.answers.state import ClusterState
+from driver.diagnostics.card_usage import CardUse, PublishedCards, in_use, published_cards
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.explain.feature_gates import features_of
 from driver.local.filtering import view
 
 _BUDGET: Final = Budget()

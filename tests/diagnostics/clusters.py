@@ -35,8 +35,8 @@ from api.model.metadata import Condition, ObjectMeta
 from api.model.names import KERF_DRIVER
 from api.model.vocabulary import pool_name
 from driver.allocation import Fits
-from driver.answers.cluster import Cluster
-from driver.answers.state import ClusterState
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
 from driver.partitions.catalogue import gpu_model
 from driver.partitions.compiling import compile_pool
 from driver.partitions.geometry import GpuCard

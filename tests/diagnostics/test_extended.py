@@ -7,13 +7,13 @@ from api.model.claims import DeviceClass
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
 from api.model.quantity import Quantity
-from driver.answers.cluster import Cluster
-from driver.answers.demand import read_demands
-from driver.answers.extended import extended_claim
-from driver.answers.plan import plan
-from driver.answers.verdicts import Verdict
-from driver.answers.why import why_pod
-from tests.answers.clusters import CLASSES, device_class, gpus, replace
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.explain.report import Verdict
+from driver.diagnostics.explain.why import why_pod
+from driver.diagnostics.extended import extended_claim
+from driver.diagnostics.plan import plan
+from driver.diagnostics.workload import read_demands
+from tests.diagnostics.clusters import CLASSES, device_class, gpus, replace
 
 
 def named(class_: DeviceClass, resource: str, created: str | None = None) -> DeviceClass:

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from api.errors import TransientError
-from driver.answers.dump import decode, encode
-from driver.answers.state import ClusterState
 from driver.cli import main
 from driver.cli.asking import Progress, answering, some
-from tests.answers.clusters import claim, gpus, placed, pod, replace, request
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.dump import decode, encode
+from tests.diagnostics.clusters import claim, gpus, placed, pod, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 

@@ -7,13 +7,13 @@ import pytest
 from api.core.v1 import Taint
 from api.errors import InvalidDocumentError
 from driver.allocation import Budget
-from driver.answers.cluster import Cluster
-from driver.answers.demand import read_demands
-from driver.answers.errors import QuestionError
-from driver.answers.plan import PlanAnswer, plan
-from driver.answers.state import ClusterState
-from driver.answers.verdicts import Verdict
-from tests.answers.clusters import claim, gpus, node, placed, replace, slices, state
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.errors import QuestionError
+from driver.diagnostics.explain.report import Verdict
+from driver.diagnostics.plan import PlanAnswer, plan
+from driver.diagnostics.workload import read_demands
+from tests.diagnostics.clusters import claim, gpus, node, placed, replace, slices, state
 
 Document = dict[str, Any]
 
@@ -230,7 +230,7 @@ def test_a_missing_class_is_told_for_the_demand() -> None:
 
 
 def test_counting_ends_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("driver.answers.plan.MOST_COUNTED", 5)
+    monkeypatch.setattr("driver.diagnostics.plan.MOST_COUNTED", 5)
     [more] = planned(gpus(), template("t", "1g-10gb")).more
     assert (more.copies, more.is_bound) == (5, True)
 

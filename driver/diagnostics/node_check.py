@@ -9,9 +9,9 @@ from api.model.claims import ResourceClaim
 from driver.allocation import DoesNotFit, Failed, Fits
 from driver.allocation.diagnosing import RELEASABLE, Diagnosis
 from driver.allocation.near_misses import Miss
-from driver.answers.cluster import Cluster
-from driver.answers.filtering import node_obstacle
-from driver.answers.verdicts import InTheWay, NearMiss, NodeGroup, NodeReason, UnmetCondition
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.explain.report import InTheWay, NearMiss, NodeGroup, NodeReason, UnmetCondition
+from driver.diagnostics.filtering import node_obstacle
 
 UNDECIDED = "undecided"
 """The obstacle of a node on which the search was given up."""

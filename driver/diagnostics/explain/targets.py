@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from api.core.v1 import Pod, PodResourceClaim
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
-from driver.answers.cluster import Cluster
-from driver.answers.extended import extended_claim
-from driver.answers.verdicts import ClaimState
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.explain.report import ClaimState
+from driver.diagnostics.extended import extended_claim
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from typing import Final
 from api.core.v1 import Pod
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
-from driver.answers.cluster import Cluster
-from driver.answers.errors import QuestionError
-from driver.answers.judging import UNDECIDED, Judged, UndecidableError, grouped, judge
-from driver.answers.remedies import Candidate, find_remedies
-from driver.answers.subjects import PodClaims, claims_of, state_of, waiting_pod
-from driver.answers.tracking import Track, unwatched
-from driver.answers.verdicts import Remedy, Subject, Verdict, WhyAnswer
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.errors import QuestionError
+from driver.diagnostics.explain.remedies import Candidate, find_remedies
+from driver.diagnostics.explain.report import Remedy, Subject, Verdict, WhyAnswer
+from driver.diagnostics.explain.targets import PodClaims, claims_of, state_of, waiting_pod
+from driver.diagnostics.node_check import UNDECIDED, Judged, UndecidableError, grouped, judge
+from driver.diagnostics.progress import Track, unwatched
 
 _SCHEDULED: Final = "PodScheduled"
 

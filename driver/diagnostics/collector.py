@@ -7,7 +7,7 @@ import anyio
 
 from api.core.v1 import NODES, PODS, Pod
 from api.kinds import Kind
-from driver.answers.state import ClusterState
+from driver.diagnostics.cluster_state import ClusterState
 from driver.kube.client import Client
 from driver.kube.discovering import discover
 

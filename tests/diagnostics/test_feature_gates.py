@@ -10,14 +10,14 @@ from api.kinds import dec_hook
 from api.model.claims import ResourceClaim
 from api.model.devices import Device
 from driver.allocation import Features
-from driver.answers.cluster import Cluster
-from driver.answers.demand import read_demands
-from driver.answers.gates import features_of, unheeded
-from driver.answers.plan import plan
-from driver.answers.state import ClusterState
-from driver.answers.verdicts import Verdict
-from tests.answers.clusters import gpus, replace
-from tests.answers.test_plan import template
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.explain.feature_gates import features_of, unheeded
+from driver.diagnostics.explain.report import Verdict
+from driver.diagnostics.plan import plan
+from driver.diagnostics.workload import read_demands
+from tests.diagnostics.clusters import gpus, replace
+from tests.diagnostics.test_plan import template
 
 FIELDS = [field.name for field in dataclasses.fields(Features)]
 NEWEST = {field for field in FIELDS if getattr(Features(), field)}

@@ -33,7 +33,7 @@ from api.model.claims import (
     ResourceClaimTemplate,
 )
 from api.model.metadata import Condition, ObjectMeta, ObjectT
-from driver.answers.state import ClusterState
+from driver.diagnostics.cluster_state import ClusterState
 
 API_VERSION: Final = "kerf.dev/v1alpha1"
 KIND: Final = "ClusterDump"

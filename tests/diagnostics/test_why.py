@@ -13,12 +13,12 @@ from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec,
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from api.model.names import ObjectRef
 from driver.allocation import Budget, Fits
-from driver.answers.cluster import Cluster
-from driver.answers.errors import QuestionError
-from driver.answers.state import ClusterState
-from driver.answers.verdicts import Verdict, WhyAnswer
-from driver.answers.why import why_claim, why_pod
-from tests.answers.clusters import (
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.errors import QuestionError
+from driver.diagnostics.explain.report import Verdict, WhyAnswer
+from driver.diagnostics.explain.why import why_claim, why_pod
+from tests.diagnostics.clusters import (
     ATTRIBUTES,
     claim,
     gpus,
