@@ -147,8 +147,8 @@ def read_cluster(kubeconfig: Path | None, context: str | None, dump: Path | None
 
 async def _gather(kubeconfig: Path | None, context: str | None) -> Source:
     from driver.diagnostics.collector import gather  # aiohttp is not needed offline
-    from driver.kube.auth import load_access
-    from driver.kube.client import Client
+    from driver.kube.http.client import Client
+    from driver.kube.http.config import load_access
 
     access = await load_access(kubeconfig, context)
     async with Client(access, user_agent="kerf-answers") as client, anyio.create_task_group() as tasks:

@@ -30,12 +30,12 @@ from driver.controller.settings import Settings
 from driver.controller.snapshots import OwnWrites
 from driver.controller.sweeping import Sweeping
 from driver.controller.triggering import Triggers
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import ApiFeatures, discover, discover_classic
-from driver.kube.leading import lead
-from driver.kube.reporting import EventReporter
-from driver.kube.watching import Informer
+from driver.kube.discovery import ApiFeatures, discover, discover_classic
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.kube.informer import Informer
+from driver.kube.leader_election import lead
 from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
 from driver.runtime.queueing import KeyedQueue

@@ -10,8 +10,8 @@ from api.model.base import JsonObject
 from api.model.claims import DeviceClass
 from api.model.metadata import ObjectT
 from driver.controller.planning import Change, Create, InPlace, Obstacle, Step, dropped_fields, owners_after
-from driver.kube.client import PatchType
-from driver.kube.errors import AlreadyExistsError, NotFoundError
+from driver.kube.http.client import PatchType
+from driver.kube.http.errors import AlreadyExistsError, NotFoundError
 
 FIELD_MANAGER: Final = "kerf-controller"
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Writing(Protocol):
-    """What this needs of ``driver.kube.client.Client``, with its errors."""
+    """What this needs of ``driver.kube.http.client.Client``, with its errors."""
 
     async def create(self, kind: Kind[ObjectT], value: ObjectT, *, field_manager: str = "") -> ObjectT: ...
 

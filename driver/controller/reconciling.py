@@ -20,9 +20,9 @@ from driver.controller.hardware import known_shapes
 from driver.controller.planning import InPlace, plan
 from driver.controller.published import Published
 from driver.controller.snapshots import OwnWrites, Snapshot, Written
-from driver.kube.caching import Store
-from driver.kube.errors import NotFoundError
-from driver.kube.reporting import EventKind
+from driver.kube.events import EventKind
+from driver.kube.http.errors import NotFoundError
+from driver.kube.store import Store
 from driver.runtime import metrics
 
 _PASS_BUCKETS_S: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0)

@@ -16,7 +16,7 @@ from api.errors import KerfError
 from api.kinds import Kind
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectT
-from driver.kube.errors import ConflictError, NotFoundError
+from driver.kube.http.errors import ConflictError, NotFoundError
 from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _SWEPT: Final = metrics.counter("kerf_controller_swept_total", "Slices removed b
 
 
 class Deleting(Protocol):
-    """What this needs of ``driver.kube.client.Client``, with its errors."""
+    """What this needs of ``driver.kube.http.client.Client``, with its errors."""
 
     async def get(self, kind: Kind[ObjectT], name: str) -> ObjectT: ...
 

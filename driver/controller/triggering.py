@@ -9,7 +9,7 @@ from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from driver.controller.published import News, Published
 from driver.controller.snapshots import OwnWrites
-from driver.kube.caching import Change
+from driver.kube.store import Change
 
 
 class Queueing(Protocol):

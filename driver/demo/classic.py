@@ -29,9 +29,9 @@ from driver.demo.packaged import packaged
 from driver.demo.processes import Program, program
 from driver.demo.settings import DemoSettings
 from driver.demo.stage import Places, StageError, programs, write_hardware
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.errors import NotFoundError
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin.backends.simulated import open_backend
 from driver.kubeletplugin.checkpointing import open_checkpoint
 from driver.local.cluster import ClusterSettings, LocalCluster

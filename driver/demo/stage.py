@@ -22,11 +22,11 @@ from driver.demo.packaged import packaged
 from driver.demo.processes import Program, program
 from driver.demo.report import ContainerReport, NodeReport, PodReport
 from driver.demo.settings import DemoSettings
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import ApiFeatures, discover
-from driver.kube.errors import NotFoundError
-from driver.kube.watching import Informer
+from driver.kube.discovery import ApiFeatures, discover
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.kube.http.errors import NotFoundError
+from driver.kube.informer import Informer
 from driver.local.cluster import ClusterSettings, LocalCluster
 
 _FIELD_MANAGER: Final = "kerf-demo"

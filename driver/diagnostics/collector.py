@@ -8,8 +8,8 @@ import anyio
 from api.core.v1 import NODES, PODS, Pod
 from api.kinds import Kind
 from driver.diagnostics.cluster_state import ClusterState
-from driver.kube.client import Client
-from driver.kube.discovering import discover
+from driver.kube.discovery import discover
+from driver.kube.http.client import Client
 
 _FINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """Pods that are done hold nothing and want nothing; the API server leaves them out."""

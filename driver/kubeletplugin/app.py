@@ -11,9 +11,9 @@ import anyio
 
 from api.core.v1 import NODES
 from api.errors import TransientError
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import discover_classic
+from driver.kube.discovery import discover_classic
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
 from driver.kubeletplugin.backends.registry import load_backends
 from driver.kubeletplugin.cluster import Cluster, KubeCluster
 from driver.kubeletplugin.instance import first_turn, serve_instance

@@ -22,10 +22,10 @@ from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
-from driver.kube.caching import Change, Store
-from driver.kube.client import Client
-from driver.kube.discovering import ClassicFeatures
-from driver.kube.errors import NotFoundError
+from driver.kube.discovery import ClassicFeatures
+from driver.kube.http.client import Client
+from driver.kube.http.errors import NotFoundError
+from driver.kube.store import Change, Store
 from driver.kubeletplugin.cluster import Following
 from driver.kubeletplugin.inventory import Inventory, Place
 from driver.kubeletplugin.nodeinventories import inventory_spec

@@ -17,12 +17,12 @@ from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
 from api.resource.codec import allocated_claims
-from driver.kube.caching import Change, Store
-from driver.kube.client import Client
-from driver.kube.discovering import ApiFeatures, discover
-from driver.kube.errors import ApiError, ForbiddenError, NotFoundError
-from driver.kube.publishing import PublishSettings, SlicePublisher
-from driver.kube.watching import Informer
+from driver.kube.discovery import ApiFeatures, discover
+from driver.kube.http.client import Client
+from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
+from driver.kube.informer import Informer
+from driver.kube.slice_publisher import PublishSettings, SlicePublisher
+from driver.kube.store import Change, Store
 from driver.kubeletplugin.inventory import Inventory, Place
 from driver.kubeletplugin.offering import Offers, offers, together
 from driver.kubeletplugin.probing import fields_lost

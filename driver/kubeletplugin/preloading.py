@@ -15,8 +15,8 @@ from api.model.allocations import DeviceRequestAllocationResult
 from api.model.claims import AllocatedClaim
 from api.model.names import ClaimRef, DriverName, ObjectRef
 from api.model.prepared import PreparedDevice
-from driver.kube.caching import Change
-from driver.kube.errors import ConflictError, ForbiddenError, NotFoundError
+from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
+from driver.kube.store import Change
 from driver.kubeletplugin.binding import Conditions, awaited, told
 from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.cluster import Cluster

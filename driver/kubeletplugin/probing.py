@@ -23,10 +23,10 @@ from api.model.devices import (
 )
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
-from driver.kube.client import Client
-from driver.kube.comparing import lost_fields
-from driver.kube.errors import ApiError, UnreachableError
-from driver.kube.slices import slice_name
+from driver.kube.dropped_fields import lost_fields
+from driver.kube.http.client import Client
+from driver.kube.http.errors import ApiError, UnreachableError
+from driver.kube.slice_plan import slice_name
 from driver.kubeletplugin.binding import Conditions
 from driver.kubeletplugin.inventory import Place
 from driver.partitions.limits import SliceLayout

@@ -21,11 +21,11 @@ from api.model.classic import ClassicClaim, ClassicTemplate
 from api.model.metadata import Object, ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from api.resource.codec import ResourceKinds
-from driver.kube.caching import Change
-from driver.kube.client import Client, PatchType
-from driver.kube.errors import NotFoundError
-from driver.kube.reporting import EventReporter
-from driver.kube.watching import Informer
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.errors import NotFoundError
+from driver.kube.informer import Informer
+from driver.kube.store import Change
 from driver.runtime.queueing import KeyedQueue
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"

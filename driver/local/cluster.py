@@ -16,10 +16,10 @@ from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
 from api.model.base import JsonObject
 from api.resource.classic import ClassicKinds
 from api.resource.codec import ResourceKinds
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import discover, discover_classic
-from driver.kube.reporting import EventReporter
+from driver.kube.discovery import discover, discover_classic
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.claiming import ClaimController, structured_claiming
 from driver.local.classic.claiming import classic_claiming

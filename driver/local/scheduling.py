@@ -52,11 +52,11 @@ from driver.allocation import (
     allocate,
     node_matches,
 )
-from driver.kube.caching import Change
-from driver.kube.client import Client, PatchType
-from driver.kube.discovering import ApiFeatures
-from driver.kube.reporting import EventReporter
-from driver.kube.watching import Informer
+from driver.kube.discovery import ApiFeatures
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client, PatchType
+from driver.kube.informer import Informer
+from driver.kube.store import Change
 from driver.local.binding import Failed as FailedDevices
 from driver.local.binding import NotYet, verdict
 from driver.local.claiming import FINALIZER, owning_pod

@@ -28,9 +28,9 @@ from api.resource.v1alpha2 import KINDS
 from driver.controller.classic import placing, possibilities, requests, stocks
 from driver.controller.classic.contexts import plan_context
 from driver.controller.classic.granting import ONLY_REQUEST, only_node
-from driver.kube.auth import load_access
-from driver.kube.client import Client, PatchType
-from driver.kube.watching import Informer
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.config import load_access
+from driver.kube.informer import Informer
 from driver.kubeletplugin.classiccluster import RENEW_S
 from driver.partitions.geometry import DeviceKind
 from tests.bench.calling import in_flight

@@ -22,10 +22,10 @@ from api.model.metadata import OwnerReference
 from api.model.names import KERF_DRIVER
 from api.model.vocabulary import pool_name
 from api.resource.v1 import KINDS
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.publishing import PublishSettings, SlicePublisher
-from driver.kube.slices import CreateSlice, SliceContext, plan_pool
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
+from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kubeletplugin.settings import FIELD_MANAGER
 from driver.partitions.compiling import compile_pool
 from driver.partitions.geometry import DeviceKind

@@ -30,8 +30,8 @@ from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.v1 import KINDS
 from driver.demo.packaged import packaged
-from driver.kube.auth import load_access
-from driver.kube.client import Client, PatchType
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.config import load_access
 from driver.local.kubelet.plugins import Driver, PluginWatcher
 from tests.bench.calling import MEMORY, health_watched, in_flight, milliseconds, prepare, unprepare
 from tests.bench.measuring import Row

@@ -16,8 +16,8 @@ from api.kinds import Kind
 from api.resource import v1
 from api.resource.v1alpha2 import KINDS
 from driver.cli.migrate import command
-from driver.kube.access import Access
-from driver.kube.client import Client
+from driver.kube.http.access import Access
+from driver.kube.http.client import Client
 from driver.local.apiserver import ApiServer, ApiServerSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -20,10 +20,10 @@ from driver.cel.compile import compile_selector
 from driver.controller.published import Published
 from driver.controller.reconciling import Caches, Reconciler
 from driver.controller.snapshots import OwnWrites
-from driver.kube.caching import Store
-from driver.kube.client import PatchType
-from driver.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
-from driver.kube.reporting import EventKind
+from driver.kube.events import EventKind
+from driver.kube.http.client import PatchType
+from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
+from driver.kube.store import Store
 
 DEVICE_CLASSES: Final = KINDS.device_classes
 DRIVER: Final = "kerf.dev"

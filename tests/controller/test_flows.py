@@ -11,7 +11,14 @@ from api.errors import TransientError
 from api.kerf.v1alpha1 import MatchingDevices
 from api.model.devices import ResourceSlice
 from api.resource.v1 import KINDS
-from driver.kube.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, ServerError, UnreachableError
+from driver.kube.http.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    UnreachableError,
+)
 from driver.runtime.metrics import REGISTRY
 
 from .cluster import DRIVER, START, Cluster, Write

@@ -12,7 +12,7 @@ from api.kerf.decoding import decode_resource_class_object
 from api.model.base import JsonObject
 from driver.controller.classes import compile_class
 from driver.controller.hardware import known_shapes
-from driver.kube.errors import ConflictError, ForbiddenError, ServerError, UnreachableError
+from driver.kube.http.errors import ConflictError, ForbiddenError, ServerError, UnreachableError
 
 from .cluster import DRIVER, Cluster, Write
 from .hardware import gpus, slices

@@ -14,7 +14,7 @@ from driver.controller.hardware import known_shapes
 from driver.controller.published import News, Published
 from driver.controller.snapshots import OwnWrites
 from driver.controller.triggering import Triggers
-from driver.kube.caching import Change
+from driver.kube.store import Change
 
 from .hardware import fpgas, gpus, slices
 

@@ -12,7 +12,7 @@ from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.resource.v1 import KINDS
 from driver.controller.sweeping import Sweeping
-from driver.kube.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
+from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
 
 from .hardware import gpus, slices
 

@@ -17,8 +17,8 @@ from driver.diagnostics.cluster_index import Cluster as Asked
 from driver.diagnostics.collector import gather
 from driver.diagnostics.plan import PlanAnswer, plan
 from driver.diagnostics.workload import read_demands
-from driver.kube.auth import load_access
-from driver.kube.client import Client
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
 from tests.diagnostics.clusters import slices
 from tests.e2e import pods
 from tests.e2e.eventually import eventually

@@ -9,8 +9,8 @@ from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import Pool
 from api.model.names import ClaimRef, DriverName
-from driver.kube.caching import Change, Store
-from driver.kube.errors import UnreachableError
+from driver.kube.http.errors import UnreachableError
+from driver.kube.store import Change, Store
 from driver.kubeletplugin.inventory import Inventory, Place
 from driver.partitions.limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE

@@ -26,8 +26,8 @@ from api.model.claims import (
 )
 from api.model.metadata import ObjectMeta
 from api.resource.v1 import KINDS
-from driver.kube.auth import load_access
-from driver.kube.client import Client
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
 from driver.kubeletplugin import app
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.backends.simulated import open_backend

@@ -15,10 +15,10 @@ from api.errors import UnsupportedError
 from api.kerf.inventory import NODE_INVENTORIES, NodeInventory
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, DriverName
-from driver.kube.access import Access
-from driver.kube.client import Client
-from driver.kube.discovering import discover_classic
-from driver.kube.errors import NotFoundError
+from driver.kube.discovery import discover_classic
+from driver.kube.http.access import Access
+from driver.kube.http.client import Client
+from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.classiccluster import ClassicCluster
 from driver.kubeletplugin.health import HealthBoard

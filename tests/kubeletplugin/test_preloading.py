@@ -14,7 +14,7 @@ from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import Condition
 from api.model.names import DriverName
-from driver.kube.errors import ConflictError, ForbiddenError
+from driver.kube.http.errors import ConflictError, ForbiddenError
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.binding import Conditions, awaited, loads_slowly, told, with_conditions
 from driver.kubeletplugin.health import HealthBoard

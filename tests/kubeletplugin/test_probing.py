@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from api.model.names import DriverName
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import discover
+from driver.kube.discovery import discover
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
 from driver.kubeletplugin.inventory import Place
 from driver.kubeletplugin.probing import fields_lost
 from driver.local.apiserver import ApiServer, ApiServerSettings

@@ -15,8 +15,8 @@ from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import DriverName
 from api.model.prepared import ClaimState
-from driver.kube.client import Client
-from driver.kube.errors import ForbiddenError, NotFoundError, UnreachableError
+from driver.kube.http.client import Client
+from driver.kube.http.errors import ForbiddenError, NotFoundError, UnreachableError
 from driver.kubeletplugin.app import connect
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.checkpointing import FILE_NAME, open_checkpoint

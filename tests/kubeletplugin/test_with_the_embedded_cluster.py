@@ -23,9 +23,9 @@ from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.codec import ResourceKinds
 from driver.demo.packaged import packaged
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import discover
+from driver.kube.discovery import discover
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
 from driver.kubeletplugin import app
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.backends.simulated import open_backend

@@ -32,11 +32,11 @@ from driver.controller.classic.triggering import Key, Triggers
 from driver.controller.classic.world import Caches, World
 from driver.controller.listing import Listed, start_informers
 from driver.controller.settings import Settings
-from driver.kube.client import Client
-from driver.kube.discovering import ClassicFeatures
-from driver.kube.leading import lead
-from driver.kube.reporting import EventReporter
-from driver.kube.watching import Informer
+from driver.kube.discovery import ClassicFeatures
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client
+from driver.kube.informer import Informer
+from driver.kube.leader_election import lead
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.metrics import REGISTRY

@@ -10,8 +10,8 @@ from api.model.classic import ClassicClaim
 from api.model.names import ObjectRef
 from api.resource.classic import ClassicKinds
 from driver.controller.classic.syncing import NotLeadingError
-from driver.kube.client import Client, PatchType
-from driver.kube.errors import NotFoundError
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.errors import NotFoundError
 
 
 class KubeApi:

@@ -28,7 +28,7 @@ from driver.controller.classic.contexts import concerns, plan_context
 from driver.controller.classic.granting import Grant
 from driver.controller.classic.outcomes import About, Complaint, Outcome
 from driver.controller.classic.world import World
-from driver.kube.errors import ConflictError, NotFoundError, ServerError, StatusError
+from driver.kube.http.errors import ConflictError, NotFoundError, ServerError, StatusError
 
 FENCE: Final = "kerf.dev/leader-change"
 """Annotation that a new leader writes on marked claims: that it changes is all that matters."""
@@ -41,7 +41,7 @@ class NotLeadingError(TransientError):
 
 
 class Api(Protocol):
-    """The API server as this needs it. All calls raise the errors of ``driver.kube.errors``."""
+    """The API server as this needs it. All calls raise the errors of ``driver.kube.http.errors``."""
 
     async def pod(self, ref: ObjectRef) -> Pod | None:
         """As it is now; None: there is none."""

@@ -11,7 +11,7 @@ from api.kerf.parameters import ParametersObject
 from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
 from api.model.names import ObjectRef
 from driver.controller.classic.world import World
-from driver.kube.caching import Change
+from driver.kube.store import Change
 
 SETTLE_S: Final = 0.2
 """How long changes that concern every waiting pod are gathered: they come in groups, and each means many passes."""

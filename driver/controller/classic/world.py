@@ -21,7 +21,7 @@ from driver.controller.classic.holdings import Holding, Holdings, holdings_of, s
 from driver.controller.classic.placing import ByLook, Look, NodeState, cost, has_room
 from driver.controller.classic.possibilities import Geometry
 from driver.controller.classic.stocks import InventoryError, Stock, stock_of
-from driver.kube.caching import Change, Store
+from driver.kube.store import Change, Store
 from driver.partitions import catalogue
 from driver.partitions.geometry import GpuCard
 

@@ -26,10 +26,10 @@ from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from api.resource.classic import ClassicKinds
 from driver.allocation import node_matches
-from driver.kube.client import Client, PatchType
-from driver.kube.errors import AlreadyExistsError, NotFoundError
-from driver.kube.reporting import EventReporter
-from driver.kube.watching import Informer
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.errors import AlreadyExistsError, NotFoundError
+from driver.kube.informer import Informer
 from driver.local.filtering import obstacle, view
 from driver.runtime.pulse import Pulse
 

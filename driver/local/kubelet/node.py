@@ -19,11 +19,11 @@ from api.model.prepared import ReportedDevice
 from api.resource.classic import ClassicKinds
 from api.resource.codec import ResourceKinds
 from cdi import CDIError
-from driver.kube.caching import Change
-from driver.kube.client import Client, PatchType
-from driver.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
-from driver.kube.reporting import EventReporter
-from driver.kube.watching import Informer
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
+from driver.kube.informer import Informer
+from driver.kube.store import Change
 from driver.local.kubelet.claims import NodeClaims
 from driver.local.kubelet.containers import Containers
 from driver.local.kubelet.plugins import PluginWatcher

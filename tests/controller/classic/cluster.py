@@ -12,7 +12,7 @@ from api.kinds import Kind, to_builtins
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim
 from api.resource.v1alpha2 import KINDS
-from driver.kube.client import Client, PatchType
+from driver.kube.http.client import Client, PatchType
 from driver.partitions.geometry import Card
 from tests.controller.classic.hardware import DRIVER, inventory
 from tests.controller.classic.scene import FINALIZER

@@ -12,7 +12,7 @@ from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.cluster import KubeApi
 from driver.controller.classic.syncing import NotLeadingError
-from driver.kube.client import Client
+from driver.kube.http.client import Client
 
 LEASE = ObjectRef("kerf-system", "kerf-controller")
 

@@ -2,7 +2,7 @@
 
 from api.core.v1 import LEASES
 from driver.controller.classic.syncing import FENCE
-from driver.kube.client import PatchType
+from driver.kube.http.client import PatchType
 from tests.controller.classic.cluster import World, eventually
 from tests.controller.classic.scene import FINALIZER
 

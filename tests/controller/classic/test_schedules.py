@@ -24,7 +24,7 @@ from driver.controller.classic.contexts import plan_context
 from driver.controller.classic.holdings import Holdings, holdings_of
 from driver.controller.classic.stocks import stock_of
 from driver.controller.classic.syncing import Syncing
-from driver.kube.caching import Change
+from driver.kube.store import Change
 from driver.partitions.geometry import Partition
 from tests.controller.classic.hardware import DRIVER, gpu, inventory
 from tests.controller.classic.scene import FINALIZER, Scene, claim, context, pod

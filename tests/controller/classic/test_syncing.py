@@ -9,7 +9,7 @@ from api.resource.handles import HandleTooLargeError
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.outcomes import Outcome
 from driver.controller.classic.syncing import FENCE, NotLeadingError, Syncing
-from driver.kube.errors import ConflictError, UnreachableError
+from driver.kube.http.errors import ConflictError, UnreachableError
 from tests.controller.classic.hardware import gpu
 from tests.controller.classic.scene import FINALIZER, Scene, claim, consumer, context, pod
 from tests.controller.classic.server import Server, SteppedApi, run

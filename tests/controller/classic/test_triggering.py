@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from api.model.classic import ClassicClaim
 from api.model.names import ObjectRef
 from driver.controller.classic.triggering import Key, Triggers
-from driver.kube.caching import Change
+from driver.kube.store import Change
 from tests.controller.classic.hardware import inventory, node_object
 from tests.controller.classic.scene import Scene, claim, consumer, pod
 from tests.controller.classic.test_claims import HELD

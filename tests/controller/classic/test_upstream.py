@@ -12,7 +12,7 @@ import pytest
 
 from api.model.classic import MAX_NODES
 from driver.controller.classic.contexts import plan_context
-from driver.kube.errors import UnreachableError
+from driver.kube.http.errors import UnreachableError
 from tests.controller.classic.scene import FINALIZER, context, pod
 from tests.controller.classic.test_claims import HELD
 from tests.controller.classic.test_contexts import report, small_scene

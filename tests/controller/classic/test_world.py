@@ -3,7 +3,7 @@
 from api.model.names import ObjectRef
 from driver.controller.classic.holdings import holdings_in
 from driver.controller.classic.world import _REMEMBERED
-from driver.kube.caching import Change
+from driver.kube.store import Change
 from tests.controller.classic.scene import Scene, claim
 from tests.controller.classic.test_alike import allocation
 from tests.controller.classic.test_claims import HELD

@@ -14,10 +14,10 @@ from api.model.base import JsonObject
 from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicRequest
 from api.model.metadata import ObjectMeta
 from api.resource.v1alpha2 import KINDS
-from driver.kube.access import Access
-from driver.kube.client import Client, PatchType
-from driver.kube.discovering import discover_classic
-from driver.kube.errors import InvalidError
+from driver.kube.discovery import discover_classic
+from driver.kube.http.access import Access
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.errors import InvalidError
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.apiserver.kinds.classicrules import context_status_errors, status_errors
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.model.names import ObjectRef
-from driver.kube.leading import LeaseSettings, lead
-from driver.kube.transport import Request
+from driver.kube.http.transport import Request
+from driver.kube.leader_election import LeaseSettings, lead
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from driver.kube.comparing import lost_fields
+from driver.kube.dropped_fields import lost_fields
 from tests.strategies import JSON_OBJECTS
 
 

@@ -21,10 +21,10 @@ import anyio
 from api.kinds import Kind, UndecodableObjectError
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
-from driver.kube.caching import Change, Indexer, Store
-from driver.kube.client import Client
-from driver.kube.decoding import EventType, WatchEvent
-from driver.kube.errors import AccessError, ApiError, ExpiredError, StatusError
+from driver.kube.http.client import Client
+from driver.kube.http.errors import AccessError, ApiError, ExpiredError, StatusError
+from driver.kube.store import Change, Indexer, Store
+from driver.kube.watch_decoder import EventType, WatchEvent
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 

@@ -4,12 +4,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from driver.kube.access import Access
-from driver.kube.auth import load_access
-from driver.kube.credentials import REREAD_S, Credentials
-from driver.kube.errors import AccessError
+from driver.kube.http.access import Access
+from driver.kube.http.config import load_access
+from driver.kube.http.credentials import REREAD_S, Credentials
+from driver.kube.http.errors import AccessError
 from tests.kube.certificates import HERE
-from tests.kube.test_auth import config, login_program, write
+from tests.kube.http.test_config import config, login_program, write
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from api.errors import KerfError, PermanentError, TransientError
-from driver.kube.errors import (
+from driver.kube.http.errors import (
     AlreadyExistsError,
     ConflictError,
     ExpiredError,

@@ -8,9 +8,9 @@ import pytest
 from api.core.v1 import BINDINGS, LEASES, NODES, PODS, Binding, Lease, Node, ObjectReference
 from api.kinds import UndecodableObjectError
 from api.model.metadata import ObjectMeta
-from driver.kube.client import Client, PatchType
-from driver.kube.errors import AlreadyExistsError, ConflictError, ExpiredError, InvalidError, NotFoundError
-from driver.kube.transport import Request
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.errors import AlreadyExistsError, ConflictError, ExpiredError, InvalidError, NotFoundError
+from driver.kube.http.transport import Request
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -203,8 +203,9 @@ async def test_a_name_that_would_lead_elsewhere_is_refused_before_it_is_sent(
 def test_a_program_in_a_cluster_never_imports_the_official_client() -> None:
     """It costs 25 MB and 0.3 s, and the kubelet plugin has 65 MB and 1 s."""
     program = (
-        "import sys, driver.kube.client, driver.kube.watching, driver.kube.publishing, driver.kube.leading, "
-        "driver.kube.reporting, driver.kube.discovering, driver.runtime.probes;"
+        "import sys, driver.kube.http.client, driver.kube.informer, driver.kube.slice_publisher, "
+        "driver.kube.leader_election, "
+        "driver.kube.events, driver.kube.discovery, driver.runtime.probes;"
         "print(*sorted({'kubernetes', 'yaml', 'rich', 'click', 'cel_expr_python', 'jsonschema'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout == "\n"

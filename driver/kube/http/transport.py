@@ -26,9 +26,9 @@ import aiohttp
 import anyio
 from yarl import URL
 
-from driver.kube.access import Access
-from driver.kube.credentials import Credentials
-from driver.kube.errors import ApiError, ServerError, StatusError, ThrottledError, UnreachableError, error_of
+from driver.kube.http.access import Access
+from driver.kube.http.credentials import Credentials
+from driver.kube.http.errors import ApiError, ServerError, StatusError, ThrottledError, UnreachableError, error_of
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 

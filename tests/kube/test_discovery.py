@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from api.errors import UnsupportedError
-from driver.kube.discovering import discover
-from driver.kube.errors import ServerError
+from driver.kube.discovery import discover
+from driver.kube.http.errors import ServerError
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

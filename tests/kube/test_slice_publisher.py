@@ -23,7 +23,7 @@ from api.model.metadata import OwnerReference
 from api.model.quantity import Quantity
 from api.resource import registry
 from api.resource.codec import ResourceKinds
-from driver.kube.publishing import PublishSettings, SlicePublisher
+from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

@@ -5,8 +5,8 @@ import pytest
 from api.core.v1 import NODES
 from api.kinds import UndecodableObjectError
 from api.model.names import ObjectRef
-from driver.kube.decoding import EventType, read_event, read_page
-from driver.kube.errors import ExpiredError, ServerError
+from driver.kube.http.errors import ExpiredError, ServerError
+from driver.kube.watch_decoder import EventType, read_event, read_page
 
 CALL = "GET /api/v1/nodes"
 GOOD = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"future": True}}

@@ -15,9 +15,9 @@ from aiohttp import web
 from api.core.v1 import NODES, Node
 from api.kinds import UndecodableObjectError
 from api.model.metadata import ObjectMeta
-from driver.kube.access import Access
-from driver.kube.client import Client
-from driver.kube.errors import (
+from driver.kube.http.access import Access
+from driver.kube.http.client import Client
+from driver.kube.http.errors import (
     AccessError,
     ApiError,
     NotFoundError,

@@ -14,7 +14,7 @@ import msgspec
 from api.kinds import Kind, ListMeta, UndecodableObjectError
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
-from driver.kube.errors import error_of
+from driver.kube.http.errors import error_of
 
 
 class EventType(StrEnum):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from api.core.v1 import Pod, PodSpec
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
-from driver.kube.caching import Store
+from driver.kube.store import Store
 
 
 def pod(name: str, node: str, *, version: int = 1) -> Pod:

@@ -22,7 +22,7 @@ from api.model.devices import (
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import is_dns_subdomain
 from api.model.quantity import Quantity
-from driver.kube.slices import (
+from driver.kube.slice_plan import (
     Accepted,
     CreateSlice,
     DeleteSlice,

@@ -11,8 +11,8 @@ from api.model.devices import DeviceTaintRule
 from api.resource import registry
 from api.resource.classic import ClassicKinds
 from api.resource.codec import GROUP, ResourceKinds, kinds_of_model_shape
-from driver.kube.client import Client
-from driver.kube.errors import NotFoundError
+from driver.kube.http.client import Client
+from driver.kube.http.errors import NotFoundError
 
 _SPLIT_COUNTER_SLICES: Final = (1, 35)
 """From here on a slice holds devices or counters (KEP-4815); before, counters had to be beside their devices."""

@@ -19,8 +19,8 @@ from api.core.v1 import EVENTS, Event, EventSource, ObjectReference
 from api.errors import KerfError, TransientError
 from api.model.metadata import ObjectMeta
 from api.model.names import MAX_SUBDOMAIN, ObjectRef
-from driver.kube.client import Client, PatchType
-from driver.kube.errors import NotFoundError
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.errors import NotFoundError
 from driver.runtime import metrics
 from driver.runtime.queueing import KeyedQueue
 

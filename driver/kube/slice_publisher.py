@@ -28,20 +28,12 @@ from api.model.devices import Pool, ResourceSlice
 from api.model.metadata import OwnerReference
 from api.model.names import ObjectRef
 from api.resource.codec import ResourceKinds
-from driver.kube.caching import Change
-from driver.kube.client import Client
-from driver.kube.comparing import lost_fields
-from driver.kube.errors import AlreadyExistsError, NotFoundError
-from driver.kube.slices import (
-    Accepted,
-    CreateSlice,
-    DeleteSlice,
-    SliceContext,
-    Write,
-    plan_pool,
-    problems,
-)
-from driver.kube.watching import Informer
+from driver.kube.dropped_fields import lost_fields
+from driver.kube.http.client import Client
+from driver.kube.http.errors import AlreadyExistsError, NotFoundError
+from driver.kube.informer import Informer
+from driver.kube.slice_plan import Accepted, CreateSlice, DeleteSlice, SliceContext, Write, plan_pool, problems
+from driver.kube.store import Change
 from driver.runtime import metrics
 from driver.runtime.pulse import Pulse
 from driver.runtime.queueing import KeyedQueue

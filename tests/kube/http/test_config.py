@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.kube.access import Access, CredentialPlugin
-from driver.kube.auth import in_cluster, load_access
-from driver.kube.errors import AccessError
+from driver.kube.http.access import Access, CredentialPlugin
+from driver.kube.http.config import in_cluster, load_access
+from driver.kube.http.errors import AccessError
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from api.core.v1 import ObjectReference
-from driver.kube.reporting import EventReporter
+from driver.kube.events import EventReporter
 from driver.runtime.metrics import REGISTRY
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME

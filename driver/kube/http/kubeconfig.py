@@ -16,8 +16,8 @@ import msgspec
 import yaml
 
 from api.errors import Problem
-from driver.kube.access import Access, CredentialPlugin, Pem
-from driver.kube.errors import AccessError
+from driver.kube.http.access import Access, CredentialPlugin, Pem
+from driver.kube.http.errors import AccessError
 
 _log = logging.getLogger(__name__)
 

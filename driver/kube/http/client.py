@@ -19,10 +19,10 @@ from api.kinds import Kind, ListMeta, ObjectList, UndecodableObjectError
 from api.model.base import JsonObject
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
-from driver.kube.access import Access
-from driver.kube.decoding import EventType, Page, WatchEvent, read_event, read_page
-from driver.kube.errors import ExpiredError, InvalidError
-from driver.kube.transport import ClientSettings, HttpTransport, Request, Transport
+from driver.kube.http.access import Access
+from driver.kube.http.errors import ExpiredError, InvalidError
+from driver.kube.http.transport import ClientSettings, HttpTransport, Request, Transport
+from driver.kube.watch_decoder import EventType, Page, WatchEvent, read_event, read_page
 
 PAGE: Final = 500
 """Objects for each page of a list, as client-go asks for: some 3 MB of slices."""

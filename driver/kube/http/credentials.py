@@ -15,8 +15,8 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from driver.kube.access import Access, CredentialPlugin, Pem
-from driver.kube.errors import AccessError
+from driver.kube.http.access import Access, CredentialPlugin, Pem
+from driver.kube.http.errors import AccessError
 
 REREAD_S: Final = 60.0
 """As client-go does for token files; the kubelet keeps the old token valid for many minutes."""

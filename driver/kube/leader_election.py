@@ -27,8 +27,8 @@ from api.core.v1 import LEASES, Lease, LeaseSpec
 from api.errors import KerfError
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
-from driver.kube.client import Client
-from driver.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from driver.kube.http.client import Client
+from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
 from driver.runtime import metrics
 
 _JITTER: Final = 0.2

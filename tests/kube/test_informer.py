@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from api.core.v1 import NODES, Node
 from api.model.names import ObjectRef
-from driver.kube.caching import Change
-from driver.kube.watching import Informer
+from driver.kube.informer import Informer
+from driver.kube.store import Change
 from tests.kube.memory_server import MemoryServer, answering, failing, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
