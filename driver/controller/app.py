@@ -38,7 +38,7 @@ from driver.kube.informer import Informer
 from driver.kube.leader_election import lead
 from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.work_queue import KeyedQueue
 
 NAME: Final = "kerf-controller"
 

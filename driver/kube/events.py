@@ -22,7 +22,7 @@ from api.model.names import MAX_SUBDOMAIN, ObjectRef
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import NotFoundError
 from driver.runtime import metrics
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.work_queue import KeyedQueue
 
 EventKind: TypeAlias = Literal["Normal", "Warning"]
 

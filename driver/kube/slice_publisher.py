@@ -35,8 +35,8 @@ from driver.kube.informer import Informer
 from driver.kube.slice_plan import Accepted, CreateSlice, DeleteSlice, SliceContext, Write, plan_pool, problems
 from driver.kube.store import Change
 from driver.runtime import metrics
-from driver.runtime.pulse import Pulse
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.notifier import Pulse
+from driver.runtime.work_queue import KeyedQueue
 
 _WORKERS: Final = 2
 """A node has a pool for each kind of device."""

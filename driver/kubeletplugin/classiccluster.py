@@ -32,7 +32,7 @@ from driver.kubeletplugin.nodeinventories import inventory_spec
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.partitions.limits import SliceLayout
 from driver.runtime.backoff import Backoff
-from driver.runtime.pulse import Pulse
+from driver.runtime.notifier import Pulse
 
 RENEW_S: Final = 60.0
 """How often the plugin says that it is there: three times before a controller counts it as silent."""

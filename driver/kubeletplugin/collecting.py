@@ -22,7 +22,7 @@ from driver.kubeletplugin.metadatafiles import MetadataFileError, MetadataFiles
 from driver.kubeletplugin.preparing import Preparing, ReadClaim
 from driver.kubeletplugin.transitions import Found, found, is_gone
 from driver.runtime import metrics
-from driver.runtime.pulse import Pulse
+from driver.runtime.notifier import Pulse
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from driver.kubeletplugin.inventory import Inventory, Place, take_stock
 from driver.partitions.geometry import Card, Partition
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
-from driver.runtime.pulse import Pulse
+from driver.runtime.notifier import Pulse
 
 SETTLE_S: Final = 0.2
 """Wait this long after the last change: a claim changes its record twice, pods come in groups, and an ill card takes

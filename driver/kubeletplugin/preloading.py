@@ -28,7 +28,7 @@ from driver.kubeletplugin.preparing import ClaimGoneError, Preparing
 from driver.kubeletplugin.resolving import NotAllocatedError
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.work_queue import KeyedQueue
 
 _WORKERS: Final = 8
 """Claims worked on at once: more than there are cards in most nodes, and each card does one thing at a time."""

@@ -17,7 +17,7 @@ from api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo
 from driver.kubeletplugin.sockets import Handlers, serving_at, unary
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
-from driver.runtime.pulse import Pulse
+from driver.runtime.notifier import Pulse
 
 _log = logging.getLogger(__name__)
 

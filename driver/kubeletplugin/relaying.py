@@ -7,7 +7,7 @@ from api.dra.health import DeviceHealth
 from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.joining import StoppingError
-from driver.runtime.pulse import Pulse
+from driver.runtime.notifier import Pulse
 
 AnswerT = TypeVar("AnswerT")
 

@@ -20,7 +20,7 @@ from driver.kubeletplugin.relaying import Relay
 from driver.kubeletplugin.sockets import Handlers, stream, unary
 from driver.runtime import logs
 from driver.runtime.abreast import abreast
-from driver.runtime.pulse import Pulse
+from driver.runtime.notifier import Pulse
 
 AnswerT = TypeVar("AnswerT")
 

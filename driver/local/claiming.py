@@ -26,7 +26,7 @@ from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.store import Change
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.work_queue import KeyedQueue
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation on a generated claim: which entry of the pod's ``resourceClaims`` it is for."""

@@ -16,7 +16,7 @@ from driver.kube.http.access import Access
 from driver.kube.http.client import Client
 from driver.kube.http.errors import StatusError, UnreachableError, error_of
 from driver.kube.http.transport import Request
-from driver.runtime.pulse import Pulse
+from driver.runtime.notifier import Pulse
 
 Json = dict[str, Any]
 Fault = Callable[[Request], "Exception | None"]

@@ -41,7 +41,7 @@ from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.work_queue import KeyedQueue
 
 _GENERATED_NAMES: Final = (1, 28)
 """From here on the name of a claim from a template stands in the pod's status (KEP-3063)."""

@@ -31,7 +31,7 @@ from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import AlreadyExistsError, NotFoundError
 from driver.kube.informer import Informer
 from driver.local.filtering import obstacle, view
-from driver.runtime.pulse import Pulse
+from driver.runtime.notifier import Pulse
 
 _RETRY_S: Final = 1.0
 """After a failed write, when nothing else wakes the scheduler."""

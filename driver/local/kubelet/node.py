@@ -27,7 +27,7 @@ from driver.kube.store import Change
 from driver.local.kubelet.claims import NodeClaims
 from driver.local.kubelet.containers import Containers
 from driver.local.kubelet.plugins import PluginWatcher
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.work_queue import KeyedQueue
 
 log = logging.getLogger(__name__)
 

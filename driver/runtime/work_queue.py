@@ -18,7 +18,7 @@ import anyio
 
 from api.errors import PermanentError, TransientError
 from driver.runtime.backoff import Backoff
-from driver.runtime.pulse import Pulse
+from driver.runtime.notifier import Pulse
 
 K = TypeVar("K", bound=Hashable)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api.errors import PermanentError, TransientError
 from driver.runtime.backoff import Backoff
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.work_queue import KeyedQueue
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 STEADY = Backoff(first_s=1, factor=2, limit_s=8, jitter=0)
