@@ -16,7 +16,7 @@ from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
 from driver.controller.classes import compile_class
 from driver.controller.hardware import known_shapes
-from driver.kube.slices import CreateSlice, SliceContext, plan_pool
+from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.backends.base import Condition, HealthChange
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
 from driver.kubeletplugin.health import HealthBoard
