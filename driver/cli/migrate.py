@@ -24,10 +24,10 @@ from api.kerf.parameters import (
 from api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
 from api.model.names import KERF_DRIVER
 from driver.cli.options import access_option, option
-from driver.controller.classic.migrating import Migrated, migrate_class, migrate_template, unreadable
 from driver.kube.discovery import discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
+from driver.migration.classic import Migrated, migrate_class, migrate_template, unreadable
 
 
 @click.command(short_help="Write a classic cluster's classes and templates for a newer one.")

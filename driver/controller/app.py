@@ -22,14 +22,14 @@ import anyio
 from api.core.v1 import NODES
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.claims import DeviceClass
-from driver.controller.counting import Matches
 from driver.controller.listing import Listed, start_informers
-from driver.controller.published import Published
-from driver.controller.reconciling import Caches, Reconciler
 from driver.controller.settings import Settings
-from driver.controller.snapshots import OwnWrites
-from driver.controller.sweeping import Sweeping
-from driver.controller.triggering import Triggers
+from driver.controller.structured.event_handlers import Triggers
+from driver.controller.structured.match_counts import Matches
+from driver.controller.structured.matching_devices import Published
+from driver.controller.structured.orphaned_slices import Sweeping
+from driver.controller.structured.reconciler import Caches, Reconciler
+from driver.controller.structured.snapshot import OwnWrites
 from driver.kube.discovery import ApiFeatures, discover, discover_classic
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client

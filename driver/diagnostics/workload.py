@@ -19,8 +19,8 @@ from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from api.model.metadata import ObjectMeta
 from api.model.names import KERF_DRIVER, ObjectRef
 from api.resource.v1 import KINDS
-from driver.controller.classes import compile_class
-from driver.controller.hardware import known_shapes, shape_of
+from driver.controller.structured.class_compiler import compile_class
+from driver.controller.structured.device_types import known_shapes, shape_of
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.errors import QuestionError
 from driver.diagnostics.extended import extended_claim

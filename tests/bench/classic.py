@@ -25,9 +25,9 @@ from api.model.classic import ClassicAllocation
 from api.model.names import KERF_DRIVER
 from api.model.vocabulary import pool_name
 from api.resource.v1alpha2 import KINDS
-from driver.controller.classic import placing, possibilities, requests, stocks
-from driver.controller.classic.contexts import plan_context
-from driver.controller.classic.granting import ONLY_REQUEST, only_node
+from driver.controller.classic import node_model, placement, possibilities, requests
+from driver.controller.classic.allocator import ONLY_REQUEST, only_node
+from driver.controller.classic.scheduling_contexts import plan_context
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.kube.informer import Informer
@@ -66,7 +66,7 @@ MANY: Final = 10_000
 OTHER: Final = "bare.test"
 """The driver for which the bare loop allocates."""
 
-_REMEMBERING: Final = (placing.matching, possibilities.possible, requests._spec, stocks._left)
+_REMEMBERING: Final = (placement.matching, possibilities.possible, requests._spec, node_model._left)
 """What the process remembers beside its state of the cluster."""
 
 Work: TypeAlias = Callable[[], Awaitable[object]]

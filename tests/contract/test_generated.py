@@ -14,8 +14,8 @@ from api.kerf.decoding import decode_resource_class
 from api.model.metadata import OwnerReference
 from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
-from driver.controller.classes import compile_class
-from driver.controller.hardware import known_shapes
+from driver.controller.structured.class_compiler import compile_class
+from driver.controller.structured.device_types import known_shapes
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.backends.base import Condition, HealthChange
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config

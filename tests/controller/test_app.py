@@ -24,9 +24,8 @@ from driver.kube.http.errors import InvalidError, NotFoundError
 from driver.kube.leader_election import LeaseSettings
 from driver.local.apiserver import ApiServer
 from driver.runtime.metrics import REGISTRY
+from tests.controller.structured.hardware import gpus, slices
 from tests.generate import crds
-
-from .hardware import gpus, slices
 
 PATIENCE_S = 10.0
 """For something that takes some ten milliseconds, on a busy machine."""

@@ -25,11 +25,11 @@ from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
 from api.kinds import Kind
 from api.model.metadata import Object, ObjectT
 from api.model.names import ObjectRef
-from driver.controller.classic.cluster import KubeApi
+from driver.controller.classic.api import KubeApi
+from driver.controller.classic.event_handlers import Key, Triggers
 from driver.controller.classic.outcomes import About, Complaint, Outcome
-from driver.controller.classic.syncing import Ended, Syncing
-from driver.controller.classic.triggering import Key, Triggers
-from driver.controller.classic.world import Caches, World
+from driver.controller.classic.reconciler import Ended, Syncing
+from driver.controller.classic.state import Caches, World
 from driver.controller.listing import Listed, start_informers
 from driver.controller.settings import Settings
 from driver.kube.discovery import ClassicFeatures

@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.checking import suggestion
-from driver.controller.classic.asking import Ask
-from driver.controller.classic.placing import matching
+from driver.controller.classic.placement import matching
+from driver.controller.classic.requirements import Ask
 from driver.partitions import catalogue
 from driver.partitions.catalogue import UnknownModelError
 from driver.partitions.geometry import DeviceKind, GpuModel, Shell

@@ -23,9 +23,9 @@ from api.kerf.v1alpha1 import GROUP
 from api.model.classic import MAX_CONSUMERS, ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
-from driver.controller.classic.asking import Asked, asked
 from driver.controller.classic.possibilities import possible
-from driver.controller.classic.world import World
+from driver.controller.classic.requirements import Asked, asked
+from driver.controller.classic.state import World
 
 _DOCUMENTS: Final = 1024
 """Remembered as they were read: every class, and those of claims that are tried again and again."""

@@ -22,7 +22,7 @@ from api.model.classic import (
 )
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
-from driver.controller.classic.world import Caches, World
+from driver.controller.classic.state import Caches, World
 from driver.kube.store import Change, Store
 from tests.controller.classic.hardware import DRIVER, gpu, inventory, node_object
 

@@ -16,7 +16,7 @@ from api.model.base import JsonObject
 from api.model.classic import ClassicClaim, PodSchedulingContext
 from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
-from driver.controller.classic.syncing import Ended, NotLeadingError
+from driver.controller.classic.reconciler import Ended, NotLeadingError
 from driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
 from driver.local.apiserver.kinds.classicrules import context_status_errors, status_errors
 from driver.local.apiserver.objects.errors import FieldError
