@@ -23,7 +23,7 @@ from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, allocate
 from driver.allocation import Inventory as AllocationInventory
-from driver.local.apiserver.kinds.policies import policy_errors
+from driver.local.apiserver.kinds.validation.request_policies import policy_errors
 from driver.partitions.catalogue import gpu_models
 from driver.partitions.compiling import CompiledPool, CompileError, SliceLayout, compile_pool
 from driver.partitions.geometry import DeviceKind, GpuModel, Partition

@@ -18,8 +18,8 @@ from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.reconciler import Ended, NotLeadingError
 from driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
-from driver.local.apiserver.kinds.classicrules import context_status_errors, status_errors
-from driver.local.apiserver.objects.errors import FieldError
+from driver.local.apiserver.kinds.validation.classic import context_status_errors, status_errors
+from driver.local.apiserver.meta.status_errors import FieldError
 
 ResultT = TypeVar("ResultT")
 When = Literal["before", "after"]

@@ -11,7 +11,7 @@ from api.model.metadata import Object
 from api.resource.v1alpha2 import KINDS
 from driver.kube.events import EventReporter
 from driver.kube.http.client import PatchType
-from driver.local.classic.scheduling import ClassicScheduler
+from driver.local.scheduler.classic import ClassicScheduler
 from tests.controller.classic.cluster import World, eventually
 
 POLICY = Path(__file__).parents[3] / "deploy" / "classic" / "sharing-policy.yaml"
