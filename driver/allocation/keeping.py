@@ -4,7 +4,7 @@ A counter set, such as a card, is worth the sum over its profiles of weight time
 fit. A placement's loss is what it takes of that worth. Of several places the one with the least loss is taken, of those
 the fullest set, then the first. Against the first fit this accepts some more requests under high load, and more of the
 large ones; kube-scheduler knows no such order, so a driver gets it by the order in which it publishes
-(``driver.partitions.ordering``), and who places himself gets it here.
+(``driver.partitions.publish_order``), and who places himself gets it here.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

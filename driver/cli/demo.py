@@ -24,7 +24,7 @@ from driver.demo.report import as_document
 from driver.demo.settings import DemoSettings
 from driver.demo.stage import Stage, open_stage
 from driver.demo.story import Story
-from driver.partitions.catalogue import UnknownModelError, gpu_model, shell
+from driver.partitions.catalog import UnknownModelError, gpu_model, shell
 from driver.partitions.geometry import GpuModel, Shell
 from driver.runtime import logs
 

@@ -20,9 +20,9 @@ from driver.cli.options import backend_option, option
 from driver.cli.output import OutputFormat, output_option, print_document, table
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.registry import BackendChoice, load_backends
-from driver.partitions.compiling import compile_pool
 from driver.partitions.geometry import Card, DeviceKind
-from driver.partitions.limits import SliceLayout
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.slice_limits import SliceLayout
 
 _HEADER = ("POOL", "DEVICE", "CUT", "PLACEMENT", "MEMORY", "COMPUTE", "SLOTS")
 

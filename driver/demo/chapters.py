@@ -32,7 +32,7 @@ def resize(model: GpuModel) -> Resize:
     Profiles that differ only in engines (``+me``, ``+gfx``) are passed over. A card too small for two different cuts
     goes from its smallest profile to its largest.
 
-    >>> from driver.partitions.catalogue import gpu_model
+    >>> from driver.partitions.catalog import gpu_model
     >>> plan = resize(gpu_model("h100-80gb-sxm"))
     >>> plan.count, plan.small.name, [profile.name for profile in plan.large]
     (7, '1g.10gb', ['4g.40gb', '3g.40gb'])

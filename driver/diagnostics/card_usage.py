@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from api.model import vocabulary as v
 from api.model.devices import Attribute, AttributeValue, Device, ResourceSlice
 from api.model.names import KERF_DRIVER, DeviceId, ObjectRef
-from driver.partitions.catalogue import UnknownModelError, gpu_model, shell
+from driver.partitions.catalog import UnknownModelError, gpu_model, shell
+from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card, DeviceKind, FpgaCard, GpuCard, Partition, Placement
-from driver.partitions.naming import card_name
 
 _ABSENT = Attribute()
 

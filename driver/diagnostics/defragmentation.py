@@ -26,9 +26,9 @@ from driver.allocation import Fits
 from driver.diagnostics.card_usage import CardUse
 from driver.diagnostics.cluster_index import Cluster, Occupancy
 from driver.diagnostics.filtering import node_obstacle
+from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Partition
-from driver.partitions.grids import grid_of
-from driver.partitions.naming import device_name
+from driver.partitions.unit_map import grid_of
 
 WHOLE: Final = "whole"
 """The size of a whole card."""

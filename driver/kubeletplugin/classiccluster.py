@@ -30,7 +30,7 @@ from driver.kubeletplugin.cluster import Following
 from driver.kubeletplugin.inventory import Inventory, Place
 from driver.kubeletplugin.nodeinventories import inventory_spec
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from driver.runtime.backoff import Backoff
 from driver.runtime.notifier import Pulse
 

@@ -27,7 +27,7 @@ from driver.kubeletplugin.inventory import Inventory, Place
 from driver.kubeletplugin.offering import Offers, offers, together
 from driver.kubeletplugin.probing import fields_lost
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 
 _COUNTER_FIELDS: Final = ("consumesCounters", "sharedCounters")
 _SHARE_FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")

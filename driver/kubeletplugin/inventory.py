@@ -14,13 +14,13 @@ from api.model.vocabulary import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, pool_name
 from driver.kubeletplugin.binding import Conditions, loads_slowly, with_conditions
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.offering import Offers
-from driver.partitions.compiling import CompiledPool, compile_pool
+from driver.partitions.device_names import device_name, exclusive_name, monitored_name
 from driver.partitions.geometry import Card, DeviceKind, Partition
-from driver.partitions.limits import MAX_DEVICES, SliceLayout
-from driver.partitions.monitoring import monitors
-from driver.partitions.naming import device_name, exclusive_name, monitored_name
-from driver.partitions.ordering import PublishOrder, needs_republish, publish_order
-from driver.partitions.sharing import share_order
+from driver.partitions.monitor_devices import monitors
+from driver.partitions.pool_compiler import CompiledPool, compile_pool
+from driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
+from driver.partitions.shared_devices import share_order
+from driver.partitions.slice_limits import MAX_DEVICES, SliceLayout
 
 
 class AmbiguousCardError(PermanentError):

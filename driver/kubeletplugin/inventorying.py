@@ -1,6 +1,6 @@
 """Keeps the published devices true: discovers cards, watches their health, orders devices for the next claim.
 
-What is taken changes with every claim, and with it the best order (``driver.partitions.ordering``). A change is
+What is taken changes with every claim, and with it the best order (``driver.partitions.publish_order``). A change is
 published only when it makes a difference to the scheduler, and looked for no sooner than it could be published.
 """
 

@@ -11,7 +11,7 @@ from api.errors import InvalidDocumentError
 from api.kerf.decoding import decode_resource_class_object
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
 from driver.partitions.geometry import DeviceKind
-from driver.partitions.sharing import Shareable
+from driver.partitions.shared_devices import Shareable
 
 
 class Offers(NamedTuple):

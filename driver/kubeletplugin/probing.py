@@ -29,7 +29,7 @@ from driver.kube.http.errors import ApiError, UnreachableError
 from driver.kube.slice_plan import slice_name
 from driver.kubeletplugin.binding import Conditions
 from driver.kubeletplugin.inventory import Place
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 
 _POOL: Final = "probe"
 """Never published."""

@@ -10,8 +10,8 @@ from driver.kubeletplugin.backends.base import AllocatedDevice
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of
 from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Partition
-from driver.partitions.naming import device_name
 
 
 class Crashed(BaseException):

@@ -24,7 +24,7 @@ from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.faults import Faults
 from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.partitions.geometry import Card, FpgaCard, Partition, Placement
-from driver.partitions.grids import grid_of
+from driver.partitions.unit_map import grid_of
 from tests.backends.claims import FPGA_MAKING, GPU_MAKING, GPU_TAKING_BACK, Machine
 from tests.partitions.cards import cut, slots, whole
 

@@ -16,10 +16,10 @@ from driver.kubeletplugin.backends.simulated import gpu as nvml
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
 from driver.kubeletplugin.backends.simulated.storing import CardFile, StateDirectory
-from driver.partitions.catalogue import gpu_model, gpu_models, shell
-from driver.partitions.compiling import SliceLayout, compile_pool
+from driver.partitions.catalog import gpu_model, gpu_models, shell
+from driver.partitions.device_names import device_name
 from driver.partitions.geometry import GpuModel, Placement
-from driver.partitions.naming import device_name
+from driver.partitions.pool_compiler import SliceLayout, compile_pool
 from tests.partitions.cards import gpu
 from tests.partitions.counters import Counters
 

@@ -15,7 +15,7 @@ from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, Hardware
 from driver.kubeletplugin.backends.simulated.faults import Fault, Faults
 from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.partitions.geometry import Card, Partition, Placement
-from driver.partitions.grids import grid_of
+from driver.partitions.unit_map import grid_of
 from tests.backends.claims import Crashed, Machine
 from tests.partitions.oracle import may_coexist
 

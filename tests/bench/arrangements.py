@@ -10,14 +10,14 @@ from functools import cache
 from itertools import permutations
 from typing import Final, TypeAlias
 
-from driver.partitions.cuts import mask_of
-from driver.partitions.grids import Free, grid_of
-from driver.partitions.ordering import preference
+from driver.partitions.partition_specs import mask_of
+from driver.partitions.publish_order import preference
+from driver.partitions.unit_map import Free, grid_of
 from tests.bench.chains import Chain, explore
 from tests.bench.foresight import MODEL
 from tests.bench.repacking import packs
 from tests.partitions.cards import gpu
-from tests.partitions.losses import MEMORY_SLICES
+from tests.partitions.loss_system import MEMORY_SLICES
 
 Card: TypeAlias = tuple[int, ...]
 """Ascending."""

@@ -32,10 +32,10 @@ from api.model.claims import (
 from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from driver.allocation import Budget, Cluster, Features, NodeView, Placed
-from driver.partitions.catalogue import gpu_model
-from driver.partitions.compiling import compile_pool
+from driver.partitions.catalog import gpu_model
 from driver.partitions.geometry import GpuCard
-from driver.partitions.limits import SliceLayout
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.slice_limits import SliceLayout
 
 DRIVER: Final = "kerf.dev"
 CARDS: Final = 8

@@ -10,10 +10,10 @@ from heapq import nlargest, nsmallest
 from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.partitions.grids import grid_of
+from driver.partitions.unit_map import grid_of
 from tests.bench.arrangements import PLACES
 from tests.partitions.cards import gpu
-from tests.partitions.losses import Request
+from tests.partitions.loss_system import Request
 
 GRID: Final = grid_of(gpu())
 HOPE: Final = 0.03

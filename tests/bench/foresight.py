@@ -20,8 +20,8 @@ from itertools import accumulate, pairwise
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from driver.partitions.catalogue import gpu_model
-from tests.partitions.losses import Request
+from driver.partitions.catalog import gpu_model
+from tests.partitions.loss_system import Request
 
 MODEL: Final = gpu_model("h100-80gb-sxm")
 

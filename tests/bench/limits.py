@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from tests.allocation import policies
 from tests.bench import foreplacing, foresight, repacking
-from tests.partitions import losses
-from tests.partitions.losses import MEMORY_SLICES, Accepted, Request
+from tests.partitions import loss_system
+from tests.partitions.loss_system import MEMORY_SLICES, Accepted, Request
 
 HEADER: Final = ("WHAT", "KEEP", "REPACKED", "FOREPLACED", "FORESEEN", "BOUND", "FORESEEN − REPACKED")
 SEEDS: Final = range(3)
@@ -55,9 +55,9 @@ def _difference(samples: Sequence[float]) -> str:
 
 def limits(cards: int, mix: str, load: float, seed: int, count: int = REQUESTS, warm_up: int = WARM_UP) -> Limits:
     """Of ``count`` requests, of which the first ``warm_up`` do not count."""
-    requests = list(losses.arrivals(cards=cards, mix=mix, load=load, seed=seed, requests=count))
+    requests = list(loss_system.arrivals(cards=cards, mix=mix, load=load, seed=seed, requests=count))
     kept, repacked = (
-        losses.replay(policy, requests, cards=cards, warm_up=warm_up)
+        loss_system.replay(policy, requests, cards=cards, warm_up=warm_up)
         for policy in (policies.keep(), repacking.repacked())
     )
     by_requests = _known(requests, cards, [1] * len(requests), warm_up)

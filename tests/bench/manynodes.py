@@ -27,9 +27,9 @@ from driver.kube.http.config import load_access
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kubeletplugin.settings import FIELD_MANAGER
-from driver.partitions.compiling import compile_pool
 from driver.partitions.geometry import DeviceKind
-from driver.partitions.limits import SliceLayout
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.slice_limits import SliceLayout
 from tests.bench.calling import in_flight, milliseconds
 from tests.bench.measuring import Row, say
 from tests.bench.node import SPACE, none_left, offer, resident_mb

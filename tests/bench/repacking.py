@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 
 from driver.partitions.geometry import DeviceKind, GpuCard, Partition
-from tests.partitions.losses import Policy
+from tests.partitions.loss_system import Policy
 
 
 def packs(wanted: Mapping[str | None, int], cards: int) -> bool:

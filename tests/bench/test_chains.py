@@ -6,13 +6,13 @@ from math import factorial
 
 import pytest
 
-from driver.partitions.cuts import mask_of
 from driver.partitions.geometry import GpuCard, Partition
+from driver.partitions.partition_specs import mask_of
 from tests.bench import arrangements, online
 from tests.bench.chains import Chain, explore, most
 from tests.bench.repacking import packs
-from tests.partitions import losses
-from tests.partitions.losses import MEMORY_SLICES, MIXES
+from tests.partitions import loss_system
+from tests.partitions.loss_system import MEMORY_SLICES, MIXES
 
 PROFILES = list(MEMORY_SLICES)
 ONE_EACH = [1] * len(PROFILES)
@@ -23,7 +23,7 @@ WITHIN = 0.01
 def value(
     chain: Chain, mix: str, *, worth: Sequence[float] = ONE_EACH, cards: int = 1, may_refuse: bool = False
 ) -> float:
-    rate = losses.rate(cards=cards, mix=mix, load=1.0)
+    rate = loss_system.rate(cards=cards, mix=mix, load=1.0)
     low, high = most(chain, [rate * share for share in MIXES[mix]], worth, may_refuse=may_refuse, within=WITHIN)
     assert 0 <= high - low <= WITHIN
     return (low + high) / 2
@@ -64,7 +64,7 @@ def test_a_cheap_request_is_refused_where_a_dear_one_may_come() -> None:
 
 def test_where_everything_moves_and_nothing_is_refused_the_shares_are_a_product() -> None:
     """Reversible: the weight of a state is the product of load^count / count! over the profiles (Kaufman, 1981)."""
-    rate = losses.rate(cards=1, mix="uniform", load=1.0)
+    rate = loss_system.rate(cards=1, mix="uniform", load=1.0)
     states = [  # as many of each as a card has at most, and those together for which it has room
         counts
         for counts in itertools.product(*map(range, (8, 5, 4, 3, 2, 2)))
@@ -125,9 +125,9 @@ def test_more_freedom_never_accepts_less(mix: str, worth: list[int]) -> None:
 @pytest.mark.parametrize("cards", [1, 2, 3])
 @pytest.mark.parametrize(
     ("policy", "meant"),
-    [(arrangements.first_fit, losses.first_fit), (arrangements.kept, losses.published_order)],
+    [(arrangements.first_fit, loss_system.first_fit), (arrangements.kept, loss_system.published_order)],
 )
-def test_a_chain_places_as_its_policy_does(cards: int, policy: arrangements.Policy, meant: losses.Policy) -> None:
+def test_a_chain_places_as_its_policy_does(cards: int, policy: arrangements.Policy, meant: loss_system.Policy) -> None:
     def both(node: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
         chosen = meant(node, taken, profile)
         state = tuple(
@@ -138,12 +138,14 @@ def test_a_chain_places_as_its_policy_does(cards: int, policy: arrangements.Poli
         assert [(node[card].uuid, units) for card, units in policy(state, profile)] == expected
         return chosen
 
-    losses.run(both, cards=cards, mix="uniform", load=1.0, seed=0, requests=300, warm_up=0)
+    loss_system.run(both, cards=cards, mix="uniform", load=1.0, seed=0, requests=300, warm_up=0)
 
 
 def test_the_exact_value_of_keep_is_what_a_simulation_comes_to() -> None:
     """6,000 requests: from seed to seed such runs spread by 0.54 points of requests and 0.70 of slices."""
-    run = losses.run(losses.published_order, cards=1, mix="small", load=1.0, seed=0, requests=6_000, warm_up=0)
+    run = loss_system.run(
+        loss_system.published_order, cards=1, mix="small", load=1.0, seed=0, requests=6_000, warm_up=0
+    )
     chain = arrangements.placed(1, arrangements.kept)
     assert run.requests == pytest.approx(value(chain, "small"), abs=2 * 0.54)
     assert run.slices == pytest.approx(value(chain, "small", worth=SIZES), abs=2 * 0.70)

@@ -22,9 +22,9 @@ from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventory import Inventory, Place, take_stock
 from driver.kubeletplugin.offering import Offers
-from driver.partitions.catalogue import gpu_models, shells
+from driver.partitions.catalog import gpu_models, shells
 from driver.partitions.geometry import Card, DeviceKind
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from tests.realcluster.api import Api, Document
 from tests.realcluster.kerf import DEPLOY, manifests
 

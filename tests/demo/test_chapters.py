@@ -4,7 +4,7 @@ import pytest
 
 from driver.demo import chapters
 from driver.demo.manifests import problems
-from driver.partitions.catalogue import gpu_model, gpu_models, shells
+from driver.partitions.catalog import gpu_model, gpu_models, shells
 from driver.partitions.geometry import GpuModel, Placement, Shell
 
 

@@ -37,10 +37,10 @@ from api.model.vocabulary import pool_name
 from driver.allocation import Fits
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.cluster_state import ClusterState
-from driver.partitions.catalogue import gpu_model
-from driver.partitions.compiling import compile_pool
+from driver.partitions.catalog import gpu_model
 from driver.partitions.geometry import GpuCard
-from driver.partitions.limits import SliceLayout
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.slice_limits import SliceLayout
 
 replace = msgspec.structs.replace
 ATTRIBUTES: Final = f'device.attributes["{KERF_DRIVER}"]'

@@ -6,10 +6,10 @@ from api.model.devices import Attribute
 from api.model.names import ObjectRef
 from driver.allocation.holding import Holdings
 from driver.diagnostics.card_usage import in_use, published_cards
-from driver.partitions.catalogue import gpu_models, shell
-from driver.partitions.compiling import compile_pool
+from driver.partitions.catalog import gpu_models, shell
 from driver.partitions.geometry import FpgaCard
-from driver.partitions.limits import SliceLayout
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.slice_limits import SliceLayout
 from tests.diagnostics.clusters import card, claim, gpus, placed, replace, slices
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from tests.e2e import pods
 from tests.e2e.space import Space
 from tests.realcluster.choosing import chosen_version

@@ -12,7 +12,7 @@ from api.model.names import ClaimRef, DriverName
 from driver.kube.http.errors import UnreachableError
 from driver.kube.store import Change, Store
 from driver.kubeletplugin.inventory import Inventory, Place
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE
 
 

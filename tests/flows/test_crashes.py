@@ -13,7 +13,7 @@ from driver.demo.packaged import packaged
 from driver.demo.processes import Program
 from driver.demo.settings import DemoSettings
 from driver.demo.stage import Stage, open_stage
-from driver.partitions.catalogue import gpu_model, shell
+from driver.partitions.catalog import gpu_model, shell
 
 SETTINGS = DemoSettings(
     files=(),

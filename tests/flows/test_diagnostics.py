@@ -15,7 +15,7 @@ import pytest
 
 from driver.demo.settings import DemoSettings
 from driver.demo.stage import Stage, open_stage
-from driver.partitions.catalogue import gpu_model, shell
+from driver.partitions.catalog import gpu_model, shell
 
 SETTINGS = DemoSettings(
     files=(),

@@ -9,7 +9,7 @@ from driver.kubeletplugin.backends.base import Condition, HealthChange
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventory import AmbiguousCardError, Inventory, Place, take_stock
 from driver.partitions.geometry import DeviceKind, Partition, Placement
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
 

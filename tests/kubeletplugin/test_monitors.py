@@ -26,7 +26,7 @@ from driver.kubeletplugin.inventory import Inventory, take_stock
 from driver.kubeletplugin.offering import Offers, offers
 from driver.kubeletplugin.resolving import OnlyToLookAtError, resolve
 from driver.partitions.geometry import DeviceKind
-from driver.partitions.limits import SliceLayout, check_pool
+from driver.partitions.slice_limits import SliceLayout, check_pool
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE, claim, result
 from tests.fakes.cluster import FakeCluster

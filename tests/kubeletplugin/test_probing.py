@@ -15,7 +15,7 @@ from driver.kube.http.config import load_access
 from driver.kubeletplugin.inventory import Place
 from driver.kubeletplugin.probing import fields_lost
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE
 from tests.kubeletplugin.harness import LONGEST_S
 

@@ -20,7 +20,7 @@ from driver.kubeletplugin.resolving import (
     refuse_conflicts,
     resolve,
 )
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE, claim, config, result
 from tests.kubeletplugin.records import device, record

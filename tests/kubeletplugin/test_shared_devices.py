@@ -17,7 +17,7 @@ from driver.kubeletplugin.inventory import Inventory, take_stock
 from driver.kubeletplugin.lanes import DevicesFailedError
 from driver.kubeletplugin.offering import Offers, offers
 from driver.partitions.geometry import DeviceKind, Partition, Placement
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, claim, ref, result
 from tests.fakes.cluster import FakeCluster

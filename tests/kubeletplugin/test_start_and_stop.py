@@ -23,7 +23,7 @@ from driver.kubeletplugin.checkpointing import FILE_NAME, open_checkpoint
 from driver.kubeletplugin.instance import SocketRemovedError
 from driver.kubeletplugin.sockets import SocketError
 from driver.kubeletplugin.turns import AlreadyRunningError
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from driver.runtime.backoff import Backoff
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import ClaimError

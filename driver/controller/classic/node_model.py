@@ -19,7 +19,7 @@ from api.kerf.inventory import (
     NodeInventorySpec,
 )
 from driver.controller.classic.requirements import numbers_of
-from driver.partitions.cuts import Cut
+from driver.partitions.device_names import card_name, device_name
 from driver.partitions.geometry import (
     Card,
     Engines,
@@ -32,8 +32,8 @@ from driver.partitions.geometry import (
     Profile,
     Shell,
 )
-from driver.partitions.grids import Free, Grid, grid_of
-from driver.partitions.naming import card_name, device_name
+from driver.partitions.partition_specs import Cut
+from driver.partitions.unit_map import Free, Grid, grid_of
 
 WHOLE: Final = ""
 """What the name of a whole card has after the card's."""

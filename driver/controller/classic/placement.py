@@ -1,7 +1,7 @@
 """Which devices of a node a pod's claims get, all of them together or none. Pure.
 
-The order is that of ``driver.partitions.ordering``: the smallest that will do, loaded functions first, then KEEP, the
-placement whose loss is least. Large wants choose first; where that leads nowhere, the search goes back.
+The order is that of ``driver.partitions.publish_order``: the smallest that will do, loaded functions first, then KEEP,
+the placement whose loss is least. Large wants choose first; where that leads nowhere, the search goes back.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +11,11 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from driver.controller.classic.node_model import GridCard, Kit
 from driver.controller.classic.requirements import Ask
-from driver.partitions.cuts import Cut
 from driver.partitions.geometry import DeviceKind
-from driver.partitions.grids import Free, Grid
-from driver.partitions.ordering import preference
-from driver.partitions.sizing import Amounts
+from driver.partitions.partition_specs import Cut
+from driver.partitions.publish_order import preference
+from driver.partitions.smallest_fit import Amounts
+from driver.partitions.unit_map import Free, Grid
 
 AnswerT = TypeVar("AnswerT")
 

@@ -23,7 +23,7 @@ from api.kerf.parameters import (
 from api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, NodeChoice, config_to_parameters
 from api.model.allocations import ConfigSource, DeviceAllocationConfiguration, OpaqueAllocationConfiguration
 from driver.partitions.geometry import DeviceKind
-from driver.partitions.sizing import Amounts
+from driver.partitions.smallest_fit import Amounts
 
 _FITTING: Final[dict[type[ClassParameters], type[ClaimParameters]]] = {
     GpuClassParametersSpec: GpuClaimParametersSpec,

@@ -22,7 +22,7 @@ from driver.controller.classic.placement import ByLook, Look, NodeState, cost, h
 from driver.controller.classic.possibilities import Geometry
 from driver.controller.classic.usage import Holding, Holdings, holdings_of, state_of
 from driver.kube.store import Change, Store
-from driver.partitions import catalogue
+from driver.partitions import catalog
 from driver.partitions.geometry import GpuCard
 
 _REMEMBERED: Final = 4096
@@ -236,6 +236,6 @@ def _stock(spec: NodeInventorySpec) -> Stock | InventoryError:
 def _unshipped(stock: Stock | InventoryError) -> frozenset[Geometry]:
     if isinstance(stock, InventoryError):
         return frozenset()
-    shipped = {model.id for model in catalogue.gpu_models()} | {shell.name for shell in catalogue.shells()}
+    shipped = {model.id for model in catalog.gpu_models()} | {shell.name for shell in catalog.shells()}
     cards = (held.card for held in stock.cards if held.model not in shipped)
     return frozenset(card.model if isinstance(card, GpuCard) else card.shell for card in cards)

@@ -12,9 +12,9 @@ from typing import Final
 from api.model import vocabulary as v
 from api.model.devices import Attribute, Device
 from api.model.quantity import Quantity
-from driver.partitions import catalogue
-from driver.partitions.compiling import SliceLayout, compile_pool
+from driver.partitions import catalog
 from driver.partitions.geometry import Card, FpgaCard, GpuCard, GpuModel, Shell
+from driver.partitions.pool_compiler import SliceLayout, compile_pool
 
 SIZES: Final = (v.CAPACITY_MEMORY, v.CAPACITY_COMPUTE_SLICES, v.CAPACITY_SLOTS, v.CAPACITY_LUT, v.CAPACITY_DSP)
 """The capacities of which a class may set a minimum."""
@@ -72,13 +72,13 @@ def model_name(kind: str, name: str, shapes: Iterable[Shape]) -> str:
     """
     if any(shape.kind == kind and shape.model == name for shape in shapes):
         return name
-    return catalogue.gpu_model(name).id if kind == "gpu" else catalogue.shell(name).name
+    return catalog.gpu_model(name).id if kind == "gpu" else catalog.shell(name).name
 
 
 @cache
 def _catalogue_shapes() -> frozenset[Shape]:
     """Of one card of every geometry in the tables, as a node would publish it."""
-    geometries: list[GpuModel | Shell] = [*catalogue.gpu_models(), *catalogue.shells()]
+    geometries: list[GpuModel | Shell] = [*catalog.gpu_models(), *catalog.shells()]
     pools = (
         compile_pool("known", "known", [_card(geometry)], layout=SliceLayout.SPLIT).pool for geometry in geometries
     )

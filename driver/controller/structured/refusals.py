@@ -11,7 +11,7 @@ from api.kerf.v1alpha1 import ClassCut, ResourceClassSpec
 from api.model import vocabulary as v
 from api.model.quantity import Quantity
 from driver.controller.structured.device_types import Shape, model_name
-from driver.partitions.catalogue import UnknownModelError
+from driver.partitions.catalog import UnknownModelError
 
 CUTS: Final[Mapping[ClassCut, str]] = {"Whole": "whole", "Partition": "partition", "Monitor": "monitor"}
 """A class's word for the attribute ``cut``."""

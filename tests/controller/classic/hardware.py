@@ -5,7 +5,7 @@ from api.kerf.inventory import NodeInventory
 from api.model.devices import DeviceTaint
 from api.model.metadata import ObjectMeta
 from driver.kubeletplugin.nodeinventories import inventory_spec
-from driver.partitions.catalogue import gpu_model, shell
+from driver.partitions.catalog import gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard, Placement
 
 DRIVER = "kerf.dev"

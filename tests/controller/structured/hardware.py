@@ -5,11 +5,11 @@ from dataclasses import replace
 from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.model.vocabulary import pool_name
-from driver.partitions.catalogue import gpu_model, shell
-from driver.partitions.compiling import SliceLayout, compile_pool
+from driver.partitions.catalog import gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard
-from driver.partitions.ordering import publish_order
-from driver.partitions.sharing import Shareable, share_order
+from driver.partitions.pool_compiler import SliceLayout, compile_pool
+from driver.partitions.publish_order import publish_order
+from driver.partitions.shared_devices import Shareable, share_order
 
 
 def gpus(model: str, count: int = 1) -> list[Card]:

@@ -23,7 +23,7 @@ from driver.controller.structured.device_types import SIZES, known_shapes
 from driver.controller.structured.match_counts import Matches, count
 from driver.controller.structured.matching_devices import Published
 from driver.controller.structured.refusals import ClassRefusedError
-from driver.partitions.catalogue import gpu_models, shells
+from driver.partitions.catalog import gpu_models, shells
 
 from .hardware import fpgas, gpus, slices
 

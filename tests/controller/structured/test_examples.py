@@ -11,7 +11,7 @@ from api.model.devices import Device
 from driver.cel.compile import compile_selector
 from driver.controller.structured.class_compiler import compile_class
 from driver.controller.structured.device_types import known_shapes
-from driver.partitions.catalogue import gpu_models, shells
+from driver.partitions.catalog import gpu_models, shells
 from driver.partitions.geometry import Card
 
 from .hardware import fpgas, gpus, slices

@@ -23,9 +23,9 @@ from driver.kubeletplugin.backends.simulated.handles import from_json, owner_of,
 from driver.kubeletplugin.backends.simulated.loading import SimulatedFpga
 from driver.kubeletplugin.backends.simulated.stepping import Sleep, Stepper, die
 from driver.kubeletplugin.backends.simulated.storing import CardFile, StateDirectory
+from driver.partitions.device_names import card_name, device_name
 from driver.partitions.geometry import Card, GpuCard, Partition
-from driver.partitions.grids import grid_of
-from driver.partitions.naming import card_name, device_name
+from driver.partitions.unit_map import grid_of
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from driver.kubeletplugin.backends.simulated.handles import GpuHandle, Simulated
 from driver.kubeletplugin.backends.simulated.stepping import Stepper
 from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.kubeletplugin.backends.simulated.storing import CardFile
+from driver.partitions.device_names import card_name
 from driver.partitions.geometry import DeviceKind, GpuCard, Partition
-from driver.partitions.naming import card_name
 
 
 def _memory_limit(device: AllocatedDevice) -> int | None:

@@ -15,8 +15,8 @@ from driver.kubeletplugin.backends.simulated.handles import FpgaHandle, Simulate
 from driver.kubeletplugin.backends.simulated.stepping import Budget, Stepper
 from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.kubeletplugin.backends.simulated.storing import CardFile
+from driver.partitions.device_names import card_name
 from driver.partitions.geometry import DeviceKind, FpgaCard, Partition, Placement
-from driver.partitions.naming import card_name
 
 _LOADS: Final = 3
 _LEAST_S: Final = 30

@@ -14,7 +14,7 @@ from api.model.devices import (
     SliceContent,
 )
 from api.model.quantity import Quantity
-from driver.partitions.limits import CompileError, SliceLayout, check_pool
+from driver.partitions.slice_limits import CompileError, SliceLayout, check_pool
 
 ONE = Counter(value=Quantity(1))
 SPLIT, COMBINED = SliceLayout.SPLIT, SliceLayout.COMBINED

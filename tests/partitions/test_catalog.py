@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from driver.partitions.catalogue import UnknownModelError, gpu_model, gpu_models, shell, shells
+from driver.partitions.catalog import UnknownModelError, gpu_model, gpu_models, shell, shells
 from driver.partitions.geometry import GpuModel, Placement, Profile, Shell
 
 TABLE: dict[str, Any] = json.loads((resources.files("driver.partitions") / "data" / "mig.json").read_text())

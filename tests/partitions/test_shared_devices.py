@@ -24,11 +24,11 @@ from api.model.quantity import Quantity
 from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, allocate
 from driver.allocation import Inventory as AllocationInventory
 from driver.local.apiserver.kinds.validation.request_policies import policy_errors
-from driver.partitions.catalogue import gpu_models
-from driver.partitions.compiling import CompiledPool, CompileError, SliceLayout, compile_pool
+from driver.partitions.catalog import gpu_models
 from driver.partitions.geometry import DeviceKind, GpuModel, Partition
-from driver.partitions.ordering import publish_order
-from driver.partitions.sharing import Shareable, share_order
+from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
+from driver.partitions.publish_order import publish_order
+from driver.partitions.shared_devices import Shareable, share_order
 from tests.partitions.cards import cut, fpga, gpus
 from tests.partitions.counters import devices
 

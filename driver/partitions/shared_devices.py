@@ -13,8 +13,8 @@ import msgspec
 from api.model import vocabulary as v
 from api.model.devices import Attribute, Capacity, CapacityRange, CapacityRequestPolicy, Device
 from api.model.quantity import Quantity
+from driver.partitions.device_names import shared_name
 from driver.partitions.geometry import Card, GpuCard, Partition
-from driver.partitions.naming import shared_name
 
 Shareable: TypeAlias = frozenset[str | None]
 """GPU profiles whose partitions are offered in shares; None among them: whole GPUs."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from driver.partitions.cuts import Cut, cuts_of, exclusive_engines, mask_of
 from driver.partitions.geometry import Card, GpuCard, GpuModel, Partition, Shell
+from driver.partitions.partition_specs import Cut, cuts_of, exclusive_engines, mask_of
 
 _GRIDS: Final = 256
 """Grids remembered: more than there are models and shells in any cluster, live variants of a model included."""

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.partitions.catalogue import gpu_model, gpu_models, shell, shells
+from driver.partitions.catalog import gpu_model, gpu_models, shell, shells
 from driver.partitions.geometry import GpuModel, Placement, Shell
-from driver.partitions.ordering import publish_order
-from driver.partitions.sizing import Amounts, Shortfall, largest, shortfalls, smallest_profile, smallest_run
+from driver.partitions.publish_order import publish_order
+from driver.partitions.smallest_fit import Amounts, Shortfall, largest, shortfalls, smallest_profile, smallest_run
 from tests.partitions.cards import gpu
 
 GIB = 2**30

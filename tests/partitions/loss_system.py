@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from driver.partitions.geometry import Card, GpuCard, Partition
-from driver.partitions.ordering import publish_order
+from driver.partitions.publish_order import publish_order
 from tests.partitions.cards import cut, gpus
 
 Policy: TypeAlias = Callable[[Sequence[GpuCard], Collection[Partition], str], Partition | None]

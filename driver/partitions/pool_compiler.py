@@ -14,14 +14,14 @@ from typing import Final
 
 from api.model.devices import Counter, CounterSet, Device, DeviceCounterConsumption, DeviceTaint, Pool, SliceContent
 from api.model.quantity import Quantity
-from driver.partitions.cuts import Cut
-from driver.partitions.describing import capacities, card_attributes, cut_attributes
+from driver.partitions.device_attributes import capacities, card_attributes, cut_attributes
+from driver.partitions.device_names import card_name, device_name
 from driver.partitions.geometry import Card, DeviceKind, Partition
-from driver.partitions.grids import Grid, grid_of
-from driver.partitions.limits import MAX_DEVICES, MAX_SETS, CompileError, SliceLayout, check_pool
-from driver.partitions.naming import card_name, device_name
-from driver.partitions.ordering import PublishOrder, publish_order
-from driver.partitions.sharing import in_shares
+from driver.partitions.partition_specs import Cut
+from driver.partitions.publish_order import PublishOrder, publish_order
+from driver.partitions.shared_devices import in_shares
+from driver.partitions.slice_limits import MAX_DEVICES, MAX_SETS, CompileError, SliceLayout, check_pool
+from driver.partitions.unit_map import Grid, grid_of
 
 _NO_TAINTS: Final[Mapping[str, tuple[DeviceTaint, ...]]] = MappingProxyType({})
 _CUTS: Final = 1024

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 
 from api.model import vocabulary as v
 from api.model.devices import Attribute, Device, SliceContent
-from driver.partitions.describing import card_attributes, no_capacity
+from driver.partitions.device_attributes import card_attributes, no_capacity
+from driver.partitions.device_names import card_name, monitor_name
 from driver.partitions.geometry import Card
-from driver.partitions.limits import MAX_DEVICES
-from driver.partitions.naming import card_name, monitor_name
+from driver.partitions.slice_limits import MAX_DEVICES
 
 
 def monitors(cards: Iterable[Card], node: str) -> Iterator[SliceContent]:

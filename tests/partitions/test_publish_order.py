@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.partitions.catalogue import gpu_model, gpu_models, shell, shells
-from driver.partitions.cuts import cuts_of
+from driver.partitions.catalog import gpu_model, gpu_models, shell, shells
+from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, GpuModel, Partition, Placement, Shell
-from driver.partitions.grids import Grid, longest_run
-from driver.partitions.naming import device_name
-from driver.partitions.ordering import PublishOrder, needs_republish, publish_order
-from tests.partitions import losses
+from driver.partitions.partition_specs import cuts_of
+from driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
+from driver.partitions.unit_map import Grid, longest_run
+from tests.partitions import loss_system
 from tests.partitions.cards import cut, fpga, gpu, gpus, slots, whole
 from tests.partitions.oracle import may_coexist
 
@@ -249,8 +249,8 @@ def test_ordering_eight_gpus_takes_well_under_5_ms() -> None:
 def test_keep_accepts_no_less_than_first_fit_on_a_small_loss_system() -> None:
     for mix in ("uniform", "small"):
         kept, first = (
-            losses.run(policy, cards=4, mix=mix, load=1.0, seed=0, requests=1500, warm_up=300)
-            for policy in (losses.published_order, losses.first_fit)
+            loss_system.run(policy, cards=4, mix=mix, load=1.0, seed=0, requests=1500, warm_up=300)
+            for policy in (loss_system.published_order, loss_system.first_fit)
         )
         assert kept.slices >= first.slices, mix
 
@@ -272,9 +272,9 @@ def test_the_published_order_reproduces_the_reference_table(
 ) -> None:
     """The table was computed by an independent implementation of the same rule."""
 
-    def mean(policy: losses.Policy) -> tuple[float, float]:
+    def mean(policy: loss_system.Policy) -> tuple[float, float]:
         runs = [
-            losses.run(policy, cards=8, mix=mix, load=load, seed=seed, requests=12_000, warm_up=3_000)
+            loss_system.run(policy, cards=8, mix=mix, load=load, seed=seed, requests=12_000, warm_up=3_000)
             for seed in range(6)
         ]
         return (
@@ -282,5 +282,5 @@ def test_the_published_order_reproduces_the_reference_table(
             round(statistics.mean(one.slices for one in runs), 1),
         )
 
-    assert mean(losses.first_fit) == first
-    assert mean(losses.published_order) == kept
+    assert mean(loss_system.first_fit) == first
+    assert mean(loss_system.published_order) == kept

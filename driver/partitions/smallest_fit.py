@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, fields
 
-from driver.partitions.cuts import Cut
 from driver.partitions.geometry import GpuModel, Placement, Profile, Shell
-from driver.partitions.grids import grid_of_geometry
+from driver.partitions.partition_specs import Cut
+from driver.partitions.unit_map import grid_of_geometry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

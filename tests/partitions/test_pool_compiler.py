@@ -8,10 +8,10 @@ from api.kinds import to_builtins
 from api.model import vocabulary
 from api.model.devices import DeviceTaint, SliceContent
 from api.model.names import is_dns_label
-from driver.partitions.catalogue import gpu_model, gpu_models, shells
-from driver.partitions.compiling import CompiledPool, CompileError, SliceLayout, compile_pool
+from driver.partitions.catalog import gpu_model, gpu_models, shells
 from driver.partitions.geometry import Card, DeviceKind, GpuModel, Partition, Placement, Shell
-from driver.partitions.ordering import publish_order
+from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
+from driver.partitions.publish_order import publish_order
 from tests.partitions.cards import cut, fpga, gpu, gpus
 from tests.partitions.counters import devices
 

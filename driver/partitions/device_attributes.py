@@ -11,8 +11,8 @@ from typing import Final
 from api.model import vocabulary as v
 from api.model.devices import Attribute, Capacity
 from api.model.quantity import Quantity
-from driver.partitions.cuts import Cut
 from driver.partitions.geometry import Card, Engines, FpgaCard, GpuCard, Logic, Placement
+from driver.partitions.partition_specs import Cut
 
 _NUMBERS: Final = re.compile(r"\d+")
 _SIZES: Final = 256
