@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 import anyio
 import click
 
-from api.model.devices import Device, Pool
-from api.model.vocabulary import (
+from api.model.device_attributes import (
     ATTRIBUTE_FUNCTION,
     ATTRIBUTE_PROFILE,
     ATTRIBUTE_SIZE,
@@ -16,6 +15,7 @@ from api.model.vocabulary import (
     CAPACITY_SLOTS,
     pool_name,
 )
+from api.model.devices import Device, Pool
 from driver.cli.options import backend_option, option
 from driver.cli.output import OutputFormat, output_option, print_document, table
 from driver.kubeletplugin.backends.base import Backend

@@ -8,8 +8,7 @@ import click
 import yaml
 
 from api.errors import InvalidDocumentError, UnsupportedError
-from api.kerf.decoding import decode_parameters_object
-from api.kerf.parameters import (
+from api.kerf.classic_parameters import (
     CLAIM_PARAMETERS,
     CLASS_PARAMETERS,
     SPECS,
@@ -21,6 +20,7 @@ from api.kerf.parameters import (
     GpuClassParametersSpec,
     ParametersObject,
 )
+from api.kerf.decoder import decode_parameters_object
 from api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
 from api.model.names import KERF_DRIVER
 from driver.cli.options import access_option, option

@@ -7,8 +7,8 @@ from typing import Final
 
 from api.kerf.v1alpha1 import API_VERSION
 from api.model.base import JsonObject
+from api.model.device_attributes import ATTRIBUTE_INDEX
 from api.model.names import KERF_DRIVER
-from api.model.vocabulary import ATTRIBUTE_INDEX
 from driver.partitions.geometry import Function, GpuModel, Profile, Shell
 
 NAMESPACE: Final = "kerf-demo"

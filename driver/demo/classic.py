@@ -16,15 +16,15 @@ import anyio
 import yaml
 
 from api.core.v1 import EVENTS, NAMESPACES, PODS
-from api.kerf.inventory import NODE_INVENTORIES
-from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kerf.node_inventory import NODE_INVENTORIES
 from api.kerf.v1alpha1 import API_VERSION, GROUP
-from api.kinds import Kind, identity_kind
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim
 from api.model.metadata import Object
 from api.model.names import KERF_DRIVER
 from api.resource import v1alpha2
+from api.wire import Kind, identity_kind
 from driver.demo.packaged import packaged
 from driver.demo.processes import Program, program
 from driver.demo.settings import DemoSettings

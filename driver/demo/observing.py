@@ -6,9 +6,7 @@ from api.core.v1 import Pod
 from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
-from api.model.devices import Device, ResourceSlice
-from api.model.names import DeviceId
-from api.model.vocabulary import (
+from api.model.device_attributes import (
     ATTRIBUTE_CUT,
     ATTRIBUTE_FUNCTION,
     ATTRIBUTE_INDEX,
@@ -19,6 +17,8 @@ from api.model.vocabulary import (
     ATTRIBUTE_SIZE,
     CAPACITY_MEMORY,
 )
+from api.model.devices import Device, ResourceSlice
+from api.model.names import DeviceId
 from driver.demo.report import CardReport, ClaimReport, ContainerReport, DeviceReport, NodeReport, PodReport
 
 PublishedDevices = Mapping[DeviceId, Device]

@@ -14,9 +14,9 @@ import yaml
 from api.core.v1 import NAMESPACES, NODES, PODS, Pod
 from api.errors import KerfError
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from api.kinds import Kind
 from api.model.base import JsonObject
 from api.model.names import KERF_DRIVER
+from api.wire import Kind
 from driver.demo.observing import claim_report, container_report, nodes, pod_report, published, why_pending
 from driver.demo.packaged import packaged
 from driver.demo.processes import Program, program

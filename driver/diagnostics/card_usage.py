@@ -1,14 +1,14 @@
 """From published devices back to cards: which cards there are, how each can be cut, and what is cut from them.
 
-Kerf's devices say all that this needs (``api.model.vocabulary``). Devices of other drivers have no geometry that we
-know, and are left out.
+Kerf's devices say all that this needs (``api.model.device_attributes``). Devices of other drivers have no geometry that
+we know, and are left out.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from api.model import vocabulary as v
+from api.model import device_attributes as v
 from api.model.devices import Attribute, AttributeValue, Device, ResourceSlice
 from api.model.names import KERF_DRIVER, DeviceId, ObjectRef
 from driver.partitions.catalog import UnknownModelError, gpu_model, shell

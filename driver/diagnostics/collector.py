@@ -6,7 +6,7 @@ from typing import Any, Final
 import anyio
 
 from api.core.v1 import NODES, PODS, Pod
-from api.kinds import Kind
+from api.wire import Kind
 from driver.diagnostics.cluster_state import ClusterState
 from driver.kube.discovery import discover
 from driver.kube.http.client import Client

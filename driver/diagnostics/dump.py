@@ -14,7 +14,6 @@ import msgspec
 
 from api.core.v1 import Container, Pod, PodSpec, PodStatus
 from api.errors import InvalidDocumentError, InvalidQuantityError, Problem
-from api.kinds import dec_hook, enc_hook
 from api.model.allocations import (
     AllocatedDeviceStatus,
     AllocationResult,
@@ -33,6 +32,7 @@ from api.model.claims import (
     ResourceClaimTemplate,
 )
 from api.model.metadata import Condition, ObjectMeta, ObjectT
+from api.wire import dec_hook, enc_hook
 from driver.diagnostics.cluster_state import ClusterState
 
 API_VERSION: Final = "kerf.dev/v1alpha1"

@@ -12,7 +12,7 @@ import msgspec
 
 from api.core.v1 import PODS, Pod
 from api.errors import InvalidDocumentError, KerfError, Problem
-from api.kerf.decoding import decode_resource_class
+from api.kerf.decoder import decode_resource_class
 from api.kerf.v1alpha1 import ResourceClass
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate

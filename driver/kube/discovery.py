@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.errors import UnsupportedError
-from api.kinds import Kind
 from api.model.base import JsonObject
 from api.model.devices import DeviceTaintRule
 from api.resource import registry
 from api.resource.classic import ClassicKinds
-from api.resource.codec import GROUP, ResourceKinds, kinds_of_model_shape
+from api.resource.kinds import GROUP, ResourceKinds, kinds_of_model_shape
+from api.wire import Kind
 from driver.kube.http.client import Client
 from driver.kube.http.errors import NotFoundError
 

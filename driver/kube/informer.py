@@ -18,9 +18,9 @@ from typing import Final, Generic
 
 import anyio
 
-from api.kinds import Kind, UndecodableObjectError
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
+from api.wire import Kind, UndecodableObjectError
 from driver.kube.http.client import Client
 from driver.kube.http.errors import AccessError, ApiError, ExpiredError, StatusError
 from driver.kube.store import Change, Indexer, Store

@@ -23,11 +23,11 @@ from typing import Final
 import anyio
 
 from api.errors import InvalidDocumentError, PermanentError, TransientError
-from api.kinds import to_builtins
 from api.model.devices import Pool, ResourceSlice
 from api.model.metadata import OwnerReference
 from api.model.names import ObjectRef
-from api.resource.codec import ResourceKinds
+from api.resource.kinds import ResourceKinds
+from api.wire import to_builtins
 from driver.kube.dropped_fields import lost_fields
 from driver.kube.http.client import Client
 from driver.kube.http.errors import AlreadyExistsError, NotFoundError

@@ -11,9 +11,9 @@ from typing import Final, Generic, Literal
 
 import msgspec
 
-from api.kinds import Kind, ListMeta, UndecodableObjectError
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
+from api.wire import Kind, ListMeta, UndecodableObjectError
 from driver.kube.http.errors import error_of
 
 

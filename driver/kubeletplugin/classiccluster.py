@@ -16,12 +16,12 @@ import anyio
 from api.core.v1 import Node
 from api.dra.registry import Offer, offer_to
 from api.errors import KerfError, UnsupportedError
-from api.kerf.inventory import NODE_INVENTORIES, NodeInventorySpec
-from api.kinds import to_builtins
+from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
+from api.wire import to_builtins
 from driver.kube.discovery import ClassicFeatures
 from driver.kube.http.client import Client
 from driver.kube.http.errors import NotFoundError

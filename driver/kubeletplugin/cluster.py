@@ -11,12 +11,12 @@ import anyio
 from api.core.v1 import NODES
 from api.dra.registry import MODERN, Offer
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from api.kinds import to_builtins
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
-from api.resource.codec import allocated_claims
+from api.resource.kinds import allocated_claims
+from api.wire import to_builtins
 from driver.kube.discovery import ApiFeatures, discover
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from api.model.metadata import ObjectMeta
 from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
-from api.resource.devicemetadata import DescribedDevice, DescribedRequest, DeviceMetadata, container_path
+from api.resource.device_metadata import DescribedDevice, DescribedRequest, DeviceMetadata, container_path
 from cdi import ContainerEdits, Mount
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from api.errors import PermanentError
+from api.model.device_attributes import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, pool_name
 from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
-from api.model.vocabulary import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, pool_name
 from driver.kubeletplugin.binding import Conditions, loads_slowly, with_conditions
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.offering import Offers

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from api.kerf.inventory import (
+from api.kerf.node_inventory import (
     InventoryCard,
     InventoryEngines,
     InventoryFunction,

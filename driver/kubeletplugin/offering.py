@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from api.errors import InvalidDocumentError
-from api.kerf.decoding import decode_resource_class_object
+from api.kerf.decoder import decode_resource_class_object
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
 from driver.partitions.geometry import DeviceKind
 from driver.partitions.shared_devices import Shareable

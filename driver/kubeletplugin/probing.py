@@ -8,7 +8,6 @@ dry run, which is stored nowhere (KEP-576), has all that would be stored.
 import logging
 from typing import Final
 
-from api.kinds import Kind, to_builtins
 from api.model.devices import (
     Capacity,
     CapacityRange,
@@ -23,6 +22,7 @@ from api.model.devices import (
 )
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
+from api.wire import Kind, to_builtins
 from driver.kube.dropped_fields import lost_fields
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ApiError, UnreachableError

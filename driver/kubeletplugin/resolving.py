@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from api.errors import InvalidDocumentError, PermanentError, Problem, TransientError
-from api.kerf.decoding import decode_device_config
+from api.kerf.decoder import decode_device_config
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig
 from api.model.allocations import AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult
 from api.model.base import JsonObject

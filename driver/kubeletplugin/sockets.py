@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from api.errors import PermanentError
-from api.rpc import Method, RefusedCallError, RequestT, ResponseT
+from api.grpc_method import Method, RefusedCallError, RequestT, ResponseT
 
 MAX_PATH_BYTES: Final = 107
 """Longest path of a unix socket: ``sun_path`` has 108 bytes, the last of them zero (unix(7))."""

@@ -16,7 +16,7 @@ import cdi
 from api.errors import KerfError, TransientError
 from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from api.resource import devicemetadata
+from api.resource import device_metadata
 from driver.kubeletplugin import cdispecs, describing
 from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.lanes import DevicesFailedError, Lanes
@@ -137,7 +137,7 @@ class Stepping:
     async def _write_cdi(self, job: Job) -> None:
         """What the file mounts comes first."""
         record = job.existing
-        documents = {request: devicemetadata.encode(each) for request, each in describing.documents(record).items()}
+        documents = {request: device_metadata.encode(each) for request, each in describing.documents(record).items()}
         paths = self._metadata.write(job.claim.uid, documents)
         mounts = {
             request: describing.mount(self._driver, record, request, str(path)) for request, path in paths.items()

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
 from api.model.base import JsonObject
 from api.resource.classic import ClassicKinds
-from api.resource.codec import ResourceKinds
+from api.resource.kinds import ResourceKinds
 from driver.kube.discovery import discover, discover_classic
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.errors import InvalidDocumentError
-from api.kerf.parameters import (
+from api.kerf.classic_parameters import (
     ClaimParameters,
     ClassParameters,
     FpgaClaimParametersSpec,
@@ -18,9 +18,9 @@ from api.kerf.parameters import (
     GpuClassParametersSpec,
 )
 from api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, config_to_parameters
-from api.kinds import to_builtins
 from api.model.base import JsonObject
 from api.model.classic import ClassicClass, ClassicTemplate
+from api.wire import to_builtins
 
 V1: Final = "resource.k8s.io/v1"
 REQUEST: Final = "device"
@@ -124,7 +124,7 @@ def _template_remarks(held: ClassicTemplate) -> Iterator[str]:
 
 
 def _selectors(wish: ClaimParameters) -> Iterable[str]:
-    """CEL over the attributes that Kerf publishes (``api.model.vocabulary``)."""
+    """CEL over the attributes that Kerf publishes (``api.model.device_attributes``)."""
     if wish.models:
         models = ", ".join(f'"{model}"' for model in wish.models)
         yield f'device.attributes["kerf.dev"].model in [{models}]'

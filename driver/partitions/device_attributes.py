@@ -1,6 +1,6 @@
 """What a device says of itself: the attributes and capacities that selectors match on, the same for every device.
 
-The words and their neutral values are those of ``api.model.vocabulary``.
+The words and their neutral values are those of ``api.model.device_attributes``.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from api.model import vocabulary as v
+from api.model import device_attributes as v
 from api.model.devices import Attribute, Capacity
 from api.model.quantity import Quantity
 from driver.partitions.geometry import Card, Engines, FpgaCard, GpuCard, Logic, Placement

@@ -7,7 +7,7 @@ more, as a device that has and takes nothing.
 
 from collections.abc import Iterable, Iterator
 
-from api.model import vocabulary as v
+from api.model import device_attributes as v
 from api.model.devices import Attribute, Device, SliceContent
 from driver.partitions.device_attributes import card_attributes, no_capacity
 from driver.partitions.device_names import card_name, monitor_name

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from api.model import vocabulary as v
+from api.model import device_attributes as v
 from api.model.devices import Attribute, Capacity, CapacityRange, CapacityRequestPolicy, Device
 from api.model.quantity import Quantity
 from driver.partitions.device_names import shared_name

@@ -18,13 +18,13 @@ import anyio
 import yaml
 from anyio.abc import TaskStatus
 
-from api.kerf.inventory import NODE_INVENTORIES, NodeInventory
-from api.kinds import to_builtins
+from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation
+from api.model.device_attributes import pool_name
 from api.model.names import KERF_DRIVER
-from api.model.vocabulary import pool_name
 from api.resource.v1alpha2 import KINDS
+from api.wire import to_builtins
 from driver.controller.classic import node_model, placement, possibilities, requests
 from driver.controller.classic.allocator import ONLY_REQUEST, only_node
 from driver.controller.classic.scheduling_contexts import plan_context

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from api.kinds import dec_hook, enc_hook
 from api.model.allocations import AllocationResult, DeviceAllocationResult, ResourceClaimStatus
 from api.model.allocations import DeviceRequestAllocationResult as Result
 from api.model.base import JsonObject
@@ -31,6 +30,7 @@ from api.model.claims import (
 )
 from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
+from api.wire import dec_hook, enc_hook
 from driver.allocation import Budget, Cluster, Features, NodeView, Placed
 from driver.partitions.catalog import gpu_model
 from driver.partitions.geometry import GpuCard

@@ -17,10 +17,10 @@ from typing import Final
 
 import anyio
 
+from api.model.device_attributes import pool_name
 from api.model.devices import Pool
 from api.model.metadata import OwnerReference
 from api.model.names import KERF_DRIVER
-from api.model.vocabulary import pool_name
 from api.resource.v1 import KINDS
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access

@@ -23,12 +23,12 @@ import yaml
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, Namespace, Node
 from api.dra.v1 import SERVICE
-from api.kinds import to_builtins
 from api.model.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.v1 import KINDS
+from api.wire import to_builtins
 from driver.demo.packaged import packaged
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from api.kinds import dec_hook
 from api.model.base import JsonObject
 from api.model.devices import Attribute, Device
+from api.wire import dec_hook
 from driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from api.kerf.decoding import decode_resource_class
+from api.kerf.decoder import decode_resource_class
 from api.model.metadata import OwnerReference
 from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS

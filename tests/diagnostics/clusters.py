@@ -30,10 +30,10 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
+from api.model.device_attributes import pool_name
 from api.model.devices import DeviceTaintRule, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import Condition, ObjectMeta
 from api.model.names import KERF_DRIVER
-from api.model.vocabulary import pool_name
 from driver.allocation import Fits
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.cluster_state import ClusterState

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.kinds import dec_hook
 from api.model.claims import ResourceClaim
 from api.model.devices import Device
+from api.wire import dec_hook
 from driver.allocation import Features
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.cluster_state import ClusterState

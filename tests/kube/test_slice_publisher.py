@@ -22,7 +22,7 @@ from api.model.devices import (
 from api.model.metadata import OwnerReference
 from api.model.quantity import Quantity
 from api.resource import registry
-from api.resource.codec import ResourceKinds
+from api.resource.kinds import ResourceKinds
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from api.core.v1 import NODES
-from api.kinds import UndecodableObjectError
 from api.model.names import ObjectRef
+from api.wire import UndecodableObjectError
 from driver.kube.http.errors import ExpiredError, ServerError
 from driver.kube.watch_decoder import EventType, read_event, read_page
 

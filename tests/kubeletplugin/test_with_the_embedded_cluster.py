@@ -21,7 +21,7 @@ from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, Res
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
-from api.resource.codec import ResourceKinds
+from api.resource.kinds import ResourceKinds
 from driver.demo.packaged import packaged
 from driver.kube.discovery import discover
 from driver.kube.http.client import Client

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.kerf.parameters import ClassParameters, FpgaClassParametersSpec, GpuClassParametersSpec
+from api.kerf.classic_parameters import ClassParameters, FpgaClassParametersSpec, GpuClassParametersSpec
 from api.model.classic import ClassicClass
 from api.model.metadata import NodeSelector, ObjectMeta
 from driver.migration.classic import migrate_class

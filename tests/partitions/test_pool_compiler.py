@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from api.kinds import to_builtins
-from api.model import vocabulary
+from api.model import device_attributes
 from api.model.devices import DeviceTaint, SliceContent
 from api.model.names import is_dns_label
+from api.wire import to_builtins
 from driver.partitions.catalog import gpu_model, gpu_models, shells
 from driver.partitions.geometry import Card, DeviceKind, GpuModel, Partition, Placement, Shell
 from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
@@ -133,8 +133,8 @@ def test_a_gpu_partition_as_it_is_published() -> None:
 @pytest.mark.parametrize("card", [gpu("h100-80gb-sxm"), gpu("thor-igpu"), fpga("quad")])
 def test_every_device_has_every_attribute_and_capacity(card: Card) -> None:
     """A selector that meets a missing attribute aborts the pod's whole scheduling attempt."""
-    words = {value for name, value in vars(vocabulary).items() if name.startswith("ATTRIBUTE_")}
-    amounts = {value for name, value in vars(vocabulary).items() if name.startswith("CAPACITY_")}
+    words = {value for name, value in vars(device_attributes).items() if name.startswith("ATTRIBUTE_")}
+    amounts = {value for name, value in vars(device_attributes).items() if name.startswith("CAPACITY_")}
     for device in devices(compiled_of([card]).pool):
         assert device.attributes.keys() == words
         assert device.capacity.keys() == amounts

@@ -3,8 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from api.kinds import to_builtins
-from api.model import vocabulary as v
+from api.model import device_attributes as v
 from api.model.allocations import ResourceClaimStatus
 from api.model.claims import (
     CapacityRequirements,
@@ -21,6 +20,7 @@ from api.model.claims import (
 from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
+from api.wire import to_builtins
 from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, allocate
 from driver.allocation import Inventory as AllocationInventory
 from driver.local.apiserver.kinds.validation.request_policies import policy_errors

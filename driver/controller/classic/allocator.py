@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 from api.core.v1 import Pod
 from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation, ClassicClaim
+from api.model.device_attributes import pool_name
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from api.model.vocabulary import pool_name
 from driver.allocation import NodeView, node_matches
 from driver.controller.classic.placement import Cost, NodeState, Placed, Want, is_recent, place
 from driver.controller.classic.requirements import Ask, Asked

@@ -20,11 +20,11 @@ import anyio
 
 from api.core.v1 import NODES, ObjectReference
 from api.errors import KerfError, TransientError
-from api.kerf.inventory import NODE_INVENTORIES
-from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kinds import Kind
+from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kerf.node_inventory import NODE_INVENTORIES
 from api.model.metadata import Object, ObjectT
 from api.model.names import ObjectRef
+from api.wire import Kind
 from driver.controller.classic.api import KubeApi
 from driver.controller.classic.event_handlers import Key, Triggers
 from driver.controller.classic.outcomes import About, Complaint, Outcome

@@ -6,8 +6,8 @@ from typing import Final, Literal, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from api.core.v1 import Node
-from api.kerf.inventory import NodeInventory
-from api.kerf.parameters import ParametersObject
+from api.kerf.classic_parameters import ParametersObject
+from api.kerf.node_inventory import NodeInventory
 from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
 from api.model.names import ObjectRef
 from driver.controller.classic.state import World

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from api.errors import PermanentError
-from api.kerf.inventory import (
+from api.kerf.node_inventory import (
     InventoryCard,
     InventoryFunction,
     InventoryGpuModel,

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.checking import suggestion
+from api.kerf.validation import suggestion
 from driver.controller.classic.placement import matching
 from driver.controller.classic.requirements import Ask
 from driver.partitions import catalog

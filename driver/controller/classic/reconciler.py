@@ -17,12 +17,12 @@ from typing import Final, Protocol
 
 from api.core.v1 import Pod
 from api.errors import TransientError
-from api.kinds import to_builtins
 from api.model.allocations import ResourceClaimConsumerReference
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim, PodSchedulingContext, UnsuitableNodes
 from api.model.names import ObjectRef
 from api.resource.classic import ClassicKinds
+from api.wire import to_builtins
 from driver.controller.classic.allocator import Grant
 from driver.controller.classic.claims import plan_claim
 from driver.controller.classic.outcomes import About, Complaint, Outcome

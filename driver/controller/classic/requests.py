@@ -8,8 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from api.errors import InvalidDocumentError, PermanentError
-from api.kerf.decoding import decode_parameters, decode_parameters_object
-from api.kerf.parameters import (
+from api.kerf.classic_parameters import (
     SPECS,
     ClaimParameters,
     ClassParameters,
@@ -19,6 +18,7 @@ from api.kerf.parameters import (
     GpuClassParametersSpec,
     ParametersObject,
 )
+from api.kerf.decoder import decode_parameters, decode_parameters_object
 from api.kerf.v1alpha1 import GROUP
 from api.model.classic import MAX_CONSUMERS, ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
 from api.model.metadata import ObjectMeta

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.parameters import (
+from api.kerf.classic_parameters import (
     ClaimParameters,
     ClassParameters,
     FpgaClaimParametersSpec,

@@ -13,8 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from api.core.v1 import Node
-from api.kerf.inventory import NodeInventory, NodeInventorySpec
-from api.kerf.parameters import ParametersObject
+from api.kerf.classic_parameters import ParametersObject
+from api.kerf.node_inventory import NodeInventory, NodeInventorySpec
 from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
 from api.model.names import ObjectRef
 from driver.controller.classic.node_model import InventoryError, Stock, stock_of

@@ -39,7 +39,7 @@ def holdings_in(results: Iterable[DeviceRequestAllocationResult]) -> tuple[Holdi
     devices: dict[str, list[str]] = {}
     for result in results:
         if not result.admin_access:
-            node = result.pool.rpartition("/")[0]  # ``api.model.vocabulary.pool_name``
+            node = result.pool.rpartition("/")[0]  # ``api.model.device_attributes.pool_name``
             devices.setdefault(node, []).append(result.device)
     return tuple(Holding(node, tuple(names)) for node, names in devices.items())
 

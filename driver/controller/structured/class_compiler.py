@@ -2,9 +2,9 @@
 
 A class is a conjunction: the right driver, the right kind, then one requirement for each thing its spec says. Each
 requirement knows the field it comes from, so that a class that matches nothing can say which field is to blame. The CEL
-is written to be read by people; it names nothing but the words of ``api.model.vocabulary``, which all Kerf's devices
-carry, and looks at the driver first, because another driver's devices do not: a missing attribute is a run-time error
-and aborts a pod's whole scheduling attempt.
+is written to be read by people; it names nothing but the words of ``api.model.device_attributes``, which all Kerf's
+devices carry, and looks at the driver first, because another driver's devices do not: a missing attribute is a run-time
+error and aborts a pod's whole scheduling attempt.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ from api.kerf.v1alpha1 import (
     ResourceClassSpec,
     config_to_parameters,
 )
-from api.model import vocabulary as v
+from api.model import device_attributes as v
 from api.model.claims import (
     CelSelector,
     DeviceClass,

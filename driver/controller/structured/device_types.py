@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from api.model import vocabulary as v
+from api.model import device_attributes as v
 from api.model.devices import Attribute, Device
 from api.model.quantity import Quantity
 from driver.partitions import catalog

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TypeAlias
 
-from api.model import vocabulary as v
+from api.model import device_attributes as v
 from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.names import ObjectRef
 from driver.controller.structured.device_types import Shape, shape_of

@@ -13,9 +13,9 @@ import anyio
 
 from api.core.v1 import NODES, Node
 from api.errors import KerfError
-from api.kinds import Kind
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectT
+from api.wire import Kind
 from driver.kube.http.errors import ConflictError, NotFoundError
 from driver.runtime import metrics
 

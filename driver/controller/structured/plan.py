@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from api.errors import InvalidDocumentError
-from api.kerf.decoding import decode_resource_class_object
+from api.kerf.decoder import decode_resource_class_object
 from api.kerf.v1alpha1 import GROUP, ResourceClass
 from api.model.claims import DeviceClass
 from api.model.metadata import ObjectMeta, OwnerReference

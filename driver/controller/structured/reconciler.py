@@ -9,9 +9,9 @@ from typing import Final, Protocol
 from api.core.v1 import Node, ObjectReference
 from api.errors import KerfError
 from api.kerf.v1alpha1 import API_VERSION, ResourceClassObject
-from api.kinds import Kind
 from api.model.claims import DeviceClass
 from api.model.names import ObjectRef
+from api.wire import Kind
 from driver.controller.structured.class_compiler import CompiledClass
 from driver.controller.structured.device_types import known_shapes
 from driver.controller.structured.match_counts import CompileSelector, blame, count

@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.checking import suggestion
 from api.kerf.v1alpha1 import ClassCut, ResourceClassSpec
-from api.model import vocabulary as v
+from api.kerf.validation import suggestion
+from api.model import device_attributes as v
 from api.model.quantity import Quantity
 from driver.controller.structured.device_types import Shape, model_name
 from driver.partitions.catalog import UnknownModelError

@@ -16,8 +16,8 @@ from typing import Final, Literal
 import yaml
 
 from api.kerf.v1alpha1 import MatchingDevices, ResourceClass, ResourceClassObject, ResourceClassStatus
-from api.kinds import to_builtins
 from api.model.metadata import Condition
+from api.wire import to_builtins
 from driver.controller.structured.plan import InPlace, Obstacle, Plan
 from driver.controller.structured.refusals import ClassRefusedError
 

@@ -5,10 +5,10 @@ from typing import Final, Protocol
 
 from api.errors import PermanentError, TransientError
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
-from api.kinds import Kind, to_builtins
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass
 from api.model.metadata import ObjectT
+from api.wire import Kind, to_builtins
 from driver.controller.structured.plan import Change, Create, InPlace, Obstacle, Step, dropped_fields, owners_after
 from driver.kube.http.client import PatchType
 from driver.kube.http.errors import AlreadyExistsError, NotFoundError

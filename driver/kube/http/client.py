@@ -15,10 +15,10 @@ from typing import Final, Generic, Self, TypeAlias
 
 import msgspec
 
-from api.kinds import Kind, ListMeta, ObjectList, UndecodableObjectError
 from api.model.base import JsonObject
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
+from api.wire import Kind, ListMeta, ObjectList, UndecodableObjectError
 from driver.kube.http.access import Access
 from driver.kube.http.errors import ExpiredError, InvalidError
 from driver.kube.http.transport import ClientSettings, HttpTransport, Request, Transport

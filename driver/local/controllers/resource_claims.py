@@ -15,13 +15,13 @@ from anyio import create_task_group
 
 from api.core.v1 import PODS, Pod, PodResourceClaim, reference
 from api.errors import TransientError
-from api.kinds import Kind, to_builtins
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim, ResourceClaimTemplate
 from api.model.classic import ClassicClaim, ClassicTemplate
 from api.model.metadata import Object, ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
-from api.resource.codec import ResourceKinds
+from api.resource.kinds import ResourceKinds
+from api.wire import Kind, to_builtins
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import NotFoundError

@@ -7,11 +7,11 @@ The claim controller clears no allocation there: with the last consumer of a cla
 from collections.abc import Mapping
 
 from api.core.v1 import Pod
-from api.kinds import to_builtins
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim, ClassicTemplate
 from api.model.metadata import ObjectMeta
 from api.resource.classic import ClassicKinds
+from api.wire import to_builtins
 from driver.local.controllers.resource_claims import Claiming, as_read, is_done
 
 

@@ -11,13 +11,13 @@ import anyio
 
 from api.core.v1 import NODES, PODS, Container, Node, Pod, reference
 from api.errors import KerfError
-from api.kinds import to_builtins
 from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, ObjectRef
 from api.model.prepared import ReportedDevice
 from api.resource.classic import ClassicKinds
-from api.resource.codec import ResourceKinds
+from api.resource.kinds import ResourceKinds
+from api.wire import to_builtins
 from cdi import CDIError
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client, PatchType

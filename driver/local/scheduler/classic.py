@@ -12,7 +12,6 @@ import anyio
 
 from api.core.v1 import BINDINGS, NODES, PODS, Binding, Node, ObjectReference, Pod, reference
 from api.errors import KerfError
-from api.kinds import to_builtins
 from api.model.allocations import ResourceClaimConsumerReference
 from api.model.base import JsonObject
 from api.model.classic import (
@@ -25,6 +24,7 @@ from api.model.classic import (
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from api.resource.classic import ClassicKinds
+from api.wire import to_builtins
 from driver.allocation import node_matches
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client, PatchType

@@ -32,13 +32,13 @@ from api.core.v1 import (
     reference,
 )
 from api.errors import KerfError, TransientError
-from api.kinds import to_builtins
 from api.model.allocations import AllocationResult, ResourceClaimConsumerReference
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass, DeviceRequest, ResourceClaim
 from api.model.devices import ResourceSlice
 from api.model.metadata import Condition, Object, ObjectMeta
 from api.model.names import ObjectRef
+from api.wire import to_builtins
 from driver.allocation import (
     AllocatedState,
     Budget,

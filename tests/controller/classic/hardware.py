@@ -1,7 +1,7 @@
 """Nodes with cards, as their plugins would tell of them."""
 
 from api.core.v1 import Node, NodeStatus
-from api.kerf.inventory import NodeInventory
+from api.kerf.node_inventory import NodeInventory
 from api.model.devices import DeviceTaint
 from api.model.metadata import ObjectMeta
 from driver.kubeletplugin.nodeinventories import inventory_spec

@@ -3,8 +3,8 @@
 from typing import Any
 
 from api.core.v1 import Node, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
-from api.kerf.inventory import NodeInventory
-from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS, ParametersObject
+from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS, ParametersObject
+from api.kerf.node_inventory import NodeInventory
 from api.model.allocations import ResourceClaimConsumerReference
 from api.model.base import JsonObject
 from api.model.classic import (

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation
-from api.model.vocabulary import pool_name
+from api.model.device_attributes import pool_name
 from driver.controller.classic.allocator import ONLY_REQUEST, only_node
 from driver.controller.classic.placement import Look
 from driver.partitions.geometry import DeviceKind

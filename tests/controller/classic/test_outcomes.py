@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from api.core.v1 import LEASES, Lease, LeaseSpec
-from api.kinds import Kind
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
+from api.wire import Kind
 from driver.controller.classic.api import KubeApi
 from driver.controller.classic.reconciler import NotLeadingError
 from driver.kube.http.client import Client

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.errors import InvalidDocumentError
-from api.kerf.parameters import (
+from api.kerf.classic_parameters import (
     FpgaClaimParametersSpec,
     FpgaClassParametersSpec,
     GpuClaimParametersSpec,

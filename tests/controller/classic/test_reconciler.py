@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.model.names import ObjectRef
-from api.resource.handles import HandleTooLargeError
+from api.resource.resource_handle import HandleTooLargeError
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.outcomes import Outcome
 from driver.controller.classic.reconciler import FENCE, NotLeadingError, Syncing

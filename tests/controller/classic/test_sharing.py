@@ -6,9 +6,9 @@ import anyio
 import yaml
 
 from api.core.v1 import NODES, PODS
-from api.kinds import identity_kind
 from api.model.metadata import Object
 from api.resource.v1alpha2 import KINDS
+from api.wire import identity_kind
 from driver.kube.events import EventReporter
 from driver.kube.http.client import PatchType
 from driver.local.scheduler.classic import ClassicScheduler

@@ -10,12 +10,12 @@ import msgspec
 
 from api.core.v1 import Node, ObjectReference
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
-from api.kinds import Kind
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from api.model.metadata import Condition, ObjectMeta, ObjectT
 from api.resource.v1 import KINDS
+from api.wire import Kind
 from driver.cel.compile import compile_selector
 from driver.controller.structured.matching_devices import Published
 from driver.controller.structured.reconciler import Caches, Reconciler

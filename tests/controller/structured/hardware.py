@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from api.model.device_attributes import pool_name
 from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
-from api.model.vocabulary import pool_name
 from driver.partitions.catalog import gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard
 from driver.partitions.pool_compiler import SliceLayout, compile_pool

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from api.core.v1 import Node
 from api.errors import InvalidDocumentError
-from api.kerf.decoding import decode_resource_class
+from api.kerf.decoder import decode_resource_class
 from api.kerf.v1alpha1 import MatchingDevices, MinimumSize
 from api.model.devices import Device
 from api.model.metadata import ObjectMeta

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from api.kerf.decoding import decode_device_config, decode_resource_class
+from api.kerf.decoder import decode_device_config, decode_resource_class
 from api.model.devices import Device
 from driver.cel.compile import compile_selector
 from driver.controller.structured.class_compiler import compile_class

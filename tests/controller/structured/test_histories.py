@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from api.errors import InvalidDocumentError, PermanentError, TransientError
-from api.kerf.decoding import decode_resource_class_object
+from api.kerf.decoder import decode_resource_class_object
 from api.model.base import JsonObject
 from driver.controller.structured.class_compiler import compile_class
 from driver.controller.structured.device_types import known_shapes

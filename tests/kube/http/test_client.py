@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from api.core.v1 import BINDINGS, LEASES, NODES, PODS, Binding, Lease, Node, ObjectReference
-from api.kinds import UndecodableObjectError
 from api.model.metadata import ObjectMeta
+from api.wire import UndecodableObjectError
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import AlreadyExistsError, ConflictError, ExpiredError, InvalidError, NotFoundError
 from driver.kube.http.transport import Request

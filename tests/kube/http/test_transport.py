@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from api.core.v1 import NODES, Node
-from api.kinds import UndecodableObjectError
 from api.model.metadata import ObjectMeta
+from api.wire import UndecodableObjectError
 from driver.kube.http.access import Access
 from driver.kube.http.client import Client
 from driver.kube.http.errors import (

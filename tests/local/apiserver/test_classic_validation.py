@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from api.errors import KerfError
-from api.kinds import Kind
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicRequest
 from api.model.metadata import ObjectMeta
 from api.resource.v1alpha2 import KINDS
+from api.wire import Kind
 from driver.kube.discovery import discover_classic
 from driver.kube.http.access import Access
 from driver.kube.http.client import Client, PatchType

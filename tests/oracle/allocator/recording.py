@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from api.kinds import to_builtins
 from api.model.base import JsonObject
+from api.wire import to_builtins
 from tests.allocation.building import NODE, class_
 from tests.allocation.families import FAMILIES
 from tests.allocation.linked_families import LINKED

@@ -19,8 +19,8 @@ import msgspec
 import yaml
 
 from api.errors import InvalidDocumentError, Problem
+from api.kerf.scalar_types import PositiveInt
 from api.kerf.v1alpha1 import Strict
-from api.kerf.words import PositiveInt
 from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.partitions.catalog import UnknownModelError, gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard

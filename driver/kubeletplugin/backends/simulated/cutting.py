@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig
-from api.model.vocabulary import CAPACITY_MEMORY
+from api.model.device_attributes import CAPACITY_MEMORY
 from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated import gpu
 from driver.kubeletplugin.backends.simulated.gpu import GpuState

@@ -10,10 +10,10 @@ from api.dra import v1alpha2, v1alpha3, v1alpha4, v1beta1
 from api.dra.registry import MODERN, offer_to
 from api.dra.service import DraService
 from api.errors import UnsupportedError
+from api.grpc_method import RefusedCallError
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome, ReportedDevice
-from api.rpc import RefusedCallError
-from tests.api_dra.drawing import CLAIMS, OUTCOMES
+from tests.api.dra.strategies import CLAIMS, OUTCOMES
 from tests.strategies import TEXT
 
 CLAIM = ClaimRef("ns", "claim", "uid-1")

@@ -12,7 +12,7 @@ from api.dra.registry import DRA_SERVICES, SUPPORTED_VERSIONS
 from api.dra.service import DraService
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome, ReportedDevice
-from tests.api_dra.drawing import CLAIMS, OUTCOMES
+from tests.api.dra.strategies import CLAIMS, OUTCOMES
 from tests.strategies import TEXT
 
 SERVICES = pytest.mark.parametrize("service", DRA_SERVICES, ids=lambda service: service.supported_version)

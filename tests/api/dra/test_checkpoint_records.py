@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from api.checkpoint import v1
 from api.checkpoint.v1 import CheckpointError
 from api.model.prepared import ClaimState, PreparedClaim
-from tests.api_dra.drawing import PREPARED_CLAIMS
+from tests.api.dra.strategies import PREPARED_CLAIMS
 
 WHERE = "/var/lib/kubelet/plugins/kerf.dev/checkpoint.db"
 DATA = Path(__file__).parents[1] / "data/checkpoint"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
-from tests.api_dra.drawing import TEXTS
+from tests.api.dra.strategies import TEXTS
 from tests.strategies import TEXT
 
 INFOS = st.builds(PluginInfo, type=TEXT, name=TEXT, endpoint=TEXT, supported_versions=TEXTS)

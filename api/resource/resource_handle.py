@@ -11,7 +11,6 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from api.errors import PermanentError
-from api.kinds import dec_hook, enc_hook
 from api.model.allocations import (
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
@@ -19,6 +18,7 @@ from api.model.allocations import (
 )
 from api.model.base import Value
 from api.model.classic import MAX_HANDLE_BYTES
+from api.wire import dec_hook, enc_hook
 
 API_VERSION: Final = "kerf.dev/v1alpha1"
 KIND: Final = "AllocatedDevices"

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from api.kinds import Kind, identity_kind
 from api.model.claims import AllocatedClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from api.model.devices import DeviceTaintRule, ResourceSlice
+from api.wire import Kind, identity_kind
 
 GROUP: Final = "resource.k8s.io"
 

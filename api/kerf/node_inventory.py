@@ -7,10 +7,10 @@ their geometry, so that both sides compile the same devices under the same names
 from typing import Final
 
 from api.kerf.v1alpha1 import GROUP, VERSION
-from api.kinds import Kind, identity_kind
 from api.model.base import Value
 from api.model.devices import DeviceTaint
 from api.model.metadata import Object
+from api.wire import Kind, identity_kind
 
 
 class InventoryPlacement(Value):

@@ -1,5 +1,5 @@
 """The CRDs of ``kerf.dev/v1alpha1``, from the structs: shape, patterns and limits from the types, cross-field rules
-from ``api.kerf.rules``, descriptions from docstrings.
+from ``api.kerf.cross_field_rules``, descriptions from docstrings.
 
 ``msgspec.json.schema`` writes ``$ref``, ``anyOf`` with null and ``additionalProperties: false``, none of which a
 structural schema may hold (apiextensions.k8s.io/v1); this writes what it may.
@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import inspect
 
-from api.kerf.inventory import NODE_INVENTORIES, NodeInventory
-from api.kerf.parameters import (
+from api.kerf.classic_parameters import (
     CLAIM_PARAMETERS,
     CLASS_PARAMETERS,
     FpgaClaimParameters,
@@ -21,12 +20,13 @@ from api.kerf.parameters import (
     GpuClaimParameters,
     GpuClassParameters,
 )
-from api.kerf.rules import RULES, Rule
+from api.kerf.cross_field_rules import RULES, Rule
+from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.kerf.v1alpha1 import GROUP, RESOURCE_CLASSES, VERSION, ResourceClass
-from api.kinds import Kind
 from api.model.base import JsonObject
 from api.model.metadata import Condition
 from api.model.quantity import Quantity
+from api.wire import Kind
 
 FieldDocs: TypeAlias = Mapping[tuple[type, str], str]
 """The docstring of each field, by struct type and attribute name."""

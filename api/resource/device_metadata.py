@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from api.kinds import to_builtins
 from api.model.base import Value
 from api.model.devices import Attribute
 from api.model.metadata import Object
+from api.wire import to_builtins
 
 GROUP: Final = "metadata.resource.k8s.io"
 VERSIONS: Final = ("v1beta1", "v1alpha1")

@@ -58,7 +58,8 @@ TaintKey: TypeAlias = Annotated[
 ExtendedResourceName: TypeAlias = Annotated[
     str,
     msgspec.Meta(
-        # `IsExtendedResourceName` of Kubernetes; that the cluster's own domain is taken, is a rule (api.kerf.rules).
+        # `IsExtendedResourceName` of Kubernetes; that the cluster's own domain is taken, is a rule
+        # (api.kerf.cross_field_rules).
         pattern=f"^{_SUBDOMAIN}/{_NAME}$",
         max_length=308,  # quotas spell it "requests.<domain>/<name>": 253 - 9 for the domain, a slash, 63
         title="extended resource name such as example.com/gpu",

@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from api.errors import Problem
-from api.kerf.checking import field_path
-from api.kerf.parameters import (
+from api.kerf.classic_parameters import (
     FpgaClaimParametersSpec,
     FpgaClassParametersSpec,
     GpuClaimParametersSpec,
@@ -29,6 +28,7 @@ from api.kerf.v1alpha1 import (
     NodeLabelRequirement,
     ResourceClassSpec,
 )
+from api.kerf.validation import field_path
 
 _FIELD: Final = re.compile(r"self\.(\w+(?:\.\w+)*)")
 

@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from api.errors import InvalidDocumentError
-from api.kerf.decoding import decode_parameters, decode_parameters_object
-from api.kerf.inventory import NodeInventory
-from api.kerf.parameters import (
+from api.kerf.classic_parameters import (
     CLAIM_PARAMETERS,
     CLASS_PARAMETERS,
     SPECS,
@@ -15,7 +13,9 @@ from api.kerf.parameters import (
     GpuMinimum,
     ParametersObject,
 )
-from api.kerf.schema import DEFINITIONS, crd
+from api.kerf.crd_schema import DEFINITIONS, crd
+from api.kerf.decoder import decode_parameters, decode_parameters_object
+from api.kerf.node_inventory import NodeInventory
 from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity

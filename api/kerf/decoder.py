@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.checking import check, convert, suggestion
-from api.kerf.parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
-from api.kerf.rules import broken_rules
+from api.kerf.classic_parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
+from api.kerf.cross_field_rules import broken_rules
 from api.kerf.v1alpha1 import API_VERSION, DeviceConfig, ResourceClass, ResourceClassObject, ResourceClassSpec
+from api.kerf.validation import check, convert, suggestion
 from api.model.base import JsonObject
 
 

@@ -10,13 +10,13 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
+from api.kerf.scalar_types import DeviceWord, DriverVersion, PositiveInt
 from api.kerf.v1alpha1 import GROUP, VERSION, Cut, GpuSharing, Models, NodeChoice, Strict
-from api.kerf.words import DeviceWord, DriverVersion, PositiveInt
-from api.kinds import Kind, identity_kind
 from api.model.base import JsonObject
 from api.model.classic import MAX_CONSUMERS
 from api.model.metadata import Object
 from api.model.quantity import Quantity
+from api.wire import Kind, identity_kind
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=16)]
 """More cards than any machine has, and few enough that an allocation fits into the claim."""

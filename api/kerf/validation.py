@@ -15,8 +15,8 @@ import msgspec
 from msgspec import inspect
 
 from api.errors import InvalidQuantityError, Problem
-from api.kinds import dec_hook
 from api.model.quantity import Quantity
+from api.wire import dec_hook
 
 _MAX_SHOWN: Final = 64
 """Characters of a wrong value that a message quotes: enough to find it."""

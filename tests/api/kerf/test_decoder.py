@@ -9,8 +9,7 @@ import yaml
 from hypothesis import given
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.checking import check, convert, suggestion
-from api.kerf.decoding import decode_device_config, decode_resource_class, decode_resource_class_object
+from api.kerf.decoder import decode_device_config, decode_resource_class, decode_resource_class_object
 from api.kerf.v1alpha1 import (
     RESOURCE_CLASSES,
     DeviceConfig,
@@ -22,9 +21,10 @@ from api.kerf.v1alpha1 import (
     ResourceClassSpec,
     config_to_parameters,
 )
-from api.kinds import dec_hook
+from api.kerf.validation import check, convert, suggestion
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
+from api.wire import dec_hook
 
 from .documents import class_specs, damaged, device_configs, without_nulls
 
