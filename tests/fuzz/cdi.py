@@ -17,8 +17,8 @@ from cdi import (
     read,
     validate,
 )
-from cdi.explaining import explain
-from cdi.rules import CONTENT, READING
+from cdi.description import explain
+from cdi.document.rules import CONTENT, READING
 from tests.oracle.cdi.damaging import damaged
 
 generated = damaged

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
-from cdi.wire import WIRE
+from cdi.document.fields import WIRE
 from tests.oracle.cdi.documents import document
 
 DATA = Path(__file__).parents[2] / "data" / "cdi"

@@ -21,7 +21,7 @@ from cdi import (
     minimum_version,
     read,
 )
-from cdi.rules import READING
+from cdi.document.rules import READING
 from tests.cdi.strategies import OCI_SPECS, SPECS
 from tests.conformance.cdi import differences, injected, parsed
 from tests.oracle.cdi.damaging import damaged

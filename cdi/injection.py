@@ -7,9 +7,9 @@ from typing import Any
 
 from cdi.cache import Cache
 from cdi.catalog import Catalog, Definition
-from cdi.editing import OCISpec, apply
+from cdi.container_edits import OCISpec, apply
 from cdi.errors import UnresolvedError
-from cdi.host import HostView
+from cdi.host_devices import HostView
 from cdi.names import Semantics
 from cdi.spec import ContainerEdits
 

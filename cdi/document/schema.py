@@ -7,9 +7,9 @@ are beyond it. ``schema.json`` beside this file is what ``python -m cdi schema``
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from cdi.document.fields import RANGES, WIRE, ListOf, Row, Scalar, Shape, TextMap
 from cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec
 from cdi.versions import VERSIONS
-from cdi.wire import RANGES, WIRE, ListOf, Row, Scalar, Shape, TextMap
 
 JSONSchema: TypeAlias = dict[str, Any]
 

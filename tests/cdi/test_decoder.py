@@ -23,11 +23,10 @@ from cdi import (
     Spec,
     encode_json,
     load,
-    nodes,
-    parsing,
     read,
 )
-from cdi.rules import CONTENT, READING
+from cdi.document import document_tree, yaml_parser
+from cdi.document.rules import CONTENT, READING
 from tests.cdi.strategies import SPECS
 
 DATA = Path(__file__).parents[1] / "data" / "cdi"
@@ -270,7 +269,7 @@ def test_harmful_documents_are_findings(name: str) -> None:
 
 
 def test_a_document_of_aliases_that_multiply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdi.decoding.MAX_VALUES", 1000)
+    monkeypatch.setattr("cdi.document.decoder.MAX_VALUES", 1000)
     many = ", ".join(["&o {hostPath: /h, containerPath: /c, options: [a, b, c, d]}", *["*o"] * 200])
     data = f"cdiVersion: 0.6.0\nkind: acme.io/gpu\ndevices: [{{name: a, containerEdits: {{mounts: [{many}]}}}}]\n"
     (finding,) = read(data.encode()).findings
@@ -278,16 +277,16 @@ def test_a_document_of_aliases_that_multiply_is_refused(monkeypatch: pytest.Monk
 
 
 def test_a_document_of_merges_that_multiply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdi.parsing.MAX_VALUES", 100)
+    monkeypatch.setattr("cdi.document.yaml_parser.MAX_VALUES", 100)
     data = "base: &b {" + ", ".join(f"k{i}: v" for i in range(60)) + "}\nlist:\n" + "- <<: *b\n" * 2
     assert [finding.code for finding in read(data.encode()).findings] == ["too-large"]
 
 
 def test_a_very_large_file_is_refused_unread() -> None:
-    for data in (b" " * (nodes.MAX_BYTES + 1), of("good/gpu.json") + b" " * nodes.MAX_BYTES):
+    for data in (b" " * (document_tree.MAX_BYTES + 1), of("good/gpu.json") + b" " * document_tree.MAX_BYTES):
         (finding,) = read(data).findings
         assert finding.code == "too-large"
-    assert nodes.MAX_VALUES < nodes.MAX_BYTES
+    assert document_tree.MAX_VALUES < document_tree.MAX_BYTES
 
 
 @given(data=st.binary(max_size=200))
@@ -313,7 +312,7 @@ def test_a_text_with_tabs_needs_libyaml(monkeypatch: pytest.MonkeyPatch) -> None
     assert read(tabs).spec == GPU
     import yaml
 
-    monkeypatch.setattr(parsing, "_LOADER", yaml.SafeLoader)
+    monkeypatch.setattr(yaml_parser, "_LOADER", yaml.SafeLoader)
     assert [finding.code for finding in read(tabs).findings] == ["syntax"]
     assert read(of("good/gpu.json")).spec == GPU
     assert read(b"\xef\xbb\xbf" + of("good/everything.yaml")).spec == EVERYTHING

@@ -1,19 +1,19 @@
 """The short way to the spec in a document that says nothing doubtful, as most do, in a third of the time.
 
 What is not plain at a glance (a text beyond ASCII, an escape, an anchor, a key of another case, a type that is not the
-field's own) is left to the long way, ``cdi.parsing`` and ``cdi.decoding``, which knows what readers make of it and on
-which line it is. So nothing is decided here, and tests hold that both ways come to the same.
+field's own) is left to the long way, ``cdi.document.yaml_parser`` and ``cdi.document.decoder``, which knows what
+readers make of it and on which line it is. So nothing is decided here, and tests hold that both ways come to the same.
 """
 
 import json
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
-from cdi.blocks import plain_value
+from cdi.document.block_yaml import plain_value
+from cdi.document.document_tree import MAX_BYTES
+from cdi.document.fields import RANGES, WIRE, ListOf, Scalar, Shape, TextMap
 from cdi.names import Kind
-from cdi.nodes import MAX_BYTES
 from cdi.spec import Spec
-from cdi.wire import RANGES, WIRE, ListOf, Scalar, Shape, TextMap
 
 # Where JSON is no YAML, or not to every parser: escapes, tabs, DEL, a key apart from its colon.
 _DOUBTFUL = ("\\", "\t", "\x7f", " :", "\n:", "\r:")

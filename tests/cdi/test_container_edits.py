@@ -21,7 +21,7 @@ from cdi import (
     Semantics,
     apply,
 )
-from cdi.editing import completed
+from cdi.container_edits import completed
 from tests.cdi.strategies import EDITS, OCI_SPECS
 
 

@@ -17,7 +17,7 @@ from cdi import (
     Spec,
     validate,
 )
-from cdi.rules import CONTENT, READING, severity
+from cdi.document.rules import CONTENT, READING, severity
 from tests.cdi.strategies import SPECS
 
 KIND = Kind(vendor="acme.io", class_name="widget")

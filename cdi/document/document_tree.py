@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cdi.document.yaml_scalars import Value
 from cdi.errors import Finding
-from cdi.scalars import Value
 
 
 @dataclass(frozen=True, slots=True)

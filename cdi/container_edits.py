@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from cdi.errors import HostDeviceError, InvalidOCISpecError
-from cdi.host import Host, HostView
+from cdi.host_devices import Host, HostView
 from cdi.names import Semantics
 from cdi.spec import ContainerEdits, DeviceNode, Hook, IntelRdt, Mount
 

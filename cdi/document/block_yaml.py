@@ -1,4 +1,5 @@
-"""YAML as most programs write it, to plain values, for ``cdi.skimming``: one key or item a line, and no surprises.
+"""YAML as most programs write it, to plain values, for ``cdi.document.fast_decoder``: one key or item a line, and no
+surprises.
 
 What is not of that kind, a list in brackets or a text over two lines, is left to a YAML parser. So this needs none.
 """
@@ -6,9 +7,9 @@ What is not of that kind, a list in brackets or a text over two lines, is left t
 import re
 from typing import TypeAlias, TypeVar
 
-from cdi.nodes import MAX_DEPTH
-from cdi.scalars import resolve
-from cdi.wire import WIRE
+from cdi.document.document_tree import MAX_DEPTH
+from cdi.document.fields import WIRE
+from cdi.document.yaml_scalars import resolve
 
 Plain: TypeAlias = "str | int | bool | list[Plain] | dict[str, Plain]"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cdi.catalog import Catalog, Definition
-from cdi.runtimes import first_readers
+from cdi.runtime_versions import first_readers
 from cdi.spec import ContainerEdits, DeviceNode, Hook, IntelRdt, Mount
 from cdi.versions import minimum_version
 

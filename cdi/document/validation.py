@@ -1,15 +1,16 @@
-"""What is wrong with a spec's content: all of it in one pass, each with its path. ``cdi.rules`` says who minds."""
+"""What is wrong with a spec's content: all of it in one pass, each with its path. ``cdi.document.rules`` says who
+minds."""
 
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from cdi.document.fields import RANGES, WIRE, ListOf, Scalar, Shape, TextMap
+from cdi.document.rules import severity
 from cdi.errors import Finding
 from cdi.names import Semantics, device_name_mistake
-from cdi.rules import severity
 from cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, Mount, NetDevice, Spec
 from cdi.versions import VERSIONS, WITHDRAWN, minimum_version, version_readers_need
-from cdi.wire import RANGES, WIRE, ListOf, Scalar, Shape, TextMap
 
 # The whole of a Kubernetes object's annotations: the limit that upstream's check, never wired up, has too.
 _ANNOTATIONS_MAX_BYTES = 256 * 1024

@@ -4,8 +4,8 @@ Only the first document counts; what follows is not looked at. Aliases and merge
 events, from libyaml where it is built in, of which Go's parser is a translation; without it documents indented with
 tabs are refused. Nothing is executed and no tag makes an object.
 
-This module alone imports PyYAML, and only ``cdi.decoding.read_closely`` imports this module: who only writes, or reads
-what can be skimmed, should not wait for it.
+This module alone imports PyYAML, and only ``cdi.document.decoder.read_closely`` imports this module: who only writes,
+or reads what can be skimmed, should not wait for it.
 """
 
 import codecs
@@ -14,10 +14,19 @@ from collections.abc import Iterator
 
 import yaml
 
+from cdi.document.document_tree import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_VALUES,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    UnparsableError,
+)
+from cdi.document.rules import severity
+from cdi.document.yaml_scalars import STANDARD_TAG, as_key, is_key, resolve, resolve_tagged
 from cdi.errors import Finding
-from cdi.nodes import MAX_BYTES, MAX_DEPTH, MAX_VALUES, MappingNode, Node, ScalarNode, SequenceNode, UnparsableError
-from cdi.rules import severity
-from cdi.scalars import STANDARD_TAG, as_key, is_key, resolve, resolve_tagged
 
 # Where even counting brackets ends. libyaml looks at every open one for each token, so depth costs time; Go gives up
 # at 10000.

@@ -23,7 +23,7 @@ from cdi import (
     load,
     minimum_version,
 )
-from cdi.encoding import to_json, to_plain, to_yaml
+from cdi.document.encoder import to_json, to_plain, to_yaml
 from tests.cdi.strategies import SPECS
 
 KIND = Kind(vendor="acme.io", class_name="widget")

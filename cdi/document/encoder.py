@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from cdi.document.fields import WIRE, Row
+from cdi.document.validation import validate
 from cdi.errors import InvalidSpecError
 from cdi.spec import Spec
-from cdi.validating import validate
 from cdi.versions import minimum_version
-from cdi.wire import WIRE, Row
 
 JSON: TypeAlias = str | int | bool | list["JSON"] | dict[str, "JSON"]
 """What a document is made of. There is no null, which crashes readers inside a list, and there are no fractions."""

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdi import Spec, encode_json, encode_yaml, validate
-from cdi.decoding import read_closely
-from cdi.rules import READING
-from cdi.skimming import skim
-from cdi.validating import is_flawless
+from cdi.document.decoder import read_closely
+from cdi.document.fast_decoder import skim
+from cdi.document.rules import READING
+from cdi.document.validation import is_flawless
 from tests.cdi.strategies import SPECS
 from tests.oracle.cdi.damaging import damaged
 from tests.oracle.cdi.documents import document

@@ -10,15 +10,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cdi.document.document_tree import (
+    MAX_VALUES,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    UnparsableError,
+    is_null,
+    noun,
+)
+from cdi.document.fast_decoder import skim
+from cdi.document.fields import RANGES, WIRE, ListOf, Row, Scalar, Shape, TextMap
+from cdi.document.rules import severity
+from cdi.document.validation import is_flawless, validate
+from cdi.document.yaml_scalars import as_integer, as_text
 from cdi.errors import Finding, InvalidSpecError
 from cdi.names import Kind, Semantics
-from cdi.nodes import MAX_VALUES, MappingNode, Node, ScalarNode, SequenceNode, UnparsableError, is_null, noun
-from cdi.rules import severity
-from cdi.scalars import as_integer, as_text
-from cdi.skimming import skim
 from cdi.spec import DeviceNode, Hook, Mount, NetDevice, Spec
-from cdi.validating import is_flawless, validate
-from cdi.wire import RANGES, WIRE, ListOf, Row, Scalar, Shape, TextMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +64,8 @@ def read(data: bytes, *, semantics: Semantics | None = "1.1") -> Document:
 
 def read_closely(data: bytes, semantics: Semantics | None) -> Document:
     """``read`` by the long way, which sees everything."""
-    # Imported here: see cdi.parsing.
-    from cdi.parsing import parse
+    # Imported here: see cdi.document.yaml_parser.
+    from cdi.document.yaml_parser import parse
 
     try:
         node, findings = parse(data)
@@ -73,7 +82,8 @@ def read_closely(data: bytes, semantics: Semantics | None) -> Document:
 
 
 class _Decoder:
-    """Walks the tree along the table of ``cdi.wire``; a value of the wrong type is reported and left empty."""
+    """Walks the tree along the table of ``cdi.document.fields``; a value of the wrong type is reported and left
+    empty."""
 
     def __init__(self, findings: list[Finding]) -> None:
         self._findings = findings
