@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from driver.cli.asking import (
+from driver.cli.cluster_options import (
     Progress,
     answering,
     ask_cluster,

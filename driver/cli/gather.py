@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from driver.cli.asking import access_options, answering, count, read_cluster
+from driver.cli.cluster_options import access_options, answering, count, read_cluster
 from driver.cli.options import option
 from driver.diagnostics.dump import encode
 

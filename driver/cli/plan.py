@@ -9,7 +9,7 @@ import click
 
 from api.errors import InvalidDocumentError, Problem
 from api.model.base import JsonObject
-from driver.cli.asking import (
+from driver.cli.cluster_options import (
     Progress,
     answering,
     ask_cluster,
@@ -21,7 +21,7 @@ from driver.cli.asking import (
     node_option,
     read_cluster,
 )
-from driver.cli.exits import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
+from driver.cli.exit_codes import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
 from driver.cli.options import option
 from driver.cli.output import OutputFormat, output_option, print_document, table
 from driver.cli.why import reason_lines

@@ -29,7 +29,7 @@ from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.v1 import KINDS
 from api.wire import to_builtins
-from driver.demo.packaged import packaged
+from driver.demo.resources import packaged
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.local.kubelet.plugins import Driver, PluginWatcher

@@ -10,7 +10,7 @@ import yaml
 
 from api.errors import TransientError
 from driver.cli import main
-from driver.cli.asking import Progress, answering, some
+from driver.cli.cluster_options import Progress, answering, some
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import decode, encode
 from tests.diagnostics.clusters import claim, gpus, placed, pod, replace, request

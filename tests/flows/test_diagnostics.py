@@ -13,8 +13,8 @@ from typing import Any
 import anyio
 import pytest
 
+from driver.demo.environment import Stage, open_stage
 from driver.demo.settings import DemoSettings
-from driver.demo.stage import Stage, open_stage
 from driver.partitions.catalog import gpu_model, shell
 
 SETTINGS = DemoSettings(

@@ -22,7 +22,7 @@ from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.kinds import ResourceKinds
-from driver.demo.packaged import packaged
+from driver.demo.resources import packaged
 from driver.kube.discovery import discover
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access

@@ -14,13 +14,13 @@ from typing import Final
 from api.errors import KerfError
 from api.model.base import JsonObject
 from api.model.names import KERF_DRIVER
-from driver.demo import chapters
+from driver.demo import scenario_steps
+from driver.demo.cleanup_check import leftovers
 from driver.demo.display import Display
-from driver.demo.leftovers import leftovers
+from driver.demo.environment import Stage, StageError
 from driver.demo.manifests import Manifest, named_classes
-from driver.demo.observing import is_judged, why_not_usable
+from driver.demo.observation import is_judged, why_not_usable
 from driver.demo.report import LoadReport, PodReport, Report, ResizeReport
-from driver.demo.stage import Stage, StageError
 from driver.partitions.geometry import Function, Profile
 
 _CARD: Final = 0
@@ -187,7 +187,7 @@ class Story:
 
     async def _resize(self) -> None:
         node, model = self.stage.settings.node_names[0], self.stage.settings.gpu_model
-        plan = chapters.resize(model)
+        plan = scenario_steps.resize(model)
         large = " and ".join(profile.name for profile in plan.large)
         async with self._chapter(f"One card: {plan.count} x {plan.small.name}, then {large}", "resize"):
             before = await self._cut([plan.small] * plan.count, node)
@@ -199,7 +199,7 @@ class Story:
         self.report.resized = ResizeReport(node=node, card=card, before=_profiles(before), after=_profiles(after))
 
     async def _cut(self, profiles: Sequence[Profile], node: str) -> list[PodReport]:
-        objects = chapters.gpu_objects(profiles, node, _CARD)
+        objects = scenario_steps.gpu_objects(profiles, node, _CARD)
         pods = await self._run_generated(objects)
         wanted, cut = Counter(profile.name for profile in profiles), Counter(_profiles(pods))
         if wanted != cut:
@@ -208,7 +208,7 @@ class Story:
 
     async def _load(self) -> None:
         node = self.stage.settings.node_names[0]
-        functions = chapters.loads(self.stage.settings.shell)
+        functions = scenario_steps.loads(self.stage.settings.shell)
         names = ", then ".join(function.name for function in functions)
         async with self._chapter(f"One FPGA: {names}", "load"):
             for function in functions:
@@ -216,7 +216,7 @@ class Story:
                 await self._take_back()
 
     async def _load_one(self, function: Function, node: str) -> LoadReport:
-        [pod] = await self._run_generated(chapters.fpga_objects(function, node, _CARD))
+        [pod] = await self._run_generated(scenario_steps.fpga_objects(function, node, _CARD))
         [device] = pod.devices
         for container in pod.containers:
             self.display.container(pod, container)
@@ -225,8 +225,8 @@ class Story:
         return LoadReport(node=node, card=device.card, function=function.name, device=device.device)
 
     async def _run_generated(self, objects: Sequence[JsonObject]) -> list[PodReport]:
-        await self.stage.apply([chapters.namespace_object(), *objects])
-        names = frozenset(f"{chapters.NAMESPACE}/{o['metadata']['name']}" for o in objects if o["kind"] == "Pod")
+        await self.stage.apply([scenario_steps.namespace_object(), *objects])
+        names = frozenset(f"{scenario_steps.NAMESPACE}/{o['metadata']['name']}" for o in objects if o["kind"] == "Pod")
         await self._wait_running(names)
         pods = self._pods_now(names)
         self.report.pods += pods

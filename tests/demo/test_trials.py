@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from driver.demo.display import SilentDisplay
+from driver.demo.environment import Stage, StageError
 from driver.demo.manifests import Manifest
 from driver.demo.report import PodReport
-from driver.demo.stage import Stage, StageError
-from driver.demo.story import Story
+from driver.demo.scenario import Story
 
 NAMES = ("early", "late")
 

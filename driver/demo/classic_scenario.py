@@ -25,10 +25,10 @@ from api.model.metadata import Object
 from api.model.names import KERF_DRIVER
 from api.resource import v1alpha2
 from api.wire import Kind, identity_kind
-from driver.demo.packaged import packaged
+from driver.demo.environment import Places, StageError, programs, write_hardware
 from driver.demo.processes import Program, program
+from driver.demo.resources import packaged
 from driver.demo.settings import DemoSettings
-from driver.demo.stage import Places, StageError, programs, write_hardware
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import NotFoundError

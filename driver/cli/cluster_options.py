@@ -18,7 +18,7 @@ import click
 
 from api.errors import InvalidDocumentError, KerfError
 from driver.allocation import Budget
-from driver.cli.exits import EXIT_BAD_INPUT, EXIT_NO_ANSWER
+from driver.cli.exit_codes import EXIT_BAD_INPUT, EXIT_NO_ANSWER
 from driver.cli.options import FILE, option
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.cluster_state import ClusterState

@@ -17,10 +17,10 @@ from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.base import JsonObject
 from api.model.names import KERF_DRIVER
 from api.wire import Kind
-from driver.demo.observing import claim_report, container_report, nodes, pod_report, published, why_pending
-from driver.demo.packaged import packaged
+from driver.demo.observation import claim_report, container_report, nodes, pod_report, published, why_pending
 from driver.demo.processes import Program, program
 from driver.demo.report import ContainerReport, NodeReport, PodReport
+from driver.demo.resources import packaged
 from driver.demo.settings import DemoSettings
 from driver.kube.discovery import ApiFeatures, discover
 from driver.kube.http.client import Client

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from driver.demo.environment import Stage
 from driver.demo.report import LeftReport
-from driver.demo.stage import Stage
 from driver.kubeletplugin.backends.simulated import open_backend
 from driver.kubeletplugin.checkpointing import open_checkpoint
 
