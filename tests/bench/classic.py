@@ -33,10 +33,10 @@ from driver.kube.http.config import load_access
 from driver.kube.informer import Informer
 from driver.kubeletplugin.classiccluster import RENEW_S
 from driver.partitions.geometry import DeviceKind
-from tests.bench.calling import in_flight
-from tests.bench.measuring import Row, say
+from tests.bench.cluster_wait import PATIENCE_S, until
+from tests.bench.kubelet_calls import in_flight
+from tests.bench.measurement import Row, say
 from tests.bench.node import resident_mb
-from tests.bench.waiting import PATIENCE_S, until
 from tests.controller.classic.hardware import gpu, inventory
 from tests.controller.classic.scene import Scene, context, pod
 from tests.realcluster import requirements

@@ -12,7 +12,7 @@ from driver.diagnostics.explain.why import why_claim
 from driver.diagnostics.frag import frag
 from driver.diagnostics.plan import plan
 from driver.diagnostics.workload import read_demands
-from tests.bench.measuring import Row
+from tests.bench.measurement import Row
 from tests.diagnostics.clusters import claim, gpus, placed, replace
 
 NODES: Final = 500

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from driver.cli.output import table
 from tests.allocation import policies
-from tests.bench.measuring import Row
+from tests.bench.measurement import Row
 from tests.partitions import loss_system
 from tests.partitions.loss_system import Accepted
 

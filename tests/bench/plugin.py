@@ -33,8 +33,8 @@ from driver.demo.resources import packaged
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.local.kubelet.plugins import Driver, PluginWatcher
-from tests.bench.calling import MEMORY, health_watched, in_flight, milliseconds, prepare, unprepare
-from tests.bench.measuring import Row
+from tests.bench.kubelet_calls import MEMORY, health_watched, in_flight, milliseconds, prepare, unprepare
+from tests.bench.measurement import Row
 
 STARTS = 5
 CLAIMS = 200

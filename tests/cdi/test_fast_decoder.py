@@ -10,8 +10,8 @@ from cdi.document.fast_decoder import skim
 from cdi.document.rules import READING
 from cdi.document.validation import is_flawless
 from tests.cdi.strategies import SPECS
-from tests.oracle.cdi.damaging import damaged
 from tests.oracle.cdi.documents import document
+from tests.oracle.cdi.mutations import damaged
 
 PLAIN = b"""---
 # One card

@@ -19,7 +19,7 @@ from cdi import (
 )
 from cdi.description import explain
 from cdi.document.rules import CONTENT, READING
-from tests.oracle.cdi.damaging import damaged
+from tests.oracle.cdi.mutations import damaged
 
 generated = damaged
 

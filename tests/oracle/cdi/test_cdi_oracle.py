@@ -24,9 +24,9 @@ from cdi import (
 from cdi.document.rules import READING
 from tests.cdi.strategies import OCI_SPECS, SPECS
 from tests.conformance.cdi import differences, injected, parsed
-from tests.oracle.cdi.damaging import damaged
 from tests.oracle.cdi.documents import document
-from tests.oracle.judging import Judge
+from tests.oracle.cdi.mutations import damaged
+from tests.oracle.judge import Judge
 
 pytestmark = pytest.mark.oracle
 

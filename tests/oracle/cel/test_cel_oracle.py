@@ -19,7 +19,7 @@ from driver.cel.compile import (
 )
 from driver.cel.cost import MOST_COST, most_cost
 from tests.oracle.cel.expressions import ATOMS, DEVICES, DRIVER, costly, expression
-from tests.oracle.judging import Judge
+from tests.oracle.judge import Judge
 
 pytestmark = pytest.mark.oracle
 

@@ -30,10 +30,10 @@ from driver.kubeletplugin.settings import FIELD_MANAGER
 from driver.partitions.geometry import DeviceKind
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
-from tests.bench.calling import in_flight, milliseconds
-from tests.bench.measuring import Row, say
+from tests.bench.cluster_wait import PATIENCE_S, pods_from_now, until
+from tests.bench.kubelet_calls import in_flight, milliseconds
+from tests.bench.measurement import Row, say
 from tests.bench.node import SPACE, none_left, offer, resident_mb
-from tests.bench.waiting import PATIENCE_S, pods_from_now, until
 from tests.diagnostics.clusters import card
 from tests.e2e import pods
 from tests.realcluster import requirements

@@ -1,7 +1,7 @@
 """Clusters of DGX-like nodes for the allocator's bench, and the measurement of ours in a process of its own.
 
-A node has eight H100 with every MIG placement published: 208 devices in 5 slices. ``python -m tests.bench.fleet NODES
-[SCENARIO …]`` prints the figures and where each claim went as one JSON object.
+A node has eight H100 with every MIG placement published: 208 devices in 5 slices. ``python -m
+tests.bench.cluster_workload NODES [SCENARIO …]`` prints the figures and where each claim went as one JSON object.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""``python -m tests.oracle.cel.recording FILE``: the judge's answers, for tests without Go.
+"""``python -m tests.oracle.cel.recorder FILE``: the judge's answers, for tests without Go.
 
 To every atom on every device, and to every costly expression on one.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.oracle.cel.expressions import ATOMS, COSTLY, DEVICES, DRIVER
-from tests.oracle.judging import Judge, build
+from tests.oracle.judge import Judge, build
 
 _TEXT: Final = 80
 """Characters of an error that are kept: only that there is one is compared."""

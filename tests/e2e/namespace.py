@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.e2e import pods, telling
-from tests.e2e.eventually import PATIENCE_S, eventually
+from tests.e2e import container_log, pods
+from tests.e2e.container_log import Told
 from tests.e2e.node import NodeView
-from tests.e2e.telling import Told
+from tests.e2e.polling import PATIENCE_S, eventually
 from tests.realcluster.api import Api, Document
 
 GONE_S: Final = 90.0
@@ -148,7 +148,9 @@ class Space:
             if not statuses or not all(one["ready"] for one in statuses):
                 return None
             node = self.nodes[pod["spec"]["nodeName"]]
-            told = {one["name"]: telling.read(node.pod_logs(pod, one["name"])) for one in pod["spec"]["containers"]}
+            told = {
+                one["name"]: container_log.read(node.pod_logs(pod, one["name"])) for one in pod["spec"]["containers"]
+            }
             said = {name: words for name, words in told.items() if words is not None}
             return Running(pod, said) if len(said) == len(told) else None
 

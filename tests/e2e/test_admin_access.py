@@ -3,8 +3,8 @@
 import pytest
 
 from tests.e2e import pods
+from tests.e2e.namespace import Space
 from tests.e2e.pod_resources import devices_of
-from tests.e2e.space import Space
 from tests.realcluster.api import StatusError
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import Hardware

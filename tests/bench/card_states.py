@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 from driver.partitions.partition_specs import mask_of
 from driver.partitions.publish_order import preference
 from driver.partitions.unit_map import Free, grid_of
-from tests.bench.chains import Chain, explore
-from tests.bench.foresight import MODEL
-from tests.bench.repacking import packs
+from tests.bench.markov_decision import Chain, explore
+from tests.bench.offline_optimum import MODEL
+from tests.bench.repacking_policy import packs
 from tests.partitions.cards import gpu
 from tests.partitions.loss_system import MEMORY_SLICES
 

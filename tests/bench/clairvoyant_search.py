@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
 from driver.partitions.unit_map import grid_of
-from tests.bench.arrangements import PLACES
+from tests.bench.card_states import PLACES
 from tests.partitions.cards import gpu
 from tests.partitions.loss_system import Request
 

@@ -1,4 +1,4 @@
-"""``python -m tests.oracle.allocator.recording FILE``: the judge's answers to named cases, for tests without Go.
+"""``python -m tests.oracle.allocator.recorder FILE``: the judge's answers to named cases, for tests without Go.
 
 The cases are those that the allocator once got wrong or did not decide, a few generated ones of each kind, and hard
 ones of every family that are still small enough for the judge.
@@ -19,7 +19,7 @@ from tests.allocation.linked_families import LINKED
 from tests.conformance.allocator import FLAGS, SHARE
 from tests.oracle.allocator import MODULE
 from tests.oracle.allocator.clusters import case, spoiled
-from tests.oracle.judging import Judge, build
+from tests.oracle.judge import Judge, build
 
 STORIES: Final[dict[int, str]] = {
     5640: "no decision within the step budget: the second claim alone cannot be served, which the first one hid",

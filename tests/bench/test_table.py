@@ -7,8 +7,8 @@ import pytest
 
 from tests.bench import noise
 from tests.bench.__main__ import MODULES, SETS
-from tests.bench.manynodes import BYTES, METRIC, REQUESTS, VERB
-from tests.bench.measuring import Row
+from tests.bench.many_nodes import BYTES, METRIC, REQUESTS, VERB
+from tests.bench.measurement import Row
 
 
 @pytest.mark.parametrize("name", [*MODULES, *(name for names in SETS.values() for name in names)])

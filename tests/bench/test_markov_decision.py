@@ -8,9 +8,9 @@ import pytest
 
 from driver.partitions.geometry import GpuCard, Partition
 from driver.partitions.partition_specs import mask_of
-from tests.bench import arrangements, online
-from tests.bench.chains import Chain, explore, most
-from tests.bench.repacking import packs
+from tests.bench import card_states, online
+from tests.bench.markov_decision import Chain, explore, most
+from tests.bench.repacking_policy import packs
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, MIXES
 
@@ -48,8 +48,8 @@ def test_only_one_profile_on_one_card_is_erlangs_formula_too() -> None:
     """Seven places of 1g.10gb, whoever places: none stands in the way of another."""
     only_small = [7.0, 0, 0, 0, 0, 0]
     erlang = most(lines(7), [7.0], [1], may_refuse=False)
-    for policy in (arrangements.first_fit, arrangements.kept, arrangements.anywhere):
-        low, high = most(arrangements.placed(1, policy), only_small, ONE_EACH, may_refuse=False)
+    for policy in (card_states.first_fit, card_states.kept, card_states.anywhere):
+        low, high = most(card_states.placed(1, policy), only_small, ONE_EACH, may_refuse=False)
         assert low <= erlang.high
         assert erlang.low <= high
 
@@ -82,7 +82,7 @@ def test_where_everything_moves_and_nothing_is_refused_the_shares_are_a_product(
         sum(weight(each) for each in states if (*each[:at], each[at] + 1, *each[at + 1 :]) in known) for at in range(6)
     ]
     expected = 100 * sum(room) / 6 / sum(map(weight, states))
-    assert value(arrangements.repacked(1), "uniform") == pytest.approx(expected, abs=WITHIN)
+    assert value(card_states.repacked(1), "uniform") == pytest.approx(expected, abs=WITHIN)
 
 
 @pytest.mark.parametrize("cards", [1, 2])
@@ -92,8 +92,8 @@ def test_the_states_of_the_best_policy_are_those_whose_future_differs(cards: int
     A lower half is two pairs in no order, or one of four units; an upper half two different pairs, or one of four; a
     card is both, or one of eight.
     """
-    assert arrangements.placed(1, arrangements.anywhere).leaving.shape[1] == 417
-    alike = arrangements.placed(cards, arrangements.anywhere, arrangements.alike)
+    assert card_states.placed(1, card_states.anywhere).leaving.shape[1] == 417
+    alike = card_states.placed(cards, card_states.anywhere, card_states.alike)
     assert alike.leaving.shape[1] == {1: 11 * 9 + 1, 2: 100 * 101 // 2}[cards]
 
 
@@ -101,8 +101,8 @@ def test_the_states_of_the_best_policy_are_those_whose_future_differs(cards: int
 @pytest.mark.parametrize("worth", [ONE_EACH, SIZES])
 def test_states_with_the_same_future_may_be_one(mix: str, worth: list[int]) -> None:
     chains = (
-        arrangements.placed(1, arrangements.anywhere),
-        arrangements.placed(1, arrangements.anywhere, arrangements.alike),
+        card_states.placed(1, card_states.anywhere),
+        card_states.placed(1, card_states.anywhere, card_states.alike),
     )
     apart, together = (value(chain, mix, worth=worth) for chain in chains)
     assert apart == pytest.approx(together, abs=WITHIN)
@@ -111,10 +111,10 @@ def test_states_with_the_same_future_may_be_one(mix: str, worth: list[int]) -> N
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("worth", [ONE_EACH, SIZES])
 def test_more_freedom_never_accepts_less(mix: str, worth: list[int]) -> None:
-    best = arrangements.placed(1, arrangements.anywhere, arrangements.alike)
-    repacked = arrangements.repacked(1)
+    best = card_states.placed(1, card_states.anywhere, card_states.alike)
+    repacked = card_states.repacked(1)
     ladder = [
-        value(arrangements.placed(1, arrangements.kept), mix, worth=worth),
+        value(card_states.placed(1, card_states.kept), mix, worth=worth),
         value(best, mix, worth=worth),
         value(best, mix, worth=worth, may_refuse=True),
         value(repacked, mix, worth=worth, may_refuse=True),
@@ -125,9 +125,9 @@ def test_more_freedom_never_accepts_less(mix: str, worth: list[int]) -> None:
 @pytest.mark.parametrize("cards", [1, 2, 3])
 @pytest.mark.parametrize(
     ("policy", "meant"),
-    [(arrangements.first_fit, loss_system.first_fit), (arrangements.kept, loss_system.published_order)],
+    [(card_states.first_fit, loss_system.first_fit), (card_states.kept, loss_system.published_order)],
 )
-def test_a_chain_places_as_its_policy_does(cards: int, policy: arrangements.Policy, meant: loss_system.Policy) -> None:
+def test_a_chain_places_as_its_policy_does(cards: int, policy: card_states.Policy, meant: loss_system.Policy) -> None:
     def both(node: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
         chosen = meant(node, taken, profile)
         state = tuple(
@@ -146,7 +146,7 @@ def test_the_exact_value_of_keep_is_what_a_simulation_comes_to() -> None:
     run = loss_system.run(
         loss_system.published_order, cards=1, mix="small", load=1.0, seed=0, requests=6_000, warm_up=0
     )
-    chain = arrangements.placed(1, arrangements.kept)
+    chain = card_states.placed(1, card_states.kept)
     assert run.requests == pytest.approx(value(chain, "small"), abs=2 * 0.54)
     assert run.slices == pytest.approx(value(chain, "small", worth=SIZES), abs=2 * 0.70)
 

@@ -4,8 +4,8 @@ import pytest
 
 from driver.partitions.slice_limits import SliceLayout
 from tests.e2e import pods
-from tests.e2e.space import Space
-from tests.realcluster.choosing import chosen_version
+from tests.e2e.namespace import Space
+from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(
