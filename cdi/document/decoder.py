@@ -83,7 +83,8 @@ def read_closely(data: bytes, semantics: Semantics | None) -> Document:
 
 class _Decoder:
     """Walks the tree along the table of ``cdi.document.fields``; a value of the wrong type is reported and left
-    empty."""
+    empty.
+    """
 
     def __init__(self, findings: list[Finding]) -> None:
         self._findings = findings

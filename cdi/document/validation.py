@@ -1,5 +1,6 @@
 """What is wrong with a spec's content: all of it in one pass, each with its path. ``cdi.document.rules`` says who
-minds."""
+minds.
+"""
 
 import itertools
 import re
