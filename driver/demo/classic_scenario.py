@@ -33,7 +33,7 @@ from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin.backends.simulated import open_backend
-from driver.kubeletplugin.checkpointing import open_checkpoint
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.local.cluster import ClusterSettings, LocalCluster
 
 _POLICIES: Final = tuple(

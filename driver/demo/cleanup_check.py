@@ -5,7 +5,7 @@ from pathlib import Path
 from driver.demo.environment import Stage
 from driver.demo.report import LeftReport
 from driver.kubeletplugin.backends.simulated import open_backend
-from driver.kubeletplugin.checkpointing import open_checkpoint
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 
 
 def leftovers(stage: Stage) -> LeftReport:

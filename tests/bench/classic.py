@@ -31,7 +31,7 @@ from driver.controller.classic.scheduling_contexts import plan_context
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.kube.informer import Informer
-from driver.kubeletplugin.classiccluster import RENEW_S
+from driver.kubeletplugin.cluster.classic import RENEW_S
 from driver.partitions.geometry import DeviceKind
 from tests.bench.cluster_wait import PATIENCE_S, until
 from tests.bench.kubelet_calls import in_flight

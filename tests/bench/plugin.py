@@ -81,7 +81,7 @@ import sys, anyio
 from pathlib import Path
 from api.dra import v1
 from api.model.prepared import PrepareOutcome, ReportedDevice
-from driver.kubeletplugin.sockets import serving_at, unary
+from driver.kubeletplugin.grpc.server import serving_at, unary
 async def prepare(claims):
     devices = (ReportedDevice(requests=("gpu",), pool="p", device="d", cdi_ids=("k8s.kerf.dev/claim=d",)),)
     return {claim.uid: PrepareOutcome(devices=devices) for claim in claims}

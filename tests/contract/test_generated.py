@@ -19,9 +19,9 @@ from driver.controller.structured.device_types import known_shapes
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.backends.base import Condition, HealthChange
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
-from driver.kubeletplugin.health import HealthBoard
-from driver.kubeletplugin.inventory import Inventory, Place, take_stock
-from driver.kubeletplugin.offering import Offers
+from driver.kubeletplugin.inventory.devices import Inventory, Place, take_stock
+from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.inventory.optional_devices import Offers
 from driver.partitions.catalog import gpu_models, shells
 from driver.partitions.geometry import Card, DeviceKind
 from driver.partitions.slice_limits import SliceLayout

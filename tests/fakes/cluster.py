@@ -11,7 +11,7 @@ from api.model.devices import Pool
 from api.model.names import ClaimRef, DriverName
 from driver.kube.http.errors import UnreachableError
 from driver.kube.store import Change, Store
-from driver.kubeletplugin.inventory import Inventory, Place
+from driver.kubeletplugin.inventory.devices import Inventory, Place
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE
 
@@ -42,7 +42,7 @@ class FollowedClaims:
 
 
 class FakeCluster:
-    """Implements ``driver.kubeletplugin.cluster.Cluster``."""
+    """Implements ``driver.kubeletplugin.cluster.base.Cluster``."""
 
     def __init__(self, layout: SliceLayout = SliceLayout.SPLIT) -> None:
         self.offer = MODERN

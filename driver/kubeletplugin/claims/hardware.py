@@ -1,0 +1,151 @@
+"""The hardware work of claims: cards in parallel, each card one call at a time."""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+import msgspec
+
+from api.errors import KerfError
+from api.model.names import ClaimRef
+from api.model.prepared import PreparedDevice
+from cdi import ContainerEdits
+from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, HardwareBusyError, HardwareRefusedError
+from driver.kubeletplugin.claims.allocation import config_of
+from driver.partitions.records import partition_of
+from driver.runtime import logs, metrics
+from driver.runtime.abreast import abreast
+
+_log = logging.getLogger(__name__)
+
+_WAITING: Final = metrics.gauge(
+    "kerf_lane_waiting", "Devices that wait for their card to finish another device's work."
+)
+_SECONDS: Final = metrics.histogram(
+    "kerf_hardware_seconds",
+    "Time that a backend took for one device, without waiting for its card.",
+    ["backend", "operation", "outcome"],
+    # From a simulated card's milliseconds over GPU instances (tenths of a second) to FPGA loads (tens of seconds).
+    buckets=(0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
+)
+
+
+class DevicesFailedError(KerfError):
+    """The hardware work for some devices of a claim failed; the message says for each what went wrong.
+
+    ``devices`` are all devices of the claim, those that were done with their new state; ``failed`` are the others.
+    """
+
+    def __init__(self, devices: Sequence[PreparedDevice], failures: Mapping[int, Exception]) -> None:
+        self.devices = tuple(devices)
+        self.failures = tuple(failures[index] for index in sorted(failures))
+        self.failed = tuple(devices[index] for index in sorted(failures))
+        super().__init__(
+            "; ".join(f"{devices[index].share.id.device}: {failures[index]}" for index in sorted(failures))
+        )
+
+
+class Lanes:
+    """All hardware of the node. ``timeout_s`` bounds one backend call, as a last resort against one that hangs."""
+
+    def __init__(self, backends: Mapping[str, Backend], *, timeout_s: float) -> None:
+        self._backends = backends
+        self._timeout_s = timeout_s
+        self._cards: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+
+    async def prepare(self, claim: ClaimRef, devices: Sequence[PreparedDevice]) -> tuple[PreparedDevice, ...]:
+        """The devices with their handles. Raises DevicesFailedError: some may be done then, ``release`` its devices."""
+        return await self._each("prepare", claim, devices, self._prepare)
+
+    async def release(
+        self, claim: ClaimRef, devices: Sequence[PreparedDevice], is_shared: Callable[[PreparedDevice], bool]
+    ) -> None:
+        """Take back what was or may have been prepared; what is gone is fine. Raises DevicesFailedError.
+
+        A device that ``is_shared``, asked when its card is idle, is left to the claims that share it.
+        """
+
+        async def release(claim: ClaimRef, device: PreparedDevice) -> PreparedDevice:
+            return device if is_shared(device) else await self._release(claim, device)
+
+        await self._each("release", claim, devices, release)
+
+    def edits(self, devices: Iterable[PreparedDevice]) -> list[ContainerEdits]:
+        """What containers get of prepared ``devices``, in their order."""
+        return [self._backend(device).edits(device.handle or {}) for device in devices]
+
+    async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice:
+        handle = await self._backend(device).prepare(_allocated(claim, device), config_of(device))
+        return msgspec.structs.replace(device, handle=handle)
+
+    async def _release(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice:
+        if device.handle is None:
+            await self._backend(device).abandon(_allocated(claim, device))
+        else:
+            await self._backend(device).unprepare(device.handle)
+        return device
+
+    def _backend(self, device: PreparedDevice) -> Backend:
+        backend = self._backends.get(device.backend)
+        if backend is None:
+            known = ", ".join(sorted(self._backends)) or "none"
+            raise HardwareRefusedError(f"its backend {device.backend!r} is not configured (any more); there is {known}")
+        return backend
+
+    async def _each(
+        self,
+        operation: str,
+        claim: ClaimRef,
+        devices: Sequence[PreparedDevice],
+        work: Callable[[ClaimRef, PreparedDevice], Awaitable[PreparedDevice]],
+    ) -> tuple[PreparedDevice, ...]:
+        state = list(devices)
+        failures: dict[int, Exception] = {}
+
+        async def one(index: int) -> None:
+            device = devices[index]
+            try:
+                async with self._card(operation, device):
+                    state[index] = await work(claim, device)
+            except Exception as error:  # noqa: BLE001  (backends are third parties': the other devices go on)
+                failures[index] = error
+                if not isinstance(error, KerfError):
+                    _log.exception("backend %s failed unexpectedly to %s %s", device.backend, operation, device.share)
+
+        await abreast(one, range(len(devices)))
+        if failures:
+            raise DevicesFailedError(state, failures)
+        return tuple(state)
+
+    @asynccontextmanager
+    async def _card(self, operation: str, device: PreparedDevice) -> AsyncIterator[None]:
+        """Alone with the device's card, and not for ever."""
+        lock = self._cards[device.part.card_uuid]
+        with _WAITING.track_inprogress():
+            await lock.acquire()
+        begun = time.perf_counter()
+        outcome = "failed"
+        try:
+            with logs.context(pool=device.share.id.pool, device=device.share.id.device):
+                with anyio.move_on_after(self._timeout_s) as limit:
+                    yield
+                if limit.cancelled_caught:
+                    raise HardwareBusyError(f"backend {device.backend} gave no answer within {self._timeout_s:g} s")
+            outcome = "done"
+        finally:
+            lock.release()
+            _SECONDS.labels(device.backend, operation, outcome).observe(time.perf_counter() - begun)
+
+
+def _allocated(claim: ClaimRef, device: PreparedDevice) -> AllocatedDevice:
+    return AllocatedDevice(
+        claim=claim,
+        share=device.share,
+        partition=partition_of(device.part),
+        admin_access=device.admin_access,
+        consumed_capacity=device.consumed_capacity,
+    )

@@ -1,0 +1,190 @@
+"""The parts that work on one node, wired together: who is given what, and how it ends.
+
+They live for one turn (``turns``); the sockets, which live as long as the process, are those of ``instance``. At the
+end work in flight ends; slices stay, for a successor.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+import cdi
+from api.dra.health import DeviceHealth
+from api.model.names import ClaimRef
+from api.model.prepared import PreparedClaim
+from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.claims.checkpoint import Checkpoint
+from driver.kubeletplugin.claims.early_preparation import Preloading
+from driver.kubeletplugin.claims.garbage_collection import Collecting
+from driver.kubeletplugin.claims.hardware import Lanes
+from driver.kubeletplugin.claims.metadata_files import FOLDER, MetadataFiles
+from driver.kubeletplugin.claims.preparer import Preparing
+from driver.kubeletplugin.claims.steps import Stepping
+from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.inventory.devices import Place
+from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.inventory.publisher import Inventorying
+from driver.kubeletplugin.settings import Settings
+from driver.partitions.geometry import Partition
+from driver.partitions.records import partition_of
+from driver.runtime.backoff import Backoff
+
+_RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)
+"""For failed backends: soon at first, at most a minute apart."""
+
+
+def taken(records: Iterable[PreparedClaim]) -> list[Partition]:
+    """What claims have of the hardware, each part once; admin access only looks (KEP-5018)."""
+    devices = (device for record in records for device in record.devices)
+    return list(dict.fromkeys(partition_of(device.part) for device in devices if not device.admin_access))
+
+
+class Node:
+    """One node at work."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        backends: Mapping[str, Backend],
+        checkpoint: Checkpoint,
+        *,
+        boot_id: str,
+        works: TaskGroup,
+        on_health: Callable[[], None],
+    ) -> None:
+        """``backends`` by name. ``works`` outlives the calls: the work is done there; ``on_health`` is called when the
+        health of a device in use may have changed.
+        """
+        self._settings = settings
+        self._cluster = cluster
+        self._backends = backends
+        self._checkpoint = checkpoint
+        self._boot_id = boot_id
+        self._random = Random()  # noqa: S311  (jitter, not a secret)
+        # A power cut ends the boot, and records of an earlier boot are *started*: their files are written anew.
+        self._store = cdi.Store(settings.cdi_dir, cdi.VolatileFilesystem())
+        # In the kubelet's directory: the container runtime must find the files under the path that the plugin has.
+        self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
+        self._board = HealthBoard(driver=settings.driver_name, now=time.time)
+        self._on_health = on_health
+        self._inventorying = self._make_inventorying()
+        self._preparing = self._make_preparing(works)
+        self._collecting = self._make_collecting()
+        self._preloading = self._make_preloading()
+
+    @property
+    def problem(self) -> str | None:
+        """Why devices may be missing or out of date; None: all is well."""
+        return self._inventorying.problem
+
+    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+        return await self._preparing.prepare(claim)
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        await self._preparing.unprepare(claim)
+
+    def health(self) -> Sequence[DeviceHealth]:
+        return self._board.reports(self._checkpoint.records.values())
+
+    async def look(self) -> None:
+        """See what cards there are, and remove files that nobody has a record of: then claims can be prepared."""
+        await self._inventorying.refresh()
+        self._collecting.sweep_files()
+
+    async def run(self) -> None:
+        """Publish the devices, watch their health, take back what nobody will unprepare: for ever."""
+        async with anyio.create_task_group() as services:
+            if self._inventorying.inventory.loads_slowly(self._settings.early_load_s):
+                services.start_soon(self._preloading.run)
+                with anyio.move_on_after(self._settings.follow_patience_s):
+                    await self._preloading.wait_on()
+            services.start_soon(self._cluster.run, self._inventorying.changed)
+            services.start_soon(self._inventorying.run)
+            services.start_soon(self._collecting.run)
+            for name in self._backends:
+                services.start_soon(self._inventorying.watch_health, name)
+
+    async def drain(self, grace_s: float) -> None:
+        """Begin nothing more and let what runs end, at most ``grace_s`` seconds."""
+        await self._preparing.drain(grace_s)
+
+    def _make_inventorying(self) -> Inventorying:
+        return Inventorying(
+            place=self._place,
+            backends=self._backends,
+            taken=lambda: taken(self._checkpoint.records.values()),
+            publish=self._cluster.publish,
+            board=self._board,
+            on_health=self._on_health,
+            interval_s=self._settings.discovery_interval_s,
+            rest_s=self._settings.publish_min_interval_s,
+            timeout_s=self._settings.discovery_timeout_s,
+            backoff=_RETRY,
+            random=self._random,
+        )
+
+    def _make_preparing(self, works: TaskGroup) -> Preparing:
+        driver = self._settings.driver_name
+        stepping = Stepping(
+            driver=driver,
+            boot_id=self._boot_id,
+            checkpoint=self._checkpoint,
+            lanes=Lanes(self._backends, timeout_s=self._settings.hardware_timeout_s),
+            store=self._store,
+            metadata=self._metadata,
+            on_change=self._claims_changed,
+            on_conflict=lambda claim: self._collecting.suspect(claim),
+        )
+        return Preparing(
+            driver=driver,
+            boot_id=self._boot_id,
+            checkpoint=self._checkpoint,
+            stepping=stepping,
+            read_claim=self._cluster.read_claim,
+            inventory=lambda: self._inventorying.inventory,
+            tasks=works,
+        )
+
+    def _place(self) -> Place:
+        """Conditions are published only while somebody sees to them."""
+        early_load_s = self._settings.early_load_s if self._preloading.is_on else None
+        return replace(self._cluster.place, early_load_s=early_load_s)
+
+    def _make_preloading(self) -> Preloading:
+        return Preloading(
+            driver=self._settings.driver_name,
+            inventory=lambda: self._inventorying.inventory,
+            cluster=self._cluster,
+            preparing=self._preparing,
+            checkpoint=self._checkpoint,
+            board=self._board,
+            suspect=self._collecting.suspect,
+            on_change=self._inventorying.changed,
+            now=time.time,
+            patience_s=self._settings.load_patience_s,
+            setback_s=self._settings.load_setback_s,
+        )
+
+    def _make_collecting(self) -> Collecting:
+        return Collecting(
+            driver=self._settings.driver_name,
+            boot_id=self._boot_id,
+            preparing=self._preparing,
+            checkpoint=self._checkpoint,
+            store=self._store,
+            metadata=self._metadata,
+            read_claim=self._cluster.read_claim,
+            interval_s=self._settings.collect_interval_s,
+            grace_s=self._settings.gone_grace_s,
+            clock=time.monotonic,
+        )
+
+    def _claims_changed(self) -> None:
+        self._inventorying.changed()
+        self._on_health()
