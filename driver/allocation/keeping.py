@@ -13,14 +13,14 @@ from typing import NamedTuple, TypeAlias
 from api.model.allocations import AllocationResult
 from api.model.claims import DeviceClass, ResourceClaim
 from api.model.devices import Device
-from driver.allocation.counting import fits
-from driver.allocation.decisions import Budget, Failed, Fits, Undecided
-from driver.allocation.layouts import Layout, Standing
-from driver.allocation.masks import keep
-from driver.allocation.offering import Offer
-from driver.allocation.placing import Cluster, Nowhere, Placed, Placement
-from driver.allocation.pools import PoolView
-from driver.allocation.searching import search
+from driver.allocation.cluster import Cluster, Nowhere, Placed, Placement
+from driver.allocation.pools.node_devices import Offer
+from driver.allocation.pools.pool_view import PoolView
+from driver.allocation.pools.template import Layout, Standing
+from driver.allocation.search.backtracking import search
+from driver.allocation.semantics.bitset import keep
+from driver.allocation.semantics.counters import fits
+from driver.allocation.semantics.outcomes import Budget, Failed, Fits, Undecided
 
 
 class Profile(NamedTuple):

@@ -12,11 +12,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from driver.allocation.blocks import want_traits
-from driver.allocation.constraining import NOT_COMPARABLE, Value, Values
-from driver.allocation.counting import Groups, Use, admitted
-from driver.allocation.masks import bits
-from driver.allocation.questions import Question, Request, Want
+from driver.allocation.search.constraints import NOT_COMPARABLE, Value, Values
+from driver.allocation.search.problem import Question, Request, Want
+from driver.allocation.search.symmetry import want_traits
+from driver.allocation.semantics.bitset import bits
+from driver.allocation.semantics.counters import Groups, Use, admitted
 
 ConstraintId: TypeAlias = tuple[int, int]
 """Position of the claim, position of the constraint in it."""

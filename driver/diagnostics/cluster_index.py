@@ -14,8 +14,8 @@ from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
 from driver.allocation import AllocatedState, Budget, Features, Inventory, Outcome, allocate
-from driver.allocation.diagnosing import Diagnosis, diagnose
-from driver.allocation.holding import Holdings, PoolKey
+from driver.allocation.explain.diagnosis import Diagnosis, diagnose
+from driver.allocation.explain.holders import Holdings, PoolKey
 from driver.diagnostics.card_usage import CardUse, PublishedCards, in_use, published_cards
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.explain.feature_gates import features_of

@@ -7,8 +7,8 @@ from api.core.v1 import Node, Pod
 from api.errors import PermanentError
 from api.model.claims import ResourceClaim
 from driver.allocation import DoesNotFit, Failed, Fits
-from driver.allocation.diagnosing import RELEASABLE, Diagnosis
-from driver.allocation.near_misses import Miss
+from driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis
+from driver.allocation.explain.near_misses import Miss
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.explain.report import InTheWay, NearMiss, NodeGroup, NodeReason, UnmetCondition
 from driver.diagnostics.filtering import node_obstacle

@@ -12,7 +12,7 @@ from driver.allocation import Budget, Cluster, Features, Keep, NodeView, Nowhere
 from driver.partitions.geometry import GpuCard, Partition
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
-from tests.allocation.building import claim, class_, request
+from tests.allocation.builders import claim, class_, request
 
 DRIVER = "kerf.dev"
 CLASSES = {"any": class_()}

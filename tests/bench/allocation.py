@@ -17,10 +17,10 @@ from typing import Any, Final, cast
 from api.model.base import JsonObject
 from api.resource.v1 import KINDS
 from driver.allocation import Fits
-from tests.allocation.building import decide
-from tests.allocation.crossed_families import CROSSED
-from tests.allocation.families import FAMILIES
-from tests.allocation.linked_families import LINKED
+from tests.allocation.builders import decide
+from tests.allocation.hard_cases.crossed import CROSSED
+from tests.allocation.hard_cases.families import FAMILIES
+from tests.allocation.hard_cases.linked import LINKED
 from tests.bench import cluster_workload
 from tests.bench.measurement import Row, say
 from tests.oracle.allocator import MODULE

@@ -20,7 +20,7 @@ from driver.cel.compile import (
     compile_selector,
 )
 from driver.cel.environment import STORED, Dialect
-from tests.allocation.building import device
+from tests.allocation.builders import device
 
 DRIVER = "gpu.example.com"
 A = f'device.attributes["{DRIVER}"]'

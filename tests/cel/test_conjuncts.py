@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from driver.allocation import compile_selector
 from driver.cel.conjuncts import conditions
-from tests.allocation.building import DRIVER, device
+from tests.allocation.builders import DRIVER, device
 
 MODEL = f'device.attributes["{DRIVER}"].model'
 

@@ -4,7 +4,7 @@ import pytest
 
 from api.model.devices import Attribute
 from api.model.names import ObjectRef
-from driver.allocation.holding import Holdings
+from driver.allocation.explain.holders import Holdings
 from driver.diagnostics.card_usage import in_use, published_cards
 from driver.partitions.catalog import gpu_models, shell
 from driver.partitions.geometry import FpgaCard

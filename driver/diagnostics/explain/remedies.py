@@ -12,9 +12,9 @@ from api.core.v1 import Node
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
 from driver.allocation import Fits
-from driver.allocation.releasing import Trials, smallest_release
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.explain.report import EndingClaim, Remedy
+from driver.diagnostics.explain.victims import Trials, smallest_release
 from driver.diagnostics.progress import Track
 
 _NODES: Final = 5

@@ -13,9 +13,9 @@ from typing import Final
 
 from api.model.base import JsonObject
 from api.wire import to_builtins
-from tests.allocation.building import NODE, class_
-from tests.allocation.families import FAMILIES
-from tests.allocation.linked_families import LINKED
+from tests.allocation.builders import NODE, class_
+from tests.allocation.hard_cases.families import FAMILIES
+from tests.allocation.hard_cases.linked import LINKED
 from tests.conformance.allocator import FLAGS, SHARE
 from tests.oracle.allocator import MODULE
 from tests.oracle.allocator.clusters import case, spoiled
