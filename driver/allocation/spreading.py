@@ -1,6 +1,6 @@
 """Whether devices that must differ can: at most how many have no value in common, by all ``distinctAttribute`` at once.
 
-A bound like those of ``forecasting.py``: a "no" is certain.
+A bound like those of ``bounds.py``: a "no" is certain.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

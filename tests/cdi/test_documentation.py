@@ -71,15 +71,16 @@ def test_who_only_writes_loads_nothing_that_reads(tmp_path: Path) -> None:
     )
     modules, *yaml = out.splitlines()
     assert set(modules.split()) == {
-        "encoding",
+        "document",
+        "document.encoder",
+        "document.fields",
+        "document.rules",
+        "document.validation",
         "errors",
         "names",
-        "rules",
         "spec",
         "store",
-        "validating",
         "versions",
-        "wire",
     }
     # Files without surprises need no YAML parser either.
     assert yaml == ["False False", "False", "False", "True"]

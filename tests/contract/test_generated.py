@@ -31,7 +31,7 @@ from tests.realcluster.kerf import DEPLOY, manifests
 NODE: Final = "bare1"
 CARDS: Final = 8
 """As many as a large node has."""
-CLASSES: Final = sorted((Path(__file__).parents[1] / "controller" / "classes").glob("*.yaml"))
+CLASSES: Final = sorted((Path(__file__).parents[1] / "controller" / "structured" / "classes").glob("*.yaml"))
 
 
 def of_kind(tmp_path: Path, cards: Mapping[str, object]) -> tuple[Card, ...]:

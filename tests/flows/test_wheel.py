@@ -24,7 +24,7 @@ def test_an_installed_wheel_runs_the_demo(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "driver.cli", *arguments]
         run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         where = (
-            "import api, cdi; from driver.demo import packaged as p; print(api.__file__, cdi.__file__, p.packaged(''))"
+            "import api, cdi; from driver.demo import resources as p; print(api.__file__, cdi.__file__, p.packaged(''))"
         )
         paths = subprocess.run(
             [sys.executable, "-c", where], cwd=folder, env=environment, capture_output=True, text=True, check=True

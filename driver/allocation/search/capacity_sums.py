@@ -21,7 +21,7 @@ _Weighed = Mapping[_Weight, int]
 
 
 class Sums:
-    """Bounds for one question, as those of ``forecasting.py``: a "no" is certain."""
+    """Bounds for one question, as those of ``bounds.py``: a "no" is certain."""
 
     def __init__(self, question: Question) -> None:
         self._offer = question.offer

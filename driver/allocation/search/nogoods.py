@@ -2,7 +2,7 @@
 
 From a certain point on a search depends on few things: which requests are left, which devices can still be had, what
 the counters and constraints stand at. Where two situations agree in these, what failed in one fails in the other. They
-need not agree device by device: exchanging what is as good as each other (``blocks.py``) changes nothing.
+need not agree device by device: exchanging what is as good as each other (``symmetry.py``) changes nothing.
 
 What is worth remembering gets less towards the end of a search, so it is worked out for each position, when something
 fails there for the first time: a search that succeeds at once pays nothing.

@@ -14,7 +14,7 @@ from api.model.prepared import ClaimState, PreparedClaim
 from tests.api.dra.strategies import PREPARED_CLAIMS
 
 WHERE = "/var/lib/kubelet/plugins/kerf.dev/checkpoint.db"
-DATA = Path(__file__).parents[1] / "data/checkpoint"
+DATA = Path(__file__).parents[2] / "data/checkpoint"
 
 
 def envelope(record: bytes, schema: int = 1) -> bytes:

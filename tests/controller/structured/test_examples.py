@@ -16,7 +16,7 @@ from driver.partitions.geometry import Card
 
 from .hardware import fpgas, gpus, slices
 
-EXAMPLES: Final = Path(__file__).parents[2] / "deploy" / "examples"
+EXAMPLES: Final = Path(__file__).parents[3] / "deploy" / "examples"
 FILES: Final = sorted(EXAMPLES.glob("*.yaml"))
 
 

@@ -49,7 +49,7 @@ def start(machine: Machine, what: str, step: int) -> "subprocess.Popen[str]":
         [sys.executable, "-c", CHILD, str(machine.state), what, str(step)],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
 
 

@@ -27,7 +27,7 @@ from driver.kubeletplugin.settings import Settings
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.fakes.cards import gpu
 
-CRD = Path(__file__).parents[2] / "deploy" / "crds" / "kerf.dev_nodeinventories.yaml"
+CRD = Path(__file__).parents[3] / "deploy" / "crds" / "kerf.dev_nodeinventories.yaml"
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
