@@ -73,7 +73,7 @@ bench-e2e: $(VENV)/.installed ## measurements on a real Kubernetes (needs what e
 	@$(BIN)/python -m tests.realcluster build 1.37 1.30
 	@$(BIN)/python -m tests.bench realcluster $(ARGS)
 
-generate: $(VENV)/.installed ## protobuf modules and CRDs, from their sources
+generate: $(VENV)/.installed ## protobuf modules, CRDs and the picture of the packages, from their sources
 	@$(BIN)/python -m tests.generate
 
 lock: ## the two lock files, from pyproject.toml (needs uv)

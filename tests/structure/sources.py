@@ -1,0 +1,53 @@
+"""The files that the guards look at, and the comparison of what they find with what is still allowed."""
+
+import ast
+from collections.abc import Collection, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+PRODUCT: Final = ("api", "cdi", "driver")
+"""The top-level packages of the product."""
+GENERATED: Final = Path("api/_generated")
+"""What protoc writes: no guard looks there."""
+_FOLDERS: Final = (*PRODUCT, "tests", "docs", "deploy", ".ci")
+"""The folders of the repository; others in the root are caches and environments."""
+
+
+@cache
+def files() -> frozenset[Path]:
+    """Every file of the repository but caches, relative to the root."""
+    found = {path for path in ROOT.iterdir() if path.is_file()}
+    found |= {path for folder in _FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()}
+    return frozenset(path.relative_to(ROOT) for path in found if "__pycache__" not in path.parts)
+
+
+def modules(*packages: str) -> Iterator[Path]:
+    """The hand-written modules of the named top-level packages, in order."""
+    for path in sorted(files()):
+        if path.suffix == ".py" and path.parts[0] in packages and not path.is_relative_to(GENERATED):
+            yield path
+
+
+def dotted(path: Path) -> str:
+    """The name by which the module in ``path`` is imported."""
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+@cache
+def text(path: Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(text(path))
+
+
+def check(rule: str, found: Collection[str], allowed: Collection[str] = ()) -> None:
+    """Fail for violations that are not allowed, and for allowed ones that are none any more."""
+    new = sorted(set(found) - set(allowed))
+    assert not new, f"{rule}:\n  " + "\n  ".join(new)
+    gone = sorted(set(allowed) - set(found))
+    assert not gone, "the allow-list only shrinks; remove from tests/structure/allowed.py:\n  " + "\n  ".join(gone)

@@ -1,0 +1,68 @@
+"""Modules and packages are named by nouns of their field, not by gerunds of everyday English."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.structure import allowed
+from tests.structure.sources import PRODUCT, check, modules
+
+TERMS: Final = frozenset(
+    {
+        "backtracking",
+        "caching",
+        "defaulting",
+        "inlining",
+        "interning",
+        "logging",
+        "matching",
+        "pruning",
+        "scheduling",
+        "sharing",
+        "testing",
+    }
+)
+"""Gerunds that are terms of the field: what a textbook, a KEP or an upstream package is named by."""
+NO_GERUNDS: Final = frozenset({"string"})
+"""Words that only end like one."""
+EMPTY_WORDS: Final = frozenset({"common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"})
+"""Names that say nothing of what is in a module."""
+
+
+def names(*packages: str) -> Iterator[tuple[Path, str]]:
+    """Each module and package of the named top-level packages, with its own name."""
+    files = set(modules(*packages))
+    for path in sorted(files.union(*(file.parents[:-1] for file in files))):
+        if not path.stem.startswith("__"):
+            yield path, path.stem
+
+
+def is_gerund(word: str) -> bool:
+    return word.endswith("ing") and word not in TERMS | NO_GERUNDS
+
+
+def gerunds(*packages: str) -> set[str]:
+    return {path.as_posix() for path, name in names(*packages) if any(map(is_gerund, name.split("_")))}
+
+
+def test_no_module_of_the_product_is_named_by_a_gerund() -> None:
+    check("named by a gerund that is no term", gerunds(*PRODUCT), allowed.PRODUCT_GERUNDS)
+
+
+def test_no_module_of_the_tests_is_named_by_a_gerund() -> None:
+    check("named by a gerund that is no term", gerunds("tests"), allowed.TEST_GERUNDS)
+
+
+def test_no_module_is_named_by_a_word_that_says_nothing() -> None:
+    found = {path.as_posix() for path, name in names(*PRODUCT, "tests") if EMPTY_WORDS & {*name.split("_")}}
+    check("the name does not say what is in it", found)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [("asking", True), ("test_asking", True), ("leading_zero", True), ("node_sharing", False), ("string", False)],
+)
+def test_any_word_of_a_name_may_be_the_gerund(name: str, verdict: bool) -> None:
+    assert any(map(is_gerund, name.split("_"))) is verdict
