@@ -1,4 +1,4 @@
-"""Kubernetes' own answers, recorded (``tests/oracle/*/recording.py``), without Go."""
+"""Kubernetes' own answers, recorded (``tests/oracle/*/recorder.py``), without Go."""
 
 import json
 from pathlib import Path

@@ -15,7 +15,7 @@ from driver.partitions.publish_order import preference
 from driver.partitions.unit_map import Free, grid_of
 from tests.bench.markov_decision import Chain, explore
 from tests.bench.offline_optimum import MODEL
-from tests.bench.repacking_policy import packs
+from tests.bench.repack_policy import packs
 from tests.partitions.cards import gpu
 from tests.partitions.loss_system import MEMORY_SLICES
 

@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import Final, NamedTuple
 
 from tests.allocation import policies
-from tests.bench import clairvoyant_search, offline_optimum, repacking_policy
+from tests.bench import clairvoyant_search, offline_optimum, repack_policy
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted, Request
 
@@ -58,7 +58,7 @@ def limits(cards: int, mix: str, load: float, seed: int, count: int = REQUESTS, 
     requests = list(loss_system.arrivals(cards=cards, mix=mix, load=load, seed=seed, requests=count))
     kept, repacked = (
         loss_system.replay(policy, requests, cards=cards, warm_up=warm_up)
-        for policy in (policies.keep(), repacking_policy.repacked())
+        for policy in (policies.keep(), repack_policy.repacked())
     )
     by_requests = _known(requests, cards, [1] * len(requests), warm_up)
     by_slices = _known(requests, cards, [MEMORY_SLICES[each.profile] for each in requests], warm_up)

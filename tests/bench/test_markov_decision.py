@@ -10,7 +10,7 @@ from driver.partitions.geometry import GpuCard, Partition
 from driver.partitions.partition_specs import mask_of
 from tests.bench import card_states, online
 from tests.bench.markov_decision import Chain, explore, most
-from tests.bench.repacking_policy import packs
+from tests.bench.repack_policy import packs
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, MIXES
 

@@ -8,7 +8,7 @@ from tests.bench.card_states import PLACES
 from tests.bench.clairvoyant_search import search
 from tests.bench.limits import limits
 from tests.bench.offline_optimum import MODEL, solve, windows
-from tests.bench.repacking_policy import packs, repacked
+from tests.bench.repack_policy import packs, repacked
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Request
 

@@ -17,7 +17,7 @@ import yaml
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.cluster import ClusterSettings, LocalCluster
 from tests.contract.documents import namespace
-from tests.e2e.polling import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
 from tests.realcluster.cluster import add_bare_node, running

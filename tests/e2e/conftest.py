@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.log_capture import logs_kept
 from tests.e2e.namespace import Space
 from tests.e2e.node import NodeView
-from tests.e2e.polling import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
 from tests.realcluster.cluster import Cluster, running

@@ -7,7 +7,7 @@ from typing import Any, Final
 from tests.e2e import container_log, pods
 from tests.e2e.container_log import Told
 from tests.e2e.node import NodeView
-from tests.e2e.polling import PATIENCE_S, eventually
+from tests.e2e.wait import PATIENCE_S, eventually
 from tests.realcluster.api import Api, Document
 
 GONE_S: Final = 90.0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e import pods
 from tests.e2e.namespace import Space
-from tests.e2e.polling import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.environment import chosen_version

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
 from tests.e2e.namespace import Space
-from tests.e2e.polling import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.kerf import Hardware, Kerf
 

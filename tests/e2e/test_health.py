@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tests.e2e import pods
 from tests.e2e.namespace import Space
-from tests.e2e.polling import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Document
 from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import Hardware

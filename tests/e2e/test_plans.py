@@ -21,7 +21,7 @@ from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from tests.diagnostics.clusters import slices
 from tests.e2e import pods
-from tests.e2e.polling import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
 

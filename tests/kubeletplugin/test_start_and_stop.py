@@ -28,7 +28,7 @@ from driver.runtime.backoff import Backoff
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.harness import Machine, machine
-from tests.kubeletplugin.polling import until
+from tests.kubeletplugin.wait import until
 
 SLICE = "gpu-0-1g-1gb-at-0"
 SECOND_SLICE = "gpu-0-1g-1gb-at-1"

@@ -34,7 +34,7 @@ from driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.fakes.claims import NODE, claim, ref
 from tests.fakes.kubelet import ClaimError, FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
-from tests.kubeletplugin.polling import until
+from tests.kubeletplugin.wait import until
 
 SLICE = "gpu-0-1g-10gb-at-0"
 FUNCTION = "fpga-0-aes-gcm-at-1"

@@ -9,7 +9,7 @@ from tests.e2e.classic.dialects import DRIVER, KERF, Dialect, Parameters
 from tests.e2e.container_log import Told
 from tests.e2e.node import NodeView
 from tests.e2e.pods import TELL
-from tests.e2e.polling import PATIENCE_S, eventually
+from tests.e2e.wait import PATIENCE_S, eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.documents import IMAGE
 

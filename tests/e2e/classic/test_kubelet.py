@@ -3,7 +3,7 @@
 import signal
 
 from tests.e2e.classic.scene import Scene
-from tests.e2e.polling import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import Kerf
 

@@ -26,7 +26,7 @@ from tests.fakes.claims import DRIVER, claim, ref, result
 from tests.fakes.cluster import FakeCluster, FollowedClaims
 from tests.kubeletplugin.claim_fixture import INVENTORY, Workshop, workshop
 from tests.kubeletplugin.harness import LONGEST_S
-from tests.kubeletplugin.polling import until
+from tests.kubeletplugin.wait import until
 
 FUNCTION = "fpga-0-aes-at-0"
 OTHER = "fpga-0-aes-at-1"

@@ -16,7 +16,7 @@ from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, claim, config, ref, result
 from tests.fakes.kubelet import V1_32, V1_37, ClaimError
 from tests.kubeletplugin.harness import Machine, machine
-from tests.kubeletplugin.polling import until
+from tests.kubeletplugin.wait import until
 
 SLICE = "gpu-0-1g-1gb-at-0"
 NEXT_SLICE = "gpu-0-1g-1gb-at-1"

@@ -12,7 +12,7 @@ from driver.kubeletplugin.grpc.dra_service import HealthFeed
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import V1_37, ClaimError
 from tests.kubeletplugin.harness import Machine, machine
-from tests.kubeletplugin.polling import until
+from tests.kubeletplugin.wait import until
 
 SLICE = "gpu-0-1g-1gb-at-0"
 V1_36 = tuple(version for version in V1_37 if version != "v1.DRAResourceHealth")

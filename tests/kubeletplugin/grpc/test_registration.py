@@ -12,7 +12,7 @@ from driver.kubeletplugin.grpc.registration import Registering
 from driver.runtime.backoff import Backoff
 from tests.fakes.kubelet import FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
-from tests.kubeletplugin.polling import until
+from tests.kubeletplugin.wait import until
 
 
 @asynccontextmanager

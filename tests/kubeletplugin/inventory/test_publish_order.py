@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.fakes.claims import claim, result
 from tests.kubeletplugin.harness import Machine, machine
-from tests.kubeletplugin.polling import until
+from tests.kubeletplugin.wait import until
 
 
 def first_of(node: Machine, prefix: str) -> str:

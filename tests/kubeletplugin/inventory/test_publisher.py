@@ -15,7 +15,7 @@ from tests.fakes.claims import DRIVER
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.harness import LONGEST_S
-from tests.kubeletplugin.polling import until
+from tests.kubeletplugin.wait import until
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 
