@@ -18,8 +18,9 @@ from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin import cdispecs
 from driver.kubeletplugin.checkpointing import Checkpoint
+from driver.kubeletplugin.cluster import Cluster
 from driver.kubeletplugin.metadatafiles import MetadataFileError, MetadataFiles
-from driver.kubeletplugin.preparing import Preparing, ReadClaim
+from driver.kubeletplugin.preparing import Preparing
 from driver.kubeletplugin.transitions import Found, found, is_gone
 from driver.runtime import metrics
 from driver.runtime.pulse import Pulse
@@ -41,7 +42,7 @@ class Collecting:
         checkpoint: Checkpoint,
         store: cdi.Store,
         metadata: MetadataFiles,
-        read_claim: ReadClaim,
+        cluster: Cluster,
         interval_s: float,
         grace_s: float,
         clock: Callable[[], float],
@@ -53,7 +54,7 @@ class Collecting:
         self._checkpoint = checkpoint
         self._store = store
         self._metadata = metadata
-        self._read_claim = read_claim
+        self._cluster = cluster
         self._interval_s = interval_s
         self._grace_s = grace_s
         self._clock = clock
@@ -113,7 +114,7 @@ class Collecting:
 
     async def _look_at(self, record: PreparedClaim) -> None:
         uid = record.claim.uid
-        if not is_gone(await self._read_claim(record.claim), record):
+        if not is_gone(await self._cluster.read_claim(record.claim), record):
             self._gone_since.pop(uid, None)
             return
         since = self._gone_since.setdefault(uid, self._clock())

@@ -13,8 +13,8 @@ from api.dra.health import DeviceHealth, Health
 from api.model.devices import DeviceTaint
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import Condition, HealthChange
-from driver.kubeletplugin.parts import partition_of
 from driver.partitions.geometry import Partition
+from driver.partitions.records import partition_of
 
 _Part: TypeAlias = tuple[str, Partition | None]
 """A card's UUID and a partition of it; None: the whole card."""

@@ -19,10 +19,11 @@ from api.registration.v1 import PluginInfo
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.checkpointing import open_checkpoint
 from driver.kubeletplugin.cluster import Cluster
+from driver.kubeletplugin.grpc.dra_service import NodeClaimService
+from driver.kubeletplugin.grpc.health_service import HealthFeed
 from driver.kubeletplugin.node import Node
 from driver.kubeletplugin.registering import Registering
 from driver.kubeletplugin.relaying import Relay
-from driver.kubeletplugin.serving import DraNode, HealthFeed
 from driver.kubeletplugin.settings import Settings
 from driver.kubeletplugin.sockets import serving_at
 from driver.kubeletplugin.turns import AlreadyRunningError, Turn, Turns
@@ -108,7 +109,8 @@ class _Instance:
 
     async def serve(self, task_status: TaskStatus[None]) -> None:
         """The sockets, for ever."""
-        handlers = {**DraNode(self._relay, self._cluster.offer.services).handlers, **self._feed.handlers}
+        claims = NodeClaimService(self._relay, self._cluster.offer.services)
+        handlers = {**claims.handlers, **self._feed.handlers}
         async with serving_at(self._settings.dra_socket, handlers, grace_s=self._settings.rpc_grace_s):
             try:
                 async with anyio.create_task_group() as services:
@@ -158,11 +160,11 @@ class _Instance:
                     await self._offered.wait()
                     await self._until_asked(node, turn)
                     self._leave()
-                    await node.drain(self._settings.handover_grace_s)
+                    await node.preparing.drain(self._settings.handover_grace_s)
                 finally:
                     self._leave()
                     with anyio.CancelScope(shield=True):
-                        await node.drain(self._settings.shutdown_grace_s)
+                        await node.preparing.drain(self._settings.shutdown_grace_s)
 
     async def _until_asked(self, node: Node, turn: Turn) -> None:
         async with anyio.create_task_group() as services:

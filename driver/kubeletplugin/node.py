@@ -15,7 +15,6 @@ from anyio.abc import TaskGroup
 
 import cdi
 from api.dra.health import DeviceHealth
-from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.checkpointing import Checkpoint
@@ -26,12 +25,12 @@ from driver.kubeletplugin.inventory import Place
 from driver.kubeletplugin.inventorying import Inventorying
 from driver.kubeletplugin.lanes import Lanes
 from driver.kubeletplugin.metadatafiles import FOLDER, MetadataFiles
-from driver.kubeletplugin.parts import partition_of
 from driver.kubeletplugin.preloading import Preloading
 from driver.kubeletplugin.preparing import Preparing
 from driver.kubeletplugin.settings import Settings
 from driver.kubeletplugin.stepping import Stepping
 from driver.partitions.geometry import Partition
+from driver.partitions.records import partition_of
 from driver.runtime.backoff import Backoff
 
 _RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)
@@ -74,7 +73,7 @@ class Node:
         self._board = HealthBoard(driver=settings.driver_name, now=time.time)
         self._on_health = on_health
         self._inventorying = self._make_inventorying()
-        self._preparing = self._make_preparing(works)
+        self.preparing = self._make_preparing(works)
         self._collecting = self._make_collecting()
         self._preloading = self._make_preloading()
 
@@ -82,12 +81,6 @@ class Node:
     def problem(self) -> str | None:
         """Why devices may be missing or out of date; None: all is well."""
         return self._inventorying.problem
-
-    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
-        return await self._preparing.prepare(claim)
-
-    async def unprepare(self, claim: ClaimRef) -> None:
-        await self._preparing.unprepare(claim)
 
     def health(self) -> Sequence[DeviceHealth]:
         return self._board.reports(self._checkpoint.records.values())
@@ -109,10 +102,6 @@ class Node:
             services.start_soon(self._collecting.run)
             for name in self._backends:
                 services.start_soon(self._inventorying.watch_health, name)
-
-    async def drain(self, grace_s: float) -> None:
-        """Begin nothing more and let what runs end, at most ``grace_s`` seconds."""
-        await self._preparing.drain(grace_s)
 
     def _make_inventorying(self) -> Inventorying:
         return Inventorying(
@@ -146,7 +135,7 @@ class Node:
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
             stepping=stepping,
-            read_claim=self._cluster.read_claim,
+            cluster=self._cluster,
             inventory=lambda: self._inventorying.inventory,
             tasks=works,
         )
@@ -161,7 +150,7 @@ class Node:
             driver=self._settings.driver_name,
             inventory=lambda: self._inventorying.inventory,
             cluster=self._cluster,
-            preparing=self._preparing,
+            preparing=self.preparing,
             checkpoint=self._checkpoint,
             board=self._board,
             suspect=self._collecting.suspect,
@@ -175,11 +164,11 @@ class Node:
         return Collecting(
             driver=self._settings.driver_name,
             boot_id=self._boot_id,
-            preparing=self._preparing,
+            preparing=self.preparing,
             checkpoint=self._checkpoint,
             store=self._store,
             metadata=self._metadata,
-            read_claim=self._cluster.read_claim,
+            cluster=self._cluster,
             interval_s=self._settings.collect_interval_s,
             grace_s=self._settings.gone_grace_s,
             clock=time.monotonic,

@@ -23,9 +23,9 @@ from driver.kubeletplugin.cluster import Cluster
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventory import Inventory
 from driver.kubeletplugin.lanes import DevicesFailedError
-from driver.kubeletplugin.parts import partition_of
 from driver.kubeletplugin.preparing import ClaimGoneError, Preparing
 from driver.kubeletplugin.resolving import NotAllocatedError
+from driver.partitions.records import partition_of
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.queueing import KeyedQueue

@@ -1,30 +1,29 @@
 """Prepare and unprepare: finds out how things stand with a claim, and has the steps carried out that follow.
 
-One claim is worked on by one task at a time (``joining``), claims at once.
+One claim is worked on by one task at a time (``SingleFlight``), claims at once: the kubelet's deadline cancels the
+handler of its call, and then it calls again.
 """
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from anyio.abc import TaskGroup
 
-from api.errors import PermanentError
+from api.errors import PermanentError, TransientError
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.checkpointing import Checkpoint
+from driver.kubeletplugin.cluster import Cluster
 from driver.kubeletplugin.inventory import Inventory
-from driver.kubeletplugin.joining import Joining
 from driver.kubeletplugin.resolving import allocated, resolve
 from driver.kubeletplugin.stepping import Job, Stepping
 from driver.kubeletplugin.transitions import PREPARE, UNPREPARE, Step, found, is_gone
 from driver.runtime import logs, metrics
-
-ReadClaim: TypeAlias = Callable[[ClaimRef], Awaitable[ResourceClaim | None]]
-"""Reads a claim from the API server, now; None when there is none of its name. Raises the errors of ``driver.kube``."""
+from driver.runtime.concurrency import SingleFlight
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation on a claim that was made from a template: which entry of the pod's ``resourceClaims`` it is for."""
@@ -44,6 +43,13 @@ class ClaimGoneError(PermanentError):
     """The claim that the kubelet means does not exist (any more)."""
 
 
+class StoppingError(TransientError):
+    """The plugin ends; what was begun is finished or taken back after its next start."""
+
+    def __init__(self) -> None:
+        super().__init__("the kubelet plugin is stopping: the kubelet's next try will find its successor")
+
+
 class Preparing:
     """The claims of one node."""
 
@@ -54,7 +60,7 @@ class Preparing:
         boot_id: str,
         checkpoint: Checkpoint,
         stepping: Stepping,
-        read_claim: ReadClaim,
+        cluster: Cluster,
         inventory: Callable[[], Inventory],
         tasks: TaskGroup,
     ) -> None:
@@ -63,46 +69,37 @@ class Preparing:
         self._boot_id = boot_id
         self._checkpoint = checkpoint
         self._stepping = stepping
-        self._read_claim = read_claim
+        self._cluster = cluster
         self._inventory = inventory
-        self._joining: Joining[str, PreparedClaim | None] = Joining(tasks)
+        self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
         """Make the devices of ``claim`` ready, or find that they are. Raises KerfError saying why not."""
-        record = await self._joined("prepare", claim, self._prepare)
+        with _operation("prepare", claim):
+            record = await self._flights.do(claim.uid, "prepare", self._prepare, claim, False)
         assert record is not None, "a prepare ends with a record or an error"
         return record
 
     async def prepare_early(self, claim: ClaimRef) -> None:
         """Make the devices of ``claim`` ready before its pod is bound (KEP-5007). Raises KerfError saying why not."""
-        await self._joined("prepare early", claim, partial(self._prepare, is_early=True))
+        with _operation("prepare early", claim):
+            await self._flights.do(claim.uid, "prepare early", self._prepare, claim, True)
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Take back the devices of ``claim``; an unknown claim is fine. Raises KerfError saying why not."""
-        await self._joined("unprepare", claim, self._unprepare)
+        with _operation("unprepare", claim):
+            await self._flights.do(claim.uid, "unprepare", self._unprepare, claim)
 
     async def release_if_gone(self, claim: ClaimRef) -> None:
         """Take back the devices of ``claim`` unless the API server says, now, that it has them. Raises KerfError."""
-        await self._joined("collect", claim, self._collect)
+        with _operation("collect", claim):
+            await self._flights.do(claim.uid, "collect", self._collect, claim)
 
     async def drain(self, grace_s: float) -> None:
         """Begin nothing more and let what runs end, at most ``grace_s`` seconds."""
-        await self._joining.drain(grace_s)
+        await self._flights.drain(grace_s)
 
-    async def _joined(
-        self, operation: str, claim: ClaimRef, work: Callable[[ClaimRef], Awaitable[PreparedClaim | None]]
-    ) -> PreparedClaim | None:
-        begun = time.perf_counter()
-        outcome = "failed"
-        try:
-            with logs.context(claim=str(claim), claim_uid=claim.uid):
-                record = await self._joining.do(claim.uid, operation, lambda: work(claim))
-            outcome = "done"
-            return record
-        finally:
-            _SECONDS.labels(operation, outcome).observe(time.perf_counter() - begun)
-
-    async def _prepare(self, ref: ClaimRef, *, is_early: bool = False) -> PreparedClaim | None:
+    async def _prepare(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
         claim = await self._read(ref)
         shares = [result.share for result in allocated(claim, self._driver)]
         job = Job(ref, self._checkpoint.get(ref.uid))
@@ -126,12 +123,12 @@ class Preparing:
 
     async def _collect(self, ref: ClaimRef) -> None:
         record = self._checkpoint.get(ref.uid)
-        if record is not None and is_gone(await self._read_claim(ref), record):
+        if record is not None and is_gone(await self._cluster.read_claim(ref), record):
             _log.warning("the claim is gone and the kubelet has not unprepared it: taking its devices back")
             await self._unprepare(ref)
 
     async def _read(self, ref: ClaimRef) -> ResourceClaim:
-        claim = await self._read_claim(ref)
+        claim = await self._cluster.read_claim(ref)
         if claim is None:
             raise ClaimGoneError(f"claim {ref} (UID {ref.uid}) does not exist")
         if (uid := claim.metadata.uid) != ref.uid:
@@ -139,3 +136,16 @@ class Preparing:
                 f"claim {ref} was deleted and made anew: its UID is {uid}, the kubelet means {ref.uid}"
             )
         return claim
+
+
+@contextmanager
+def _operation(operation: str, claim: ClaimRef) -> Iterator[None]:
+    """What is logged and measured of a call for ``claim``."""
+    begun = time.perf_counter()
+    outcome = "failed"
+    try:
+        with logs.context(claim=str(claim), claim_uid=claim.uid):
+            yield
+        outcome = "done"
+    finally:
+        _SECONDS.labels(operation, outcome).observe(time.perf_counter() - begun)

@@ -5,7 +5,7 @@ fails, or the process dies, the record says *started* and the next call, or ``co
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -78,22 +78,34 @@ class Stepping:
         self._metadata = metadata
         self._on_change = on_change
         self._on_conflict = on_conflict
-        self._steps: dict[Step, Callable[[Job], Awaitable[None]]] = {
-            Step.RECORD_STARTED: self._record_started,
-            Step.PREPARE_HARDWARE: self._prepare_hardware,
-            Step.WRITE_CDI: self._write_cdi,
-            Step.RECORD_PREPARED: self._record_prepared,
-            Step.RECORD_RELEASING: self._record_releasing,
-            Step.REMOVE_CDI: self._remove_cdi,
-            Step.RELEASE_HARDWARE: self._release_hardware,
-            Step.DROP_RECORD: self._drop_record,
-        }
         _RECORDS.set(len(checkpoint.records))  # those that the process before us has left
 
     async def carry_out(self, steps: Sequence[Step], job: Job) -> None:
         """One after the other; the first that fails is the last. Raises its KerfError."""
         for step in steps:
-            await self._steps[step](job)
+            match step:
+                case Step.RECORD_STARTED:
+                    await self._record_started(job)
+                case Step.PREPARE_HARDWARE:
+                    try:
+                        devices = await self._lanes.prepare(job.claim, job.existing.devices)
+                    except DevicesFailedError as error:
+                        job.record = replace(job.existing, devices=error.devices)
+                        await self._undo(job)
+                        raise
+                    job.record = replace(job.existing, devices=devices)
+                case Step.WRITE_CDI:
+                    self._write_cdi(job)
+                case Step.RECORD_PREPARED:
+                    self._put(job, replace(job.existing, state=ClaimState.PREPARED, awaits_pod=job.awaits_pod))
+                case Step.RECORD_RELEASING:  # handles are kept, so that exactly what was made is taken back
+                    self._put(job, replace(job.existing, state=ClaimState.RELEASING))
+                case Step.REMOVE_CDI:
+                    self._remove_cdi(job.claim)
+                case Step.RELEASE_HARDWARE:
+                    await self._lanes.release(job.claim, job.existing.devices, self._checkpoint.records)
+                case Step.DROP_RECORD:
+                    self._drop(job)
 
     async def _record_started(self, job: Job) -> None:
         """Nothing is awaited between the check for conflicts and the record: two claims cannot both pass.
@@ -117,16 +129,6 @@ class Stepping:
         self._put(job, record)
         await self._checkpoint.sync()
 
-    async def _prepare_hardware(self, job: Job) -> None:
-        record = job.existing
-        try:
-            devices = await self._lanes.prepare(job.claim, record.devices)
-        except DevicesFailedError as error:
-            job.record = replace(record, devices=error.devices)
-            await self._undo(job)
-            raise
-        job.record = replace(record, devices=devices)
-
     async def _undo(self, job: Job) -> None:
         """Take back a prepare that failed. If that fails, too, the record stays, and it is tried again later."""
         try:
@@ -134,7 +136,7 @@ class Stepping:
         except KerfError as error:
             _log.error("could not take back what a failed prepare did, will try again: %s", error)
 
-    async def _write_cdi(self, job: Job) -> None:
+    def _write_cdi(self, job: Job) -> None:
         """What the file mounts comes first."""
         record = job.existing
         documents = {request: devicemetadata.encode(each) for request, each in describing.documents(record).items()}
@@ -144,38 +146,18 @@ class Stepping:
         }
         spec = cdispecs.spec(self._driver, job.claim, record.devices, self._lanes.edits(record.devices), mounts)
         if spec is None:
-            await self._remove_cdi(job)
+            self._remove_cdi(job.claim)
         else:
             with _cdi_errors():
                 self._store.write(cdispecs.file_name(self._driver, job.claim.uid), spec)
         job.record = replace(record, devices=cdispecs.with_ids(job.claim, record.devices, spec))
 
-    async def _record_prepared(self, job: Job) -> None:
-        self._put(job, replace(job.existing, state=ClaimState.PREPARED, awaits_pod=job.awaits_pod))
-
-    async def _record_releasing(self, job: Job) -> None:
-        """Handles are kept, so that exactly what was made is taken back."""
-        self._put(job, replace(job.existing, state=ClaimState.RELEASING))
-
-    async def _remove_cdi(self, job: Job) -> None:
+    def _remove_cdi(self, claim: ClaimRef) -> None:
         with _cdi_errors():
-            self._store.remove(cdispecs.file_name(self._driver, job.claim.uid))
-        self._metadata.remove(job.claim.uid)
+            self._store.remove(cdispecs.file_name(self._driver, claim.uid))
+        self._metadata.remove(claim.uid)
 
-    async def _release_hardware(self, job: Job) -> None:
-        await self._lanes.release(job.claim, job.existing.devices, lambda device: self._is_shared(job.claim, device))
-
-    def _is_shared(self, claim: ClaimRef, device: PreparedDevice) -> bool:
-        """Whether another claim has, or is about to get, a share of ``device``: the last one takes it back."""
-        others = (record for uid, record in self._checkpoint.records.items() if uid != claim.uid)
-        return device.share.share is not None and any(
-            held.share.id == device.share.id and not held.admin_access
-            for record in others
-            if record.state is not ClaimState.RELEASING
-            for held in record.devices
-        )
-
-    async def _drop_record(self, job: Job) -> None:
+    def _drop(self, job: Job) -> None:
         self._checkpoint.drop(job.claim.uid)
         job.record = None
         self._changed()

@@ -21,8 +21,8 @@ from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.checkpointing import open_checkpoint
-from driver.kubeletplugin.parts import partition_of
 from driver.kubeletplugin.transitions import is_gone
+from driver.partitions.records import partition_of
 from tests.fakes.claims import claim, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import Made, State

@@ -8,7 +8,7 @@ import pytest
 from api.dra.health import DeviceHealth
 from api.model.devices import Device
 from driver.kubeletplugin.backends.base import Condition
-from driver.kubeletplugin.serving import HealthFeed
+from driver.kubeletplugin.grpc.health_service import HealthFeed
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import V1_37, ClaimError
 from tests.kubeletplugin.harness import Machine, machine

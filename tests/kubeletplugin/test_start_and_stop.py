@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -21,14 +22,17 @@ from driver.kubeletplugin.app import connect
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.checkpointing import FILE_NAME, open_checkpoint
 from driver.kubeletplugin.instance import SocketRemovedError
+from driver.kubeletplugin.preparing import StoppingError
 from driver.kubeletplugin.sockets import SocketError
 from driver.kubeletplugin.turns import AlreadyRunningError
 from driver.partitions.limits import SliceLayout
 from driver.runtime.backoff import Backoff
 from tests.fakes.claims import claim
+from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.harness import Machine, machine
 from tests.kubeletplugin.waiting import until
+from tests.kubeletplugin.workshop import workshop
 
 SLICE = "gpu-0-1g-1gb-at-0"
 SECOND_SLICE = "gpu-0-1g-1gb-at-1"
@@ -228,6 +232,14 @@ async def test_hardware_work_that_does_not_end_in_time_is_left_to_the_next_start
         async with node.plugin():
             await node.kubelet.prepare(held)
             assert set(node.backend.made) == {f"{held.uid}/{SLICE}"}
+
+
+async def test_a_claim_that_comes_when_the_plugin_stops_is_left_to_its_successor(tmp_path: Path) -> None:
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        await shop.preparing.drain(0)
+        with pytest.raises(StoppingError, match="the kubelet's next try will find its successor"):
+            await shop.preparing.prepare(shop.cluster.add(claim("training", SLICE)))
+        assert shop.checkpoint.records == {}
 
 
 async def test_a_plugin_whose_dra_socket_was_removed_ends_so_that_it_is_started_again() -> None:

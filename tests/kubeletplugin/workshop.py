@@ -163,7 +163,7 @@ async def workshop(
                 boot_id=boot_id,
                 checkpoint=checkpoint,
                 stepping=stepping,
-                read_claim=cluster.read_claim,
+                cluster=cluster,
                 inventory=lambda: inventory,
                 tasks=works,
             )
@@ -171,7 +171,7 @@ async def workshop(
                 **shared,
                 preparing=preparing,
                 store=store,
-                read_claim=cluster.read_claim,
+                cluster=cluster,
                 interval_s=600,
                 grace_s=GRACE_S,
                 clock=lambda: clock[0],

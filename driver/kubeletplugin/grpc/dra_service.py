@@ -1,0 +1,79 @@
+"""The kubelet's DRA service (NodePrepareResources, NodeUnprepareResources): one implementation for all its versions.
+
+Each claim of a call is answered for itself: an error with one is that one's answer, not the call's (KEP-3063).
+"""
+
+import logging
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import anyio
+
+from api.dra.service import DraService
+from api.errors import KerfError
+from api.model.names import ClaimRef
+from api.model.prepared import PrepareOutcome, reported
+from driver.kubeletplugin.relaying import Relay
+from driver.kubeletplugin.sockets import Handlers, unary
+from driver.runtime import logs
+from driver.runtime.concurrency import for_each
+
+_log = logging.getLogger(__name__)
+
+
+class NodeClaimService:
+    """Answers the kubelet for one node's claims."""
+
+    def __init__(self, relay: Relay, services: Sequence[DraService]) -> None:
+        """``services``: those that the node's kubelet can call."""
+        self._relay = relay
+        self._services = services
+
+    @property
+    def handlers(self) -> Handlers:
+        methods = [unary(row.prepare, self.prepare) for row in self._services]
+        methods += [unary(row.unprepare, self.unprepare) for row in self._services]
+        return dict(methods)
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareOutcome]:
+        """The outcome by claim UID."""
+        with _call():
+            outcomes = await for_each(self._prepare, claims)
+        return {claim.uid: outcome for claim, outcome in zip(claims, outcomes, strict=True)}
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        """The error by claim UID; empty: there was none."""
+        with _call():
+            errors = await for_each(self._unprepare, claims)
+        return {claim.uid: error for claim, error in zip(claims, errors, strict=True)}
+
+    async def _prepare(self, claim: ClaimRef) -> PrepareOutcome:
+        try:
+            return PrepareOutcome(devices=reported(await self._relay.prepare(claim)))
+        except Exception as error:  # noqa: BLE001  (a fault of ours fails this claim, not the others; it is logged)
+            return PrepareOutcome(error=_message(error))
+
+    async def _unprepare(self, claim: ClaimRef) -> str:
+        try:
+            await self._relay.unprepare(claim)
+        except Exception as error:  # noqa: BLE001  (as above)
+            return _message(error)
+        return ""
+
+
+@contextmanager
+def _call() -> Iterator[None]:
+    """One operation id stands on every log line of a call."""
+    with logs.context(request_id=secrets.token_hex(4)):
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            _log.warning("the kubelet no longer waits; the work goes on, and the next call joins it")
+            raise
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, KerfError):
+        return str(error) or type(error).__name__
+    return f"internal error of the kubelet plugin, see its log: {error!r}"
