@@ -28,11 +28,7 @@ from driver.kubeletplugin.settings import Settings
 from driver.kubeletplugin.sockets import serving_at
 from driver.kubeletplugin.turns import AlreadyRunningError, Turn, Turns
 from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
 from driver.runtime.probes import Probes
-
-_RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)
-"""For the kubelet: soon at first, at most a minute apart."""
 
 _WORKING: Final = metrics.gauge("kerf_working", "1 while it is this instance's turn to work, else 0.")
 
@@ -205,7 +201,7 @@ class _Instance:
             silence_s=self._settings.registration_silence_s,
             poll_s=self._settings.socket_poll_s,
             grace_s=self._settings.rpc_grace_s,
-            backoff=_RETRY,
+            backoff=self._settings.retry,
             random=Random(),  # noqa: S311  (jitter, not a secret)
         )
 

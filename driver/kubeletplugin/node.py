@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -31,10 +30,6 @@ from driver.kubeletplugin.settings import Settings
 from driver.kubeletplugin.stepping import Stepping
 from driver.partitions.geometry import Partition
 from driver.partitions.records import partition_of
-from driver.runtime.backoff import Backoff
-
-_RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)
-"""For failed backends: soon at first, at most a minute apart."""
 
 
 def taken(records: Iterable[PreparedClaim]) -> list[Partition]:
@@ -114,7 +109,7 @@ class Node:
             interval_s=self._settings.discovery_interval_s,
             rest_s=self._settings.publish_min_interval_s,
             timeout_s=self._settings.discovery_timeout_s,
-            backoff=_RETRY,
+            backoff=self._settings.retry,
             random=self._random,
         )
 

@@ -295,8 +295,8 @@ class LateServer:
 
 async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
     backoff = Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
-    with machine() as node:
-        cluster = await connect(cast("Client", LateServer()), node.settings, backoff=backoff)
+    with machine(retry=backoff) as node:
+        cluster = await connect(cast("Client", LateServer()), node.settings)
     assert "nothing is offered in shares until ResourceClasses can be followed" in caplog.text
     assert "cannot ask which fields of slices the API server keeps" in caplog.text
     assert cluster.place.keeps_counters, "until a loss is seen"
