@@ -15,10 +15,11 @@ from driver.kube.auth import load_access
 from driver.kube.client import Client
 from driver.kube.discovering import discover_classic
 from driver.kubeletplugin.backends.registry import load_backends
-from driver.kubeletplugin.cluster import Cluster, KubeCluster
+from driver.kubeletplugin.cluster import Cluster
 from driver.kubeletplugin.instance import first_turn, serve_instance
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.kubeletplugin.sockets import check_path
+from driver.kubeletplugin.structuredcluster import KubeCluster
 from driver.kubeletplugin.turns import Turns
 from driver.runtime import logs
 
