@@ -16,7 +16,7 @@ from driver.kubeletplugin.backends.simulated.cards import SimulatedCard
 from driver.kubeletplugin.backends.simulated.config import SimulatedConfig, cards_of, read_config
 from driver.kubeletplugin.backends.simulated.containers import container_edits
 from driver.kubeletplugin.backends.simulated.cutting import SimulatedGpu
-from driver.kubeletplugin.backends.simulated.faults import Ailment, Faults
+from driver.kubeletplugin.backends.simulated.faults import Ailment
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
 from driver.kubeletplugin.backends.simulated.handles import from_json, owner_of, to_json
@@ -106,25 +106,9 @@ class SimulatedBackend:
             told = ailments
             await self._sleep(self._health_poll_s)
 
-    def inject(self, faults: Faults) -> None:
-        """Say what goes wrong from now on, as writing ``faults.json`` does."""
-        self._directory.inject(faults)
-
     def held(self) -> dict[str, Partition]:
         """What the cards hold, half-made partitions included, by its owner's mark."""
         return {owner: partition for card in self._cards.values() for owner, partition in card.held()}
-
-    async def cut_by_hand(self, partition: Partition) -> None:
-        """Cut a GPU partition as an administrator would with nvidia-smi; Kerf must never touch it."""
-        card = self._card(partition)
-        assert isinstance(card, SimulatedGpu)
-        assert partition.placement is not None
-        await card.cut(partition, f"by-hand/{card.name}/{partition.placement.start}")
-
-    def reboot(self) -> None:
-        """Boot the machine: every card forgets its partitions, functions and modes. Nothing else changes."""
-        for card in self._cards.values():
-            card.boot()
 
     def _card(self, partition: Partition) -> SimulatedCard:
         card = self._cards.get(partition.card_uuid)

@@ -84,9 +84,6 @@ class SimulatedFpga:
             if region.owner:
                 yield region.owner, partition
 
-    def boot(self) -> None:
-        self._file.change(lambda state: FpgaState(shell=state.shell))
-
     def _slots(self, partition: Partition) -> Placement:
         return partition.placement or Placement(0, self._card.units)
 

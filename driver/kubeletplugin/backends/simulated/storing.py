@@ -46,11 +46,6 @@ class StateDirectory:
                 _write(self.path / _FAULTS, left)
         return fault
 
-    def inject(self, faults: Faults) -> None:
-        """Replace the faults by ``faults``."""
-        with file_lock.acquire(self.path):
-            _write(self.path / _FAULTS, faults)
-
 
 class CardFile(Generic[StateT]):
     """The state of one card."""
