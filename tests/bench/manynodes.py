@@ -24,7 +24,7 @@ from api.model.vocabulary import pool_name
 from api.resource.v1 import KINDS
 from driver.kube.auth import load_access
 from driver.kube.client import Client
-from driver.kube.publishing import PublishSettings, SlicePublisher
+from driver.kube.publishing import PublishSettings
 from driver.kube.slices import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.settings import FIELD_MANAGER
 from driver.partitions.compiling import compile_pool
@@ -36,6 +36,7 @@ from tests.bench.measuring import Row, say
 from tests.bench.node import SPACE, none_left, offer, resident_mb
 from tests.bench.waiting import PATIENCE_S, pods_from_now, until
 from tests.e2e import pods
+from tests.kube.awaited_publisher import AwaitedPublisher
 from tests.realcluster import requirements
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, running
@@ -154,7 +155,7 @@ async def _published(clients: Mapping[str, Client], nodes: Sequence[Document]) -
         publishers = []
         for node in nodes:
             name = node["metadata"]["name"]
-            publisher = SlicePublisher(
+            publisher = AwaitedPublisher(
                 await stack.enter_async_context(clients[name]),
                 KINDS,
                 driver=KERF_DRIVER,

@@ -30,11 +30,12 @@ from driver.kube.decoding import EventType
 from driver.kube.discovering import discover
 from driver.kube.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
 from driver.kube.leading import LeaseSettings, lead
-from driver.kube.publishing import PublishSettings, SlicePublisher
+from driver.kube.publishing import PublishSettings
 from driver.kube.reporting import EventReporter
 from driver.kube.watching import Informer
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.apiserver.faults import Fault
+from tests.kube.awaited_publisher import AwaitedPublisher
 
 IN_TIME_S = 20
 """For what takes milliseconds on an idle machine."""
@@ -184,9 +185,9 @@ def pool(letter: str = "a") -> Pool:
 
 
 @asynccontextmanager
-async def publishing(client: Client, problems: list[str]) -> AsyncIterator[SlicePublisher]:
+async def publishing(client: Client, problems: list[str]) -> AsyncIterator[AwaitedPublisher]:
     owner = await client.create(NODES, node("n1"))
-    publisher = SlicePublisher(
+    publisher = AwaitedPublisher(
         client,
         (await discover(client)).resource,
         driver="kerf.dev",
