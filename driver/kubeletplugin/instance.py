@@ -92,12 +92,12 @@ class _Instance:
         self._turns = turns
         self._boot_id = boot_id
         self._relay = Relay()
-        self._feed = HealthFeed(self._relay.health, interval_s=settings.health_interval_s)
+        self._feed = HealthFeed(self._relay, interval_s=settings.health_interval_s)
         self._registering = self._make_registering()
         self._node: Node | None = None
         self._has_worked = False
         self._probes = Probes(metrics.REGISTRY)
-        self._probes.add_check("cards", lambda: self._node.problem if self._node else None)
+        self._probes.add_check("cards", lambda: self._node.inventorying.problem if self._node else None)
         self._probes.add_check("kubelet", lambda: self._registering.problem)
         self._probes.add_check("turn", self._why_waiting)
         self._offered = anyio.Event()

@@ -67,36 +67,31 @@ class Node:
         self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
         self._board = HealthBoard(driver=settings.driver_name, now=time.time)
         self._on_health = on_health
-        self._inventorying = self._make_inventorying()
+        self.inventorying = self._make_inventorying()
         self.preparing = self._make_preparing(works)
         self._collecting = self._make_collecting()
         self._preloading = self._make_preloading()
-
-    @property
-    def problem(self) -> str | None:
-        """Why devices may be missing or out of date; None: all is well."""
-        return self._inventorying.problem
 
     def health(self) -> Sequence[DeviceHealth]:
         return self._board.reports(self._checkpoint.records.values())
 
     async def look(self) -> None:
         """See what cards there are, and remove files that nobody has a record of: then claims can be prepared."""
-        await self._inventorying.refresh()
+        await self.inventorying.refresh()
         self._collecting.sweep_files()
 
     async def run(self) -> None:
         """Publish the devices, watch their health, take back what nobody will unprepare: for ever."""
         async with anyio.create_task_group() as services:
-            if self._inventorying.inventory.loads_slowly(self._settings.early_load_s):
+            if self.inventorying.inventory.loads_slowly(self._settings.early_load_s):
                 services.start_soon(self._preloading.run)
                 with anyio.move_on_after(self._settings.follow_patience_s):
-                    await self._preloading.wait_on()
-            services.start_soon(self._cluster.run, self._inventorying.changed)
-            services.start_soon(self._inventorying.run)
+                    await self._preloading.followed.wait()
+            services.start_soon(self._cluster.run, self.inventorying.changed)
+            services.start_soon(self.inventorying.run)
             services.start_soon(self._collecting.run)
             for name in self._backends:
-                services.start_soon(self._inventorying.watch_health, name)
+                services.start_soon(self.inventorying.watch_health, name)
 
     def _make_inventorying(self) -> Inventorying:
         return Inventorying(
@@ -131,7 +126,7 @@ class Node:
             checkpoint=self._checkpoint,
             stepping=stepping,
             cluster=self._cluster,
-            inventory=lambda: self._inventorying.inventory,
+            inventorying=self.inventorying,
             tasks=works,
         )
 
@@ -143,13 +138,13 @@ class Node:
     def _make_preloading(self) -> Preloading:
         return Preloading(
             driver=self._settings.driver_name,
-            inventory=lambda: self._inventorying.inventory,
+            inventorying=self.inventorying,
             cluster=self._cluster,
             preparing=self.preparing,
             checkpoint=self._checkpoint,
             board=self._board,
             suspect=self._collecting.suspect,
-            on_change=self._inventorying.changed,
+            on_change=self.inventorying.changed,
             now=time.time,
             patience_s=self._settings.load_patience_s,
             setback_s=self._settings.load_setback_s,
@@ -170,5 +165,5 @@ class Node:
         )
 
     def _claims_changed(self) -> None:
-        self._inventorying.changed()
+        self.inventorying.changed()
         self._on_health()

@@ -21,7 +21,7 @@ from driver.kubeletplugin.binding import Conditions, awaited, told
 from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.cluster import Cluster
 from driver.kubeletplugin.health import HealthBoard
-from driver.kubeletplugin.inventory import Inventory
+from driver.kubeletplugin.inventorying import Inventorying
 from driver.kubeletplugin.lanes import DevicesFailedError
 from driver.kubeletplugin.preparing import ClaimGoneError, Preparing
 from driver.kubeletplugin.resolving import NotAllocatedError
@@ -47,7 +47,7 @@ class Preloading:
         self,
         *,
         driver: DriverName,
-        inventory: Callable[[], Inventory],
+        inventorying: Inventorying,
         cluster: Cluster,
         preparing: Preparing,
         checkpoint: Checkpoint,
@@ -65,7 +65,7 @@ class Preloading:
         """
         self._driver = driver
         self._conditions = Conditions.of(driver)
-        self._inventory = inventory
+        self._inventorying = inventorying
         self._cluster = cluster
         self._preparing = preparing
         self._checkpoint = checkpoint
@@ -78,7 +78,8 @@ class Preloading:
         self._claims = cluster.follow_claims(self._changed)
         self._queue: KeyedQueue[ObjectRef] = KeyedQueue(retries=retries)
         self._failing_since: dict[ObjectRef, float] = {}
-        self._followed = anyio.Event()
+        self.followed = anyio.Event()
+        """Set once all claims are known."""
         self.is_on = False
         """Whether claims are followed: only then may the scheduler be told to wait."""
 
@@ -88,11 +89,8 @@ class Preloading:
             group.start_soon(self._claims.run)
             await self._claims.wait_synced()
             self._switch(on=True)
-            self._followed.set()
+            self.followed.set()
             await self._queue.run(self._look_at, workers=_WORKERS)
-
-    async def wait_on(self) -> None:
-        await self._followed.wait()
 
     def _switch(self, *, on: bool) -> None:
         self.is_on = on
@@ -107,7 +105,7 @@ class Preloading:
             self._on_change()
         claim = self._claims.store.get(ref)
         self._suspect_gone(ref, claim)
-        pools = {pool.name for pool in self._inventory().pools}
+        pools = {pool.name for pool in self._inventorying.inventory.pools}
         results = awaited(claim.status, self._driver, pools, self._conditions) if claim is not None else ()
         if claim is None or not results or not self.is_on:
             self._failing_since.pop(ref, None)
@@ -152,7 +150,7 @@ class Preloading:
         self._on_change()
 
     def _setback_of(self, results: Iterable[DeviceRequestAllocationResult]) -> str | None:
-        offered = (self._inventory().find(result.id) for result in results if not result.admin_access)
+        offered = (self._inventorying.inventory.find(result.id) for result in results if not result.admin_access)
         setbacks = (self._board.setback(device.partition) for device in offered if device is not None)
         return next((reason for reason in setbacks if reason is not None), None)
 

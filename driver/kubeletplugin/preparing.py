@@ -6,7 +6,7 @@ handler of its call, and then it calls again.
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -18,7 +18,7 @@ from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.cluster import Cluster
-from driver.kubeletplugin.inventory import Inventory
+from driver.kubeletplugin.inventorying import Inventorying
 from driver.kubeletplugin.resolving import allocated, resolve
 from driver.kubeletplugin.stepping import Job, Stepping
 from driver.kubeletplugin.transitions import PREPARE, UNPREPARE, Step, found, is_gone
@@ -61,16 +61,16 @@ class Preparing:
         checkpoint: Checkpoint,
         stepping: Stepping,
         cluster: Cluster,
-        inventory: Callable[[], Inventory],
+        inventorying: Inventorying,
         tasks: TaskGroup,
     ) -> None:
-        """``inventory``: what the node offers now. ``tasks`` outlives the calls: the work is done there."""
+        """``tasks`` outlives the calls: the work is done there."""
         self._driver = driver
         self._boot_id = boot_id
         self._checkpoint = checkpoint
         self._stepping = stepping
         self._cluster = cluster
-        self._inventory = inventory
+        self._inventorying = inventorying
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
@@ -106,7 +106,7 @@ class Preparing:
         state = found(job.record, self._boot_id, shares)
         steps = PREPARE[state]
         if Step.PREPARE_HARDWARE in steps:
-            job.wanted = resolve(claim, self._driver, self._inventory())
+            job.wanted = resolve(claim, self._driver, self._inventorying.inventory)
             job.pod_claim_name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
             job.awaits_pod = is_early
         elif job.record is not None and job.record.awaits_pod and not is_early:

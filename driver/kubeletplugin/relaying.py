@@ -51,7 +51,7 @@ class Relay:
                     raise
 
     def health(self) -> Sequence[DeviceHealth] | None:
-        """None: another instance knows."""
+        """Of every device in use; None: another instance knows."""
         return self._node.health() if self._node is not None else None
 
     async def _at_work(self) -> Node:

@@ -94,7 +94,7 @@ async def site(root: Path, *, patience_s: float = 15) -> AsyncIterator[Site]:
         group.cancel_scope.deadline = anyio.current_time() + LONGEST_S
         preloading = Preloading(
             driver=DriverName(DRIVER),
-            inventory=lambda: INVENTORY,
+            inventorying=shop.inventorying,
             cluster=shop.cluster,
             preparing=shop.preparing,
             checkpoint=shop.checkpoint,
@@ -107,7 +107,7 @@ async def site(root: Path, *, patience_s: float = 15) -> AsyncIterator[Site]:
             retries=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
         )
         group.start_soon(preloading.run)
-        await preloading.wait_on()
+        await preloading.followed.wait()
         yield Site(shop, board, preloading, suspects, now)
         assert not group.cancel_scope.cancel_called, "what the test waits for never came"
         group.cancel_scope.cancel()

@@ -1,9 +1,10 @@
 """The part of the plugin that changes things, without its sockets, to be struck down at any effect."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
 import anyio
@@ -17,10 +18,12 @@ from driver.kubeletplugin.checkpointing import Checkpoint, open_checkpoint
 from driver.kubeletplugin.collecting import Collecting
 from driver.kubeletplugin.health import HealthBoard
 from driver.kubeletplugin.inventory import Inventory, take_stock
+from driver.kubeletplugin.inventorying import Inventorying
 from driver.kubeletplugin.lanes import Lanes
 from driver.kubeletplugin.metadatafiles import MetadataFiles
 from driver.kubeletplugin.preparing import Preparing
 from driver.kubeletplugin.stepping import Stepping
+from driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER
 from tests.fakes.cluster import FakeCluster
@@ -29,6 +32,25 @@ from tests.fakes.hardware import FakeBackend
 CARDS = (gpu(0), gpu(1), fpga(0))
 INVENTORY = take_stock(FakeCluster().place, {"fake": CARDS}, (), HealthBoard(driver=DRIVER, now=lambda: 0), Inventory())
 GRACE_S = 90.0
+
+
+def offering(inventory: Inventory, cluster: FakeCluster, backends: Mapping[str, Backend]) -> Inventorying:
+    """What the node offers: ``inventory``, until it looks at its hardware."""
+    inventorying = Inventorying(
+        place=lambda: cluster.place,
+        backends=backends,
+        taken=lambda: (),
+        publish=cluster.publish,
+        board=HealthBoard(driver=DRIVER, now=lambda: 0),
+        on_health=lambda: None,
+        interval_s=60,
+        rest_s=0,
+        timeout_s=60,
+        backoff=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
+        random=Random(0),
+    )
+    inventorying.inventory = inventory
+    return inventorying
 
 
 @dataclass
@@ -113,6 +135,7 @@ class Workshop:
     backend: WatchedBackend
     checkpoint: Checkpoint
     store: cdi.Store
+    inventorying: Inventorying
     preparing: Preparing
     collecting: Collecting
     suspects: list[ClaimRef]
@@ -139,6 +162,7 @@ async def workshop(
         backends = {other_backend.name: other_backend}
         cards = {other_backend.name: await other_backend.discover()}
         inventory = take_stock(cluster.place, cards, (), HealthBoard(driver=DRIVER, now=lambda: 0), Inventory())
+    inventorying = offering(inventory, cluster, backends)
     store = WatchedStore(root / "cdi", effects)
     suspects: list[ClaimRef] = []
     clock = [0.0]
@@ -164,7 +188,7 @@ async def workshop(
                 checkpoint=checkpoint,
                 stepping=stepping,
                 cluster=cluster,
-                inventory=lambda: inventory,
+                inventorying=inventorying,
                 tasks=works,
             )
             collecting = Collecting(
@@ -176,5 +200,5 @@ async def workshop(
                 grace_s=GRACE_S,
                 clock=lambda: clock[0],
             )
-            yield Workshop(cluster, backend, opened, store, preparing, collecting, suspects, clock)
+            yield Workshop(cluster, backend, opened, store, inventorying, preparing, collecting, suspects, clock)
             await preparing.drain(0)

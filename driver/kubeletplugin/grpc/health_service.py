@@ -1,12 +1,13 @@
 """The kubelet's device health service (NodeWatchResources, KEP-4680), every version of it from one implementation."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import anyio
 
 from api.dra.health import DeviceHealth
 from api.dra.registry import HEALTH_SERVICES
+from driver.kubeletplugin.relaying import Relay
 from driver.kubeletplugin.sockets import Handlers, stream
 from driver.runtime.pulse import Pulse
 
@@ -20,9 +21,8 @@ class HealthFeed:
     Every report holds every device, so changes that follow at once are told together.
     """
 
-    def __init__(self, reports: Callable[[], Sequence[DeviceHealth] | None], *, interval_s: float) -> None:
-        """``reports``: of every device; None: it is not for this instance to say."""
-        self._reports = reports
+    def __init__(self, relay: Relay, *, interval_s: float) -> None:
+        self._relay = relay
         self._interval_s = interval_s
         self._change = Pulse()
         self._closed = anyio.Event()
@@ -42,7 +42,7 @@ class HealthFeed:
     async def watch(self, _request: None) -> AsyncIterator[Sequence[DeviceHealth]]:
         while not self._closed.is_set():
             change = self._change.next
-            reports = self._reports()
+            reports = self._relay.health()
             if reports is not None:
                 yield reports
                 with anyio.move_on_after(min(REST_S, self._interval_s)):

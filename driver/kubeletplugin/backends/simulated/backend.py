@@ -1,7 +1,7 @@
 """The Backend protocol over the simulated cards."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -74,7 +74,7 @@ class SimulatedBackend:
         owner = owner_of(device)
         if not (device.admin_access or card.has(owner)):
             self._refuse_lost(card)
-            async with _undone_on_failure(lambda: card.abandon(owner), self._undo_s):
+            async with _undone_on_failure(card, owner, self._undo_s):
                 await card.make(device, config, owner)
         return to_json(card.handle(device, config))
 
@@ -177,14 +177,14 @@ def _health_change(partition: Partition, ailment: Ailment) -> HealthChange:
 
 
 @asynccontextmanager
-async def _undone_on_failure(undo: Callable[[], Awaitable[None]], limit_s: float) -> AsyncIterator[None]:
-    """Take back what was made when the body fails or is cancelled."""
+async def _undone_on_failure(card: SimulatedCard, owner: str, limit_s: float) -> AsyncIterator[None]:
+    """Take back what ``owner`` has of ``card`` when the body fails or is cancelled."""
     try:
         yield
     except (Exception, anyio.get_cancelled_exc_class()):
         with anyio.move_on_after(limit_s, shield=True) as scope:
             try:
-                await undo()
+                await card.abandon(owner)
             except KerfError as error:
                 _log.warning("a failed prepare could not be taken back: %s", error)
         if scope.cancelled_caught:

@@ -106,4 +106,4 @@ class SimulatedGpu:
             yield instance.owner, partition
 
     async def _step(self, step: Step, change: Callable[[GpuState], GpuState]) -> None:
-        await self._stepper.run(step, self.name, lambda: self._file.change(change))
+        await self._stepper.run(step, self.name, self._file, change)

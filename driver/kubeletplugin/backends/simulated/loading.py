@@ -106,7 +106,7 @@ class SimulatedFpga:
         usual_s: float | None = None,
         budget: Budget | None = None,
     ) -> None:
-        await self._stepper.run(step, self.name, lambda: self._file.change(change), usual_s=usual_s, budget=budget)
+        await self._stepper.run(step, self.name, self._file, change, usual_s=usual_s, budget=budget)
 
 
 def _fpga_config(device: AllocatedDevice, config: DeviceConfig | None) -> FpgaConfig:
