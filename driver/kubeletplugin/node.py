@@ -5,7 +5,7 @@ end work in flight ends; slices stay, for a successor.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -14,7 +14,6 @@ from anyio.abc import TaskGroup
 
 import cdi
 from api.dra.health import DeviceHealth
-from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.cluster import Cluster
@@ -28,14 +27,6 @@ from driver.kubeletplugin.preloading import Preloading
 from driver.kubeletplugin.preparing import Preparing
 from driver.kubeletplugin.settings import Settings
 from driver.kubeletplugin.stepping import Stepping
-from driver.partitions.geometry import Partition
-from driver.partitions.records import partition_of
-
-
-def taken(records: Iterable[PreparedClaim]) -> list[Partition]:
-    """What claims have of the hardware, each part once; admin access only looks (KEP-5018)."""
-    devices = (device for record in records for device in record.devices)
-    return list(dict.fromkeys(partition_of(device.part) for device in devices if not device.admin_access))
 
 
 class Node:
@@ -60,7 +51,6 @@ class Node:
         self._backends = backends
         self._checkpoint = checkpoint
         self._boot_id = boot_id
-        self._random = Random()  # noqa: S311  (jitter, not a secret)
         # A power cut ends the boot, and records of an earlier boot are *started*: their files are written anew.
         self._store = cdi.Store(settings.cdi_dir, cdi.VolatileFilesystem())
         # In the kubelet's directory: the container runtime must find the files under the path that the plugin has.
@@ -97,7 +87,7 @@ class Node:
         return Inventorying(
             place=self._place,
             backends=self._backends,
-            taken=lambda: taken(self._checkpoint.records.values()),
+            records=self._checkpoint.records,
             publish=self._cluster.publish,
             board=self._board,
             on_health=self._on_health,
@@ -105,7 +95,7 @@ class Node:
             rest_s=self._settings.publish_min_interval_s,
             timeout_s=self._settings.discovery_timeout_s,
             backoff=self._settings.retry,
-            random=self._random,
+            random=Random(),  # noqa: S311  (jitter, not a secret)
         )
 
     def _make_preparing(self, works: TaskGroup) -> Preparing:
@@ -144,7 +134,6 @@ class Node:
             checkpoint=self._checkpoint,
             board=self._board,
             suspect=self._collecting.suspect,
-            on_change=self.inventorying.changed,
             now=time.time,
             patience_s=self._settings.load_patience_s,
             setback_s=self._settings.load_setback_s,

@@ -53,15 +53,13 @@ class Preloading:
         checkpoint: Checkpoint,
         board: HealthBoard,
         suspect: Callable[[ClaimRef], None],
-        on_change: Callable[[], None],
         now: Callable[[], float],
         patience_s: float,
         setback_s: float,
         retries: Backoff = _RETRIES,
     ) -> None:
-        """``suspect`` has a claim looked at that may be gone; ``on_change`` is called when other devices should be
-        published. ``patience_s``: how long a failing load is tried again; ``setback_s``: how long its card gets no
-        further ones.
+        """``suspect`` has a claim looked at that may be gone. ``patience_s``: how long a failing load is tried again;
+        ``setback_s``: how long its card gets no further ones.
         """
         self._driver = driver
         self._conditions = Conditions.of(driver)
@@ -71,7 +69,6 @@ class Preloading:
         self._checkpoint = checkpoint
         self._board = board
         self._suspect = suspect
-        self._on_change = on_change
         self._now = now
         self._patience_s = patience_s
         self._setback_s = setback_s
@@ -94,7 +91,7 @@ class Preloading:
 
     def _switch(self, *, on: bool) -> None:
         self.is_on = on
-        self._on_change()
+        self._inventorying.changed()
 
     def _changed(self, change: Change[AllocatedClaim]) -> None:
         if any(_is_of(self._driver, claim) for claim in (change.old, change.new) if claim is not None):
@@ -102,7 +99,7 @@ class Preloading:
 
     async def _look_at(self, ref: ObjectRef) -> None:
         if self._board.end_setbacks():
-            self._on_change()
+            self._inventorying.changed()
         claim = self._claims.store.get(ref)
         self._suspect_gone(ref, claim)
         pools = {pool.name for pool in self._inventorying.inventory.pools}
@@ -147,7 +144,7 @@ class Preloading:
     def _set_back(self, devices: Iterable[PreparedDevice], reason: str) -> None:
         for device in devices:
             self._board.set_back(partition_of(device.part), reason, self._setback_s)
-        self._on_change()
+        self._inventorying.changed()
 
     def _setback_of(self, results: Iterable[DeviceRequestAllocationResult]) -> str | None:
         offered = (self._inventorying.inventory.find(result.id) for result in results if not result.admin_access)

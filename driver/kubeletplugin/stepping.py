@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
@@ -106,6 +106,8 @@ class Stepping:
                     await self._lanes.release(job.claim, job.existing.devices, self._checkpoint.records)
                 case Step.DROP_RECORD:
                     self._drop(job)
+                case _:
+                    assert_never(step)
 
     async def _record_started(self, job: Job) -> None:
         """Nothing is awaited between the check for conflicts and the record: two claims cannot both pass.

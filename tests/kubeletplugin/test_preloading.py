@@ -100,7 +100,6 @@ async def site(root: Path, *, patience_s: float = 15) -> AsyncIterator[Site]:
             checkpoint=shop.checkpoint,
             board=board,
             suspect=lambda held: suspects.append(held.uid),
-            on_change=lambda: None,
             now=lambda: now[0],
             patience_s=patience_s,
             setback_s=300,

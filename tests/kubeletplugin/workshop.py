@@ -39,7 +39,7 @@ def offering(inventory: Inventory, cluster: FakeCluster, backends: Mapping[str, 
     inventorying = Inventorying(
         place=lambda: cluster.place,
         backends=backends,
-        taken=lambda: (),
+        records={},
         publish=cluster.publish,
         board=HealthBoard(driver=DRIVER, now=lambda: 0),
         on_health=lambda: None,
