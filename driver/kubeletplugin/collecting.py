@@ -14,7 +14,6 @@ import anyio
 
 import cdi
 from api.errors import KerfError
-from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin import cdispecs
 from driver.kubeletplugin.checkpointing import Checkpoint
@@ -23,7 +22,6 @@ from driver.kubeletplugin.metadatafiles import MetadataFileError, MetadataFiles
 from driver.kubeletplugin.preparing import Preparing
 from driver.kubeletplugin.transitions import Found, found, is_gone
 from driver.runtime import metrics
-from driver.runtime.pulse import Pulse
 
 _log = logging.getLogger(__name__)
 
@@ -59,13 +57,6 @@ class Collecting:
         self._grace_s = grace_s
         self._clock = clock
         self._gone_since: dict[str, float] = {}
-        self._suspects: set[str] = set()
-        self._suspicion = Pulse()
-
-    def suspect(self, claim: ClaimRef) -> None:
-        """Look soon whether ``claim`` is gone: it holds what the scheduler has given to another."""
-        self._suspects.add(claim.uid)
-        self._suspicion.beat()
 
     def sweep_files(self) -> None:
         """Remove CDI and metadata files of claims without a record, and what an interrupted write left."""
@@ -101,12 +92,12 @@ class Collecting:
         """For ever: every claim at the start and each interval, doubtful ones sooner."""
         next_full = self._clock()
         while True:
-            change = self._suspicion.next
+            change = self._preparing.suspects.next
             full = self._clock() >= next_full
             if full:
                 next_full = self._clock() + self._interval_s
-            uids = set(self._checkpoint.records) if full else self._suspects | self._gone_since.keys()
-            self._suspects = set()
+            suspects = self._preparing.suspects.take()
+            uids = set(self._checkpoint.records) if full else suspects | self._gone_since.keys()
             await self.collect(uids)
             pause_s = min(self._grace_s, self._interval_s) if self._gone_since else next_full - self._clock()
             with anyio.move_on_after(max(pause_s, 0)):

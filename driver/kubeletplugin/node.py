@@ -108,7 +108,6 @@ class Node:
             store=self._store,
             metadata=self._metadata,
             on_change=self._claims_changed,
-            on_conflict=lambda claim: self._collecting.suspect(claim),
         )
         return Preparing(
             driver=driver,
@@ -133,7 +132,6 @@ class Node:
             preparing=self.preparing,
             checkpoint=self._checkpoint,
             board=self._board,
-            suspect=self._collecting.suspect,
             now=time.time,
             patience_s=self._settings.load_patience_s,
             setback_s=self._settings.load_setback_s,

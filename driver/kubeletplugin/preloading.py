@@ -52,14 +52,13 @@ class Preloading:
         preparing: Preparing,
         checkpoint: Checkpoint,
         board: HealthBoard,
-        suspect: Callable[[ClaimRef], None],
         now: Callable[[], float],
         patience_s: float,
         setback_s: float,
         retries: Backoff = _RETRIES,
     ) -> None:
-        """``suspect`` has a claim looked at that may be gone. ``patience_s``: how long a failing load is tried again;
-        ``setback_s``: how long its card gets no further ones.
+        """``patience_s``: how long a failing load is tried again; ``setback_s``: how long its card gets no further
+        ones.
         """
         self._driver = driver
         self._conditions = Conditions.of(driver)
@@ -68,7 +67,6 @@ class Preloading:
         self._preparing = preparing
         self._checkpoint = checkpoint
         self._board = board
-        self._suspect = suspect
         self._now = now
         self._patience_s = patience_s
         self._setback_s = setback_s
@@ -119,7 +117,7 @@ class Preloading:
         for record in self._checkpoint.records.values():
             is_named_so = (record.claim.namespace, record.claim.name) == (ref.namespace, ref.name)
             if record.awaits_pod and is_named_so and record.claim.uid != allocated_uid:
-                self._suspect(record.claim)
+                self._preparing.suspects.add(record.claim)
 
     async def _make_ready(self, claim: AllocatedClaim) -> str | None:
         """None when the devices are ready, else why they will not be.

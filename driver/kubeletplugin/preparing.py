@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import anyio
 from anyio.abc import TaskGroup
 
 from api.errors import PermanentError, TransientError
@@ -19,11 +20,12 @@ from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.cluster import Cluster
 from driver.kubeletplugin.inventorying import Inventorying
-from driver.kubeletplugin.resolving import allocated, resolve
+from driver.kubeletplugin.resolving import DeviceInUseError, allocated, resolve
 from driver.kubeletplugin.stepping import Job, Stepping
 from driver.kubeletplugin.transitions import PREPARE, UNPREPARE, Step, found, is_gone
 from driver.runtime import logs, metrics
 from driver.runtime.concurrency import SingleFlight
+from driver.runtime.pulse import Pulse
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation on a claim that was made from a template: which entry of the pod's ``resourceClaims`` it is for."""
@@ -50,6 +52,28 @@ class StoppingError(TransientError):
         super().__init__("the kubelet plugin is stopping: the kubelet's next try will find its successor")
 
 
+class Suspects:
+    """Claims that may be gone, each of which keeps what it holds from another one or from everybody."""
+
+    def __init__(self) -> None:
+        self._uids: set[str] = set()
+        self._change = Pulse()
+
+    @property
+    def next(self) -> anyio.Event:
+        """Set when a claim comes to be suspected."""
+        return self._change.next
+
+    def add(self, claim: ClaimRef) -> None:
+        self._uids.add(claim.uid)
+        self._change.beat()
+
+    def take(self) -> set[str]:
+        """UIDs of those that came since the last time."""
+        uids, self._uids = self._uids, set()
+        return uids
+
+
 class Preparing:
     """The claims of one node."""
 
@@ -71,6 +95,7 @@ class Preparing:
         self._stepping = stepping
         self._cluster = cluster
         self._inventorying = inventorying
+        self.suspects = Suspects()
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
@@ -111,7 +136,11 @@ class Preparing:
             job.awaits_pod = is_early
         elif job.record is not None and job.record.awaits_pod and not is_early:
             steps = (*steps, Step.RECORD_PREPARED)  # its pod has come
-        await self._stepping.carry_out(steps, job)
+        try:
+            await self._stepping.carry_out(steps, job)
+        except DeviceInUseError as error:
+            self.suspects.add(error.holder)
+            raise
         _log.info("prepared %s (found: %s)", ", ".join(share.id.device for share in shares), state)
         return job.record
 

@@ -21,7 +21,7 @@ from driver.kubeletplugin import cdispecs, describing
 from driver.kubeletplugin.checkpointing import Checkpoint
 from driver.kubeletplugin.lanes import DevicesFailedError, Lanes
 from driver.kubeletplugin.metadatafiles import MetadataFiles
-from driver.kubeletplugin.resolving import DeviceInUseError, refuse_conflicts
+from driver.kubeletplugin.resolving import refuse_conflicts
 from driver.kubeletplugin.transitions import TAKE_BACK, Step
 from driver.runtime import metrics
 
@@ -67,9 +67,8 @@ class Stepping:
         store: cdi.Store,
         metadata: MetadataFiles,
         on_change: Callable[[], None],
-        on_conflict: Callable[[ClaimRef], None],
     ) -> None:
-        """``on_change`` is called when what is in use has changed, ``on_conflict`` with a claim that is in the way."""
+        """``on_change`` is called when what is in use has changed."""
         self._driver = driver
         self._boot_id = boot_id
         self._checkpoint = checkpoint
@@ -77,7 +76,6 @@ class Stepping:
         self._store = store
         self._metadata = metadata
         self._on_change = on_change
-        self._on_conflict = on_conflict
         _RECORDS.set(len(checkpoint.records))  # those that the process before us has left
 
     async def carry_out(self, steps: Sequence[Step], job: Job) -> None:
@@ -115,11 +113,7 @@ class Stepping:
         Hardware is touched once the record would survive a power cut.
         """
         others = (record for uid, record in self._checkpoint.records.items() if uid != job.claim.uid)
-        try:
-            refuse_conflicts(job.wanted, others)
-        except DeviceInUseError as error:
-            self._on_conflict(error.holder)
-            raise
+        refuse_conflicts(job.wanted, others)
         record = PreparedClaim(
             claim=job.claim,
             state=ClaimState.STARTED,

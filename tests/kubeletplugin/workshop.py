@@ -11,7 +11,6 @@ import anyio
 
 import cdi
 from api.kerf.v1alpha1 import DeviceConfig
-from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, Handle
 from driver.kubeletplugin.checkpointing import Checkpoint, open_checkpoint
@@ -138,7 +137,6 @@ class Workshop:
     inventorying: Inventorying
     preparing: Preparing
     collecting: Collecting
-    suspects: list[ClaimRef]
     clock: list[float]
     """One entry: monotonic seconds."""
 
@@ -164,7 +162,6 @@ async def workshop(
         inventory = take_stock(cluster.place, cards, (), HealthBoard(driver=DRIVER, now=lambda: 0), Inventory())
     inventorying = offering(inventory, cluster, backends)
     store = WatchedStore(root / "cdi", effects)
-    suspects: list[ClaimRef] = []
     clock = [0.0]
     with open_checkpoint(root) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
@@ -180,7 +177,6 @@ async def workshop(
                 lanes=Lanes(backends, timeout_s=60),
                 store=store,
                 on_change=lambda: None,
-                on_conflict=suspects.append,
             )
             preparing = Preparing(
                 driver=DRIVER,
@@ -200,5 +196,5 @@ async def workshop(
                 grace_s=GRACE_S,
                 clock=lambda: clock[0],
             )
-            yield Workshop(cluster, backend, opened, store, inventorying, preparing, collecting, suspects, clock)
+            yield Workshop(cluster, backend, opened, store, inventorying, preparing, collecting, clock)
             await preparing.drain(0)
