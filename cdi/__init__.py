@@ -11,7 +11,8 @@ for (PEP 562).
 import importlib
 from typing import TYPE_CHECKING
 
-from cdi.encoding import encode_json, encode_yaml
+from cdi.document.encoder import encode_json, encode_yaml
+from cdi.document.validation import validate
 from cdi.errors import (
     CDIError,
     Finding,
@@ -35,25 +36,24 @@ from cdi.spec import (
     Spec,
 )
 from cdi.store import Store, VolatileFilesystem
-from cdi.validating import validate
 from cdi.versions import VERSIONS, MinimumVersion, Reason, minimum_version
 
 if TYPE_CHECKING:
     from cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, watch
     from cdi.catalog import Catalog, Definition, SpecFile
-    from cdi.decoding import Document, load, read
-    from cdi.editing import apply
-    from cdi.host import Host, HostNode, HostView
-    from cdi.injecting import inject, requested_edits
+    from cdi.container_edits import apply
+    from cdi.document.decoder import Document, load, read
+    from cdi.host_devices import Host, HostNode, HostView
+    from cdi.injection import inject, requested_edits
 else:
     # Hidden from type checkers, to which a module with ``__getattr__`` has every name there could be.
     _LATER = {
         "cdi.cache": ("DEFAULT_DIRECTORIES", "Cache", "Difference", "watch"),
         "cdi.catalog": ("Catalog", "Definition", "SpecFile"),
-        "cdi.decoding": ("Document", "load", "read"),
-        "cdi.editing": ("apply",),
-        "cdi.host": ("Host", "HostNode", "HostView"),
-        "cdi.injecting": ("inject", "requested_edits"),
+        "cdi.document.decoder": ("Document", "load", "read"),
+        "cdi.container_edits": ("apply",),
+        "cdi.host_devices": ("Host", "HostNode", "HostView"),
+        "cdi.injection": ("inject", "requested_edits"),
     }
 
     def __getattr__(name: str) -> object:

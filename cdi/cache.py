@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdi.catalog import Catalog, SpecFile
-from cdi.decoding import Document, read
+from cdi.document.decoder import Document, read
+from cdi.document.document_tree import MAX_BYTES
 from cdi.errors import Finding
 from cdi.names import Semantics
-from cdi.nodes import MAX_BYTES
 
 DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """For files that stay, and for files that are made anew with every boot (SPEC.md), which have the higher priority."""

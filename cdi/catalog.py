@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from cdi.decoding import Document
+from cdi.document.decoder import Document
 from cdi.errors import InvalidNameError
 from cdi.names import QualifiedName, Semantics
 from cdi.spec import Device, Spec

@@ -19,14 +19,14 @@ from typing import Any, TypeAlias
 
 from cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, content, difference, watch
 from cdi.catalog import Catalog
-from cdi.decoding import Document, read
-from cdi.editing import OCISpec
-from cdi.encoding import to_json, to_plain_unchecked, to_yaml
+from cdi.container_edits import OCISpec
+from cdi.description import explain
+from cdi.document.decoder import Document, read
+from cdi.document.encoder import to_json, to_plain_unchecked, to_yaml
+from cdi.document.schema import schema
 from cdi.errors import CDIError, Finding, InvalidNameError
-from cdi.explaining import explain
-from cdi.injecting import inject
+from cdi.injection import inject
 from cdi.names import QualifiedName
-from cdi.schema import schema
 from cdi.versions import minimum_version
 
 _STDIN = Path("-")

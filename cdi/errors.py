@@ -28,7 +28,8 @@ class Finding:
     """One thing that is wrong, or doubtful, in a document."""
 
     code: str
-    """A stable word for programs; ``cdi.validating.CODES`` and ``cdi.decoding.CODES`` list them all."""
+    """A stable word for programs; ``cdi.document.validation.CODES`` and ``cdi.document.decoder.CODES`` list them
+    all."""
     path: str
     """Where, as ``devices[0].containerEdits.mounts[1].options``; empty: the whole document."""
     message: str

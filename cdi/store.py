@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from cdi.encoding import encode_json
+from cdi.document.encoder import encode_json
 from cdi.errors import StoreError
 from cdi.spec import Spec
 

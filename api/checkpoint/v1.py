@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 
 from api.errors import PermanentError
-from api.kinds import dec_hook, enc_hook
 from api.model.base import JsonObject, Value
 from api.model.names import ClaimRef, DeviceId, ShareId
 from api.model.prepared import CardPart, ClaimState, DeviceDescription, PreparedClaim, PreparedDevice
 from api.model.quantity import Quantity
+from api.wire import dec_hook, enc_hook
 
 SCHEMA: Final = 1
 

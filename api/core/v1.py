@@ -6,10 +6,10 @@ changes go as merge patches of exactly what changed.
 
 import msgspec
 
-from api.kinds import Kind, identity_kind
 from api.model.base import Value
 from api.model.metadata import Condition, NodeSelector, Object
 from api.model.quantity import Quantity
+from api.wire import Kind, identity_kind
 
 
 class ContainerClaim(Value):

@@ -11,8 +11,8 @@ from typing import Final
 
 from api._generated.health_v1 import api_pb2
 from api._generated.health_v1alpha1 import api_pb2 as api_pb2_v1alpha1
+from api.grpc_method import Method
 from api.model.base import Value
-from api.rpc import Method
 
 MAX_MESSAGE_BYTES: Final = 1024
 """Longest message that the kubelet takes (KEP-4680), in bytes of UTF-8."""

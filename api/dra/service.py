@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from api.grpc_method import Method
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome
-from api.rpc import Method
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from typing import Final
 
 from api._generated.dra_v1 import api_pb2
 from api.dra.service import DraService
+from api.grpc_method import Method
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome, ReportedDevice
-from api.rpc import Method
 
 _SERVICE: Final = api_pb2.DESCRIPTOR.services_by_name["DRAPlugin"].full_name
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from api._generated.dra_v1alpha2 import api_pb2
 from api.dra.service import DraService
+from api.grpc_method import Method, RefusedCallError
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome, ReportedDevice
-from api.rpc import Method, RefusedCallError
 
 _SERVICE: Final = "v1alpha2.Node"
 

@@ -10,9 +10,9 @@ from typing import Final
 from api._generated.dra_v1alpha3 import api_pb2
 from api.dra.service import DraService
 from api.dra.v1alpha2 import cdi_ids, one_device
+from api.grpc_method import Method
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome
-from api.rpc import Method
 
 SERVICE_NAME: Final = "v1alpha3.Node"
 

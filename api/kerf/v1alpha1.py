@@ -4,15 +4,16 @@ A ResourceClass is an administrator's offer: what kind of device, how it may be 
 it to a ``resource.k8s.io`` DeviceClass of the same name. GpuConfig and FpgaConfig are opaque parameters inside a class
 or a claim; only Kerf reads them, strictly: an unknown field is an error with its path.
 
-Structs say what one field may hold, ``api.kerf.rules`` what several may hold together. ``api.kerf.decoding`` reads
-documents. The CRD manifest is generated from the structs by ``api.kerf.schema``: docstrings become descriptions.
+Structs say what one field may hold, ``api.kerf.cross_field_rules`` what several may hold together. ``api.kerf.decoder``
+reads documents. The CRD manifest is generated from the structs by ``api.kerf.crd_schema``: docstrings become
+descriptions.
 """
 
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from api.kerf.words import (
+from api.kerf.scalar_types import (
     DeviceWord,
     ExtendedResourceName,
     LabelKey,
@@ -22,11 +23,11 @@ from api.kerf.words import (
     Seconds,
     TaintKey,
 )
-from api.kinds import Kind, identity_kind, to_builtins
 from api.model.base import JsonObject, Value
 from api.model.devices import DeviceToleration
 from api.model.metadata import Condition, LabelSelectorRequirement, Object
 from api.model.quantity import Quantity
+from api.wire import Kind, identity_kind, to_builtins
 
 GROUP: Final = "kerf.dev"
 VERSION: Final = "v1alpha1"

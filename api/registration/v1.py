@@ -3,8 +3,8 @@
 from typing import Final
 
 from api._generated.registration_v1 import api_pb2
+from api.grpc_method import Method
 from api.model.base import Value
-from api.rpc import Method
 
 DRA_PLUGIN: Final = "DRAPlugin"
 """The plugin type of DRA drivers."""

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from api.kinds import Kind, identity_kind
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.classic import ClassicAllocation, ClassicClaim, ClassicClass, ClassicTemplate, PodSchedulingContext
-from api.resource.codec import GROUP
+from api.resource.kinds import GROUP
+from api.wire import Kind, identity_kind
 
 CONTEXTS: Final = "podschedulingcontexts"
 """The resource whose presence in discovery tells that such controllers have a place in the cluster."""

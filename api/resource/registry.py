@@ -17,7 +17,7 @@ from typing import Final
 
 from api.errors import UnsupportedError
 from api.resource.classic import CONTEXTS, ClassicKinds
-from api.resource.codec import GROUP, ResourceKinds
+from api.resource.kinds import GROUP, ResourceKinds
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 CLASSIC_VERSIONS: Final = ("v1alpha3", "v1alpha2")

@@ -1,12 +1,11 @@
 """``resource.k8s.io/v1alpha2``, Kubernetes 1.27 to 1.30: claims of one class, allocated by the class's driver.
 
 Source: ``k8s.io/api/resource/v1alpha2`` types.go. What the devices are stands in ``resourceHandles[].data``
-(``api.resource.handles``). The structured kinds of 1.30 are the scheduler's; Kerf leaves them alone.
+(``api.resource.resource_handle``). The structured kinds of 1.30 are the scheduler's; Kerf leaves them alone.
 """
 
 from typing import Final, Literal
 
-from api.kinds import converted_kind, to_builtins
 from api.model.allocations import (
     AllocationResult,
     DeviceAllocationResult,
@@ -29,8 +28,9 @@ from api.model.classic import (
 )
 from api.model.metadata import NodeSelector, Object, ObjectMeta
 from api.resource.classic import ClassicKinds, scheduling_contexts
-from api.resource.codec import GROUP
-from api.resource.handles import UnreadableHandleError, decode_handle, encode_handle
+from api.resource.kinds import GROUP
+from api.resource.resource_handle import UnreadableHandleError, decode_handle, encode_handle
+from api.wire import converted_kind, to_builtins
 
 VERSION: Final = "v1alpha2"
 

@@ -10,7 +10,6 @@ How many pods may use a claim stands in an entry of the allocation's configurati
 from collections.abc import Iterator
 from typing import Final
 
-from api.kinds import converted_kind, to_builtins
 from api.model.allocations import (
     AllocationResult,
     DeviceAllocationConfiguration,
@@ -41,8 +40,9 @@ from api.model.classic import (
 )
 from api.model.metadata import NodeSelector, Object, ObjectMeta
 from api.resource.classic import ClassicKinds, scheduling_contexts
-from api.resource.codec import GROUP
-from api.resource.handles import API_VERSION
+from api.resource.kinds import GROUP
+from api.resource.resource_handle import API_VERSION
+from api.wire import converted_kind, to_builtins
 
 VERSION: Final = "v1alpha3"
 _SHARING: Final = "ClaimSharing"

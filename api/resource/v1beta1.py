@@ -7,7 +7,6 @@ unset. DeviceClass and the status of claims are the same.
 
 from typing import Final
 
-from api.kinds import converted_kind
 from api.model.allocations import ResourceClaimStatus
 from api.model.base import Value
 from api.model.claims import (
@@ -39,7 +38,8 @@ from api.model.devices import (
     ResourceSliceSpec,
 )
 from api.model.metadata import NodeSelector, Object, ObjectMeta
-from api.resource.codec import GROUP, ResourceKinds, kinds_of_model_shape
+from api.resource.kinds import GROUP, ResourceKinds, kinds_of_model_shape
+from api.wire import converted_kind
 
 VERSION: Final = "v1beta1"
 

@@ -4,7 +4,13 @@ Nothing in here does I/O, reads a clock or draws random numbers; what kube-sched
 (``k8s.io/dynamic-resource-allocation/structured``) decides, this decides alike.
 """
 
-from driver.allocation.decisions import (
+from driver.allocation.cluster import Cluster, Nowhere, Placed, Placement
+from driver.allocation.keeping import Keep, Profile
+from driver.allocation.pools.index import Inventory
+from driver.allocation.search.backtracking import allocate
+from driver.allocation.semantics.allocated_state import AllocatedState
+from driver.allocation.semantics.matching import InvalidNodeSelectorError, node_matches
+from driver.allocation.semantics.outcomes import (
     Budget,
     DoesNotFit,
     Failed,
@@ -16,8 +22,7 @@ from driver.allocation.decisions import (
     Reason,
     Undecided,
 )
-from driver.allocation.environment import STORED, Dialect
-from driver.allocation.expressions import (
+from driver.cel.compile import (
     AttributeExpression,
     ExpressionCompileError,
     ExpressionRuntimeError,
@@ -26,12 +31,7 @@ from driver.allocation.expressions import (
     compile_attribute,
     compile_selector,
 )
-from driver.allocation.inventory import Inventory
-from driver.allocation.keeping import Keep, Profile
-from driver.allocation.ledger import AllocatedState
-from driver.allocation.matching import InvalidNodeSelectorError, node_matches
-from driver.allocation.placing import Cluster, Nowhere, Placed, Placement
-from driver.allocation.searching import allocate
+from driver.cel.environment import STORED, Dialect
 
 __all__ = [
     "STORED",

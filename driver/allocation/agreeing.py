@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
-from driver.allocation.constraining import Value
-from driver.allocation.masks import bits
 from driver.allocation.packing import most
 from driver.allocation.pairing import Need, can_pair
-from driver.allocation.questions import Request, Want
+from driver.allocation.search.constraints import Value
+from driver.allocation.search.problem import Request, Want
+from driver.allocation.semantics.bitset import bits
 
 ByValue = Mapping[Value, int]
 """The devices that have each value."""

@@ -11,9 +11,9 @@ from functools import reduce
 from math import gcd
 from typing import Final
 
-from driver.allocation.counting import Field
-from driver.allocation.masks import bits
-from driver.allocation.offering import Offer
+from driver.allocation.pools.node_devices import Offer
+from driver.allocation.semantics.bitset import bits
+from driver.allocation.semantics.counters import Field
 from driver.allocation.terrain import Line, Terrain
 
 _FINEST: Final = 50_000

@@ -1,7 +1,7 @@
 """What is left at one point of a look ahead (``scouting``)."""
 
-from driver.allocation.constraining import Values
-from driver.allocation.counting import Groups
+from driver.allocation.search.constraints import Values
+from driver.allocation.semantics.counters import Groups
 from driver.allocation.terrain import ConstraintId
 
 

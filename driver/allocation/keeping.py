@@ -4,7 +4,7 @@ A counter set, such as a card, is worth the sum over its profiles of weight time
 fit. A placement's loss is what it takes of that worth. Of several places the one with the least loss is taken, of those
 the fullest set, then the first. Against the first fit this accepts some more requests under high load, and more of the
 large ones; kube-scheduler knows no such order, so a driver gets it by the order in which it publishes
-(``driver.partitions.ordering``), and who places himself gets it here.
+(``driver.partitions.publish_order``), and who places himself gets it here.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -13,14 +13,14 @@ from typing import NamedTuple, TypeAlias
 from api.model.allocations import AllocationResult
 from api.model.claims import DeviceClass, ResourceClaim
 from api.model.devices import Device
-from driver.allocation.counting import fits
-from driver.allocation.decisions import Budget, Failed, Fits, Undecided
-from driver.allocation.layouts import Layout, Standing
-from driver.allocation.masks import keep
-from driver.allocation.offering import Offer
-from driver.allocation.placing import Cluster, Nowhere, Placed, Placement
-from driver.allocation.pools import PoolView
-from driver.allocation.searching import search
+from driver.allocation.cluster import Cluster, Nowhere, Placed, Placement
+from driver.allocation.pools.node_devices import Offer
+from driver.allocation.pools.pool_view import PoolView
+from driver.allocation.pools.template import Layout, Standing
+from driver.allocation.search.backtracking import search
+from driver.allocation.semantics.bitset import keep
+from driver.allocation.semantics.counters import fits
+from driver.allocation.semantics.outcomes import Budget, Failed, Fits, Undecided
 
 
 class Profile(NamedTuple):

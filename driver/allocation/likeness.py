@@ -7,9 +7,9 @@ what must match) with them, when they look alike and stand alike (``terrain``, `
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from driver.allocation.constraining import Values
-from driver.allocation.counting import Groups
 from driver.allocation.ground import Ground
+from driver.allocation.search.constraints import Values
+from driver.allocation.semantics.counters import Groups
 from driver.allocation.terrain import Compared, Place, Side, Terrain
 
 _Amounts: TypeAlias = tuple[tuple[int, ...], ...]

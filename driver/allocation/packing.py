@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from driver.allocation.masks import bits
+from driver.allocation.semantics.bitset import bits
 
 _TRIED: Final = 300
 """Choices tried for one part: a few milliseconds. Parts that need more have no other answer than the flow's."""

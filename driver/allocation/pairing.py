@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from driver.allocation.masks import bits
+from driver.allocation.semantics.bitset import bits
 
 _MOST: Final = 256
 """Requests in one question: beyond that a "yes" is given without looking, because paths could outgrow the stack."""

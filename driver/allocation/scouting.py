@@ -12,15 +12,15 @@ from math import inf
 from operator import gt, sub
 from typing import Final
 
-from driver.allocation.constraining import Value, Values
-from driver.allocation.counting import Use, admitted
 from driver.allocation.filling import Filling
 from driver.allocation.ground import Ground
 from driver.allocation.likeness import Likeness
-from driver.allocation.masks import bits
-from driver.allocation.questions import Question, Want
-from driver.allocation.remembering import Situation
-from driver.allocation.tallying import Tally
+from driver.allocation.search.assignment import Tally
+from driver.allocation.search.constraints import Value, Values
+from driver.allocation.search.nogoods import Situation
+from driver.allocation.search.problem import Question, Want
+from driver.allocation.semantics.bitset import bits
+from driver.allocation.semantics.counters import Use, admitted
 from driver.allocation.terrain import ConstraintId, Rule, Terrain
 
 FEW_LOOKS: Final = 40

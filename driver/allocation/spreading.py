@@ -1,15 +1,15 @@
 """Whether devices that must differ can: at most how many have no value in common, by all ``distinctAttribute`` at once.
 
-A bound like those of ``forecasting.py``: a "no" is certain.
+A bound like those of ``bounds.py``: a "no" is certain.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from driver.allocation.constraining import Value
-from driver.allocation.masks import bits
 from driver.allocation.packing import most
-from driver.allocation.questions import Question, Request, UnanswerableError, Want
+from driver.allocation.search.constraints import Value
+from driver.allocation.search.problem import Question, Request, UnanswerableError, Want
+from driver.allocation.semantics.bitset import bits
 
 NOT_ANY: Final[Value] = ("", "")
 """Stands for no value at all: such a device can come first, but only one."""

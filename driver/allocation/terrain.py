@@ -1,7 +1,7 @@
 """What a question looks like to a scout (``scouting.py``): requests that are alike together, devices block by block.
 
 A *line* is what requests that are alike want of devices; one with alternatives stands in several lines. Devices are
-numbered anew, so that those of a block (``blocks.py``) are neighbours and a block's part of a mask is one shift away.
+numbered anew, so that those of a block (``symmetry.py``) are neighbours and a block's part of a mask is one shift away.
 
 Left out is what depends on the order in which devices are taken: admin access, and the counters of devices that can be
 shared. So a terrain may look easier than the question is, never harder.
@@ -12,11 +12,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from driver.allocation.blocks import want_traits
-from driver.allocation.constraining import NOT_COMPARABLE, Value, Values
-from driver.allocation.counting import Groups, Use, admitted
-from driver.allocation.masks import bits
-from driver.allocation.questions import Question, Request, Want
+from driver.allocation.search.constraints import NOT_COMPARABLE, Value, Values
+from driver.allocation.search.problem import Question, Request, Want
+from driver.allocation.search.symmetry import want_traits
+from driver.allocation.semantics.bitset import bits
+from driver.allocation.semantics.counters import Groups, Use, admitted
 
 ConstraintId: TypeAlias = tuple[int, int]
 """Position of the claim, position of the constraint in it."""

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from api.errors import InvalidDocumentError, KerfError
-from driver.cli.exits import EXIT_BAD_INPUT, EXIT_FAILED
+from driver.cli.exit_codes import EXIT_BAD_INPUT, EXIT_FAILED
 from driver.runtime.lifecycle import leaves
 
 COMMANDS: Final[Mapping[str, str]] = {

@@ -14,17 +14,17 @@ from anyio.abc import TaskStatus
 from rich.console import Console
 
 from api.errors import KerfError
-from driver.cli.exits import EXIT_BAD_INPUT, EXIT_FAILED
+from driver.cli.exit_codes import EXIT_BAD_INPUT, EXIT_FAILED
 from driver.cli.options import option
 from driver.cli.output import OutputFormat, output_option, print_document
 from driver.demo.display import Display, LiveDisplay, PlainDisplay, SilentDisplay
+from driver.demo.environment import Stage, open_stage
 from driver.demo.manifests import BadManifestsError, Manifest, load
-from driver.demo.packaged import packaged
 from driver.demo.report import as_document
+from driver.demo.resources import packaged
+from driver.demo.scenario import Story
 from driver.demo.settings import DemoSettings
-from driver.demo.stage import Stage, open_stage
-from driver.demo.story import Story
-from driver.partitions.catalogue import UnknownModelError, gpu_model, shell
+from driver.partitions.catalog import UnknownModelError, gpu_model, shell
 from driver.partitions.geometry import GpuModel, Shell
 from driver.runtime import logs
 
@@ -134,7 +134,7 @@ async def _run(settings: DemoSettings, manifests: list[Manifest], output: Output
 
 
 async def _run_classic(settings: DemoSettings) -> int:
-    from driver.demo.classic import left_behind, open_classic
+    from driver.demo.classic_scenario import left_behind, open_classic
 
     root = _temporary_folder()
     _log_to(root / "cluster.log")

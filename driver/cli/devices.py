@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 import anyio
 import click
 
-from api.model.devices import Device, Pool
-from api.model.vocabulary import (
+from api.model.device_attributes import (
     ATTRIBUTE_FUNCTION,
     ATTRIBUTE_PROFILE,
     ATTRIBUTE_SIZE,
@@ -16,13 +15,14 @@ from api.model.vocabulary import (
     CAPACITY_SLOTS,
     pool_name,
 )
+from api.model.devices import Device, Pool
 from driver.cli.options import backend_option, option
 from driver.cli.output import OutputFormat, output_option, print_document, table
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.registry import BackendChoice, load_backends
-from driver.partitions.compiling import compile_pool
 from driver.partitions.geometry import Card, DeviceKind
-from driver.partitions.limits import SliceLayout
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.slice_limits import SliceLayout
 
 _HEADER = ("POOL", "DEVICE", "CUT", "PLACEMENT", "MEMORY", "COMPUTE", "SLOTS")
 

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import click
 
-from driver.answers.advising import Advice
-from driver.answers.frag import CardFigures, FragAnswer, frag
-from driver.cli.asking import (
+from driver.cli.cluster_options import (
     Progress,
     answering,
     ask_cluster,
@@ -20,6 +18,8 @@ from driver.cli.asking import (
 )
 from driver.cli.options import option
 from driver.cli.output import OutputFormat, output_option, print_document, table
+from driver.diagnostics.defragmentation import Advice
+from driver.diagnostics.frag import CardFigures, FragAnswer, frag
 
 _CARDS = 40
 """Cards that a text lists one by one; of larger clusters only those with stranded units are of interest."""

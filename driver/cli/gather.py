@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from driver.answers.dump import encode
-from driver.cli.asking import access_options, answering, count, read_cluster
+from driver.cli.cluster_options import access_options, answering, count, read_cluster
 from driver.cli.options import option
+from driver.diagnostics.dump import encode
 
 
 @click.command(short_help="Write what decides over devices into one file.")

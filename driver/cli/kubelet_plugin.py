@@ -11,7 +11,7 @@ from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.settings import CDI_DIR, KUBELET_ROOT, Settings
 from driver.runtime import lifecycle, logs
 from driver.runtime.logs import Format
-from driver.runtime.roots import without_system_roots
+from driver.runtime.tls import without_system_roots
 
 
 @click.command(short_help="Run the plugin of one node.")

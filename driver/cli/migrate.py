@@ -8,8 +8,7 @@ import click
 import yaml
 
 from api.errors import InvalidDocumentError, UnsupportedError
-from api.kerf.decoding import decode_parameters_object
-from api.kerf.parameters import (
+from api.kerf.classic_parameters import (
     CLAIM_PARAMETERS,
     CLASS_PARAMETERS,
     SPECS,
@@ -21,13 +20,14 @@ from api.kerf.parameters import (
     GpuClassParametersSpec,
     ParametersObject,
 )
+from api.kerf.decoder import decode_parameters_object
 from api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
 from api.model.names import KERF_DRIVER
 from driver.cli.options import access_option, option
-from driver.controller.classic.migrating import Migrated, migrate_class, migrate_template, unreadable
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import discover_classic
+from driver.kube.discovery import discover_classic
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.migration.classic import Migrated, migrate_class, migrate_template, unreadable
 
 
 @click.command(short_help="Write a classic cluster's classes and templates for a newer one.")

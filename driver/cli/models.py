@@ -3,7 +3,7 @@
 import click
 
 from driver.cli.output import OutputFormat, output_option, print_document, table
-from driver.partitions.catalogue import gpu_models, shells
+from driver.partitions.catalog import gpu_models, shells
 
 _GIB = 2**30
 

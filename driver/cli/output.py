@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
-from api.kinds import to_builtins
+from api.wire import to_builtins
 
 OutputFormat: TypeAlias = Literal["text", "json", "yaml"]
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -9,10 +9,7 @@ import click
 
 from api.errors import InvalidDocumentError, Problem
 from api.model.base import JsonObject
-from driver.answers.demand import read_demands
-from driver.answers.plan import More, Placed, PlanAnswer, plan
-from driver.answers.verdicts import Verdict
-from driver.cli.asking import (
+from driver.cli.cluster_options import (
     Progress,
     answering,
     ask_cluster,
@@ -24,10 +21,13 @@ from driver.cli.asking import (
     node_option,
     read_cluster,
 )
-from driver.cli.exits import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
+from driver.cli.exit_codes import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
 from driver.cli.options import option
 from driver.cli.output import OutputFormat, output_option, print_document, table
 from driver.cli.why import reason_lines
+from driver.diagnostics.explain.report import Verdict
+from driver.diagnostics.plan import More, Placed, PlanAnswer, plan
+from driver.diagnostics.workload import read_demands
 
 _ROWS = 60
 """Placements that a text lists; a plan of thousands is for programs."""

@@ -7,9 +7,7 @@ from typing import Final
 import click
 
 from api.model.names import ObjectRef
-from driver.answers.verdicts import InTheWay, NearMiss, NodeGroup, NodeReason, Remedy, Verdict, WhyAnswer
-from driver.answers.why import why_claim, why_pod
-from driver.cli.asking import (
+from driver.cli.cluster_options import (
     Progress,
     answering,
     ask_cluster,
@@ -20,8 +18,10 @@ from driver.cli.asking import (
     read_cluster,
     some,
 )
-from driver.cli.exits import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
+from driver.cli.exit_codes import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
 from driver.cli.output import OutputFormat, output_option, print_document, table
+from driver.diagnostics.explain.report import InTheWay, NearMiss, NodeGroup, NodeReason, Remedy, Verdict, WhyAnswer
+from driver.diagnostics.explain.why import why_claim, why_pod
 
 _EXITS: Final = {
     Verdict.HAS_DEVICES: 0,

@@ -22,23 +22,23 @@ import anyio
 from api.core.v1 import NODES
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.claims import DeviceClass
-from driver.controller.counting import Matches
 from driver.controller.listing import Listed, start_informers
-from driver.controller.published import Published
-from driver.controller.reconciling import Caches, Reconciler
 from driver.controller.settings import Settings
-from driver.controller.snapshots import OwnWrites
-from driver.controller.sweeping import Sweeping
-from driver.controller.triggering import Triggers
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import ApiFeatures, discover, discover_classic
-from driver.kube.leading import lead
-from driver.kube.reporting import EventReporter
-from driver.kube.watching import Informer
+from driver.controller.structured.event_handlers import Triggers
+from driver.controller.structured.match_counts import Matches
+from driver.controller.structured.matching_devices import Published
+from driver.controller.structured.orphaned_slices import Sweeping
+from driver.controller.structured.reconciler import Caches, Reconciler
+from driver.controller.structured.snapshot import OwnWrites
+from driver.kube.discovery import ApiFeatures, discover, discover_classic
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.kube.informer import Informer
+from driver.kube.leader_election import lead
 from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.work_queue import KeyedQueue
 
 NAME: Final = "kerf-controller"
 
@@ -146,6 +146,6 @@ class _Controller:
 
 
 def _compile_selector(expression: str) -> Matches:
-    from driver.allocation.expressions import compile_selector  # 40 MB that a candidate need not hold while it waits
+    from driver.cel.compile import compile_selector  # 40 MB that a candidate need not hold while it waits
 
     return compile_selector(expression).matches

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from api.model.names import KERF_DRIVER, DriverName, ObjectRef
-from driver.kube.leading import LeaseSettings
+from driver.kube.leader_election import LeaseSettings
 
 LEASE: Final = ObjectRef("kerf-system", "kerf-controller")
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from api.errors import InvalidDocumentError, KerfError, Problem
-from api.kerf.decoding import decode_device_config, decode_resource_class
+from api.kerf.decoder import decode_device_config, decode_resource_class
 from api.model.base import JsonObject
 from api.model.names import KERF_DRIVER
 

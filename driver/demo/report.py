@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from api.kinds import to_builtins
 from api.model.base import JsonObject
+from api.wire import to_builtins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

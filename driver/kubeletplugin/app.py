@@ -11,16 +11,16 @@ import anyio
 
 from api.core.v1 import NODES
 from api.errors import TransientError
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import discover_classic
+from driver.kube.discovery import discover_classic
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
 from driver.kubeletplugin.backends.registry import load_backends
-from driver.kubeletplugin.cluster import Cluster
+from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.cluster.structured import KubeCluster
+from driver.kubeletplugin.grpc.server import check_path
+from driver.kubeletplugin.handover import Turns
 from driver.kubeletplugin.instance import first_turn, serve_instance
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
-from driver.kubeletplugin.sockets import check_path
-from driver.kubeletplugin.structuredcluster import KubeCluster
-from driver.kubeletplugin.turns import Turns
 from driver.runtime import logs
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -60,7 +60,7 @@ async def _connect(client: Client, settings: Settings) -> Cluster:
     classic = await discover_classic(client)
     if classic is None:
         return await KubeCluster.connect(client, settings)
-    from driver.kubeletplugin.classiccluster import ClassicCluster  # not needed by clusters of today
+    from driver.kubeletplugin.cluster.classic import ClassicCluster  # not needed by clusters of today
 
     node = await client.get(NODES, settings.node_name)
     return ClassicCluster(client, classic, node, settings, now=lambda: datetime.now(UTC))

@@ -17,16 +17,16 @@ from anyio.abc import TaskStatus
 from api.errors import PermanentError
 from api.registration.v1 import PluginInfo
 from driver.kubeletplugin.backends.base import Backend
-from driver.kubeletplugin.checkpointing import open_checkpoint
-from driver.kubeletplugin.cluster import Cluster
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.grpc.dra_service import NodeClaimService
 from driver.kubeletplugin.grpc.health_service import HealthFeed
-from driver.kubeletplugin.node import Node
-from driver.kubeletplugin.registering import Registering
-from driver.kubeletplugin.relaying import Relay
+from driver.kubeletplugin.grpc.registration import Registering
+from driver.kubeletplugin.grpc.server import serving_at
+from driver.kubeletplugin.handover import AlreadyRunningError, Turn, Turns
+from driver.kubeletplugin.plugin import Node
+from driver.kubeletplugin.proxy import Relay
 from driver.kubeletplugin.settings import Settings
-from driver.kubeletplugin.sockets import serving_at
-from driver.kubeletplugin.turns import AlreadyRunningError, Turn, Turns
 from driver.runtime import metrics
 from driver.runtime.probes import Probes
 

@@ -15,17 +15,17 @@ from anyio.abc import TaskGroup, TaskStatus
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
 from api.model.base import JsonObject
 from api.resource.classic import ClassicKinds
-from api.resource.codec import ResourceKinds
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import discover, discover_classic
-from driver.kube.reporting import EventReporter
+from api.resource.kinds import ResourceKinds
+from driver.kube.discovery import discover, discover_classic
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.claiming import ClaimController, structured_claiming
-from driver.local.classic.claiming import classic_claiming
-from driver.local.classic.scheduling import ClassicScheduler
+from driver.local.controllers.resource_claims import ClaimController, structured_claiming
+from driver.local.controllers.resource_claims_classic import classic_claiming
 from driver.local.kubelet import Kubelet, KubeletSettings
-from driver.local.scheduling import Scheduler
+from driver.local.scheduler.classic import ClassicScheduler
+from driver.local.scheduler.structured import Scheduler
 
 _ESTABLISH_S: Final = 10.0
 """For the API server to take up a new kind; it does so at once."""

@@ -6,9 +6,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from driver.partitions.cuts import Cut
 from driver.partitions.geometry import Card, Partition
-from driver.partitions.grids import Free, Grid, grid_of, longest_run
+from driver.partitions.partition_specs import Cut
+from driver.partitions.unit_map import Free, Grid, grid_of, longest_run
 
 _STATES: Final = 4096
 """Sets of free units that are remembered: a card of eight units has 256, and a cluster few models."""

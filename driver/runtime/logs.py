@@ -76,7 +76,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-11-20T08:30:00.123Z INFO    driver.kube.watching: message  claim=default/training node=n1``."""
+    """``2026-11-20T08:30:00.123Z INFO    driver.kube.informer: message  claim=default/training node=n1``."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_utc(record)} {record.levelname:<7} {record.name}: {record.getMessage()}"

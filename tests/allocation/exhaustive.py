@@ -13,7 +13,7 @@ from api.model.claims import DeviceConstraint, DeviceSubRequest, ExactDeviceRequ
 from api.model.devices import Device, ResourceSlice
 from api.model.names import DeviceId
 from driver.allocation import AllocatedState
-from tests.allocation.validating import attribute_values
+from tests.allocation.result_check import attribute_values
 
 MAX_RESULTS = 32
 _SELECTOR = re.compile(r'device\.attributes\["(?P<domain>[^"]+)"\]\.(?P<id>\w+) == (?P<value>\d+)')

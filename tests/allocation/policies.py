@@ -1,4 +1,4 @@
-"""The allocator's strategies as policies of the loss system (``tests/partitions/losses.py``)."""
+"""The allocator's strategies as policies of the loss system (``tests/partitions/loss_system.py``)."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -9,10 +9,10 @@ from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
 from driver.allocation import Budget, Cluster, Features, Keep, NodeView, Nowhere, Placed, Placement, Profile
-from driver.partitions.compiling import compile_pool
 from driver.partitions.geometry import GpuCard, Partition
-from driver.partitions.limits import SliceLayout
-from tests.allocation.building import claim, class_, request
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.slice_limits import SliceLayout
+from tests.allocation.builders import claim, class_, request
 
 DRIVER = "kerf.dev"
 CLASSES = {"any": class_()}

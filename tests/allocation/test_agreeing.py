@@ -4,7 +4,7 @@ import pytest
 
 from api.model.claims import DeviceRequest
 from driver.allocation import DoesNotFit, Fits
-from tests.allocation.building import DRIVER, alternative, claim, decide, device, first_of, request, same, slice_
+from tests.allocation.builders import DRIVER, alternative, claim, decide, device, first_of, request, same, slice_
 
 ROOT = f"{DRIVER}/root"
 GPU, NIC = (f'device.attributes["{DRIVER}"].kind == {kind}' for kind in (0, 1))

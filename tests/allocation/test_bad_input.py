@@ -9,7 +9,7 @@ from api.model.claims import DeviceConstraint, ResourceClaim
 from api.model.devices import Attribute, Capacity, CapacityRange, CapacityRequestPolicy, Device, ResourceSlice
 from api.model.quantity import Quantity
 from driver.allocation import DoesNotFit, Failed, Fits
-from tests.allocation.building import claim, decide, device, partitioned, request, slice_
+from tests.allocation.builders import claim, decide, device, partitioned, request, slice_
 
 ONE = claim(request("r"))
 MEMORY = claim(request("r", capacity={"memory": "3"}))

@@ -3,11 +3,11 @@
 import pytest
 
 from driver.allocation import AllocatedState, Budget, DoesNotFit, Fits
-from tests.allocation.building import decide
-from tests.allocation.crossed_families import CROSSED
-from tests.allocation.families import FAMILIES
-from tests.allocation.linked_families import LINKED
-from tests.allocation.validating import faults
+from tests.allocation.builders import decide
+from tests.allocation.hard_cases.crossed import CROSSED
+from tests.allocation.hard_cases.families import FAMILIES
+from tests.allocation.hard_cases.linked import LINKED
+from tests.allocation.result_check import faults
 
 ALL = {**FAMILIES, **LINKED, **CROSSED}
 FEW = Budget(steps=3000)

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from api.model.base import JsonObject
-from driver.allocation.costing import MOST_COST, most_cost
+from driver.cel.cost import MOST_COST, most_cost
 from tests.conformance.allocator import answer, compare
 from tests.conformance.cel import disagreement_with
 

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from api.model.claims import ResourceClaim
 from api.model.devices import ResourceSlice
 from driver.allocation import AllocatedState, Budget, Fits, Inventory
-from driver.allocation.asking import ask
 from driver.allocation.filling import fill
-from driver.allocation.offering import Offer
-from driver.allocation.questions import Question, UnanswerableError
-from driver.allocation.remembering import Situation
+from driver.allocation.pools.node_devices import Offer
 from driver.allocation.scouting import MANY_LOOKS, Scout
-from driver.allocation.searching import search
-from driver.allocation.tallying import Tally
-from tests.allocation.building import (
+from driver.allocation.search.assignment import Tally
+from driver.allocation.search.backtracking import search
+from driver.allocation.search.nogoods import Situation
+from driver.allocation.search.problem import Question, UnanswerableError
+from driver.allocation.search.problem_builder import ask
+from tests.allocation.builders import (
     ALL_FEATURES,
     NODE,
     claim,
@@ -28,8 +28,8 @@ from tests.allocation.building import (
     request,
     share_ids,
 )
-from tests.allocation.crossed_families import CROSSED
-from tests.allocation.crowded import crowded, shared
+from tests.allocation.hard_cases.crossed import CROSSED
+from tests.allocation.hard_cases.crowded import crowded, shared
 
 START = Situation(request=0, want=None, chosen=0, start=0)
 Author = Callable[[int], tuple[list[ResourceSlice], list[ResourceClaim]]]

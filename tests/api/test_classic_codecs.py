@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.kinds import Kind, UndecodableObjectError
 from api.model.allocations import (
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
@@ -30,8 +29,9 @@ from api.model.classic import (
 from api.model.metadata import NodeSelector, ObjectMeta
 from api.resource import v1alpha2, v1alpha3
 from api.resource.classic import ClassicKinds
-from api.resource.handles import HandleTooLargeError, UnreadableHandleError, decode_handle, encode_handle
 from api.resource.registry import choose_classic
+from api.resource.resource_handle import HandleTooLargeError, UnreadableHandleError, decode_handle, encode_handle
+from api.wire import Kind, UndecodableObjectError
 from tests.strategies import JSON_OBJECTS, TEXT, values
 
 DRIVER = "kerf.dev"

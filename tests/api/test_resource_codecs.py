@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.errors import UnsupportedError
-from api.kinds import Kind, UndecodableObjectError
 from api.model.claims import ResourceClaim
 from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.quantity import Quantity
 from api.resource import v1, v1beta1, v1beta2
-from api.resource.codec import ResourceKinds
+from api.resource.kinds import ResourceKinds
 from api.resource.registry import VERSIONS, choose, kinds_of
+from api.wire import Kind, UndecodableObjectError
 from tests.strategies import values
 
 KIND_FIELDS = ["resource_claims", "resource_claim_templates", "device_classes", "resource_slices", "device_taint_rules"]

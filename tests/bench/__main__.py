@@ -11,8 +11,8 @@ import click
 
 from driver.cli.output import OutputFormat, output_option, print_document, table
 from tests.bench import noise
-from tests.bench.measuring import HEADER, Row, say
-from tests.realcluster.building import BuildError
+from tests.bench.measurement import HEADER, Row, say
+from tests.realcluster.builds import BuildError
 from tests.realcluster.requirements import MissingRequirementsError
 
 MODULES: Final = ("allocation", "answers", "cdi", "plugin", "placement", "demo")

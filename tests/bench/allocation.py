@@ -17,15 +17,15 @@ from typing import Any, Final, cast
 from api.model.base import JsonObject
 from api.resource.v1 import KINDS
 from driver.allocation import Fits
-from tests.allocation.building import decide
-from tests.allocation.crossed_families import CROSSED
-from tests.allocation.families import FAMILIES
-from tests.allocation.linked_families import LINKED
-from tests.bench import fleet
-from tests.bench.measuring import Row, say
+from tests.allocation.builders import decide
+from tests.allocation.hard_cases.crossed import CROSSED
+from tests.allocation.hard_cases.families import FAMILIES
+from tests.allocation.hard_cases.linked import LINKED
+from tests.bench import cluster_workload
+from tests.bench.measurement import Row, say
 from tests.oracle.allocator import MODULE
-from tests.oracle.judging import Judge
-from tests.oracle.judging import build as build_judge
+from tests.oracle.judge import Judge
+from tests.oracle.judge import build as build_judge
 
 NODES: Final = 500
 MORE: Final = 2000
@@ -35,7 +35,7 @@ CLAIMS: Final = 2000
 """Of ours, for a rate that is not that of the first few."""
 GO_S: Final = 15.0
 """For the peer, in each scenario: its sample is small where it is slow, and each row says of how many claims it is."""
-FEWEST: Final = {NODES: len(fleet.PROFILES), MORE: 2}
+FEWEST: Final = {NODES: len(cluster_workload.PROFILES), MORE: 2}
 """Claims of the peer's at least, however long they take: one of each profile, where that is minutes only two."""
 GO_LIMIT_S: Final = 180.0
 """For one claim of the peer's, on a machine that has something else to do, too."""
@@ -52,14 +52,14 @@ async def measure() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         binary = build_judge(MODULE, Path(folder) / "oracle")
         rows = [row for nodes in (NODES, MORE) for row in _beside_go(binary, nodes, figures[nodes])]
-    rows += [_growth(scenario, figures[NODES], figures[MANY]) for scenario in fleet.SCENARIOS]
+    rows += [_growth(scenario, figures[NODES], figures[MANY]) for scenario in cluster_workload.SCENARIOS]
     return [*rows, *_size(NODES, figures[NODES], 300, 5), *_size(MANY, figures[MANY], 2000, 40), _hard()]
 
 
 def _beside_go(binary: Path, nodes: int, ours: JsonObject) -> Iterator[Row]:
     with Judge(binary) as judge:
         judge.ask_encoded(_cluster(nodes))
-        for scenario, meaning in fleet.SCENARIOS.items():
+        for scenario, meaning in cluster_workload.SCENARIOS.items():
             say(f"{nodes} nodes, {scenario}")
             theirs, places = _play(judge, scenario, nodes)
             played = ours["scenarios"][scenario]
@@ -98,30 +98,30 @@ def _hard() -> Row:
 
 def _ours(nodes: int) -> JsonObject:
     """In a process of its own, whose memory is nothing but the cluster's."""
-    command = [sys.executable, "-m", "tests.bench.fleet", str(nodes), str(CLAIMS)]
+    command = [sys.executable, "-m", "tests.bench.cluster_workload", str(nodes), str(CLAIMS)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return cast("JsonObject", json.loads(done.stdout))
 
 
 def _cluster(nodes: int) -> Iterator[bytes]:
-    names = [fleet.node_name(number) for number in range(nodes)]
+    names = [cluster_workload.node_name(number) for number in range(nodes)]
     features = dict.fromkeys(_FEATURES, True)
     record = {
         "op": "cluster",
         "features": features,
-        "classes": [KINDS.device_classes.encode(fleet.CLASS)],
+        "classes": [KINDS.device_classes.encode(cluster_workload.CLASS)],
         "nodes": names,
     }
     yield json.dumps(record).encode().removesuffix(b"}") + b', "slices": ['
-    for number, encoded in enumerate(fleet.slices(nodes)):
+    for number, encoded in enumerate(cluster_workload.slices(nodes)):
         yield b", " + encoded if number else encoded
     yield b"]}"
 
 
 def _play(judge: Judge, scenario: str, nodes: int) -> tuple[list[float], list[list[str] | None]]:
     devices = [
-        {"driver": fleet.DRIVER, "pool": f"{node}/gpu", "device": device}
-        for node, held in fleet.taken(scenario, nodes)
+        {"driver": cluster_workload.DRIVER, "pool": f"{node}/gpu", "device": device}
+        for node, held in cluster_workload.taken(scenario, nodes)
         for device in held
     ]
     judge.ask({"op": "taken", "allocated": {"devices": devices}})
@@ -129,7 +129,7 @@ def _play(judge: Judge, scenario: str, nodes: int) -> tuple[list[float], list[li
     seconds: list[float] = []
     places: list[list[str] | None] = []
     for number in count():
-        answer = _place(judge, fleet.PROFILES[number % len(fleet.PROFILES)])
+        answer = _place(judge, cluster_workload.PROFILES[number % len(cluster_workload.PROFILES)])
         seconds.append(answer["seconds"])
         results = answer["results"]
         places.append([answer["node"], results[0]["devices"]["results"][0]["device"]] if results else None)
@@ -139,7 +139,7 @@ def _play(judge: Judge, scenario: str, nodes: int) -> tuple[list[float], list[li
 
 
 def _place(judge: Judge, profile: str) -> Any:
-    claim = KINDS.resource_claims.encode(fleet.claim(0, profile))
+    claim = KINDS.resource_claims.encode(cluster_workload.claim(0, profile))
     claim["spec"]["devices"]["requests"][0]["exactly"]["allocationMode"] = "ExactCount"  # else the API server's default
     answer = judge.ask({"op": "place", "claims": [claim], "limit": GO_LIMIT_S})
     assert answer["error"] is None, answer

@@ -25,7 +25,7 @@ from cdi import (
     encode_yaml,
     inject,
 )
-from tests.bench.measuring import Row
+from tests.bench.measurement import Row
 
 FILES = 1000
 DEVICES = 8
@@ -41,7 +41,7 @@ _Timings = Sequence[Mapping[str, float]]
 
 async def measure() -> list[Row]:
     # Not at the top: what is measured should not load it.
-    from tests.oracle.judging import Judge, build
+    from tests.oracle.judge import Judge, build
 
     rows: list[Row] = []
     with ExitStack() as stack:

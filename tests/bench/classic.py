@@ -18,25 +18,25 @@ import anyio
 import yaml
 from anyio.abc import TaskStatus
 
-from api.kerf.inventory import NODE_INVENTORIES, NodeInventory
-from api.kinds import to_builtins
+from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation
+from api.model.device_attributes import pool_name
 from api.model.names import KERF_DRIVER
-from api.model.vocabulary import pool_name
 from api.resource.v1alpha2 import KINDS
-from driver.controller.classic import placing, possibilities, requests, stocks
-from driver.controller.classic.contexts import plan_context
-from driver.controller.classic.granting import ONLY_REQUEST, only_node
-from driver.kube.auth import load_access
-from driver.kube.client import Client, PatchType
-from driver.kube.watching import Informer
-from driver.kubeletplugin.classiccluster import RENEW_S
+from api.wire import to_builtins
+from driver.controller.classic import node_model, placement, possibilities, requests
+from driver.controller.classic.allocator import ONLY_REQUEST, only_node
+from driver.controller.classic.scheduling_contexts import plan_context
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.config import load_access
+from driver.kube.informer import Informer
+from driver.kubeletplugin.cluster.classic import RENEW_S
 from driver.partitions.geometry import DeviceKind
-from tests.bench.calling import in_flight
-from tests.bench.measuring import Row, say
+from tests.bench.cluster_wait import PATIENCE_S, until
+from tests.bench.kubelet_calls import in_flight
+from tests.bench.measurement import Row, say
 from tests.bench.node import resident_mb
-from tests.bench.waiting import PATIENCE_S, until
 from tests.controller.classic.hardware import gpu, inventory
 from tests.controller.classic.scene import Scene, context, pod
 from tests.realcluster import requirements
@@ -66,7 +66,7 @@ MANY: Final = 10_000
 OTHER: Final = "bare.test"
 """The driver for which the bare loop allocates."""
 
-_REMEMBERING: Final = (placing.matching, possibilities.possible, requests._spec, stocks._left)
+_REMEMBERING: Final = (placement.matching, possibilities.possible, requests._spec, node_model._left)
 """What the process remembers beside its state of the cluster."""
 
 Work: TypeAlias = Callable[[], Awaitable[object]]

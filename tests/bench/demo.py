@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from tests.bench.measuring import Row
+from tests.bench.measurement import Row
 
 RUNS = 3
 

@@ -10,9 +10,9 @@ from statistics import mean, stdev
 from typing import Final, NamedTuple
 
 from tests.allocation import policies
-from tests.bench import foreplacing, foresight, repacking
-from tests.partitions import losses
-from tests.partitions.losses import MEMORY_SLICES, Accepted, Request
+from tests.bench import clairvoyant_search, offline_optimum, repack_policy
+from tests.partitions import loss_system
+from tests.partitions.loss_system import MEMORY_SLICES, Accepted, Request
 
 HEADER: Final = ("WHAT", "KEEP", "REPACKED", "FOREPLACED", "FORESEEN", "BOUND", "FORESEEN − REPACKED")
 SEEDS: Final = range(3)
@@ -55,10 +55,10 @@ def _difference(samples: Sequence[float]) -> str:
 
 def limits(cards: int, mix: str, load: float, seed: int, count: int = REQUESTS, warm_up: int = WARM_UP) -> Limits:
     """Of ``count`` requests, of which the first ``warm_up`` do not count."""
-    requests = list(losses.arrivals(cards=cards, mix=mix, load=load, seed=seed, requests=count))
+    requests = list(loss_system.arrivals(cards=cards, mix=mix, load=load, seed=seed, requests=count))
     kept, repacked = (
-        losses.replay(policy, requests, cards=cards, warm_up=warm_up)
-        for policy in (policies.keep(), repacking.repacked())
+        loss_system.replay(policy, requests, cards=cards, warm_up=warm_up)
+        for policy in (policies.keep(), repack_policy.repacked())
     )
     by_requests = _known(requests, cards, [1] * len(requests), warm_up)
     by_slices = _known(requests, cards, [MEMORY_SLICES[each.profile] for each in requests], warm_up)
@@ -68,7 +68,7 @@ def limits(cards: int, mix: str, load: float, seed: int, count: int = REQUESTS, 
 def _known(requests: Sequence[Request], cards: int, worth: Sequence[int], warm_up: int) -> tuple[float, float, float]:
     """In percent of what all are worth: foreplaced, foreseen, and the bound."""
     before, counted = (
-        foresight.windows(requests[part], cards=cards, worth=worth[part], size=WINDOW, limit_s=WINDOW_S)
+        offline_optimum.windows(requests[part], cards=cards, worth=worth[part], size=WINDOW, limit_s=WINDOW_S)
         for part in (slice(warm_up), slice(warm_up, None))
     )
     wanted = [*before.accepted, *counted.accepted]
@@ -84,5 +84,5 @@ def _known(requests: Sequence[Request], cards: int, worth: Sequence[int], warm_u
 def _placed(requests: Sequence[Request], cards: int, worth: Sequence[int], wanted: Sequence[bool]) -> list[bool]:
     """Of all, those that are wanted and for which the search finds places."""
     chosen, values = list(compress(requests, wanted)), list(compress(worth, wanted))
-    found = iter(foreplacing.search(chosen, cards=cards, worth=values, width=WIDTH))
+    found = iter(clairvoyant_search.search(chosen, cards=cards, worth=values, width=WIDTH))
     return [each and next(found) for each in wanted]

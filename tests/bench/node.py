@@ -11,8 +11,8 @@ from typing import Final
 import aiohttp
 import anyio
 
-from tests.bench.measuring import Row, say
-from tests.bench.waiting import PATIENCE_S, pods_from_now, until
+from tests.bench.cluster_wait import PATIENCE_S, pods_from_now, until
+from tests.bench.measurement import Row, say
 from tests.e2e import pods
 from tests.realcluster import requirements
 from tests.realcluster.api import Api

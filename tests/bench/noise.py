@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from tests.bench.measuring import Row
+from tests.bench.measurement import Row
 
 _TIMES: Final = 20
 _TERMS: Final = 100_000

@@ -6,10 +6,10 @@ The best for requests and the best for memory slices are two policies; each figu
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tests.bench import arrangements
-from tests.bench.chains import Chain, most
-from tests.partitions import losses
-from tests.partitions.losses import MEMORY_SLICES, Accepted
+from tests.bench import card_states
+from tests.bench.markov_decision import Chain, most
+from tests.partitions import loss_system
+from tests.partitions.loss_system import MEMORY_SLICES, Accepted
 
 HEADER: Final = ("WHAT", "FIRST FIT", "KEEP", "BOTH", "PLACED", "REFUSING", "REPACKED", "REPACKED, REFUSING")
 POLICIES_UP_TO: Final = 2
@@ -23,13 +23,13 @@ _SIZES: Final = list(MEMORY_SLICES.values())
 
 def rows(cards: int, loads: Sequence[tuple[str, float]]) -> Iterator[tuple[str, ...]]:
     """For each mix and load."""
-    policies = [arrangements.first_fit, arrangements.kept] if cards <= POLICIES_UP_TO else []
-    fixed = [arrangements.placed(cards, policy) for policy in policies]
-    best = arrangements.placed(cards, arrangements.anywhere, arrangements.alike) if cards <= PLACES_UP_TO else None
-    repacked = arrangements.repacked(cards)
+    policies = [card_states.first_fit, card_states.kept] if cards <= POLICIES_UP_TO else []
+    fixed = [card_states.placed(cards, policy) for policy in policies]
+    best = card_states.placed(cards, card_states.anywhere, card_states.alike) if cards <= PLACES_UP_TO else None
+    repacked = card_states.repacked(cards)
     for mix, load in loads:
-        rate = losses.rate(cards=cards, mix=mix, load=load)
-        arrivals = [rate * weight for weight in losses.MIXES[mix]]
+        rate = loss_system.rate(cards=cards, mix=mix, load=load)
+        arrivals = [rate * weight for weight in loss_system.MIXES[mix]]
         known = [_most(chain, arrivals) for chain in fixed]
         both = f"{_both(best, arrivals, known[-1].slices):.2f}" if best and known else ""
         placed = [_text(_most(best, arrivals, may_refuse=each)) if best else "" for each in (False, True)]

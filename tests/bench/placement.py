@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from driver.cli.output import table
 from tests.allocation import policies
-from tests.bench.measuring import Row
-from tests.partitions import losses
-from tests.partitions.losses import Accepted
+from tests.bench.measurement import Row
+from tests.partitions import loss_system
+from tests.partitions.loss_system import Accepted
 
 REQUESTS: Final = 12_000
 WARM_UP: Final = 3_000
@@ -38,9 +38,11 @@ class Cell(NamedTuple):
     def __str__(self) -> str:
         return f"{self.cards} H100, {self.mix}, load {self.load}"
 
-    def run(self, policy: losses.Policy, *, seed: int, requests: int = REQUESTS, warm_up: int = WARM_UP) -> Accepted:
+    def run(
+        self, policy: loss_system.Policy, *, seed: int, requests: int = REQUESTS, warm_up: int = WARM_UP
+    ) -> Accepted:
         given = {"cards": self.cards, "seed": seed, "requests": requests, "warm_up": warm_up}
-        return losses.run(policy, mix=self.mix, load=self.load, **given)
+        return loss_system.run(policy, mix=self.mix, load=self.load, **given)
 
 
 REFERENCE: Final = (

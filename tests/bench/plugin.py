@@ -23,18 +23,18 @@ import yaml
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, Namespace, Node
 from api.dra.v1 import SERVICE
-from api.kinds import to_builtins
 from api.model.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.v1 import KINDS
-from driver.demo.packaged import packaged
-from driver.kube.auth import load_access
-from driver.kube.client import Client, PatchType
+from api.wire import to_builtins
+from driver.demo.resources import packaged
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.config import load_access
 from driver.local.kubelet.plugins import Driver, PluginWatcher
-from tests.bench.calling import MEMORY, health_watched, in_flight, milliseconds, prepare, unprepare
-from tests.bench.measuring import Row
+from tests.bench.kubelet_calls import MEMORY, health_watched, in_flight, milliseconds, prepare, unprepare
+from tests.bench.measurement import Row
 
 STARTS = 5
 CLAIMS = 200
@@ -81,7 +81,7 @@ import sys, anyio
 from pathlib import Path
 from api.dra import v1
 from api.model.prepared import PrepareOutcome, ReportedDevice
-from driver.kubeletplugin.sockets import serving_at, unary
+from driver.kubeletplugin.grpc.server import serving_at, unary
 async def prepare(claims):
     devices = (ReportedDevice(requests=("gpu",), pool="p", device="d", cdi_ids=("k8s.kerf.dev/claim=d",)),)
     return {claim.uid: PrepareOutcome(devices=devices) for claim in claims}

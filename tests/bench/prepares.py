@@ -18,8 +18,8 @@ import grpc.aio
 from api.dra.v1 import SERVICE
 from api.model.names import ClaimRef
 from driver.local.kubelet.plugins import PluginWatcher
-from tests.bench.calling import MEMORY, cpu_ms, health_watched, in_flight, prepare, unprepare
-from tests.bench.measuring import Row, say
+from tests.bench.kubelet_calls import MEMORY, cpu_ms, health_watched, in_flight, prepare, unprepare
+from tests.bench.measurement import Row, say
 from tests.bench.node import memory
 from tests.e2e import pods
 from tests.realcluster import requirements

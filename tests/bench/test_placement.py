@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
-from tests.bench.arrangements import PLACES
-from tests.bench.foreplacing import search
-from tests.bench.foresight import MODEL, solve, windows
+from tests.bench.card_states import PLACES
+from tests.bench.clairvoyant_search import search
 from tests.bench.limits import limits
-from tests.bench.repacking import packs, repacked
-from tests.partitions import losses
-from tests.partitions.losses import MEMORY_SLICES, Request
+from tests.bench.offline_optimum import MODEL, solve, windows
+from tests.bench.repack_policy import packs, repacked
+from tests.partitions import loss_system
+from tests.partitions.loss_system import MEMORY_SLICES, Request
 
 PROFILES = list(MEMORY_SLICES)
 
@@ -40,7 +40,7 @@ def test_profiles_pack_where_some_arrangement_on_two_cards_has_them_all() -> Non
 
 def test_who_may_move_everything_loses_what_nobody_has_room_for() -> None:
     requests = [Request(at, "3g.40gb", 9.0) for at in (0.0, 1.0, 2.0)]
-    assert losses.replay(repacked(), requests, cards=1).requests == pytest.approx(200 / 3)
+    assert loss_system.replay(repacked(), requests, cards=1).requests == pytest.approx(200 / 3)
 
 
 def optimum(
@@ -61,28 +61,28 @@ def optimum(
     return max(answers)
 
 
-@pytest.mark.parametrize("mix", losses.MIXES)
+@pytest.mark.parametrize("mix", loss_system.MIXES)
 @pytest.mark.parametrize("seed", range(3))
 def test_on_one_card_the_bound_is_the_optimum(mix: str, seed: int) -> None:
     """There, no partition can change its card."""
-    requests = list(losses.arrivals(cards=1, mix=mix, load=2.0, seed=seed, requests=9))
+    requests = list(loss_system.arrivals(cards=1, mix=mix, load=2.0, seed=seed, requests=9))
     for worth in [1] * 9, [MEMORY_SLICES[each.profile] for each in requests]:
         answer = solve(requests, cards=1, worth=worth, time_limit_s=10)
         assert answer.bound == pytest.approx(optimum(requests, worth, may_refuse=True))
         assert sum(itertools.compress(worth, answer.accepted)) == pytest.approx(answer.bound)
 
 
-@pytest.mark.parametrize("mix", losses.MIXES)
+@pytest.mark.parametrize("mix", loss_system.MIXES)
 @pytest.mark.parametrize("seed", range(3))
 def test_on_one_card_a_wide_search_finds_the_best_places(mix: str, seed: int) -> None:
-    requests = list(losses.arrivals(cards=1, mix=mix, load=2.0, seed=seed, requests=9))
+    requests = list(loss_system.arrivals(cards=1, mix=mix, load=2.0, seed=seed, requests=9))
     for worth in [1] * 9, [MEMORY_SLICES[each.profile] for each in requests]:
         accepted = search(requests, cards=1, worth=worth, width=100_000)
         assert sum(itertools.compress(worth, accepted)) == optimum(requests, worth, may_refuse=False)
 
 
 def test_a_narrow_search_finds_no_more_than_a_programme_that_may_refuse() -> None:
-    requests = list(losses.arrivals(cards=2, mix="uniform", load=1.0, seed=0, requests=60))
+    requests = list(loss_system.arrivals(cards=2, mix="uniform", load=1.0, seed=0, requests=60))
     accepted = search(requests, cards=2, worth=[1] * 60, width=3)
     assert 30 < sum(accepted) <= solve(requests, cards=2, worth=[1] * 60, time_limit_s=10).bound
 
@@ -96,7 +96,7 @@ def test_nobody_passes_the_bound() -> None:
 
 
 def test_windows_never_lower_the_bound() -> None:
-    requests = list(losses.arrivals(cards=2, mix="uniform", load=1.5, seed=0, requests=60))
+    requests = list(loss_system.arrivals(cards=2, mix="uniform", load=1.5, seed=0, requests=60))
     whole = solve(requests, cards=2, worth=[1] * 60, time_limit_s=10)
     parts = windows(requests, cards=2, worth=[1] * 60, size=20, limit_s=10)
     assert parts.bound >= whole.bound

@@ -14,7 +14,7 @@ import yaml
 
 from cdi import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Kind, Mount, NetDevice, Spec, Store
 from cdi.cli import main
-from cdi.explaining import explain
+from cdi.description import explain
 
 GPU = Kind(vendor="acme.io", class_name="gpu")
 

@@ -95,7 +95,7 @@ def test_the_package_imports_nothing_but_the_standard_library_and_pyyaml() -> No
     out = run(
         "import sys",
         "before = set(sys.modules)",
-        "import cdi, cdi.cli, cdi.parsing",
+        "import cdi, cdi.cli, cdi.document.yaml_parser",
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}",
         "print(*sorted(new - set(sys.stdlib_module_names)))",
     )

@@ -11,8 +11,8 @@ from hypothesis import given
 import cdi
 from cdi import Spec, read
 from cdi.cli import main
-from cdi.encoding import to_plain
-from cdi.schema import schema
+from cdi.document.encoder import to_plain
+from cdi.document.schema import schema
 from tests.cdi.strategies import SPECS
 
 SHIPPED = Path(cdi.__file__).parent / "schema.json"

@@ -7,7 +7,7 @@ import pickle
 from hypothesis import given
 
 from cdi import ContainerEdits, Device, IntelRdt, Spec
-from cdi.wire import WIRE
+from cdi.document.fields import WIRE
 from tests.cdi.strategies import EDITS, SPECS
 
 

@@ -18,7 +18,7 @@ from cdi import (
     Spec,
     minimum_version,
 )
-from cdi.runtimes import FIRST_RELEASES, first_readers
+from cdi.runtime_versions import FIRST_RELEASES, first_readers
 from cdi.versions import version_readers_need
 from tests.cdi.strategies import SPECS
 

@@ -10,14 +10,14 @@ import yaml
 from click.testing import CliRunner
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
-from api.kerf.decoding import decode_resource_class
-from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kinds import Kind
+from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kerf.decoder import decode_resource_class
 from api.resource import v1
 from api.resource.v1alpha2 import KINDS
+from api.wire import Kind
 from driver.cli.migrate import command
-from driver.kube.access import Access
-from driver.kube.client import Client
+from driver.kube.http.access import Access
+from driver.kube.http.client import Client
 from driver.local.apiserver import ApiServer, ApiServerSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -14,13 +14,13 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from api.kinds import dec_hook
 from api.model.allocations import AllocationResult
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass, ResourceClaim
 from api.model.devices import ResourceSlice
 from api.model.names import DeviceId, ShareId
 from api.model.quantity import Quantity
+from api.wire import dec_hook
 from driver.allocation import (
     AllocatedState,
     Budget,

@@ -29,9 +29,9 @@ from cdi import (
     read,
     transient_name,
 )
-from cdi.encoding import to_plain_unchecked
+from cdi.document.encoder import to_plain_unchecked
+from cdi.document.rules import CONTENT, READING
 from cdi.names import annotation_key, parse_annotations
-from cdi.rules import CONTENT, READING
 from cdi.versions import version_readers_need
 
 Record: TypeAlias = Mapping[str, Any]

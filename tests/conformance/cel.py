@@ -13,18 +13,18 @@ from typing import Any, Final
 
 import msgspec
 
-from api.kinds import dec_hook
 from api.model.base import JsonObject
 from api.model.devices import Attribute, Device
-from driver.allocation.costing import most_cost
-from driver.allocation.environment import STORED, Dialect
-from driver.allocation.expressions import (
+from api.wire import dec_hook
+from driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,
     UnsupportedExpressionError,
     compile_attribute,
     compile_selector,
 )
+from driver.cel.cost import most_cost
+from driver.cel.environment import STORED, Dialect
 
 INTENDED: Final[Mapping[str, str]] = {}
 """Cases in which we mean to differ: name, and why. They count as passed when we differ, as failed when we do not."""

@@ -17,11 +17,11 @@ import yaml
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.cluster import ClusterSettings, LocalCluster
 from tests.contract.documents import namespace
-from tests.e2e.eventually import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
-from tests.realcluster.choosing import chosen_version
 from tests.realcluster.cluster import add_bare_node, running
+from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import DEPLOY, manifests
 from tests.runtime.real_time import REAL_TIME
 

@@ -10,21 +10,21 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from api.kerf.decoding import decode_resource_class
+from api.kerf.decoder import decode_resource_class
 from api.model.metadata import OwnerReference
 from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
-from driver.controller.classes import compile_class
-from driver.controller.hardware import known_shapes
-from driver.kube.slices import CreateSlice, SliceContext, plan_pool
+from driver.controller.structured.class_compiler import compile_class
+from driver.controller.structured.device_types import known_shapes
+from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.backends.base import Condition, HealthChange
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
-from driver.kubeletplugin.health import HealthBoard
-from driver.kubeletplugin.inventory import Inventory, Place, take_stock
-from driver.kubeletplugin.offering import Offers
-from driver.partitions.catalogue import gpu_models, shells
+from driver.kubeletplugin.inventory.devices import Inventory, Place, take_stock
+from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.inventory.optional_devices import Offers
+from driver.partitions.catalog import gpu_models, shells
 from driver.partitions.geometry import Card, DeviceKind
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from tests.realcluster.api import Api, Document
 from tests.realcluster.kerf import DEPLOY, manifests
 

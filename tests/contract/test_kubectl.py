@@ -16,8 +16,8 @@ import pytest
 from anyio.streams.text import TextReceiveStream
 
 from tests.realcluster import requirements
-from tests.realcluster.building import build
-from tests.realcluster.choosing import chosen_version
+from tests.realcluster.builds import build
+from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import DEPLOY
 
 pytestmark = pytest.mark.realcluster

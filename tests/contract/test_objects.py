@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.contract.documents import DRIVER, RESOURCE, claim, config_map, exactly, slice_of
-from tests.e2e.eventually import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document, StatusError
 
 APPLY = "application/apply-patch+yaml"

@@ -18,15 +18,14 @@ from api.model.names import ObjectRef
 from api.resource.v1 import KINDS
 from driver.controller.app import run
 from driver.controller.settings import Settings
-from driver.kube.auth import load_access
-from driver.kube.client import Client, PatchType
-from driver.kube.errors import InvalidError, NotFoundError
-from driver.kube.leading import LeaseSettings
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.config import load_access
+from driver.kube.http.errors import InvalidError, NotFoundError
+from driver.kube.leader_election import LeaseSettings
 from driver.local.apiserver import ApiServer
 from driver.runtime.metrics import REGISTRY
+from tests.controller.structured.hardware import gpus, slices
 from tests.generate import crds
-
-from .hardware import gpus, slices
 
 PATIENCE_S = 10.0
 """For something that takes some ten milliseconds, on a busy machine."""

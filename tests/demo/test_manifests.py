@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from driver.demo.manifests import BadManifestsError, load
-from driver.demo.packaged import packaged
+from driver.demo.resources import packaged
 
 CLASS = """
 apiVersion: kerf.dev/v1alpha1

@@ -8,14 +8,14 @@ from typing import Final
 import anyio
 import pytest
 
-from tests.e2e.eventually import eventually
-from tests.e2e.keeping import logs_kept
+from tests.e2e.log_capture import logs_kept
+from tests.e2e.namespace import Space
 from tests.e2e.node import NodeView
-from tests.e2e.space import Space
+from tests.e2e.wait import eventually
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
-from tests.realcluster.choosing import chosen_version
 from tests.realcluster.cluster import Cluster, running
+from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import USUAL, Kerf
 from tests.realcluster.versions import KubernetesVersion
 from tests.runtime.real_time import REAL_TIME

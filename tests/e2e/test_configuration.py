@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e import pods
-from tests.e2e.space import Space
+from tests.e2e.namespace import Space
 from tests.realcluster.api import Document
 
 API_VERSION = "kerf.dev/v1alpha1"

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from tests.e2e import pods
-from tests.e2e.eventually import eventually
-from tests.e2e.space import Space
+from tests.e2e.namespace import Space
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Document
-from tests.realcluster.choosing import chosen_version
+from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})

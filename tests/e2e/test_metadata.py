@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from tests.e2e import pods
-from tests.e2e.space import Space
-from tests.e2e.telling import Told
+from tests.e2e.container_log import Told
+from tests.e2e.namespace import Space
 from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.e2e import pods
-from tests.e2e.eventually import eventually
-from tests.e2e.space import Space
+from tests.e2e.namespace import Space
+from tests.e2e.wait import eventually
 from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})

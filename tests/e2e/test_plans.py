@@ -13,15 +13,15 @@ import pytest
 
 from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
-from driver.answers.cluster import Cluster as Asked
-from driver.answers.demand import read_demands
-from driver.answers.gathering import gather
-from driver.answers.plan import PlanAnswer, plan
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from tests.answers.clusters import slices
+from driver.diagnostics.cluster_index import Cluster as Asked
+from driver.diagnostics.collector import gather
+from driver.diagnostics.plan import PlanAnswer, plan
+from driver.diagnostics.workload import read_demands
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from tests.diagnostics.clusters import slices
 from tests.e2e import pods
-from tests.e2e.eventually import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
 

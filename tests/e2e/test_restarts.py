@@ -7,8 +7,8 @@ import pytest
 
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
-from tests.e2e.eventually import eventually
-from tests.e2e.space import Space
+from tests.e2e.namespace import Space
+from tests.e2e.wait import eventually
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import Hardware, Kerf
 

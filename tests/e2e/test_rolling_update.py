@@ -4,7 +4,7 @@ import anyio
 
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
-from tests.e2e.space import Space
+from tests.e2e.namespace import Space
 from tests.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(

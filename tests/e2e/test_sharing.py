@@ -3,7 +3,7 @@
 from typing import Final
 
 from tests.e2e import pods
-from tests.e2e.space import Space
+from tests.e2e.namespace import Space
 from tests.realcluster.api import Document
 from tests.realcluster.kerf import Hardware
 

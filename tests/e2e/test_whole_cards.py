@@ -6,8 +6,8 @@ import anyio
 
 from tests.e2e import pods
 from tests.e2e.conftest import NODE, SETTLING_S
-from tests.e2e.eventually import eventually
-from tests.e2e.space import Space
+from tests.e2e.namespace import Space
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Api
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import Hardware, Kerf

@@ -9,10 +9,10 @@ from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import Pool
 from api.model.names import ClaimRef, DriverName
-from driver.kube.caching import Change, Store
-from driver.kube.errors import UnreachableError
-from driver.kubeletplugin.inventory import Inventory, Place
-from driver.partitions.limits import SliceLayout
+from driver.kube.http.errors import UnreachableError
+from driver.kube.store import Change, Store
+from driver.kubeletplugin.inventory.devices import Inventory, Place
+from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE
 
 
@@ -42,7 +42,7 @@ class FollowedClaims:
 
 
 class FakeCluster:
-    """Implements ``driver.kubeletplugin.cluster.Cluster``."""
+    """Implements ``driver.kubeletplugin.cluster.base.Cluster``."""
 
     def __init__(self, layout: SliceLayout = SliceLayout.SPLIT) -> None:
         self.offer = MODERN

@@ -10,7 +10,7 @@ from api.kerf.v1alpha1 import DeviceConfig
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import AllocatedDevice, Condition, Handle, HardwareBusyError, HealthChange
 from driver.partitions.geometry import Card, DeviceKind, Partition, Placement
-from driver.runtime.pulse import Pulse
+from driver.runtime.notifier import Pulse
 
 
 class Made(msgspec.Struct, frozen=True):

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from driver.demo.leftovers import leftovers
+from driver.demo.cleanup_check import leftovers
+from driver.demo.environment import Stage, open_stage
 from driver.demo.manifests import load
-from driver.demo.packaged import packaged
 from driver.demo.processes import Program
+from driver.demo.resources import packaged
 from driver.demo.settings import DemoSettings
-from driver.demo.stage import Stage, open_stage
-from driver.partitions.catalogue import gpu_model, shell
+from driver.partitions.catalog import gpu_model, shell
 
 SETTINGS = DemoSettings(
     files=(),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from driver.demo.packaged import packaged
+from driver.demo.resources import packaged
 
 DEADLINE_S = 240
 """Far above the 10 s it takes, for machines that run everything at once."""

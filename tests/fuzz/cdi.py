@@ -17,9 +17,9 @@ from cdi import (
     read,
     validate,
 )
-from cdi.explaining import explain
-from cdi.rules import CONTENT, READING
-from tests.oracle.cdi.damaging import damaged
+from cdi.description import explain
+from cdi.document.rules import CONTENT, READING
+from tests.oracle.cdi.mutations import damaged
 
 generated = damaged
 

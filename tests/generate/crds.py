@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import yaml
 
-from api.kerf import inventory, parameters, v1alpha1
-from api.kerf.schema import DEFINITIONS, FieldDocs, crd
+from api.kerf import classic_parameters, node_inventory, v1alpha1
+from api.kerf.crd_schema import DEFINITIONS, FieldDocs, crd
 from api.model import devices, metadata
 
 ROOT: Final = Path(__file__).parents[2]
 GENERATED: Final = Path("deploy/crds")
 
 _HEADER: Final = "# Generated from api/kerf by `make generate`; the structs' docstrings are the descriptions.\n"
-_MODULES: Final = (metadata, devices, v1alpha1, parameters, inventory)
+_MODULES: Final = (metadata, devices, v1alpha1, classic_parameters, node_inventory)
 """Where the structs of our documents are written."""
 _WIDTH: Final = 120
 """Characters per line, as everywhere in the repository."""

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from driver.kube.publishing import SlicePublisher
-from driver.kube.slices import plan_pool
-from driver.runtime.pulse import Pulse
+from driver.kube.slice_plan import plan_pool
+from driver.kube.slice_publisher import SlicePublisher
+from driver.runtime.notifier import Pulse
 
 
 class AwaitedPublisher(SlicePublisher):

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from driver.kube.access import Access
-from driver.kube.client import Client, ClientSettings
+from driver.kube.http.access import Access
+from driver.kube.http.client import Client, ClientSettings
 from driver.runtime.backoff import Backoff
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -12,11 +12,11 @@ from typing import Any, Self
 
 import anyio
 
-from driver.kube.access import Access
-from driver.kube.client import Client
-from driver.kube.errors import StatusError, UnreachableError, error_of
-from driver.kube.transport import Request
-from driver.runtime.pulse import Pulse
+from driver.kube.http.access import Access
+from driver.kube.http.client import Client
+from driver.kube.http.errors import StatusError, UnreachableError, error_of
+from driver.kube.http.transport import Request
+from driver.runtime.notifier import Pulse
 
 Json = dict[str, Any]
 Fault = Callable[[Request], "Exception | None"]

@@ -24,15 +24,15 @@ from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from api.model.quantity import Quantity
 from api.resource import registry
-from driver.kube.auth import load_access
-from driver.kube.client import Client, PatchType
-from driver.kube.decoding import EventType
-from driver.kube.discovering import discover
-from driver.kube.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
-from driver.kube.leading import LeaseSettings, lead
-from driver.kube.publishing import PublishSettings
-from driver.kube.reporting import EventReporter
-from driver.kube.watching import Informer
+from driver.kube.discovery import discover
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.config import load_access
+from driver.kube.http.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
+from driver.kube.informer import Informer
+from driver.kube.leader_election import LeaseSettings, lead
+from driver.kube.slice_publisher import PublishSettings
+from driver.kube.watch_decoder import EventType
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.apiserver.faults import Fault
 from tests.kube.awaited_publisher import AwaitedPublisher

@@ -11,10 +11,10 @@ import anyio
 
 import cdi
 from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.grpc.server import check_path
+from driver.kubeletplugin.handover import Turns
 from driver.kubeletplugin.instance import first_turn, serve_instance
 from driver.kubeletplugin.settings import Settings
-from driver.kubeletplugin.sockets import check_path
-from driver.kubeletplugin.turns import Turns
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import NODE
 from tests.fakes.cluster import FakeCluster

@@ -13,7 +13,7 @@ from api.model.claims import ResourceClaim
 from driver.kubeletplugin.backends.simulated import SimulatedBackend, open_backend
 from tests.fakes.claims import claim, config, ref
 from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.workshop import workshop
+from tests.kubeletplugin.claim_fixture import workshop
 
 FUNCTION = {"apiVersion": "kerf.dev/v1alpha1", "kind": "FpgaConfig", "function": "aes-gcm"}
 GPU_CLAIM = claim("gpu", "gpu-0-1g-10gb-at-0", "gpu-0-2g-20gb-at-2")

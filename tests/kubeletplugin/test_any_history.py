@@ -20,13 +20,13 @@ from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.kubeletplugin.checkpointing import open_checkpoint
-from driver.kubeletplugin.transitions import is_gone
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from driver.kubeletplugin.claims.transitions import is_gone
 from driver.partitions.records import partition_of
 from tests.fakes.claims import claim, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import Made, State
-from tests.kubeletplugin.workshop import GRACE_S, Effects, Workshop, workshop
+from tests.kubeletplugin.claim_fixture import GRACE_S, Effects, Workshop, workshop
 
 NAMES = ("a", "b")
 SHARED = ("gpu-0-1g-1gb-at-0-shared", "gpu-1-shared")

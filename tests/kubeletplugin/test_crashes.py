@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from api.model.names import ClaimRef
-from driver.kubeletplugin.checkpointing import open_checkpoint
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.claims import ref
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import State
-from tests.kubeletplugin.crashing import CLAIM, DEVICES
-from tests.kubeletplugin.workshop import Workshop, workshop
+from tests.kubeletplugin.claim_fixture import Workshop, workshop
+from tests.kubeletplugin.crash_process import CLAIM, DEVICES
 
 # What died before which effect leaves: record, number of devices on the hardware, whether the CDI file is there.
 PREPARE = {
@@ -49,7 +49,7 @@ FILE = "k8s.kerf.dev-claim_uid-of-training.json"
 
 
 def run(root: Path, operation: str, at: int) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "tests.kubeletplugin.crashing", str(root), operation, str(at)]
+    command = [sys.executable, "-m", "tests.kubeletplugin.crash_process", str(root), operation, str(at)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from api.model.claims import ResourceClaim
-from driver.kubeletplugin.checkpointing import open_checkpoint
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.cluster import FakeCluster
+from tests.kubeletplugin.claim_fixture import workshop
 from tests.kubeletplugin.simulated_machine import FPGA_CLAIM, GPU_CLAIM, STATE, call, hardware
-from tests.kubeletplugin.workshop import workshop
 
 MAKING = [
     (GPU_CLAIM, "nvmlDeviceSetMigMode"),

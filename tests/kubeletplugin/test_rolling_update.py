@@ -11,12 +11,12 @@ import anyio
 import grpc.aio
 
 from api._generated.registration_v1 import api_pb2 as registration
-from driver.kubeletplugin.checkpointing import open_checkpoint
-from driver.kubeletplugin.turns import POLL_S
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from driver.kubeletplugin.handover import POLL_S
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.harness import Machine, machine
-from tests.kubeletplugin.waiting import until
+from tests.kubeletplugin.wait import until
 
 SLICE = "gpu-0-1g-1gb-at-0"
 NEXT_SLICE = "gpu-0-1g-1gb-at-1"

@@ -16,23 +16,23 @@ from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import DriverName
 from api.model.prepared import ClaimState
-from driver.kube.client import Client
-from driver.kube.errors import ForbiddenError, NotFoundError, UnreachableError
+from driver.kube.http.client import Client
+from driver.kube.http.errors import ForbiddenError, NotFoundError, UnreachableError
 from driver.kubeletplugin.app import connect
 from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.kubeletplugin.checkpointing import FILE_NAME, open_checkpoint
+from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
+from driver.kubeletplugin.claims.preparer import StoppingError
+from driver.kubeletplugin.grpc.server import SocketError
+from driver.kubeletplugin.handover import AlreadyRunningError
 from driver.kubeletplugin.instance import SocketRemovedError
-from driver.kubeletplugin.preparing import StoppingError
-from driver.kubeletplugin.sockets import SocketError
-from driver.kubeletplugin.turns import AlreadyRunningError
-from driver.partitions.limits import SliceLayout
+from driver.partitions.slice_limits import SliceLayout
 from driver.runtime.backoff import Backoff
 from tests.fakes.claims import claim
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import ClaimError
+from tests.kubeletplugin.claim_fixture import workshop
 from tests.kubeletplugin.harness import Machine, machine
-from tests.kubeletplugin.waiting import until
-from tests.kubeletplugin.workshop import workshop
+from tests.kubeletplugin.wait import until
 
 SLICE = "gpu-0-1g-1gb-at-0"
 SECOND_SLICE = "gpu-0-1g-1gb-at-1"

@@ -21,11 +21,11 @@ from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, Res
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
-from api.resource.codec import ResourceKinds
-from driver.demo.packaged import packaged
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.discovering import discover
+from api.resource.kinds import ResourceKinds
+from driver.demo.resources import packaged
+from driver.kube.discovery import discover
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
 from driver.kubeletplugin import app
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.backends.simulated import open_backend
@@ -34,7 +34,7 @@ from driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.fakes.claims import NODE, claim, ref
 from tests.fakes.kubelet import ClaimError, FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
-from tests.kubeletplugin.waiting import until
+from tests.kubeletplugin.wait import until
 
 SLICE = "gpu-0-1g-10gb-at-0"
 FUNCTION = "fpga-0-aes-gcm-at-1"

@@ -28,9 +28,9 @@ from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome, ReportedDevice
 from api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
 from api.resource.v1 import KINDS
-from driver.kube.client import Client
-from driver.kube.errors import NotFoundError
-from driver.kubeletplugin.sockets import serving_at, unary
+from driver.kube.http.client import Client
+from driver.kube.http.errors import NotFoundError
+from driver.kubeletplugin.grpc.server import serving_at, unary
 from driver.local.kubelet.claims import ClaimNotReadyError, NodeClaims
 from driver.local.kubelet.containers import Containers
 from driver.local.kubelet.plugins import DriverCallError, PluginWatcher

@@ -9,7 +9,7 @@ import pytest
 
 from driver.local.cluster import ClusterSettings, LocalCluster
 from tests.contract.documents import namespace
-from tests.e2e.eventually import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
 
 ENTRY = {"resourceClaimTemplateName": "small"}

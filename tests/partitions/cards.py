@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from driver.partitions.catalogue import gpu_model, shell
+from driver.partitions.catalog import gpu_model, shell
 from driver.partitions.geometry import Card, DeviceKind, FpgaCard, GpuCard, GpuModel, Partition, Placement, Shell
 
 

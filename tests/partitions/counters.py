@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from api.model.devices import Device, Pool
-from driver.partitions.compiling import CompiledPool
+from driver.partitions.pool_compiler import CompiledPool
 
 
 def devices(pool: Pool) -> list[Device]:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.partitions.catalogue import gpu_model, gpu_models, shells
-from driver.partitions.compiling import CompiledPool, SliceLayout, compile_pool
+from driver.partitions.catalog import gpu_model, gpu_models, shells
+from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, GpuModel
-from driver.partitions.naming import device_name
+from driver.partitions.pool_compiler import CompiledPool, SliceLayout, compile_pool
 from tests.partitions.cards import cut, fpga, gpu, slots, whole
 from tests.partitions.counters import Counters, most_of
 from tests.partitions.oracle import may_coexist

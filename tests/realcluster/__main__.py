@@ -9,7 +9,7 @@ import click
 
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
-from tests.realcluster.building import BuildError, build
+from tests.realcluster.builds import BuildError, build
 from tests.realcluster.cluster import Cluster, NotReadyError, end_leftover
 from tests.realcluster.kerf import USUAL, Kerf
 from tests.realcluster.places import ROOTS, Places

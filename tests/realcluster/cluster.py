@@ -16,7 +16,7 @@ import yaml
 
 from tests.realcluster import documents, instances, parts
 from tests.realcluster.api import Api, Document, StatusError
-from tests.realcluster.building import build
+from tests.realcluster.builds import build
 from tests.realcluster.image import write_image
 from tests.realcluster.machine import Machine
 from tests.realcluster.parts import Plan

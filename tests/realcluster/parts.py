@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.realcluster.building import Programs
+from tests.realcluster.builds import Programs
 from tests.realcluster.places import NodePlaces, Places, Ports
 from tests.realcluster.versions import KubernetesVersion
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tests.e2e.eventually import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.processes import Processes
 
 # The main thread ends, another one keeps the port until it may end, too.

@@ -9,7 +9,7 @@ import pytest
 
 from driver.runtime import logs
 
-LOGGER = logging.getLogger("driver.kube.watching")
+LOGGER = logging.getLogger("driver.kube.informer")
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_a_json_line_has_time_level_logger_message_and_the_fields_of_its_context
     assert line.pop("time").endswith("Z")
     assert line == {
         "level": "info",
-        "logger": "driver.kube.watching",
+        "logger": "driver.kube.informer",
         "message": "prepared 2 devices",
         "claim": "default/a",
         "claim_uid": "1-2",
@@ -56,7 +56,7 @@ def test_a_text_line_is_readable_and_ends_with_the_fields() -> None:
     with logs.context(pool="n1/gpu"):
         LOGGER.warning("slow")
     _, rest = stream.getvalue().split(" ", 1)
-    assert rest == "WARNING driver.kube.watching: slow  pool=n1/gpu\n"
+    assert rest == "WARNING driver.kube.informer: slow  pool=n1/gpu\n"
 
 
 def test_fields_end_with_their_context() -> None:

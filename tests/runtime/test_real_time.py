@@ -8,13 +8,13 @@ from typing import Any
 
 import anyio
 
-from tests.runtime import leaving_calls
+from tests.runtime import closed_loop
 from tests.runtime.real_time import RealTimeLoop
 
 
 def test_what_grpc_left_for_the_loop_of_another_test_is_not_heard(tmp_path: Path) -> None:
     """It failed the next test on a busy machine, once in some hundred runs."""
-    command = [sys.executable, "-m", leaving_calls.__name__, str(tmp_path)]
+    command = [sys.executable, "-m", closed_loop.__name__, str(tmp_path)]
     assert subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout == "UNIMPLEMENTED\n"
 
 

@@ -20,28 +20,28 @@ import anyio
 
 from api.core.v1 import NODES, ObjectReference
 from api.errors import KerfError, TransientError
-from api.kerf.inventory import NODE_INVENTORIES
-from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kinds import Kind
+from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kerf.node_inventory import NODE_INVENTORIES
 from api.model.metadata import Object, ObjectT
 from api.model.names import ObjectRef
-from driver.controller.classic.cluster import KubeApi
+from api.wire import Kind
+from driver.controller.classic.api import KubeApi
+from driver.controller.classic.event_handlers import Key, Triggers
 from driver.controller.classic.outcomes import About, Complaint, Outcome
-from driver.controller.classic.syncing import Ended, Syncing
-from driver.controller.classic.triggering import Key, Triggers
-from driver.controller.classic.world import Caches, World
+from driver.controller.classic.reconciler import Ended, Syncing
+from driver.controller.classic.state import Caches, World
 from driver.controller.listing import Listed, start_informers
 from driver.controller.settings import Settings
-from driver.kube.client import Client
-from driver.kube.discovering import ClassicFeatures
-from driver.kube.leading import lead
-from driver.kube.reporting import EventReporter
-from driver.kube.watching import Informer
+from driver.kube.discovery import ClassicFeatures
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client
+from driver.kube.informer import Informer
+from driver.kube.leader_election import lead
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.work_queue import KeyedQueue
 
 _GENERATED_NAMES: Final = (1, 28)
 """From here on the name of a claim from a template stands in the pod's status (KEP-3063)."""

@@ -25,11 +25,11 @@ from types import MappingProxyType
 from typing import Final
 
 from api.model.classic import ClassicClaim
-from driver.controller.classic.granting import Grant, Pending, grant_anywhere
-from driver.controller.classic.holdings import holdings_of, nodes_of
+from driver.controller.classic.allocator import Grant, Pending, grant_anywhere
 from driver.controller.classic.outcomes import About, Complaint, Outcome
 from driver.controller.classic.requests import BadRequestError, Ownership, owner_of, requests_of
-from driver.controller.classic.world import World
+from driver.controller.classic.state import World
+from driver.controller.classic.usage import holdings_of, nodes_of
 
 
 class Verdict(Enum):

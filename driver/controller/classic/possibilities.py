@@ -6,14 +6,14 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.checking import suggestion
-from driver.controller.classic.asking import Ask
-from driver.controller.classic.placing import matching
-from driver.partitions import catalogue
-from driver.partitions.catalogue import UnknownModelError
+from api.kerf.validation import suggestion
+from driver.controller.classic.placement import matching
+from driver.controller.classic.requirements import Ask
+from driver.partitions import catalog
+from driver.partitions.catalog import UnknownModelError
 from driver.partitions.geometry import DeviceKind, GpuModel, Shell
-from driver.partitions.grids import grid_of_geometry
-from driver.partitions.sizing import largest, shortfalls
+from driver.partitions.smallest_fit import largest, shortfalls
+from driver.partitions.unit_map import grid_of_geometry
 
 Geometry: TypeAlias = GpuModel | Shell
 
@@ -35,7 +35,7 @@ def possible(ask: Ask, published: frozenset[Geometry]) -> Ask:
 
 
 def _known(kind: DeviceKind, published: frozenset[Geometry]) -> Mapping[str, Geometry]:
-    shipped: Iterable[Geometry] = catalogue.gpu_models() if kind is DeviceKind.GPU else catalogue.shells()
+    shipped: Iterable[Geometry] = catalog.gpu_models() if kind is DeviceKind.GPU else catalog.shells()
     of_kind = (one for one in published if isinstance(one, GpuModel) == (kind is DeviceKind.GPU))
     return {_name(geometry): geometry for geometry in (*shipped, *of_kind)}
 
@@ -49,7 +49,7 @@ def _resolve(kind: DeviceKind, *, models: Iterable[str], known: Mapping[str, Geo
     for index, name in enumerate(models):
         try:
             is_gpu = kind is DeviceKind.GPU
-            yield name if name in known else catalogue.gpu_model(name).id if is_gpu else catalogue.shell(name).name
+            yield name if name in known else catalog.gpu_model(name).id if is_gpu else catalog.shell(name).name
         except UnknownModelError as error:
             problems.append(Problem(f"spec.models[{index}]", str(error)))
     if problems:

@@ -8,8 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from api.errors import InvalidDocumentError, PermanentError
-from api.kerf.decoding import decode_parameters, decode_parameters_object
-from api.kerf.parameters import (
+from api.kerf.classic_parameters import (
     SPECS,
     ClaimParameters,
     ClassParameters,
@@ -19,13 +18,14 @@ from api.kerf.parameters import (
     GpuClassParametersSpec,
     ParametersObject,
 )
+from api.kerf.decoder import decode_parameters, decode_parameters_object
 from api.kerf.v1alpha1 import GROUP
 from api.model.classic import MAX_CONSUMERS, ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
-from driver.controller.classic.asking import Asked, asked
 from driver.controller.classic.possibilities import possible
-from driver.controller.classic.world import World
+from driver.controller.classic.requirements import Asked, asked
+from driver.controller.classic.state import World
 
 _DOCUMENTS: Final = 1024
 """Remembered as they were read: every class, and those of claims that are tried again and again."""

@@ -14,8 +14,8 @@ from api.dra.service import DraService
 from api.errors import KerfError
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome, reported
-from driver.kubeletplugin.relaying import Relay
-from driver.kubeletplugin.sockets import Handlers, unary
+from driver.kubeletplugin.grpc.server import Handlers, unary
+from driver.kubeletplugin.proxy import Relay
 from driver.runtime import logs
 from driver.runtime.concurrency import for_each
 

@@ -7,9 +7,9 @@ import anyio
 
 from api.dra.health import DeviceHealth
 from api.dra.registry import HEALTH_SERVICES
-from driver.kubeletplugin.relaying import Relay
-from driver.kubeletplugin.sockets import Handlers, stream
-from driver.runtime.pulse import Pulse
+from driver.kubeletplugin.grpc.server import Handlers, stream
+from driver.kubeletplugin.proxy import Relay
+from driver.runtime.notifier import Pulse
 
 REST_S: Final = 0.2
 """Between two reports: a claim changes its record four times in its life, and pods come in groups."""

@@ -6,7 +6,7 @@ Left out on purpose: authentication, authorization, protobuf, webhooks.
 """
 
 from driver.local.apiserver.faults import Fault, FaultPlan
-from driver.local.apiserver.server import ApiServer
+from driver.local.apiserver.http.server import ApiServer
 from driver.local.apiserver.settings import ApiServerSettings
 
 __all__ = ["ApiServer", "ApiServerSettings", "Fault", "FaultPlan"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias
 
-from driver.local.apiserver.objects.errors import MODIFIED, RefusedError, conflict, expired
+from driver.local.apiserver.meta.status_errors import MODIFIED, RefusedError, conflict, expired
 
 Kind: TypeAlias = Literal["answer", "hang", "cut"]
 

@@ -15,9 +15,9 @@ from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef, RequestName
 from api.model.prepared import ReportedDevice
 from api.resource.classic import ClassicKinds
-from api.resource.codec import ResourceKinds
-from driver.kube.client import Client
-from driver.kube.errors import NotFoundError
+from api.resource.kinds import ResourceKinds
+from driver.kube.http.client import Client
+from driver.kube.http.errors import NotFoundError
 from driver.local.kubelet.plugins import Driver, DriverCallError, PluginWatcher
 
 CALL_TIMEOUT_S: Final = 45.0

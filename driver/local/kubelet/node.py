@@ -11,23 +11,23 @@ import anyio
 
 from api.core.v1 import NODES, PODS, Container, Node, Pod, reference
 from api.errors import KerfError
-from api.kinds import to_builtins
 from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, ObjectRef
 from api.model.prepared import ReportedDevice
 from api.resource.classic import ClassicKinds
-from api.resource.codec import ResourceKinds
+from api.resource.kinds import ResourceKinds
+from api.wire import to_builtins
 from cdi import CDIError
-from driver.kube.caching import Change
-from driver.kube.client import Client, PatchType
-from driver.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
-from driver.kube.reporting import EventReporter
-from driver.kube.watching import Informer
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
+from driver.kube.informer import Informer
+from driver.kube.store import Change
 from driver.local.kubelet.claims import NodeClaims
 from driver.local.kubelet.containers import Containers
 from driver.local.kubelet.plugins import PluginWatcher
-from driver.runtime.queueing import KeyedQueue
+from driver.runtime.work_queue import KeyedQueue
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from api.dra import v1alpha3
 from api.dra.registry import DRA_SERVICES
 from api.dra.service import DraService
 from api.errors import KerfError, TransientError
+from api.grpc_method import Method
 from api.registration.v1 import DRA_PLUGIN, GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
-from api.rpc import Method
 
 log = logging.getLogger(__name__)
 

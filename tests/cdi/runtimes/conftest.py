@@ -12,8 +12,8 @@ import pytest
 
 from tests.cdi.runtimes.container import Workshop, seeing
 from tests.realcluster import requirements
-from tests.realcluster.building import build
-from tests.realcluster.choosing import chosen_version
+from tests.realcluster.builds import build
+from tests.realcluster.environment import chosen_version
 
 Runtime: TypeAlias = Callable[[Workshop, Sequence[str]], Sequence[str]]
 """Gives the command that runs a container with some devices; what the container is to run goes behind it."""

@@ -6,13 +6,13 @@ from typing import Any
 import anyio
 
 from api.core.v1 import EVENTS, PODS, Pod
-from api.kerf.inventory import NODE_INVENTORIES
-from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kinds import Kind, to_builtins
+from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kerf.node_inventory import NODE_INVENTORIES
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim
 from api.resource.v1alpha2 import KINDS
-from driver.kube.client import Client, PatchType
+from api.wire import Kind, to_builtins
+from driver.kube.http.client import Client, PatchType
 from driver.partitions.geometry import Card
 from tests.controller.classic.hardware import DRIVER, inventory
 from tests.controller.classic.scene import FINALIZER

@@ -11,9 +11,9 @@ from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES
 from api.model.names import ObjectRef
 from driver.controller.app import run
 from driver.controller.settings import Settings
-from driver.kube.auth import load_access
-from driver.kube.client import Client
-from driver.kube.leading import LeaseSettings
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.kube.leader_election import LeaseSettings
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.controller.classic.cluster import World
 from tests.controller.classic.hardware import gpu, node_object

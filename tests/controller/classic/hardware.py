@@ -1,11 +1,11 @@
 """Nodes with cards, as their plugins would tell of them."""
 
 from api.core.v1 import Node, NodeStatus
-from api.kerf.inventory import NodeInventory
+from api.kerf.node_inventory import NodeInventory
 from api.model.devices import DeviceTaint
 from api.model.metadata import ObjectMeta
-from driver.kubeletplugin.nodeinventories import inventory_spec
-from driver.partitions.catalogue import gpu_model, shell
+from driver.kubeletplugin.cluster.node_inventory import inventory_spec
+from driver.partitions.catalog import gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard, Placement
 
 DRIVER = "kerf.dev"

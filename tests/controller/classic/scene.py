@@ -3,8 +3,8 @@
 from typing import Any
 
 from api.core.v1 import Node, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
-from api.kerf.inventory import NodeInventory
-from api.kerf.parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS, ParametersObject
+from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS, ParametersObject
+from api.kerf.node_inventory import NodeInventory
 from api.model.allocations import ResourceClaimConsumerReference
 from api.model.base import JsonObject
 from api.model.classic import (
@@ -22,8 +22,8 @@ from api.model.classic import (
 )
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
-from driver.controller.classic.world import Caches, World
-from driver.kube.caching import Change, Store
+from driver.controller.classic.state import Caches, World
+from driver.kube.store import Change, Store
 from tests.controller.classic.hardware import DRIVER, gpu, inventory, node_object
 
 FINALIZER = f"{DRIVER}/deletion-protection"

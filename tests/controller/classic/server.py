@@ -11,15 +11,15 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from api.core.v1 import Pod
-from api.kinds import to_builtins
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim, PodSchedulingContext
 from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
-from driver.controller.classic.syncing import Ended, NotLeadingError
-from driver.kube.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
-from driver.local.apiserver.kinds.classicrules import context_status_errors, status_errors
-from driver.local.apiserver.objects.errors import FieldError
+from api.wire import to_builtins
+from driver.controller.classic.reconciler import Ended, NotLeadingError
+from driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
+from driver.local.apiserver.kinds.validation.classic import context_status_errors, status_errors
+from driver.local.apiserver.meta.status_errors import FieldError
 
 ResultT = TypeVar("ResultT")
 When = Literal["before", "after"]

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation, ClassicClaim
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from driver.controller.classic.allocator import only_node
 from driver.controller.classic.claims import TABLE, ClaimPlan, Facts, Verdict, plan_claim
-from driver.controller.classic.granting import only_node
 from driver.controller.classic.outcomes import About, Complaint, Outcome
 from tests.controller.classic.hardware import DRIVER, gpu
 from tests.controller.classic.scene import FINALIZER, Scene, claim, consumer

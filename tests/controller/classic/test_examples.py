@@ -8,8 +8,8 @@ import yaml
 
 from api.model.base import JsonObject
 from api.resource.v1alpha2 import KINDS
+from driver.controller.classic.allocator import Grant
 from driver.controller.classic.claims import plan_claim
-from driver.controller.classic.granting import Grant
 from tests.controller.classic.hardware import fpga, gpu
 from tests.controller.classic.scene import Scene
 

@@ -1,8 +1,8 @@
 """What the process does when it begins to lead, on the embedded cluster."""
 
 from api.core.v1 import LEASES
-from driver.controller.classic.syncing import FENCE
-from driver.kube.client import PatchType
+from driver.controller.classic.reconciler import FENCE
+from driver.kube.http.client import PatchType
 from tests.controller.classic.cluster import World, eventually
 from tests.controller.classic.scene import FINALIZER
 

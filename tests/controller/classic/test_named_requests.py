@@ -7,8 +7,8 @@ from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, Clas
 from api.model.metadata import ObjectMeta
 from api.resource.v1alpha3 import KINDS
 from driver.controller.classic.claims import ClaimPlan, plan_claim
-from driver.controller.classic.contexts import ContextPlan, plan_context
 from driver.controller.classic.outcomes import Outcome
+from driver.controller.classic.scheduling_contexts import ContextPlan, plan_context
 from tests.controller.classic.hardware import DRIVER
 from tests.controller.classic.scene import Scene, context, pod
 

@@ -20,11 +20,11 @@ from api.model.classic import ClassicClaim, PodSchedulingContext, PodSchedulingC
 from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.claims import plan_claim
-from driver.controller.classic.contexts import plan_context
-from driver.controller.classic.holdings import Holdings, holdings_of
-from driver.controller.classic.stocks import stock_of
-from driver.controller.classic.syncing import Syncing
-from driver.kube.caching import Change
+from driver.controller.classic.node_model import stock_of
+from driver.controller.classic.reconciler import Syncing
+from driver.controller.classic.scheduling_contexts import plan_context
+from driver.controller.classic.usage import Holdings, holdings_of
+from driver.kube.store import Change
 from driver.partitions.geometry import Partition
 from tests.controller.classic.hardware import DRIVER, gpu, inventory
 from tests.controller.classic.scene import FINALIZER, Scene, claim, context, pod

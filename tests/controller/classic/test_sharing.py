@@ -6,12 +6,12 @@ import anyio
 import yaml
 
 from api.core.v1 import NODES, PODS
-from api.kinds import identity_kind
 from api.model.metadata import Object
 from api.resource.v1alpha2 import KINDS
-from driver.kube.client import PatchType
-from driver.kube.reporting import EventReporter
-from driver.local.classic.scheduling import ClassicScheduler
+from api.wire import identity_kind
+from driver.kube.events import EventReporter
+from driver.kube.http.client import PatchType
+from driver.local.scheduler.classic import ClassicScheduler
 from tests.controller.classic.cluster import World, eventually
 
 POLICY = Path(__file__).parents[3] / "deploy" / "classic" / "sharing-policy.yaml"

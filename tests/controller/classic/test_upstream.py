@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from api.model.classic import MAX_NODES
-from driver.controller.classic.contexts import plan_context
-from driver.kube.errors import UnreachableError
+from driver.controller.classic.scheduling_contexts import plan_context
+from driver.kube.http.errors import UnreachableError
 from tests.controller.classic.scene import FINALIZER, context, pod
 from tests.controller.classic.test_claims import HELD
-from tests.controller.classic.test_contexts import report, small_scene
-from tests.controller.classic.test_syncing import ALLOCATE, MARK, POD, Play
+from tests.controller.classic.test_reconciler import ALLOCATE, MARK, POD, Play
+from tests.controller.classic.test_scheduling_contexts import report, small_scene
 
 LEASE = "get lease"
 THEIRS = "else.example/mine"

@@ -12,12 +12,12 @@ import yaml
 
 from tests.e2e.classic.dialects import Dialect, dialect_of, offers
 from tests.e2e.classic.scene import Scene
-from tests.e2e.keeping import logs_kept
+from tests.e2e.log_capture import logs_kept
 from tests.e2e.node import NodeView
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
-from tests.realcluster.choosing import chosen_classic
 from tests.realcluster.cluster import Cluster, running
+from tests.realcluster.environment import chosen_classic
 from tests.realcluster.kerf import DEPLOY, USUAL, Kerf, manifests
 from tests.realcluster.versions import KubernetesVersion
 

@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from tests.e2e.classic.dialects import dialect_of
-from tests.realcluster.choosing import chosen_classic
+from tests.realcluster.environment import chosen_classic
 
 _dialect: Final = dialect_of(chosen_classic().resource_version)
 

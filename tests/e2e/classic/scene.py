@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tests.e2e import telling
+from tests.e2e import container_log
 from tests.e2e.classic.dialects import DRIVER, KERF, Dialect, Parameters
-from tests.e2e.eventually import PATIENCE_S, eventually
+from tests.e2e.container_log import Told
 from tests.e2e.node import NodeView
 from tests.e2e.pods import TELL
-from tests.e2e.telling import Told
+from tests.e2e.wait import PATIENCE_S, eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.documents import IMAGE
 
@@ -160,7 +160,7 @@ class Scene:
         found = await self.runs(pod)
 
         async def probe() -> Told | None:
-            return telling.read(self.node.pod_logs(found, container))
+            return container_log.read(self.node.pod_logs(found, container))
 
         return await eventually(f"container {container} of {pod} has said what it sees", probe)
 

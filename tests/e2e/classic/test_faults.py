@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.e2e.classic.fault_injection import When, Write, controller_behind_proxy
 from tests.e2e.classic.marks import immediate
 from tests.e2e.classic.scene import Scene
-from tests.e2e.classic.striking import When, Write, controller_behind_proxy
-from tests.e2e.eventually import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import CONTROLLER, NAMESPACE, Kerf
 

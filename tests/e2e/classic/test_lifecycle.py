@@ -5,7 +5,7 @@ import pytest
 from tests.e2e.classic.dialects import KERF
 from tests.e2e.classic.marks import immediate, referring
 from tests.e2e.classic.scene import CONTEXT, Scene, container
-from tests.e2e.eventually import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import CONTROLLER, Kerf
 from tests.realcluster.versions import KubernetesVersion

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.classic.nodes import with_cards
 from tests.e2e.classic.scene import CONTEXT, Scene
-from tests.e2e.eventually import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Document
 from tests.realcluster.cluster import add_bare_node
 

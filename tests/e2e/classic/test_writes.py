@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import anyio
 
+from tests.e2e.classic.fault_injection import Proxy, Strike, When, Write, controller_behind_proxy, nothing
 from tests.e2e.classic.scene import CONTEXT, Scene
-from tests.e2e.classic.striking import Proxy, Strike, When, Write, controller_behind_proxy, nothing
-from tests.e2e.eventually import eventually
+from tests.e2e.wait import eventually
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import CONTROLLER, Kerf
 

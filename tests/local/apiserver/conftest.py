@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from tests.local.apiserver.serving import Api, Clock, Cluster
+from tests.local.apiserver.api_client import Api, Clock, Cluster
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.local.apiserver.api_client import Api
 from tests.local.apiserver.resources import CLAIMS, CLASSES, TEMPLATES, claim, request
-from tests.local.apiserver.serving import Api
 
 LABEL = "resource.kubernetes.io/admin-access"
 

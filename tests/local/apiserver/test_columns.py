@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from driver.local.apiserver.kinds import columns
-from driver.local.apiserver.kinds.podcolumns import PODS
+from driver.local.apiserver.kinds.printers import columns
+from driver.local.apiserver.kinds.printers.pods import PODS
 from driver.local.apiserver.kinds.types import Column
 from driver.local.apiserver.times import human_duration, since
 

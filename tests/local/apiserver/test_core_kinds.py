@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.local.apiserver.serving import TABLE, Api
+from tests.local.apiserver.api_client import TABLE, Api
 
 NAMESPACES = "/api/v1/namespaces"
 NODES = "/api/v1/nodes"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from driver.local.apiserver.custom.printing import UnreadablePathError, printer_columns, steps, values
-from driver.local.apiserver.custom.rules import VARIABLES, escaped_name, has_rules, rule_errors
-from driver.local.apiserver.evaluating import RuleError, compiled
+from driver.local.apiserver.admission.cel import RuleError, compiled
+from driver.local.apiserver.crd.cel_rules import VARIABLES, escaped_name, has_rules, rule_errors
+from driver.local.apiserver.crd.printer_columns import UnreadablePathError, printer_columns, steps, values
 
 
 def schema(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:

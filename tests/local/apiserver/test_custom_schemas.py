@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.custom.defaulting import default
-from driver.local.apiserver.custom.pruning import prune
-from driver.local.apiserver.custom.structure import structure_errors
-from driver.local.apiserver.custom.validating import schema_errors
-from driver.local.apiserver.objects.documents import fresh
+from driver.local.apiserver.crd.defaulting import default
+from driver.local.apiserver.crd.pruning import prune
+from driver.local.apiserver.crd.structural_schema import structure_errors
+from driver.local.apiserver.crd.validation import schema_errors
+from driver.local.apiserver.meta.documents import fresh
 
 SPEC: dict[str, Any] = {
     "type": "object",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.local.apiserver.serving import TABLE, Api
+from tests.local.apiserver.api_client import TABLE, Api
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFINITION = f"{DEFINITIONS}/widgets.test.dev"

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.kinds.quantities import canonicalize
-from driver.local.apiserver.negotiating import form_of
-from driver.local.apiserver.objects.documents import drop, fresh, lookup, objects_at, pruned, replace
-from driver.local.apiserver.objects.errors import RefusedError
-from driver.local.apiserver.paths import Target, parse
+from driver.local.apiserver.http.content_negotiation import form_of
+from driver.local.apiserver.http.paths import Target, parse
+from driver.local.apiserver.kinds.validation.quantities import canonicalize
+from driver.local.apiserver.meta.documents import drop, fresh, lookup, objects_at, pruned, replace
+from driver.local.apiserver.meta.status_errors import RefusedError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=2),

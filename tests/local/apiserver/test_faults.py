@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from driver.local.apiserver import Fault, FaultPlan
-from driver.local.apiserver.objects.errors import MODIFIED
-from tests.local.apiserver.serving import IN_TIME_S, Api
+from driver.local.apiserver.meta.status_errors import MODIFIED
+from tests.local.apiserver.api_client import IN_TIME_S, Api
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 CONFIG_MAP = {"metadata": {"name": "c"}}

@@ -14,7 +14,7 @@ import yaml
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
-from tests.local.apiserver.serving import IN_TIME_S, Api
+from tests.local.apiserver.api_client import IN_TIME_S, Api
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="there is no kubectl on this machine")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.local.apiserver.serving import APPLY, JSON_PATCH, MERGE, STRATEGIC, TABLE, Api, Cluster
+from tests.local.apiserver.api_client import APPLY, JSON_PATCH, MERGE, STRATEGIC, TABLE, Api, Cluster
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"

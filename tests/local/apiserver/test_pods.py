@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.local.apiserver.serving import Api
+from tests.local.apiserver.api_client import Api
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -1,7 +1,7 @@
 """One store, several versions and releases of ``resource.k8s.io``."""
 
+from tests.local.apiserver.api_client import Api, Cluster
 from tests.local.apiserver.resources import CLAIMS, GROUP, SLICES, TAINTED, device, slice_of
-from tests.local.apiserver.serving import Api, Cluster
 
 
 async def test_a_claim_is_one_object_in_every_version(api: Api) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.local.apiserver.api_client import Api
 from tests.local.apiserver.resources import RULES, SLICES, TAINTED, device, slice_of
-from tests.local.apiserver.serving import Api
 
 COUNTERS: dict[str, Any] = {"m": {"value": "1"}}
 SHAREABLE: dict[str, Any] = {"allowMultipleAllocations": True}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.oracle.allocator import MODULE
-from tests.oracle.judging import Judge, build
+from tests.oracle.judge import Judge, build
 
 
 def pytest_configure(config: pytest.Config) -> None:

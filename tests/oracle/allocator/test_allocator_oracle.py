@@ -9,7 +9,7 @@ import pytest
 from api.model.base import JsonObject
 from tests.conformance.allocator import answer, compare
 from tests.oracle.allocator.clusters import case, spoiled
-from tests.oracle.judging import Judge
+from tests.oracle.judge import Judge
 
 pytestmark = pytest.mark.oracle
 

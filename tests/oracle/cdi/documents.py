@@ -4,8 +4,8 @@ import json
 from random import Random
 from typing import TypeAlias
 
+from cdi.document.fields import RANGES, WIRE, ListOf, Scalar, Shape, TextMap
 from cdi.spec import Spec
-from cdi.wire import RANGES, WIRE, ListOf, Scalar, Shape, TextMap
 
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | Bare"
 

@@ -21,12 +21,12 @@ from cdi import (
     minimum_version,
     read,
 )
-from cdi.rules import READING
+from cdi.document.rules import READING
 from tests.cdi.strategies import OCI_SPECS, SPECS
 from tests.conformance.cdi import differences, injected, parsed
-from tests.oracle.cdi.damaging import damaged
 from tests.oracle.cdi.documents import document
-from tests.oracle.judging import Judge
+from tests.oracle.cdi.mutations import damaged
+from tests.oracle.judge import Judge
 
 pytestmark = pytest.mark.oracle
 

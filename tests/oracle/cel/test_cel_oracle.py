@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.kinds import dec_hook
 from api.model.base import JsonObject
 from api.model.devices import Attribute, Device
-from driver.allocation.costing import MOST_COST, most_cost
-from driver.allocation.expressions import (
+from api.wire import dec_hook
+from driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,
     UnsupportedExpressionError,
     compile_attribute,
     compile_selector,
 )
+from driver.cel.cost import MOST_COST, most_cost
 from tests.oracle.cel.expressions import ATOMS, DEVICES, DRIVER, costly, expression
-from tests.oracle.judging import Judge
+from tests.oracle.judge import Judge
 
 pytestmark = pytest.mark.oracle
 

@@ -12,20 +12,20 @@ from api.errors import KerfError, PermanentError
 from api.kerf.v1alpha1 import DeviceConfig
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import AllocatedDevice, Condition, Handle, HardwareRefusedError, HealthChange
-from driver.kubeletplugin.backends.simulated.cards import SimulatedCard
+from driver.kubeletplugin.backends.simulated.card import SimulatedCard
 from driver.kubeletplugin.backends.simulated.config import SimulatedConfig, cards_of, read_config
-from driver.kubeletplugin.backends.simulated.containers import container_edits
-from driver.kubeletplugin.backends.simulated.cutting import SimulatedGpu
+from driver.kubeletplugin.backends.simulated.container_edits import container_edits
 from driver.kubeletplugin.backends.simulated.faults import Ailment
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
+from driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
+from driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
 from driver.kubeletplugin.backends.simulated.handles import from_json, owner_of, to_json
-from driver.kubeletplugin.backends.simulated.loading import SimulatedFpga
-from driver.kubeletplugin.backends.simulated.stepping import Sleep, Stepper, die
-from driver.kubeletplugin.backends.simulated.storing import CardFile, StateDirectory
+from driver.kubeletplugin.backends.simulated.state_store import CardFile, StateDirectory
+from driver.kubeletplugin.backends.simulated.step_runner import Sleep, Stepper, die
+from driver.partitions.device_names import card_name, device_name
 from driver.partitions.geometry import Card, GpuCard, Partition
-from driver.partitions.grids import grid_of
-from driver.partitions.naming import card_name, device_name
+from driver.partitions.unit_map import grid_of
 
 _log = logging.getLogger(__name__)
 

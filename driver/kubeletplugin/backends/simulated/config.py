@@ -19,10 +19,10 @@ import msgspec
 import yaml
 
 from api.errors import InvalidDocumentError, Problem
+from api.kerf.scalar_types import PositiveInt
 from api.kerf.v1alpha1 import Strict
-from api.kerf.words import PositiveInt
 from driver.kubeletplugin.backends.simulated.steps import Step
-from driver.partitions.catalogue import UnknownModelError, gpu_model, shell
+from driver.partitions.catalog import UnknownModelError, gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard
 
 _NAMESPACE: Final = uuid.UUID("2a6f0d0e-94c2-5d1b-8c8e-0d7f4d7a1f3b")

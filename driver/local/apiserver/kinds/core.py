@@ -1,102 +1,143 @@
-"""Rules of the core kinds: defaults, what the server sets itself, what it refuses.
+"""Core kinds, events in both their groups, and leases, as rows."""
 
-Only what a cluster of nodes, pods and claims meets is checked; everything else is kept as it came. Source:
-``kubernetes/pkg/apis/core`` (defaults, validation) and ``pkg/registry/core`` (strategies) of 1.37.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.podrules import PODS, pod_grace
-from driver.local.apiserver.kinds.types import Rules
-from driver.local.apiserver.objects.documents import lookup
-from driver.local.apiserver.objects.errors import FieldError, immutable, invalid, not_supported, required
-
-NAMESPACE_FINALIZER: Final = "kubernetes"
-"""In ``spec.finalizers`` of every namespace until its content is gone."""
-_NAME_LABEL: Final = "kubernetes.io/metadata.name"
-_TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
-def _prepare_namespace(body: JsonObject) -> None:
-    spec = body.setdefault("spec", {})
-    if NAMESPACE_FINALIZER not in (spec.get("finalizers") or []):
-        spec["finalizers"] = [*(spec.get("finalizers") or []), NAMESPACE_FINALIZER]
-    body["status"] = {"phase": "Active"}
+from driver.local.apiserver.kinds import merge_keys
+from driver.local.apiserver.kinds.conversion import event_from_events_group, event_to_events_group
+from driver.local.apiserver.kinds.printers import columns, pods
+from driver.local.apiserver.kinds.rows import field, kind, version
+from driver.local.apiserver.kinds.types import ResourceType
+from driver.local.apiserver.kinds.validation import core, quantities
+from driver.local.apiserver.meta.documents import lookup
+from driver.local.apiserver.meta.label_selectors import FieldReader
+from driver.local.apiserver.meta.names import dns_label
+from driver.local.apiserver.storage import GroupResource
 
 
-def _default_namespace(body: JsonObject, _now: str) -> None:
-    metadata = body["metadata"]
-    if metadata.get("name"):
-        metadata["labels"] = {**(metadata.get("labels") or {}), _NAME_LABEL: metadata["name"]}
+def core_types() -> list[ResourceType]:
+    """Kinds of the core group, and leases."""
+    return [
+        kind(
+            "",
+            "namespaces",
+            "Namespace",
+            [
+                version(
+                    "v1", rules=core.NAMESPACES, columns_=columns.NAMESPACES, shape=merge_keys.NAMESPACE, status=True
+                )
+            ],
+            namespaced=False,
+            short_names=("ns",),
+            name_check=dns_label,
+            fields={"name": field("metadata", "name"), "status.phase": field("status", "phase")},
+            verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+            subresources={"finalize": "Namespace"},
+            returns_deleted=True,
+        ),
+        kind(
+            "",
+            "nodes",
+            "Node",
+            [version("v1", rules=core.NODES, columns_=columns.NODES, shape=merge_keys.NODE, status=True)],
+            namespaced=False,
+            short_names=("no",),
+            status_on_create=True,
+            quantities=quantities.NODES,
+            fields={"spec.unschedulable": lambda body: str(bool(lookup(body, "spec", "unschedulable"))).lower()},
+        ),
+        kind(
+            "",
+            "pods",
+            "Pod",
+            [
+                version(
+                    "v1",
+                    rules=core.PODS,
+                    columns_=pods.PODS,
+                    shape=merge_keys.POD,
+                    status=True,
+                    zero_spec={"containers": []},
+                )
+            ],
+            short_names=("po",),
+            categories=("all",),
+            fields={
+                "spec.nodeName": field("spec", "nodeName"),
+                "spec.restartPolicy": field("spec", "restartPolicy"),
+                "spec.schedulerName": field("spec", "schedulerName"),
+                "spec.serviceAccountName": field("spec", "serviceAccountName"),
+                "spec.hostNetwork": lambda body: str(bool(lookup(body, "spec", "hostNetwork"))).lower(),
+                "status.phase": field("status", "phase"),
+                "status.podIP": field("status", "podIP"),
+                "status.nominatedNodeName": field("status", "nominatedNodeName"),
+            },
+            subresources={"binding": "Binding", "eviction": "Eviction"},
+            generation=True,
+            returns_deleted=True,
+            grace=core.pod_grace,
+            quantities=quantities.PODS,
+        ),
+        kind(
+            "",
+            "events",
+            "Event",
+            [version("v1", rules=core.EVENTS, columns_=columns.EVENTS, shape=merge_keys.EVENT)],
+            short_names=("ev",),
+            fields=_EVENT_FIELDS,
+            create_on_update=True,
+        ),
+        kind(
+            "events.k8s.io",
+            "events",
+            "Event",
+            [
+                version(
+                    "v1",
+                    rules=core.EVENTS,
+                    columns_=columns.EVENTS,
+                    shape=merge_keys.EVENTS_GROUP_EVENT,
+                    converters=(event_to_events_group, event_from_events_group),
+                )
+            ],
+            short_names=("ev",),
+            fields=_EVENT_FIELDS,
+            create_on_update=True,
+            store=GroupResource("", "events"),
+        ),
+        kind(
+            "",
+            "serviceaccounts",
+            "ServiceAccount",
+            [version("v1", shape=merge_keys.SERVICE_ACCOUNT)],
+            short_names=("sa",),
+            returns_deleted=True,
+        ),
+        kind(
+            "",
+            "configmaps",
+            "ConfigMap",
+            [version("v1", columns_=columns.CONFIG_MAPS)],
+            short_names=("cm",),
+        ),
+        kind(
+            "coordination.k8s.io",
+            "leases",
+            "Lease",
+            [version("v1", rules=core.LEASES, columns_=columns.LEASES)],
+            create_on_update=True,
+            unconditional_update=False,
+        ),
+    ]
 
 
-def _keep_namespace_finalizers(body: JsonObject, old: JsonObject, _now: str) -> None:
-    body["spec"] = old.get("spec") or {}
-
-
-def _terminate_namespace(body: JsonObject, _now: str) -> None:
-    body["metadata"].pop("deletionGracePeriodSeconds", None)
-    body["status"] = {**(body.get("status") or {}), "phase": "Terminating"}
-
-
-NAMESPACES: Final = Rules(
-    default=_default_namespace,
-    prepare_create=_prepare_namespace,
-    prepare_update=_keep_namespace_finalizers,
-    prepare_delete=_terminate_namespace,
-)
-
-
-def _taint_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
-    seen = set()
-    for index, taint in enumerate(lookup(body, "spec", "taints") or []):
-        path = f"spec.taints[{index}]"
-        if not taint.get("key"):
-            yield required(f"{path}.key")
-        effect = taint.get("effect")
-        if not effect:
-            yield required(f"{path}.effect")
-        elif effect not in _TAINT_EFFECTS:
-            yield not_supported(f"{path}.effect", effect, sorted(_TAINT_EFFECTS))
-        identity = (taint.get("key"), effect)
-        if identity in seen:
-            yield FieldError(
-                "FieldValueDuplicate", path, "Duplicate value: taints must be unique by key and effect pair"
-            )
-        seen.add(identity)
-
-
-NODES: Final = Rules(validate=_taint_errors, validate_update=_taint_errors)
-
-
-def _event_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
-    about, own = lookup(body, "involvedObject", "namespace") or "", lookup(body, "metadata", "namespace")
-    if (about or "default") != own:
-        yield invalid("involvedObject.namespace", about, "does not match event.namespace")
-
-
-EVENTS: Final = Rules(validate=_event_errors, validate_update=_event_errors)
-
-
-def _lease_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
-    spec = body.get("spec") or {}
-    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
-    if duration is not None and duration <= 0:
-        yield invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
-    if transitions is not None and transitions < 0:
-        yield invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
-
-
-LEASES: Final = Rules(validate=_lease_errors, validate_update=_lease_errors)
-
-
-def _role_ref_errors(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    if body.get("roleRef") != old.get("roleRef"):
-        yield immutable("roleRef", body.get("roleRef"))
-
-
-ROLE_BINDINGS: Final = Rules(validate_update=_role_ref_errors)
-
-__all__ = ["EVENTS", "LEASES", "NAMESPACES", "NAMESPACE_FINALIZER", "NODES", "PODS", "ROLE_BINDINGS", "pod_grace"]
+_EVENT_FIELDS: Final[Mapping[str, FieldReader]] = {
+    **{
+        f"involvedObject.{name}": field("involvedObject", name)
+        for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+    },
+    "reason": field("reason"),
+    "reportingComponent": field("reportingComponent"),
+    "source": field("source", "component"),
+    "type": field("type"),
+}

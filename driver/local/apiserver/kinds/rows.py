@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.kinds import columns
+from driver.local.apiserver.kinds.printers import columns
 from driver.local.apiserver.kinds.types import ApiVersion, Column, ResourceType, Rules
-from driver.local.apiserver.objects.documents import lookup
-from driver.local.apiserver.objects.selectors import FieldReader
-from driver.local.apiserver.objects.shapes import METADATA_ONLY, Shape
+from driver.local.apiserver.meta.documents import lookup
+from driver.local.apiserver.meta.label_selectors import FieldReader
+from driver.local.apiserver.meta.merge_keys import METADATA_ONLY, Shape
 from driver.local.apiserver.storage import Converter, GroupResource
 
 

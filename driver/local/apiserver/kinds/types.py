@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from api.model.base import JsonObject
-from driver.local.apiserver.objects.errors import FieldError, qualified
-from driver.local.apiserver.objects.naming import NameCheck, dns_subdomain
-from driver.local.apiserver.objects.selectors import FieldReader
-from driver.local.apiserver.objects.shapes import METADATA_ONLY, Shape
+from driver.local.apiserver.meta.label_selectors import FieldReader
+from driver.local.apiserver.meta.merge_keys import METADATA_ONLY, Shape
+from driver.local.apiserver.meta.names import NameCheck, dns_subdomain
+from driver.local.apiserver.meta.status_errors import FieldError, qualified
 from driver.local.apiserver.storage import Converter, GroupResource
 
 Cell: TypeAlias = str | int | float | bool | None

@@ -1,0 +1,265 @@
+"""The CRDs of ``kerf.dev/v1alpha1``, from the structs: shape, patterns and limits from the types, cross-field rules
+from ``api.kerf.cross_field_rules``, descriptions from docstrings.
+
+``msgspec.json.schema`` writes ``$ref``, ``anyOf`` with null and ``additionalProperties: false``, none of which a
+structural schema may hold (apiextensions.k8s.io/v1); this writes what it may.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from msgspec import inspect
+
+from api.kerf.classic_parameters import (
+    CLAIM_PARAMETERS,
+    CLASS_PARAMETERS,
+    FpgaClaimParameters,
+    FpgaClassParameters,
+    GpuClaimParameters,
+    GpuClassParameters,
+)
+from api.kerf.cross_field_rules import RULES, Rule
+from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
+from api.kerf.v1alpha1 import GROUP, RESOURCE_CLASSES, VERSION, ResourceClass
+from api.model.base import JsonObject
+from api.model.metadata import Condition
+from api.model.quantity import Quantity
+from api.wire import Kind
+
+FieldDocs: TypeAlias = Mapping[tuple[type, str], str]
+"""The docstring of each field, by struct type and attribute name."""
+
+_PRINTER_COLUMNS: Final = (
+    ("Device", ".spec.device", "string"),
+    ("Cut", ".spec.cut", "string"),
+    ("Size", ".status.size", "string"),
+    ("Matching", ".status.matchingDevices.total", "integer"),
+    ("Ready", '.status.conditions[?(@.type=="Ready")].status', "string"),
+    ("Age", ".metadata.creationTimestamp", "date"),
+)
+_POSITIVE_QUANTITY: Final[JsonObject] = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "minimum": 1,  # for integers; texts are held to the pattern: a digit other than 0 somewhere in the number
+    "pattern": (
+        r"^\+?([0-9]*[1-9][0-9]*(\.[0-9]*)?|[0-9]*\.[0-9]*[1-9][0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
+    ),
+    "x-kubernetes-int-or-string": True,
+}
+_RESERVED: Final = re.compile(r"(?<=\w)\.(function)\b")
+"""The fields of ours that are named so."""
+_LIST_KEYS: Final[Mapping[type, str]] = {Condition: "type"}
+"""Lists that several writers share, merged entry by entry; all others are replaced whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What the manifest of one kind says beside its schema."""
+
+    kind: Kind[Any]
+    type: type
+    """The struct with the whole shape; ``kind`` may hold a part undecoded."""
+    short_name: str
+    columns: tuple[tuple[str, str, str], ...]
+    """Name, path and type of each printer column."""
+    has_status: bool = False
+
+
+_AGE: Final = ("Age", ".metadata.creationTimestamp", "date")
+_CLASS_COLUMNS: Final = (("Max-Pods", ".spec.maxPods", "integer"), _AGE)
+
+RESOURCE_CLASS: Final = Definition(
+    kind=RESOURCE_CLASSES, type=ResourceClass, short_name="kclass", columns=_PRINTER_COLUMNS, has_status=True
+)
+DEFINITIONS: Final[tuple[Definition, ...]] = (
+    RESOURCE_CLASS,
+    Definition(
+        kind=CLASS_PARAMETERS[0],
+        type=GpuClassParameters,
+        short_name="gpuclass",
+        columns=(("Profile", ".spec.profile", "string"), *_CLASS_COLUMNS),
+    ),
+    Definition(
+        kind=CLASS_PARAMETERS[1],
+        type=FpgaClassParameters,
+        short_name="fpgaclass",
+        columns=(("Function", ".spec.function", "string"), *_CLASS_COLUMNS),
+    ),
+    Definition(
+        kind=CLAIM_PARAMETERS[0],
+        type=GpuClaimParameters,
+        short_name="gpuclaim",
+        columns=(("Profile", ".spec.profile", "string"), ("Memory", ".spec.minimum.memory", "string"), _AGE),
+    ),
+    Definition(
+        kind=CLAIM_PARAMETERS[1],
+        type=FpgaClaimParameters,
+        short_name="fpgaclaim",
+        columns=(("Function", ".spec.function", "string"), _AGE),
+    ),
+    Definition(
+        kind=NODE_INVENTORIES,
+        type=NodeInventory,
+        short_name="inventory",
+        columns=(("Driver", ".spec.driver", "string"), ("Ready", ".spec.ready", "boolean"), _AGE),
+    ),
+)
+"""Every kind of ours."""
+
+
+def crd(definition: Definition, docs: FieldDocs) -> JsonObject:
+    """The CustomResourceDefinition of a kind, ready for YAML."""
+    kind = definition.kind
+    names = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+        "shortNames": [definition.short_name],
+        "categories": ["kerf"],
+    }
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": object_schema(definition.type, docs)},
+        **({"subresources": {"status": {}}} if definition.has_status else {}),
+        "additionalPrinterColumns": [
+            {"name": name, "jsonPath": path, "type": type_} for name, path, type_ in definition.columns
+        ],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": names,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [version],
+        },
+    }
+
+
+def object_schema(type_: type, docs: FieldDocs) -> JsonObject:
+    """The schema of an API object; ``metadata`` and the type's names are the API server's own affair."""
+    schema = _schema(inspect.type_info(type_), docs)
+    own = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
+    return {**schema, "properties": own | {k: v for k, v in schema["properties"].items() if k not in own}}
+
+
+def _schema(node: inspect.Type, docs: FieldDocs) -> JsonObject:
+    match node:
+        case inspect.Metadata(type=inner):
+            return _schema(inner, docs)
+        case inspect.StructType():
+            return _struct([node], docs)
+        case inspect.UnionType(types=types):
+            members = [member for member in types if not isinstance(member, inspect.NoneType)]
+            structs = [member for member in members if isinstance(member, inspect.StructType)]
+            assert len(members) == 1 or len(structs) == len(members), "a union of other types than tagged structs"
+            return _struct(structs, docs) if structs else _schema(members[0], docs)
+        case inspect.VarTupleType():
+            return _list(node, docs)
+        case inspect.DictType(value_type=value):
+            limit = {} if node.max_length is None else {"maxProperties": node.max_length}
+            return {"type": "object", "additionalProperties": _schema(value, docs)} | limit
+    return _scalar(node)
+
+
+def _struct(members: list[inspect.StructType], docs: FieldDocs) -> JsonObject:
+    """One struct, or several told apart by their tag.
+
+    A structural schema cannot say "one of": it has the fields of all, and rules say which belong to which. No field of
+    several has a default then, for it might be set where it does not belong.
+    """
+    properties: JsonObject = {}
+    first = members[0]
+    required = [field.encode_name for field in first.fields if field.required]
+    if first.tag_field is not None:
+        required.append(first.tag_field)
+        properties[first.tag_field] = {"type": "string", "enum": [member.tag for member in members]}
+    for member in members:
+        for field in member.fields:
+            properties.setdefault(field.encode_name, _field(member, field, docs, with_default=len(members) == 1))
+    rules = [_validation(rule) for member in members for rule in RULES.get(member.cls, ())] + _belongings(members)
+    return {
+        "description": "; or: ".join(_prose(member.cls.__doc__ or "") for member in members),
+        "type": "object",
+        **({"required": required} if required else {}),
+        "properties": properties,
+        **({"x-kubernetes-validations": rules} if rules else {}),
+    }
+
+
+def _field(owner: inspect.StructType, field: inspect.Field, docs: FieldDocs, *, with_default: bool) -> JsonObject:
+    schema = _schema(field.type, docs)
+    doc = next((docs[base, field.name] for base in owner.cls.__mro__ if (base, field.name) in docs), None)
+    described = {"description": _prose(doc)} if doc else {}
+    with_default = with_default and isinstance(field.default, str) and bool(field.default)
+    return described | (schema | described) | ({"default": field.default} if with_default else {})
+
+
+def _belongings(members: list[inspect.StructType]) -> list[JsonObject]:
+    """The rules that a field may be set only beside the tags of the structs that have it."""
+    owners: dict[str, list[str]] = {}
+    for member in members:
+        for field in member.fields:
+            owners.setdefault(field.encode_name, []).append(str(member.tag))
+    tag = members[0].tag_field
+    return [
+        {
+            "rule": escaped(f"!has(self.{name}) || self.{tag} in {having}"),
+            "message": f"is a field of {', '.join(having)} only",
+            "fieldPath": f".{name}",
+        }
+        for name, having in owners.items()
+        if len(having) < len(members)
+    ]
+
+
+def _validation(rule: Rule) -> JsonObject:
+    validation: JsonObject = {"rule": escaped(rule.cel), "message": rule.message}
+    return validation | {"fieldPath": f".{rule.field}"} if rule.field else validation
+
+
+def escaped(rule: str) -> str:
+    """``rule`` as every API server reads it: before 1.33 fields named like reserved words of CEL must be escaped.
+
+    Source: ``k8s.io/apiserver/pkg/cel`` escaping.go.
+    """
+    return _RESERVED.sub(r".__\1__", rule)
+
+
+def _list(node: inspect.VarTupleType, docs: FieldDocs) -> JsonObject:
+    item = node.item_type
+    key = _LIST_KEYS.get(item.cls) if isinstance(item, inspect.StructType) else None
+    schema: JsonObject = {"type": "array", "items": _schema(item, docs)}
+    if node.max_length is not None:
+        schema["maxItems"] = node.max_length
+    schema["x-kubernetes-list-type"] = "map" if key else "atomic"
+    return schema | {"x-kubernetes-list-map-keys": [key]} if key else schema
+
+
+def _scalar(node: inspect.Type) -> JsonObject:
+    match node:
+        case inspect.LiteralType(values=values):
+            return {"type": "string", "enum": list(values)}
+        case inspect.StrType(max_length=limit, pattern=pattern):
+            bounds = {"maxLength": limit, "pattern": pattern}
+            return {"type": "string"} | {name: bound for name, bound in bounds.items() if bound is not None}
+        case inspect.IntType(ge=least, le=most):
+            bounds = {"minimum": least, "maximum": most}
+            known = {name: bound for name, bound in bounds.items() if bound is not None}
+            return {"type": "integer", "format": "int64"} | known
+        case inspect.BoolType():
+            return {"type": "boolean"}
+        case inspect.CustomType() if node.cls is Quantity:
+            return dict(_POSITIVE_QUANTITY)
+    raise TypeError(f"no schema for {node}")  # a struct uses a type that no document of ours has had
+
+
+def _prose(docstring: str) -> str:
+    """The first paragraph of a docstring as plain text."""
+    return " ".join(docstring.strip().split("\n\n")[0].split()).replace("``", "`")

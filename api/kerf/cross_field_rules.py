@@ -1,0 +1,268 @@
+"""Rules over several fields of a document: one table for the decoder and for the CRD.
+
+Each rule is written twice, side by side: ``holds`` in Python for documents that Kerf decodes, ``cel`` for the API
+server (``x-kubernetes-validations``). The tests compare the two on generated documents.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from api.errors import Problem
+from api.kerf.classic_parameters import (
+    FpgaClaimParametersSpec,
+    FpgaClassParametersSpec,
+    GpuClaimParametersSpec,
+    GpuClassParametersSpec,
+    GpuMinimum,
+)
+from api.kerf.v1alpha1 import (
+    ClassToleration,
+    FpgaConfig,
+    GpuConfig,
+    GpuSharing,
+    MinimumSize,
+    NodeLabelRequirement,
+    ResourceClassSpec,
+)
+from api.kerf.validation import field_path
+
+_FIELD: Final = re.compile(r"self\.(\w+(?:\.\w+)*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Either ``holds`` is true, or ``message`` is said of ``field`` (JSON name in the struct; empty: the struct)."""
+
+    field: str
+    message: str
+    holds: Callable[[Any], bool]
+    cel: str
+
+    @property
+    def reads(self) -> Collection[str]:
+        """The fields that the rule looks at, each as far down as it looks."""
+        fields = set(_FIELD.findall(self.cel))
+        return {field for field in fields if not any(other.startswith(f"{field}.") for other in fields)}
+
+
+def _only_for(device: str, field: str, attribute: str) -> Rule:
+    return Rule(
+        field=field,
+        message=f"is for device: {device} only",
+        holds=lambda spec: spec.device == device or not getattr(spec, attribute),
+        cel=f"self.device == '{device}' || !has(self.{field})",
+    )
+
+
+def _minimum_only_for(device: str, field: str, attribute: str) -> Rule:
+    return Rule(
+        field=f"minimum.{field}",
+        message=f"is for device: {device} only",
+        holds=lambda spec: spec.device == device or spec.minimum is None or getattr(spec.minimum, attribute) is None,
+        cel=f"self.device == '{device}' || !has(self.minimum) || !has(self.minimum.{field})",
+    )
+
+
+def _is_strategy_or_unset(strategy: str, field: str, attribute: str) -> Rule:
+    return Rule(
+        field=field,
+        message=f"is for strategy: {strategy} only",
+        holds=lambda sharing: sharing.strategy == strategy or getattr(sharing, attribute) is None,
+        cel=f"!has(self.{field}) || (has(self.strategy) && self.strategy == '{strategy}')",
+    )
+
+
+_SPEC_RULES: Final = (
+    Rule(
+        field="minimum",
+        message="excludes profile: a profile is an exact size",
+        holds=lambda spec: spec.profile is None or spec.minimum is None,
+        cel="!(has(self.profile) && has(self.minimum))",
+    ),
+    Rule(
+        field="profile",
+        message="is for partitions; cut: Whole takes the card as it is",
+        holds=lambda spec: spec.profile is None or spec.cut == "Partition",
+        cel="!has(self.profile) || !has(self.cut) || self.cut == 'Partition'",
+    ),
+    Rule(
+        field="function",
+        message="is for partitions; cut: Whole takes the card as it is",
+        holds=lambda spec: spec.function is None or spec.cut == "Partition",
+        cel="!has(self.function) || !has(self.cut) || self.cut == 'Partition'",
+    ),
+    _only_for("gpu", "profile", "profile"),
+    _only_for("gpu", "sharing", "sharing"),
+    _only_for("fpga", "function", "function"),
+    _minimum_only_for("gpu", "memory", "memory"),
+    _minimum_only_for("gpu", "computeSlices", "compute_slices"),
+    _minimum_only_for("fpga", "slots", "slots"),
+    _minimum_only_for("fpga", "lut", "lut"),
+    _minimum_only_for("fpga", "dsp", "dsp"),
+    Rule(
+        field="minimum",
+        message="is for what is taken; cut: Monitor only looks",
+        holds=lambda spec: spec.minimum is None or spec.cut != "Monitor",
+        cel="!has(self.minimum) || !has(self.cut) || self.cut != 'Monitor'",
+    ),
+    Rule(
+        field="allocation",
+        message="Shared is for device: gpu only",
+        holds=lambda spec: spec.device == "gpu" or spec.allocation == "Exclusive",
+        cel="self.device == 'gpu' || !has(self.allocation) || self.allocation == 'Exclusive'",
+    ),
+    Rule(
+        field="allocation",
+        message="Shared needs a profile, or cut: Whole: nodes must know what to offer in shares",
+        holds=lambda spec: spec.allocation == "Exclusive" or spec.profile is not None or spec.cut == "Whole",
+        cel=(
+            "!has(self.allocation) || self.allocation == 'Exclusive' || has(self.profile)"
+            " || (has(self.cut) && self.cut == 'Whole')"
+        ),
+    ),
+    Rule(
+        field="config.kind",
+        message="must be GpuConfig for device: gpu and FpgaConfig for device: fpga",
+        holds=lambda spec: spec.config is None or isinstance(spec.config, GpuConfig) == (spec.device == "gpu"),
+        cel="!has(self.config) || (self.config.kind == 'GpuConfig') == (self.device == 'gpu')",
+    ),
+    Rule(
+        field="sharing",
+        message="is short for config.sharing: set one of the two",
+        holds=lambda spec: spec.sharing is None or spec.config is None,
+        cel="!(has(self.sharing) && has(self.config))",
+    ),
+    Rule(
+        field="config.function",
+        message="is the class's function already: set one of the two",
+        holds=lambda spec: (
+            not (spec.function is not None and isinstance(spec.config, FpgaConfig) and spec.config.function is not None)
+        ),
+        cel="!(has(self.function) && has(self.config) && has(self.config.function))",
+    ),
+    Rule(
+        field="extendedResourceName",
+        message="must not be in the domain kubernetes.io, which is the cluster's own",
+        holds=lambda spec: "kubernetes.io/" not in (spec.extended_resource_name or ""),
+        cel="!has(self.extendedResourceName) || !self.extendedResourceName.contains('kubernetes.io/')",
+    ),
+)
+
+_TOLERATION_RULES: Final = (
+    Rule(
+        field="value",
+        message="must be empty with operator: Exists",
+        holds=lambda toleration: toleration.operator == "Equal" or not toleration.value,
+        cel="!has(self.operator) || self.operator == 'Equal' || !has(self.value) || self.value == ''",
+    ),
+    Rule(
+        field="key",
+        message="is required with operator: Equal; write operator: Exists to tolerate every taint",
+        holds=lambda toleration: toleration.operator == "Exists" or bool(toleration.key),
+        cel="(has(self.operator) && self.operator == 'Exists') || (has(self.key) && self.key != '')",
+    ),
+    Rule(
+        field="tolerationSeconds",
+        message="is for effect: NoExecute only",
+        holds=lambda toleration: toleration.toleration_seconds is None or toleration.effect == "NoExecute",
+        cel="!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+    ),
+)
+
+_SIZE_RULES: Final = (
+    Rule(
+        field="minimum",
+        message="excludes profile: a profile is an exact size",
+        holds=lambda spec: spec.profile is None or spec.minimum is None,
+        cel="!(has(self.profile) && has(self.minimum))",
+    ),
+    Rule(
+        field="profile",
+        message="is for partitions; cut: Whole takes the card as it is",
+        holds=lambda spec: spec.profile is None or spec.cut != "Whole",
+        cel="!has(self.profile) || !has(self.cut) || self.cut == 'Partition'",
+    ),
+)
+_FUNCTION_RULE: Final = Rule(
+    field="function",
+    message="is for partitions; cut: Whole takes the card as it is",
+    holds=lambda spec: spec.function is None or spec.cut != "Whole",
+    cel="!has(self.function) || !has(self.cut) || self.cut == 'Partition'",
+)
+_MONITOR_RULE: Final = Rule(
+    field="monitor",
+    message="takes nothing: cut, profile, minimum and sharing say nothing beside it",
+    holds=lambda spec: not spec.monitor or (spec.cut, spec.profile, spec.minimum, spec.sharing) == (None,) * 4,
+    cel=(
+        "!has(self.monitor) || !self.monitor || "
+        "!(has(self.cut) || has(self.profile) || has(self.minimum) || has(self.sharing))"
+    ),
+)
+
+RULES: Final[Mapping[type[msgspec.Struct], tuple[Rule, ...]]] = {
+    GpuClassParametersSpec: (*_SIZE_RULES, _MONITOR_RULE),
+    GpuClaimParametersSpec: _SIZE_RULES,
+    FpgaClassParametersSpec: (_FUNCTION_RULE,),
+    FpgaClaimParametersSpec: (_FUNCTION_RULE,),
+    GpuMinimum: (
+        Rule(
+            field="",
+            message="is empty: give one size at least, or leave it out",
+            holds=lambda minimum: minimum != GpuMinimum(),
+            cel="has(self.memory) || has(self.computeSlices)",
+        ),
+    ),
+    ResourceClassSpec: _SPEC_RULES,
+    MinimumSize: (
+        Rule(
+            field="",
+            message="is empty: give one size at least, or leave it out",
+            holds=lambda minimum: minimum != MinimumSize(),
+            cel="has(self.memory) || has(self.computeSlices) || has(self.slots) || has(self.lut) || has(self.dsp)",
+        ),
+    ),
+    NodeLabelRequirement: (
+        Rule(
+            field="values",
+            message="must be there with operator In or NotIn, and only there",
+            holds=lambda requirement: bool(requirement.values) == (requirement.operator in {"In", "NotIn"}),
+            cel="(has(self.values) && size(self.values) > 0) == (self.operator == 'In' || self.operator == 'NotIn')",
+        ),
+    ),
+    GpuSharing: (
+        _is_strategy_or_unset("TimeSlicing", "timeSlicing", "time_slicing"),
+        _is_strategy_or_unset("Mps", "mps", "mps"),
+    ),
+    ClassToleration: _TOLERATION_RULES,
+}
+
+
+def broken_rules(value: msgspec.Struct, path: str = "", unreadable: Collection[str] = ()) -> Iterator[Problem]:
+    """Every rule that ``value``, or a struct inside it, breaks; ``path`` is where it stands in its document.
+
+    A rule that reads a field in ``unreadable`` (paths that were left out of ``value`` as wrong) is not judged.
+    """
+    for rule in RULES.get(type(value), ()):
+        reads = [field_path(path, field) for field in rule.reads]
+        if not rule.holds(value) and not any(_related(read, one) for read in reads for one in unreadable):
+            yield Problem(field_path(path, rule.field) if rule.field else path, rule.message)
+    for field in msgspec.structs.fields(value):
+        yield from _inside(getattr(value, field.name), field_path(path, field.encode_name), unreadable)
+
+
+def _inside(held: object, path: str, unreadable: Collection[str]) -> Iterator[Problem]:
+    if isinstance(held, msgspec.Struct):
+        yield from broken_rules(held, path, unreadable)
+    elif isinstance(held, tuple):
+        for index, item in enumerate(held):
+            yield from _inside(item, f"{path}[{index}]", unreadable)
+
+
+def _related(path: str, other: str) -> bool:
+    """Whether one of the two is, or is inside, the other."""
+    outer, inner = sorted((path, other), key=len)
+    return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))

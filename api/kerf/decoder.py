@@ -1,0 +1,87 @@
+"""Reads users' documents of ``kerf.dev/v1alpha1`` strictly: every problem with its field path, none hides another."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from api.errors import InvalidDocumentError, Problem
+from api.kerf.classic_parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
+from api.kerf.cross_field_rules import broken_rules
+from api.kerf.v1alpha1 import API_VERSION, DeviceConfig, ResourceClass, ResourceClassObject, ResourceClassSpec
+from api.kerf.validation import check, convert, suggestion
+from api.model.base import JsonObject
+
+
+def decode_device_config(parameters: JsonObject, path: str) -> DeviceConfig:
+    """The GpuConfig or FpgaConfig in opaque parameters that stand at ``path`` of a claim or class.
+
+    Raises InvalidDocumentError with all problems.
+    """
+    config: DeviceConfig = _decode(parameters, DeviceConfig, subject="device config", path=path)
+    return config
+
+
+def decode_resource_class(document: JsonObject) -> ResourceClass:
+    """The ResourceClass in a manifest. Raises InvalidDocumentError with all problems."""
+    fields = dict(document)
+    found = list(_type_problems(fields.pop("apiVersion", None), fields.pop("kind", None)))
+    metadata = fields.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if not name:
+        found.append(Problem("metadata.name", "is required"))
+    subject = f'ResourceClass "{name}"' if name else "ResourceClass"
+    resource_class: ResourceClass = _decode(fields, ResourceClass, subject=subject, path="", found=found)
+    return resource_class
+
+
+def decode_resource_class_object(held: ResourceClassObject) -> ResourceClass:
+    """The class that the server holds as ``held``. Raises InvalidDocumentError with all problems of its spec."""
+    subject = f'ResourceClass "{held.metadata.name}"'
+    spec: ResourceClassSpec = _decode(held.spec, ResourceClassSpec, subject=subject, path="spec")
+    return ResourceClass(metadata=held.metadata, spec=spec, status=held.status)
+
+
+def decode_parameters_object(kind: str, held: ParametersObject) -> ClassParameters | ClaimParameters:
+    """The spec of parameters of ``kind`` that the server holds. Raises InvalidDocumentError with all problems."""
+    spec: ClassParameters | ClaimParameters = _decode(
+        held.spec, SPECS[kind], subject=f'{kind} "{held.ref}"', path="spec"
+    )
+    return spec
+
+
+def decode_parameters(parameters: JsonObject, path: str) -> ClassParameters | ClaimParameters:
+    """The spec in opaque parameters that stand at ``path`` of a claim or class: the document without its metadata.
+
+    Raises InvalidDocumentError with all problems.
+    """
+    fields = dict(parameters)
+    kind = fields.pop("kind", None)
+    found = []
+    if (version := fields.pop("apiVersion", None)) != API_VERSION:
+        found.append(Problem(f"{path}.apiVersion", f'"{version}" is not {API_VERSION}'))
+    if kind not in SPECS:
+        found.append(Problem(f"{path}.kind", f'"{kind}" is not known; {suggestion(str(kind), SPECS)}'))
+    found += [Problem(f"{path}.{name}", "unknown field; known: spec") for name in fields if name != "spec"]
+    if found:
+        raise InvalidDocumentError("parameters", found)
+    spec: ClassParameters | ClaimParameters = _decode(
+        fields.get("spec") or {}, SPECS[str(kind)], subject=str(kind), path=f"{path}.spec"
+    )
+    return spec
+
+
+def _decode(document: JsonObject, type_: Any, *, subject: str, path: str, found: list[Problem] | None = None) -> Any:  # noqa: ANN401  (type_ may be a union, which no type variable can say)
+    checked = check(document, type_, path)
+    problems = [*(found or ()), *checked.problems]
+    if checked.cleaned is None:
+        raise InvalidDocumentError(subject, problems)
+    value = convert(checked.cleaned, type_)
+    problems += broken_rules(value, path, unreadable=[problem.path for problem in checked.problems])
+    if problems:
+        raise InvalidDocumentError(subject, problems)
+    return value
+
+
+def _type_problems(api_version: object, kind: object) -> Iterator[Problem]:
+    for field, is_, should_be in (("apiVersion", api_version, API_VERSION), ("kind", kind, "ResourceClass")):
+        if is_ != should_be:
+            yield Problem(field, f"is required: {should_be}" if is_ is None else f'"{is_}" is not {should_be}')

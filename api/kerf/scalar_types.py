@@ -1,0 +1,67 @@
+"""The words in Kerf's documents: their syntax, and what an error calls them (``title``).
+
+Patterns are written so that they mean the same in Python and in RE2, which checks them in the CRD: anchored, without
+look-around. ``max_length`` bounds come with every word: they keep patterns and CRD rules cheap.
+"""
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+_SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+
+_MAX_INT: Final = 2**31 - 1
+"""More than any hardware has of anything, or a life has seconds, and an integer in every language."""
+
+PositiveInt: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=_MAX_INT)]
+Seconds: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
+
+DeviceWord: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._+-]*[A-Za-z0-9])?$",
+        max_length=64,  # such words are string attributes of devices (DeviceAttributeMaxValueLength)
+        title="name of a model, profile or function (letters, digits, '.', '_', '+', '-'; at most 64)",
+    ),
+]
+
+DriverVersion: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]+(\.[0-9]+)*$",
+        max_length=32,  # drivers have three or four numbers
+        title="version of a driver such as 550.54.15",
+    ),
+]
+
+NodeName: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{_SUBDOMAIN}$", max_length=253, title="node name")]
+
+LabelKey: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=f"^({_SUBDOMAIN}/)?{_NAME}$",
+        max_length=317,  # a domain of 253, a slash, a name of 63
+        title="label key such as example.com/rack",
+    ),
+]
+
+LabelValue: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=f"^({_NAME})?$", max_length=63, title="label value (letters, digits, '-', '_', '.')")
+]
+
+TaintKey: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=f"^(({_SUBDOMAIN}/)?{_NAME})?$", max_length=317, title="taint key")
+]
+"""A label key, or empty for every taint."""
+
+ExtendedResourceName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        # `IsExtendedResourceName` of Kubernetes; that the cluster's own domain is taken, is a rule
+        # (api.kerf.cross_field_rules).
+        pattern=f"^{_SUBDOMAIN}/{_NAME}$",
+        max_length=308,  # quotas spell it "requests.<domain>/<name>": 253 - 9 for the domain, a slash, 63
+        title="extended resource name such as example.com/gpu",
+    ),
+]

@@ -1,0 +1,238 @@
+"""Checks a JSON document against a struct type and finds every problem, where msgspec stops at the first.
+
+The struct types stay the one description of a document's shape: this walks the types that ``msgspec.inspect`` reports
+of them. Structs that forbid unknown fields are strict; others (``metadata``, ``status``) take what they know. Amounts
+(Quantity) in Kerf's documents are sizes and must be more than zero.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from api.errors import InvalidQuantityError, Problem
+from api.model.quantity import Quantity
+from api.wire import dec_hook
+
+_MAX_SHOWN: Final = 64
+"""Characters of a wrong value that a message quotes: enough to find it."""
+_MAX_LISTED: Final = 12
+"""Known words that a message lists where none is close: a screen's width or two."""
+
+
+class _Broken:
+    """Stands for a value that has problems: its field is left out of the cleaned document."""
+
+
+_BROKEN: Final = _Broken()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check found.
+
+    ``cleaned`` is the document without the fields that have problems: rules over several fields may still judge what is
+    left. It is None when a required field is among them.
+    """
+
+    problems: tuple[Problem, ...]
+    cleaned: object | None
+
+
+def check(document: object, type_: Any, path: str = "") -> Checked:  # noqa: ANN401  (a struct type or a union)
+    """Compare ``document`` (decoded JSON or YAML) with a struct type, or with a union of tagged ones.
+
+    ``path`` is where it stands in a larger document.
+    """
+    problems: list[Problem] = []
+    cleaned = _walk(document, _type_info(type_), path, problems)
+    return Checked(tuple(problems), None if isinstance(cleaned, _Broken) else cleaned)
+
+
+def convert(cleaned: object, type_: Any) -> Any:  # noqa: ANN401  (as above)
+    """The struct of a document that ``check`` found right, or of what it left."""
+    return msgspec.convert(cleaned, type_, dec_hook=dec_hook)
+
+
+def suggestion(word: str, known: Collection[str], limit: int = 1) -> str:
+    """A half sentence for an unknown word: at most ``limit`` that were probably meant, or what there is."""
+    import difflib  # only where a word was mistyped: daemons rarely need it
+
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    close = [f'"{by_lower[found]}"' for found in difflib.get_close_matches(word.lower(), by_lower, n=limit)]
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    more = f" and {len(known) - _MAX_LISTED} more" if len(known) > _MAX_LISTED else ""
+    return f"known: {', '.join(sorted(known)[:_MAX_LISTED])}{more}" if known else "none is known"
+
+
+def field_path(path: str, field: str) -> str:
+    """The path of a struct's field: ``spec`` and ``minimum`` give ``spec.minimum``."""
+    return f"{path}.{field}" if path else field
+
+
+_type_info = lru_cache(maxsize=None)(inspect.type_info)
+
+
+def _walk(value: object, node: inspect.Type, path: str, problems: list[Problem]) -> object:
+    """The cleaned value, or _BROKEN; what is wrong goes to ``problems``."""
+    title = ""
+    if isinstance(node, inspect.Metadata):
+        title = str((node.extra_json_schema or {}).get("title", ""))
+        node = node.type
+    match node:
+        case inspect.StructType():
+            return _struct(value, node, path, problems)
+        case inspect.UnionType():
+            return _union(value, node, path, problems)
+        case inspect.VarTupleType():
+            return _list(value, node, path, problems)
+        case inspect.DictType():
+            return _map(value, node, path, problems)
+        case inspect.AnyType():
+            return value
+    fault = _scalar_fault(value, node, title)
+    if fault:
+        problems.append(Problem(path, fault))
+        return _BROKEN
+    return value
+
+
+def _struct(value: object, node: inspect.StructType, path: str, problems: list[Problem]) -> object:
+    if not isinstance(value, Mapping):
+        return _wrong(value, "an object", path, problems)
+    cleaned: dict[str, object] = {}
+    fields = {field.encode_name: field for field in node.fields}
+    if node.tag_field is not None:
+        cleaned[node.tag_field] = node.tag
+    for name, held in value.items():
+        if name == node.tag_field:
+            continue
+        if held is None and name in fields:
+            continue  # null means unset, as the API server has it for fields that are not nullable
+        if name in fields:
+            inner = _walk(held, fields[name].type, field_path(path, str(name)), problems)
+            if not isinstance(inner, _Broken):
+                cleaned[name] = inner
+        elif node.forbid_unknown_fields:
+            known = (*fields, node.tag_field) if node.tag_field else tuple(fields)
+            message = f"unknown field; {suggestion(str(name), known)}"
+            problems.append(Problem(field_path(path, str(name)), message))
+    for name, field in fields.items():
+        if field.required and value.get(name) is None:
+            problems.append(Problem(field_path(path, name), f"is required{_expected(field.type)}"))
+    return cleaned if all(name in cleaned for name, field in fields.items() if field.required) else _BROKEN
+
+
+def _union(value: object, node: inspect.UnionType, path: str, problems: list[Problem]) -> object:
+    """A union here is "or null", and at most one of several structs that say by their tag which they are."""
+    if value is None and any(isinstance(member, inspect.NoneType) for member in node.types):
+        return None
+    members = [member for member in node.types if not isinstance(member, inspect.NoneType)]
+    if len(members) == 1:
+        return _walk(value, members[0], path, problems)
+    structs = {str(member.tag): member for member in members if isinstance(member, inspect.StructType)}
+    tag_field = next(iter(structs.values())).tag_field
+    assert tag_field is not None, "a union of untagged types"
+    if not isinstance(value, Mapping):
+        return _wrong(value, "an object", path, problems)
+    member = structs.get(str(value.get(tag_field)))
+    if member is None:
+        missing = "is required: " if tag_field not in value else f"{_quoted(value[tag_field])} is none of "
+        problems.append(Problem(field_path(path, tag_field), f"{missing}{', '.join(structs)}"))
+        return _BROKEN
+    return _struct(value, member, path, problems)
+
+
+def _list(value: object, node: inspect.VarTupleType, path: str, problems: list[Problem]) -> object:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return _wrong(value, "a list", path, problems)
+    if node.max_length is not None and len(value) > node.max_length:
+        return _too_many(len(value), node.max_length, path, problems)
+    items = [_walk(item, node.item_type, f"{path}[{index}]", problems) for index, item in enumerate(value)]
+    # Without one item the others would be judged under wrong indices.
+    return _BROKEN if any(isinstance(item, _Broken) for item in items) else items
+
+
+def _map(value: object, node: inspect.DictType, path: str, problems: list[Problem]) -> object:
+    if not isinstance(value, Mapping):
+        return _wrong(value, "an object", path, problems)
+    if node.max_length is not None and len(value) > node.max_length:
+        return _too_many(len(value), node.max_length, path, problems)
+    cleaned: dict[object, object] = {}
+    for key, held in value.items():
+        where = f"{path}[{key}]"  # as Kubernetes prints map keys
+        key_found = _walk(key, node.key_type, where, problems)
+        value_found = _walk(held, node.value_type, where, problems)
+        if not isinstance(key_found, _Broken) and not isinstance(value_found, _Broken):
+            cleaned[key] = value_found
+    return cleaned
+
+
+def _scalar_fault(value: object, node: inspect.Type, title: str) -> str | None:
+    match node:
+        case inspect.LiteralType(values=values):
+            if value in values and isinstance(value, str):
+                return None
+            return f"{_quoted(value)} is none of {', '.join(_quoted(one) for one in values)}"
+        case inspect.StrType():
+            return _string_fault(value, node, title)
+        case inspect.IntType(ge=least, le=most):
+            if not isinstance(value, int) or isinstance(value, bool):
+                return f"{_quoted(value)} is no whole number"
+            in_range = (least is None or value >= least) and (most is None or value <= most)
+            return None if in_range else f"{value} is not between {least} and {most}"
+        case inspect.BoolType():
+            return None if isinstance(value, bool) else f"{_quoted(value)} is neither true nor false"
+        case inspect.CustomType() if node.cls is Quantity:
+            return _quantity_fault(value)
+    raise TypeError(f"no check for {node}")  # a struct uses a type that no document of ours has had
+
+
+def _string_fault(value: object, node: inspect.StrType, title: str) -> str | None:
+    if not isinstance(value, str):
+        unquoted = value is not None and not isinstance(value, Mapping | Sequence)
+        return f"{_quoted(value)} is no text{'; put it in quotes' if unquoted else ''}"
+    if node.max_length is not None and len(value) > node.max_length:
+        return f"{_quoted(value)} has {len(value)} characters; at most {node.max_length} are allowed"
+    if node.pattern is not None and re.fullmatch(node.pattern, value) is None:
+        return f"{_quoted(value)} is no {title}"
+    return None
+
+
+def _quantity_fault(value: object) -> str | None:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return f"{_quoted(value)} is no quantity"
+    try:
+        amount = Quantity(value if isinstance(value, int) else str(value))
+    except InvalidQuantityError as error:
+        return str(error).replace(repr(error.text), _quoted(value), 1)
+    return None if amount > Quantity(0) else f"{_quoted(value)} must be more than zero"
+
+
+def _wrong(value: object, expected: str, path: str, problems: list[Problem]) -> _Broken:
+    problems.append(Problem(path, "must not be null" if value is None else f"{_quoted(value)} is not {expected}"))
+    return _BROKEN
+
+
+def _too_many(count: int, limit: int, path: str, problems: list[Problem]) -> _Broken:
+    problems.append(Problem(path, f"has {count} entries; at most {limit} are allowed"))
+    return _BROKEN
+
+
+def _quoted(value: object) -> str:
+    """A wrong value as JSON, cut: how the user knows it."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, OverflowError):
+        text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _expected(node: inspect.Type) -> str:
+    """What a missing field may hold, where that is a short list."""
+    return f": one of {', '.join(map(str, node.values))}" if isinstance(node, inspect.LiteralType) else ""

@@ -1,0 +1,106 @@
+"""Constraints over the devices of a claim: matchAttribute and distinctAttribute.
+
+A constraint is a fold over the devices chosen so far. Its state is a value, never changed in place, so that going back
+in a search is taking up the earlier state again. With list attributes (KEP-5491) values are sets: devices match while
+some element is common to all, and are distinct while no element occurs twice; a scalar is a set of one.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from api.model.claims import DerivedAttribute, DeviceConstraint
+from api.model.devices import Attribute
+from driver.allocation.pools.pool_view import PublishedDevice
+from driver.cel.compile import compile_attribute
+
+Value: TypeAlias = tuple[str, int | bool | str]
+"""One comparable value with its type: the string ``1``, the number 1 and true all differ."""
+Values: TypeAlias = frozenset[Value]
+
+NOT_COMPARABLE: Final[Values] = frozenset()
+"""Of an attribute without elements, or of a list while lists are switched off."""
+
+
+class State(NamedTuple):
+    """What a constraint knows of the devices chosen so far."""
+
+    devices: int
+    values: Values
+    """Of a match: what all have in common. Of a distinction: what any of them has."""
+
+
+EMPTY: Final = State(devices=0, values=frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One constraint of a claim."""
+
+    kind: Literal["match", "distinct"]
+    attribute: str
+    requests: frozenset[str]
+    """``request`` or ``request/subrequest``; empty: all."""
+    with_lists: bool
+
+    @classmethod
+    def of(cls, constraint: DeviceConstraint, *, with_lists: bool) -> "Constraint | None":
+        """None: neither kind is set, so the constraint is of a kind that is not known yet."""
+        requests = frozenset(constraint.requests)
+        if constraint.match_attribute is not None:
+            return cls("match", constraint.match_attribute, requests, with_lists)
+        if constraint.distinct_attribute is not None:
+            return cls("distinct", constraint.distinct_attribute, requests, with_lists)
+        return None
+
+    def applies_to(self, request: str) -> bool:
+        """Whether it holds for ``request`` or ``request/subrequest``."""
+        return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
+
+    def admit(self, state: State, values: Values | None) -> State | None:
+        """The state with one more device of those ``values``; None: the device must not be chosen.
+
+        ``values`` None: the device lacks the attribute, which no constraint accepts.
+        """
+        if values is None or (not values and (state.devices or self.with_lists)):
+            return None
+        if not state.devices:
+            return State(1, values)
+        common = state.values & values
+        if self.kind == "match":
+            return State(state.devices + 1, common) if common else None
+        return None if common else State(state.devices + 1, state.values | values)
+
+    def values(self, published: PublishedDevice, derived: tuple[DerivedAttribute, ...]) -> Values | None:
+        """What the constraint compares of a device; None: it lacks the attribute.
+
+        An attribute that the request derives comes before what the driver publishes (KEP-6080). Raises
+        ExpressionCompileError, ExpressionRuntimeError or UnsupportedExpressionError for a derived one.
+        """
+        for attribute in derived:
+            if attribute.name == self.attribute:
+                expression = compile_attribute(attribute.expression)
+                return _values(expression.derive(published.id.driver, published.device), with_lists=self.with_lists)
+        found = _published(published, self.attribute)
+        return None if found is None else _values(found, with_lists=self.with_lists)
+
+    def __str__(self) -> str:
+        return f"{self.kind}Attribute {self.attribute}"
+
+
+def _published(published: PublishedDevice, name: str) -> Attribute | None:
+    """An attribute by its qualified name; the driver's own may be published without its domain."""
+    domain, _, id_ = name.partition("/")
+    return published.attribute(name) or (published.attribute(id_) if domain == published.id.driver else None)
+
+
+def _values(attribute: Attribute, *, with_lists: bool) -> Values:
+    """Versions compare as texts: semver allows one spelling of each."""
+    lists = (("int", attribute.ints), ("bool", attribute.bools), ("string", attribute.strings))
+    for kind, elements in (*lists, ("version", attribute.versions)):
+        if elements is not None:
+            return frozenset((kind, element) for element in elements) if with_lists and elements else NOT_COMPARABLE
+    scalars = (("int", attribute.int_value), ("bool", attribute.bool_value), ("string", attribute.string))
+    for kind, scalar in (*scalars, ("version", attribute.version)):
+        if scalar is not None:
+            return frozenset({(kind, scalar)})
+    return NOT_COMPARABLE

@@ -1,0 +1,115 @@
+"""Whether a node can use a device, whether selectors hold for it, whether a taint keeps a request from it."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from api.errors import PermanentError
+from api.model.devices import Device, DeviceTaint, DeviceToleration
+from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from driver.allocation.semantics.outcomes import NodeView
+from driver.cel.compile import (
+    ExpressionCompileError,
+    ExpressionRuntimeError,
+    UnsupportedExpressionError,
+    compile_selector,
+)
+
+Selectors: TypeAlias = tuple[str, ...]
+"""CEL expressions, all of which must hold."""
+
+
+class InvalidNodeSelectorError(PermanentError):
+    """A published node selector breaks the rules of ``core/v1``."""
+
+    def __init__(self, requirement: NodeSelectorRequirement) -> None:
+        self.requirement = requirement
+        super().__init__(
+            f"node selector requirement {requirement.key} {requirement.operator} {list(requirement.values)} is invalid"
+        )
+
+
+def node_matches(
+    node: NodeView,
+    name: str | None,
+    all_nodes: bool | None,
+    selector: NodeSelector | None,
+) -> bool:
+    """Whether something published for the node ``name``, for all nodes or for ``selector`` can be used on ``node``.
+
+    Raises InvalidNodeSelectorError.
+    """
+    if name:
+        return name == node.name
+    if all_nodes:
+        return True
+    matches = [_term_matches(node, term) for term in selector.node_selector_terms] if selector else []
+    return any(matches)
+
+
+def _term_matches(node: NodeView, term: NodeSelectorTerm) -> bool:
+    """All requirements of a term; an empty term matches nothing (``core/v1`` NodeSelectorTerm)."""
+    on_labels = [_matches(requirement, node.labels) for requirement in term.match_expressions]
+    on_fields = [_matches(requirement, {"metadata.name": node.name}) for requirement in term.match_fields]
+    return bool(on_labels or on_fields) and all(on_labels) and all(on_fields)
+
+
+def _matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator, requirement.values:
+        case "In", (_, *_):
+            return value in requirement.values
+        case "NotIn", (_, *_):
+            return value not in requirement.values
+        case "Exists", ():
+            return value is not None
+        case "DoesNotExist", ():
+            return value is None
+        case (("Gt" | "Lt"), (bound,)) if _integer(bound) is not None:
+            return _is_beyond(value, bound, requirement.operator)
+        case _:
+            raise InvalidNodeSelectorError(requirement)
+
+
+def _is_beyond(value: str | None, bound: str, operator: str) -> bool:
+    mine, limit = _integer(value), _integer(bound)
+    if mine is None or limit is None:
+        return False
+    return mine > limit if operator == "Gt" else mine < limit
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return int(text or "")
+    except ValueError:
+        return None
+
+
+def is_tainted(taints: Sequence[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> bool:
+    """Whether a taint keeps the request away: one that is not tolerated and has one of the two strong effects.
+
+    Other effects inform only (KEP-5055).
+    """
+    return any(
+        taint.effect in ("NoSchedule", "NoExecute")
+        and not any(toleration.tolerates(taint) for toleration in tolerations)
+        for taint in taints
+    )
+
+
+def holds(driver: str, device: Device, selectors: Selectors) -> bool | str:
+    """Whether all ``selectors`` hold for a device, tried in order until one does not; a text says why none can tell."""
+    try:
+        return all(compile_selector(selector).matches(driver, device) for selector in selectors)
+    except (ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError) as error:
+        return str(error)
+
+
+def may_read(selectors: Selectors, driver: str, attribute: str) -> bool:
+    """Whether it may depend on an attribute of a device of ``driver`` whether ``selectors`` hold for it."""
+    for selector in selectors:
+        try:
+            if compile_selector(selector).may_read(driver, attribute):
+                return True
+        except (ExpressionCompileError, UnsupportedExpressionError):
+            return False  # it fails on every device; what stands behind it is not evaluated
+    return False

@@ -1,0 +1,247 @@
+"""What a CEL expression reads of a device, found from its tokens.
+
+A selector usually reads three or four of a device's attributes, and a cluster has few distinct combinations of those:
+knowing the reads turns most evaluations into a look-up. The analysis is on the safe side: only spellings it knows in
+full (``device.attributes["domain"].id``, ``"id" in device.capacity["domain"]`` and so on) are narrow reads; with
+anything else the expression reads a whole domain, or everything.
+
+The same pass rewrites the expression where Kubernetes' CEL environment cannot be declared as it is:
+
+- Looking up an unknown domain gives an empty map there, while the map has no such key
+  (``k8s.io/dynamic-resource-allocation/cel``, ``mapper``). So look-ups go to a second variable that is filled up.
+- ``version == "text"`` is a run-time error there (``k8s.io/apiserver/pkg/cel`` Semver.Equal), so an attribute compared
+  with a text goes through a function of ours.
+- Some functions go by another name to implementations of ours, see ``RENAMED``.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from driver.cel.inlining import has_bind, inline
+from driver.cel.lexer import Token, closing, tokenize
+
+FILLED: Final = {"attributes": "__attributes", "capacity": "__capacity"}
+"""Variable that replaces ``device.<map>`` in look-ups."""
+EQUALS_TEXT: Final = "__equals_text"
+"""Function that replaces ``attribute == "text"``."""
+
+RENAMED: Final = {name: f"__{name}" for name in ("indexOf", "lastIndexOf", "substring")}
+"""Functions that the engine has for strings, but not for lists, or refuses for whole strings."""
+
+_PLAIN_STRING: Final = re.compile(r"""(["'])((?:(?!\1)[^\\])*)\1""")
+_LOOSER_BEFORE: Final = frozenset({"", "(", "&&", "||", "?", ":", ",", "[", "{"})
+"""What may stand before an operand of ``==`` or ``in`` so that nothing binds it more tightly."""
+_LOOSER_AFTER: Final = frozenset({"", ")", "&&", "||", "?", ":", ",", "]", "}"})
+"""What may stand after one."""
+
+_PRESENCE: Final = 6
+"""Tokens of ``has(device.field)``."""
+_OF_COST_ONE: Final = "(!false)"
+"""Costs what that costs: the look at ``device``, while asking for presence is free (cel-go, PresenceTestHasCost)."""
+_FIELDS: Final = frozenset({"driver", "attributes", "capacity", "allowMultipleAllocations"})
+
+Map = Literal["attributes", "capacity"]
+
+
+class Read(NamedTuple):
+    """One place that an expression looks at. ``id`` None: the whole domain."""
+
+    map: Map
+    domain: str
+    id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an expression reads, and the expression to compile in its place."""
+
+    expression: str
+    reads: tuple[Read, ...]
+    """Sorted, without repetition."""
+    is_exact: bool
+    """False: it may read anything besides."""
+    reads_domains: bool
+    """Whether some of ``reads`` are of whole domains."""
+    reads_driver: bool
+    reads_sharing: bool
+    """Whether it reads ``device.allowMultipleAllocations``."""
+    domains: frozenset[str]
+    """Every text or name in the expression that may be a domain."""
+    names: frozenset[str]
+    """Every name in the expression."""
+    binds: bool
+    """Whether a ``cel.bind`` is left that could not be inlined."""
+
+
+def read_expression(expression: str) -> Reading:
+    """Analyse and rewrite ``expression``. Never fails: what is no CEL is left for the compiler to refuse."""
+    return _Reader(inline(tokenize(expression))).run()
+
+
+def as_written(expression: str) -> str:
+    """``expression`` with nothing changed but what the engine would not compile; it costs what ``expression`` costs."""
+    tokens = tokenize(expression)
+    output: list[str] = []
+    at = 0
+    while at < len(tokens):
+        is_presence = _asks_presence(tokens, at)
+        output.append(tokens[at].lead + (_OF_COST_ONE if is_presence else _name(tokens, at)))
+        at += _PRESENCE if is_presence else 1
+    return "".join(output)
+
+
+def _text(tokens: Sequence[Token], at: int) -> str:
+    return tokens[at].text if 0 <= at < len(tokens) else ""
+
+
+def _asks_presence(tokens: Sequence[Token], at: int) -> bool:
+    """Whether ``has(device.field)`` begins there."""
+    words = tuple(_text(tokens, at + offset) for offset in range(_PRESENCE))
+    return words[:4] == ("has", "(", "device", ".") and words[4] in _FIELDS and words[5] == ")"
+
+
+def _name(tokens: Sequence[Token], at: int) -> str:
+    """The token's text, or what the engine calls the function that is called there."""
+    is_call = _text(tokens, at - 1) == "." and _text(tokens, at + 1) == "("
+    text = tokens[at].text
+    return RENAMED.get(text, text) if is_call else text
+
+
+class _Reader:
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._output: list[str] = []
+        self._reads: set[Read] = set()
+        self._is_exact = True
+        self._reads_driver = False
+        self._reads_sharing = False
+
+    def run(self) -> Reading:
+        at = 0
+        while at < len(self._tokens):
+            self._output.append(self._tokens[at].lead)
+            at = self._presence(at) or self._step(at)
+        names = frozenset(token.text for token in self._tokens if token.kind == "name")
+        strings = (token.text for token in self._tokens if token.kind == "string")
+        reads = tuple(sorted(self._reads, key=lambda read: (read.map, read.domain, read.id or "")))
+        return Reading(
+            expression="".join(self._output),
+            reads=reads,
+            is_exact=self._is_exact,
+            reads_domains=any(read.id is None for read in reads),
+            reads_driver=self._reads_driver or not self._is_exact,
+            reads_sharing=self._reads_sharing or not self._is_exact,
+            domains=names | {plain[2] for plain in map(_PLAIN_STRING.fullmatch, strings) if plain},
+            names=names,
+            binds=has_bind(self._tokens),
+        )
+
+    def _text(self, at: int) -> str:
+        return _text(self._tokens, at)
+
+    def _step(self, at: int) -> int:
+        """Handle the token at ``at``, or the whole look-up that begins there. Returns where to go on."""
+        if self._text(at) != "device" or self._text(at - 1) == ".":
+            self._output.append(_name(self._tokens, at))
+            return at + 1
+        field = self._text(at + 2) if self._text(at + 1) == "." else ""
+        if field == "attributes":
+            return self._look_up("attributes", at)
+        if field == "capacity":
+            return self._look_up("capacity", at)
+        if field == "driver":
+            self._reads_driver = True
+        elif field == "allowMultipleAllocations":
+            self._reads_sharing = True
+        else:
+            self._is_exact = False
+            self._output.append("device")
+            return at + 1
+        self._output.append(f"device.{field}")
+        return at + 3
+
+    def _presence(self, at: int) -> int | None:
+        """``has(device.field)``: the fields are always there, but the engine cannot be asked. None: something else."""
+        if not _asks_presence(self._tokens, at):
+            return None
+        self._output.append("true")
+        return at + _PRESENCE
+
+    def _look_up(self, map_: Map, start: int) -> int:
+        """``device.<map>`` from ``start`` on: the bare map, a domain of it, or one value."""
+        at = start + 3
+        domain, at = self._key(at)
+        if domain is None:
+            self._is_exact = False
+            if self._text(at) == "[" and self._text(at + 1) != "?":
+                return self._computed(map_, at)
+            is_indexed = self._text(at) in ("[", ".") and self._text(at + 2) != "("
+            self._output.append(FILLED[map_] if is_indexed else f"device.{map_}")
+            return at
+        id_, end = self._key(at)
+        text = f"{FILLED[map_]}[{_quoted(domain)}]"
+        if id_ is None:
+            present = self._presence_before(start) if self._text(end) in _LOOSER_AFTER else None
+            self._reads.add(Read(map_, domain, present))
+            self._output.append(text)
+            return at
+        self._reads.add(Read(map_, domain, id_))
+        text += f"[{_quoted(id_)}]" if self._text(at) == "[" else f".{id_}"
+        if map_ == "attributes":
+            return self._compare(text, start, end)
+        self._output.append(text)
+        return end
+
+    def _computed(self, map_: Map, at: int) -> int:
+        """A domain whose name is worked out: empty where there is none. ``at``: the bracket that opens."""
+        self._output.append(f"{FILLED[map_]}[?")
+        end = closing(self._tokens, at)
+        self._copy(at + 1, end)
+        self._output.append("].orValue({})")
+        return end + 1
+
+    def _copy(self, at: int, end: int) -> None:
+        """Handle the tokens up to ``end``."""
+        while at < end:
+            self._output.append(self._tokens[at].lead)
+            at = self._presence(at) or self._step(at)
+
+    def _key(self, at: int) -> tuple[str | None, int]:
+        """A constant key at ``at``: ``["key"]`` or ``.key``; and where it ends. None: no constant key there."""
+        if self._text(at) == "[" and self._text(at + 2) == "]" and self._tokens[at + 1].kind == "string":
+            plain = _PLAIN_STRING.fullmatch(self._text(at + 1))
+            return (plain[2], at + 3) if plain else (None, at)
+        is_field = self._text(at) == "." and at + 1 < len(self._tokens) and self._tokens[at + 1].kind == "name"
+        if is_field and self._text(at + 2) != "(":
+            return self._text(at + 1), at + 2
+        return None, at
+
+    def _presence_before(self, start: int) -> str | None:
+        """The ``id`` of ``"id" in <domain>`` when that is what stands before the domain."""
+        if self._text(start - 1) != "in" or self._text(start - 3) not in _LOOSER_BEFORE:
+            return None
+        plain = _PLAIN_STRING.fullmatch(self._text(start - 2))
+        return plain[2] if plain else None
+
+    def _compare(self, attribute: str, start: int, end: int) -> int:
+        """``attribute``, or the whole comparison when it is one with a text."""
+        operator, operand = self._text(end), self._text(end + 1)  # `!=` is true there, as it is here
+        is_comparison = (
+            operator == "=="
+            and end + 1 < len(self._tokens)
+            and self._tokens[end + 1].kind == "string"
+            and self._text(end + 2) in _LOOSER_AFTER
+            and self._text(start - 1) in _LOOSER_BEFORE
+        )
+        if not is_comparison:
+            self._output.append(attribute)
+            return end
+        self._output.append(f"{EQUALS_TEXT}({attribute}, {operand})")
+        return end + 2
+
+
+def _quoted(text: str) -> str:
+    """A CEL string literal. ``text`` holds no backslash."""
+    return "'" + text.replace("'", "\\'") + "'"

@@ -1,0 +1,271 @@
+"""What an expression over devices costs at most: by this the API server refuses what would take too long.
+
+The estimate of ``github.com/google/cel-go`` (checker/cost.go), with the sizes of devices as declared by
+``k8s.io/dynamic-resource-allocation`` (cel/compile.go): whatever a device is like, as long as it keeps to its limits,
+evaluation costs no more. ``tests/oracle/cel`` asks the original for the same figure.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from driver.cel.attribute_references import as_written
+from driver.cel.checked_ast import Message, Type, checked, type_of
+from driver.cel.cost_functions import CALL, LIST, Operand, Price, price
+from driver.cel.environment import STORED, Dialect, typed_environment
+from driver.cel.sizes import AMOUNT, DEVICE, UNKNOWN, VALUE, Declared, Size, joined, times, total, united
+
+MOST_COST: Final = 1_000_000
+"""What the API server accepts (``resource.k8s.io/v1`` CELSelectorExpressionMaxCost)."""
+
+_KEPT: Final = 1024
+"""Expressions whose cost is kept: as many as are kept compiled."""
+_LOOK_UP: Final = 1
+"""A name, or a field."""
+_MAP: Final = 30
+"""Making a map."""
+_OBJECT: Final = 40
+"""Making an object."""
+_UNUSED: Final = "#unused"
+"""The variable of the loop without passes that ``cel.bind`` is."""
+
+_ONE: Final = Size(1, 1)
+
+
+class _Elements(NamedTuple):
+    """How large the elements of a list or map are."""
+
+    is_list: bool
+    key: Size
+    value: Size
+
+
+class _Local(NamedTuple):
+    """A name that a macro binds."""
+
+    place: Declared | None
+    size: Size | None
+    elements: _Elements | None
+
+
+@lru_cache(maxsize=_KEPT)
+def most_cost(expression: str, dialect: Dialect = STORED) -> int | None:
+    """What evaluation of ``expression`` costs at most; None: it does not compile here, so nobody can say."""
+    try:
+        compiled = typed_environment(dialect).compile(as_written(expression))
+    except RuntimeError:
+        return None
+    message = checked(compiled)
+    return _Estimator(message).cost(message.expr)
+
+
+class _Estimator:
+    """One walk over an expression. Costs come out of it; sizes are noted on the way, by the id of their expression."""
+
+    def __init__(self, message: Message) -> None:
+        self._types = {entry.key: type_of(entry.value) for entry in message.types}
+        self._overloads = {entry.key: tuple(entry.value.overload_ids) for entry in message.references}
+        self._places: dict[int, Declared | None] = {}
+        self._sizes: dict[int, Size] = {}
+        self._elements: dict[int, _Elements] = {}
+        self._locals: dict[str, list[_Local]] = defaultdict(list)
+        self._kinds: Mapping[str, Callable[[Message, Message], int]] = {
+            "constant": lambda *_: 0,
+            "ident": self._ident,
+            "select": self._select,
+            "call": self._call,
+            "list": self._list,
+            "struct": self._struct,
+            "loop": self._loop,
+        }
+
+    def cost(self, expr: Message) -> int:
+        for kind, cost_of in self._kinds.items():
+            if expr.HasField(kind):
+                return cost_of(expr, getattr(expr, kind))
+        return 0
+
+    def _ident(self, expr: Message, ident: Message) -> int:
+        local = self._local(ident.name)
+        self._places[expr.id] = local.place if local else DEVICE.get(ident.name)
+        return _LOOK_UP if local or ident.name not in DEVICE else 2 * _LOOK_UP  # `device`, and a field of it
+
+    def _select(self, expr: Message, select: Message) -> int:
+        operand = self.cost(select.operand)
+        if select.is_test:
+            return operand
+        place = self._place(select.operand)
+        self._places[expr.id] = place and place.at(select.field)
+        has_fields = self._type(select.operand).kind in ("map", "struct", "param")
+        return total(operand, _LOOK_UP if has_fields else 0)
+
+    def _list(self, expr: Message, list_: Message) -> int:
+        costs = [self.cost(element) for element in list_.elements]
+        self._elements[expr.id] = _Elements(True, _ONE, self._any_of(list_.elements))
+        return total(*costs, LIST)
+
+    def _struct(self, expr: Message, struct: Message) -> int:
+        is_map = all(entry.HasField("key") for entry in struct.entries)
+        costs = [self.cost(each) for entry in struct.entries for each in (entry.key, entry.value)]
+        keys, values = ([getattr(entry, side) for entry in struct.entries] for side in ("key", "value"))
+        if is_map:
+            self._elements[expr.id] = _Elements(False, self._any_of(keys), self._any_of(values))
+        return total(*costs, _MAP if is_map else _OBJECT)
+
+    def _any_of(self, exprs: list[Message]) -> Size:
+        sizes = [self._size(expr) or UNKNOWN for expr in exprs]
+        return Size(min(size.least for size in sizes), max(size.most for size in sizes)) if sizes else Size(0, 0)
+
+    # Calls.
+
+    def _call(self, expr: Message, call: Message) -> int:
+        if call.function == "dyn":
+            cost = self.cost(call.args[0])
+            self._copy(expr, call.args[0])
+            return total(cost, CALL)
+        costs = [self.cost(argument) for argument in call.args]
+        overloads = self._overloads.get(expr.id, ())
+        if not overloads:
+            return 0
+        before = self.cost(call.target) if call.HasField("target") else 0
+        prices = [self._price(expr, call, overload, costs) for overload in overloads]
+        sizes = [each.size for each in prices if each.size is not None]
+        size: Size | None = sizes[0] if sizes else None
+        for other in sizes[1:]:
+            size = united(size or other, other)
+        for overload, step in (("index_list", "@items"), ("index_map", "@values")):
+            if overload in overloads:
+                place = self._place(call.args[0])
+                self._places[expr.id] = place and place.at(step)
+                elements = self._elements_of(call.args[0])
+                size = elements and elements.value
+        size = size or self._size(expr)
+        if size is not None:
+            self._sizes[expr.id] = size
+        return total(before, max(each.cost for each in prices))
+
+    def _price(self, expr: Message, call: Message, overload: str, costs: list[int]) -> Price:
+        """With the costs of the arguments."""
+        if overload in ("logical_and", "logical_or"):
+            return Price(total(*costs))
+        if overload == "conditional":
+            branches = call.args[1:]
+            self._unite(expr, *branches)
+            return Price(total(costs[0], max(costs[1:])), self._any_of(branches))
+        if overload == "add_list":
+            self._unite(expr, *call.args)
+            one, other = (self._size(argument) or UNKNOWN for argument in call.args)
+            return Price(total(*costs, CALL), joined(one, other))
+        target = self._operand(call.target) if call.HasField("target") else None
+        cost, size = price(call.function.removeprefix("__"), overload, target, [*map(self._operand, call.args)])
+        return Price(total(cost, *costs), size)
+
+    def _operand(self, expr: Message) -> Operand:
+        is_number = expr.HasField("constant") and expr.constant.HasField("int")
+        return Operand(self._type(expr), self._size(expr) or UNKNOWN, expr.constant.int if is_number else None)
+
+    # Macros: all of them are loops.
+
+    def _loop(self, expr: Message, loop: Message) -> int:
+        before = total(self.cost(loop.range), self.cost(loop.init))
+        bound = _Local(self._place(loop.init), self._size(loop.init), self._elements_of(loop.init))
+        self._locals[loop.accumulator].append(bound)
+        if loop.variable == _UNUSED:
+            after = self.cost(loop.result)
+            self._locals[loop.accumulator].pop()
+            self._copy(expr, loop.result)
+            return total(before, after)
+        variables = self._variables(loop)
+        for name, local in variables.items():
+            self._locals[name].append(local)
+        a_pass = total(self.cost(loop.condition), self.cost(loop.step))
+        for name in variables:
+            self._locals[name].pop()
+        after = self.cost(loop.result)
+        self._locals[loop.accumulator].pop()
+        passes = self._size(loop.range) or UNKNOWN
+        self._note_result(expr, loop, passes)
+        return total(before, after, times(passes.most, a_pass))
+
+    def _variables(self, loop: Message) -> dict[str, _Local]:
+        place, elements = self._place(loop.range), self._elements_of(loop.range)
+        is_list = elements.is_list if elements else self._type(loop.range).kind == "list"
+        key = _Local(place and place.at("@indices" if is_list else "@keys"), elements and elements.key, None)
+        value = _Local(place and place.at("@items" if is_list else "@values"), elements and elements.value, None)
+        if loop.second_variable:
+            if place is not None and place.element in (VALUE, AMOUNT):
+                key = key._replace(place=place.element)  # an oddity of the original: both names get one path
+            return {loop.variable: key, loop.second_variable: value}
+        return {loop.variable: value if is_list else key}
+
+    def _note_result(self, expr: Message, loop: Message, passes: Size) -> None:
+        size: Size | None = None
+        if loop.init.HasField("constant"):
+            size = self._size(loop.init)
+        elif loop.init.HasField("list") or loop.init.HasField("struct"):
+            size = passes
+            elements = self._elements_of(loop.step)
+            if elements is not None:
+                self._elements[expr.id] = elements
+        if size is not None:
+            self._sizes[expr.id] = size
+
+    # What is known of an expression.
+
+    def _local(self, name: str) -> _Local | None:
+        found = self._locals[name]
+        return found[-1] if found else None
+
+    def _type(self, expr: Message) -> Type:
+        return self._types.get(expr.id, Type(""))
+
+    def _place(self, expr: Message) -> Declared | None:
+        local = self._local(expr.ident.name) if expr.HasField("ident") else None
+        return local.place if local else self._places.get(expr.id)
+
+    def _size(self, expr: Message) -> Size | None:
+        """What is computed goes before what is declared, and that before what the type says."""
+        if expr.id in self._sizes:
+            return self._sizes[expr.id]
+        size = _written(expr)
+        if size is not None:
+            return size
+        place = self._place(expr)
+        if place is not None:
+            return Size(0, place.most)
+        if self._type(expr).is_scalar:
+            return _ONE
+        local = self._local(expr.ident.name) if expr.HasField("ident") else None
+        return local.size if local else None
+
+    def _elements_of(self, expr: Message) -> _Elements | None:
+        local = self._local(expr.ident.name) if expr.HasField("ident") else None
+        return self._elements.get(expr.id) or (local.elements if local else None)
+
+    def _copy(self, to: Message, of: Message) -> None:
+        size, elements = self._size(of), self._elements_of(of)
+        if size is not None:
+            self._sizes[to.id] = size
+        if elements is not None:
+            self._elements[to.id] = elements
+
+    def _unite(self, to: Message, *of: Message) -> None:
+        one, other = map(self._elements_of, of)
+        if one is not None and other is not None:
+            keys, values = united(one.key, other.key), united(one.value, other.value)
+            self._elements[to.id] = _Elements(one.is_list, keys, values)
+
+
+def _written(expr: Message) -> Size | None:
+    """The size of a literal."""
+    if expr.HasField("constant"):
+        text = expr.constant.HasField("string") or expr.constant.HasField("bytes")
+        size = len(expr.constant.string or expr.constant.bytes) if text else 1
+    elif expr.HasField("list"):
+        size = len(expr.list.elements)
+    elif expr.HasField("struct") and all(entry.HasField("key") for entry in expr.struct.entries):
+        size = len(expr.struct.entries)
+    else:
+        return None
+    return Size(size, size)

@@ -1,0 +1,200 @@
+"""What ``kerf why``, ``plan``, ``frag`` and ``gather`` share: which cluster is asked, exit codes, progress.
+
+Exit codes: 0 it fits, or there was nothing to decide; 1 it does not fit; 2 bad input; 3 no answer, because the cluster
+cannot be read or the search was given up.
+"""
+
+import fnmatch
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Final, NamedTuple, ParamSpec, TypeVar
+
+import anyio
+import click
+
+from api.errors import InvalidDocumentError, KerfError
+from driver.allocation import Budget
+from driver.cli.exit_codes import EXIT_BAD_INPUT, EXIT_NO_ANSWER
+from driver.cli.options import FILE, option
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.dump import decode, redacted
+from driver.diagnostics.errors import QuestionError
+from driver.runtime.lifecycle import leaves
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_QUIET_S: Final = 1.0
+"""An answer that comes within a second needs no progress."""
+_EVERY_S: Final = 0.2
+"""Often enough to be seen moving."""
+
+
+_DEADLINE_S: Final = 10.0
+"""The time that kube-scheduler gives a node (gate DRASchedulerFilterTimeout)."""
+_STEPS_PER_S: Final = 100_000
+"""More than a search takes on any machine: it is the deadline that people set, so it is the deadline that ends one."""
+
+
+def access_options(command: Callable[P, T]) -> Callable[P, T]:
+    """``--kubeconfig`` and ``--context``."""
+    kubeconfig = option(
+        "--kubeconfig", type=FILE, help="How to reach the cluster; without it $KUBECONFIG, then ~/.kube/config."
+    )
+    context = option("--context", help="Context of the kubeconfig. [default: its current one]")
+    return kubeconfig(context(command))
+
+
+def cluster_options(command: Callable[P, T]) -> Callable[P, T]:
+    """``--kubeconfig``, ``--context``, and ``--from`` instead of them."""
+    dump = option("--from", "dump", type=FILE, help="Ask this file of `kerf gather` instead of a cluster.")
+    return access_options(dump(command))
+
+
+def namespace_option(command: Callable[P, T]) -> Callable[P, T]:
+    """``--namespace``."""
+    return option("-n", "--namespace", help="Of objects that are named without one. [default: the context's]")(command)
+
+
+def node_option(command: Callable[P, T]) -> Callable[P, T]:
+    """``--nodes``, repeatable."""
+    return option(
+        "--nodes",
+        multiple=True,
+        metavar="PATTERN",
+        help="Only these nodes: names, or patterns such as 'gpu-*'. Repeatable, or with commas.",
+    )(command)
+
+
+def deadline_option(command: Callable[P, T]) -> Callable[P, T]:
+    """``--deadline``."""
+    return option(
+        "--deadline",
+        "deadline_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=_DEADLINE_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long one search on one node may take before it is given up.",
+    )(command)
+
+
+def chosen_nodes(cluster: Cluster, patterns: Sequence[str]) -> frozenset[str]:
+    """The names of the nodes that ``patterns`` mean; all without any. Raises QuestionError when one means none."""
+    names = [node.metadata.name for node in cluster.nodes]
+    chosen: set[str] = set()
+    for pattern in (part for each in patterns for part in each.split(",")):
+        found = fnmatch.filter(names, pattern)
+        if not found:
+            raise QuestionError(f"--nodes: no node is called {pattern!r}; there is {some(names) or 'no node'}")
+        chosen.update(found)
+    return frozenset(chosen or names)
+
+
+def answering(command: Callable[P, int]) -> Callable[P, int]:
+    """Gives errors the exit codes of questions: a question that could not be answered is not a "no"."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return command(*args, **kwargs)
+        except InvalidDocumentError:
+            raise  # reported problem by problem, as everywhere
+        except QuestionError as error:
+            click.echo(f"kerf: {error}", err=True)
+            return EXIT_BAD_INPUT
+        except KerfError as error:
+            click.echo(f"kerf: {error}", err=True)
+            return EXIT_NO_ANSWER
+        except BaseExceptionGroup as group:  # several lists may fail at once
+            errors = list(leaves(group))
+            if not all(isinstance(error, KerfError) for error in errors):
+                raise
+            for message in dict.fromkeys(map(str, errors)):
+                click.echo(f"kerf: {message}", err=True)
+            return EXIT_NO_ANSWER
+
+    return run
+
+
+class Source(NamedTuple):
+    """What is asked."""
+
+    state: ClusterState
+    namespace: str
+    """Where objects are looked for that are named without one: the context's, as for kubectl."""
+
+
+def ask_cluster(source: Source, deadline_s: float = _DEADLINE_S) -> Cluster:
+    """The cluster of ``source``, whose searches are given up after ``deadline_s``."""
+    budget = Budget(steps=int(deadline_s * _STEPS_PER_S), seconds=deadline_s, clock=time.monotonic)
+    return Cluster(source.state, budget=budget)
+
+
+def read_cluster(kubeconfig: Path | None, context: str | None, dump: Path | None) -> Source:
+    """The state to ask. Raises KerfError."""
+    if dump is not None:
+        if kubeconfig is not None or context is not None:
+            raise click.UsageError("--from asks a file; --kubeconfig and --context have no meaning beside it")
+        return Source(decode(dump.read_bytes(), str(dump)), "default")
+    return anyio.run(_gather, kubeconfig, context)
+
+
+async def _gather(kubeconfig: Path | None, context: str | None) -> Source:
+    from driver.diagnostics.collector import gather  # aiohttp is not needed offline
+    from driver.kube.http.client import Client
+    from driver.kube.http.config import load_access
+
+    access = await load_access(kubeconfig, context)
+    async with Client(access, user_agent="kerf-answers") as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(_tell_when_long, f"reading the cluster at {access.server}")
+        state = redacted(await gather(client, lambda: datetime.now(UTC).isoformat(timespec="seconds")))
+        tasks.cancel_scope.cancel()
+    return Source(state, access.namespace)
+
+
+async def _tell_when_long(what: str) -> None:
+    await anyio.sleep(_QUIET_S)
+    click.echo(what, err=True)
+
+
+class Progress:
+    """Tells on stderr how far a long answer is: a line that moves on a terminal, one line for each stage elsewhere."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begin = clock()
+
+    def __call__(self, steps: Sequence[T], what: str) -> Iterable[T]:
+        return self._watched(steps, what)
+
+    def _watched(self, steps: Sequence[T], what: str) -> Iterator[T]:
+        is_terminal = sys.stderr.isatty()
+        told_at: float | None = None
+        for number, step in enumerate(steps, start=1):
+            now = self._clock()
+            is_due = now - self._begin >= _QUIET_S and (told_at is None or (is_terminal and now - told_at >= _EVERY_S))
+            if is_due:
+                told_at = now
+                text = f"{what}: {number} of {len(steps)}"
+                click.echo(f"\r\x1b[K{text}" if is_terminal else text, err=True, nl=not is_terminal)
+            yield step
+        if is_terminal and told_at is not None:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 node``, ``2 nodes``, ``2 copies``."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    listed = ", ".join(names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

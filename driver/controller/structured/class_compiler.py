@@ -1,0 +1,208 @@
+"""Compiles a ResourceClass into a DeviceClass of the same name.
+
+A class is a conjunction: the right driver, the right kind, then one requirement for each thing its spec says. Each
+requirement knows the field it comes from, so that a class that matches nothing can say which field is to blame. The CEL
+is written to be read by people; it names nothing but the words of ``api.model.device_attributes``, which all Kerf's
+devices carry, and looks at the driver first, because another driver's devices do not: a missing attribute is a run-time
+error and aborts a pod's whole scheduling attempt.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from api.core.v1 import Node
+from api.errors import Problem
+from api.kerf.v1alpha1 import (
+    API_VERSION,
+    FpgaConfig,
+    GpuConfig,
+    NodeChoice,
+    ResourceClass,
+    ResourceClassSpec,
+    config_to_parameters,
+)
+from api.model import device_attributes as v
+from api.model.claims import (
+    CelSelector,
+    DeviceClass,
+    DeviceClassConfiguration,
+    DeviceClassSpec,
+    DeviceSelector,
+    OpaqueDeviceConfiguration,
+)
+from api.model.metadata import ObjectMeta, OwnerReference
+from driver.controller.structured.device_types import Shape
+from driver.controller.structured.node_choice import chosen
+from driver.controller.structured.refusals import (
+    CUTS,
+    ClassRefusedError,
+    check_possible,
+    minimum_sizes,
+    resolve_models,
+)
+
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "kerf"
+MAX_EXPRESSION: Final = 10 * 1024
+"""Bytes of a CEL expression (``CELSelectorExpressionMaxLength``)."""
+
+_CUT_WORDS: Final = {"Whole": "whole card", "Monitor": "a look at a card"}
+_NODES: Final = "spec.nodes"
+_ALLOCATION: Final = "spec.allocation"
+_IN_SHARES: Final = "shared allocation"
+_AWAITED: Final = frozenset({_IN_SHARES, f"cut {CUTS['Monitor']}"})
+"""What nodes publish only once a class asks for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One thing a device must be or have."""
+
+    field: str
+    """The field of the class that asks for it."""
+    wants: str
+    """In words: "model h100-80gb-sxm"."""
+    cel: str
+    capacity: str = ""
+    """For a minimum: which capacity it is of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledClass:
+    """What a class means."""
+
+    device_class: DeviceClass
+    requirements: tuple[Requirement, ...]
+    """In the order of the selector, the driver first."""
+    size: str
+    """What a claim gets, in a few words."""
+
+    @property
+    def expression(self) -> str:
+        """The one selector of the DeviceClass."""
+        return _conjunction(self.requirements)
+
+    @property
+    def chooses_nodes(self) -> bool:
+        return any(requirement.field == _NODES for requirement in self.requirements)
+
+    def is_awaited(self, field: str) -> bool:
+        """Whether nodes will publish what ``field`` asks for once they know of the class."""
+        return any(requirement.field == field and requirement.wants in _AWAITED for requirement in self.requirements)
+
+
+def compile_class(
+    resource_class: ResourceClass, *, driver: str, nodes: Iterable[Node], shapes: Collection[Shape]
+) -> CompiledClass:
+    """The DeviceClass that ``resource_class`` means.
+
+    ``nodes`` are the cluster's, for classes that choose by label; ``shapes`` is all hardware that can exist. Raises
+    ClassRefusedError when the class names hardware that cannot exist, or is too long to say.
+    """
+    spec = resource_class.spec
+    models = resolve_models(spec, shapes)
+    check_possible(spec, models, shapes)
+    requirements = tuple(_requirements(spec, driver, models, nodes))
+    expression = _conjunction(requirements)
+    _check_length(expression, requirements)
+    parameters = _parameters(spec)
+    config = OpaqueDeviceConfiguration(driver=driver, parameters=parameters) if parameters is not None else None
+    device_class = DeviceClass(
+        metadata=ObjectMeta(
+            name=resource_class.metadata.name,
+            labels={MANAGED_BY_LABEL: MANAGED_BY},
+            owner_references=(owner_reference(resource_class.metadata),),
+        ),
+        spec=DeviceClassSpec(
+            selectors=(DeviceSelector(cel=CelSelector(expression=expression)),),
+            config=(DeviceClassConfiguration(opaque=config),) if config else (),
+            extended_resource_name=spec.extended_resource_name,
+        ),
+    )
+    return CompiledClass(device_class=device_class, requirements=requirements, size=_size(spec))
+
+
+def owner_reference(owner: ObjectMeta) -> OwnerReference:
+    """Has the DeviceClass garbage-collected with its ResourceClass."""
+    return OwnerReference(
+        api_version=API_VERSION, kind="ResourceClass", name=owner.name, uid=owner.uid, controller=True
+    )
+
+
+def _parameters(spec: ResourceClassSpec) -> dict[str, object] | None:
+    config = spec.config
+    if spec.sharing is not None:
+        config = GpuConfig(api_version=API_VERSION, sharing=spec.sharing)
+    if spec.device_metadata:
+        plain = GpuConfig if spec.device == "gpu" else FpgaConfig
+        config = msgspec.structs.replace(config or plain(api_version=API_VERSION), device_metadata=True)
+    return None if config is None else config_to_parameters(config)
+
+
+def _requirements(
+    spec: ResourceClassSpec, driver: str, models: Sequence[str], nodes: Iterable[Node]
+) -> Iterator[Requirement]:
+    attribute = f"device.attributes[{_literal(driver)}]."
+
+    def is_(field: str, what: str, name: str, value: str) -> Requirement:
+        return Requirement(field=field, wants=f"{what} {value}", cel=f"{attribute}{name} == {_literal(value)}")
+
+    def is_one_of(field: str, what: str, name: str, values: Sequence[str]) -> Requirement:
+        return Requirement(field=field, wants=what, cel=f"{attribute}{name} in [{', '.join(map(_literal, values))}]")
+
+    yield Requirement(field="", wants=f"driver {driver}", cel=f"device.driver == {_literal(driver)}")
+    yield is_("spec.device", "kind", v.ATTRIBUTE_KIND, spec.device)
+    yield is_("spec.cut", "cut", v.ATTRIBUTE_CUT, CUTS[spec.cut])
+    if len(models) == 1:
+        yield is_("spec.models", "model", v.ATTRIBUTE_MODEL, models[0])
+    elif models:
+        yield is_one_of("spec.models", f"one of {len(models)} models", v.ATTRIBUTE_MODEL, models)
+    if spec.profile is not None:
+        yield is_("spec.profile", "profile", v.ATTRIBUTE_PROFILE, spec.profile)
+    if spec.function is not None:
+        yield is_("spec.function", "function", v.ATTRIBUTE_FUNCTION, spec.function)
+    elif spec.device == "fpga" and spec.cut == "Partition":
+        # Devices that stand for a function would load it, whatever function the claim's config names.
+        no_function = f"{attribute}{v.ATTRIBUTE_FUNCTION} == {_literal('')}"
+        yield Requirement(field="spec.function", wants="no function of its own", cel=no_function)
+    for field, capacity, amount in minimum_sizes(spec):
+        enough = f"device.capacity[{_literal(driver)}].{capacity}.compareTo(quantity({_literal(str(amount))})) >= 0"
+        yield Requirement(field=field, wants=f"{capacity} of at least {amount}", cel=enough, capacity=capacity)
+    is_shared = spec.allocation == "Shared"
+    yield Requirement(
+        field=_ALLOCATION,
+        wants=_IN_SHARES if is_shared else "exclusive allocation",
+        cel=f"{attribute}{v.ATTRIBUTE_SHARED} == {str(is_shared).lower()}",
+    )
+    if spec.nodes is not None and spec.nodes != NodeChoice():
+        names = [v.node_attribute(name) for name in chosen(spec.nodes, nodes)]
+        yield is_one_of(_NODES, "a chosen node", v.ATTRIBUTE_NODE, names)
+
+
+def _conjunction(requirements: Iterable[Requirement]) -> str:
+    return " &&\n".join(requirement.cel for requirement in requirements)
+
+
+def _literal(text: str) -> str:
+    """A CEL string literal: its escapes include those of JSON."""
+    return msgspec.json.encode(text).decode()
+
+
+def _size(spec: ResourceClassSpec) -> str:
+    words = [spec.profile or spec.function or _CUT_WORDS.get(spec.cut, "")]
+    words += [f"{capacity} >= {amount}" for _, capacity, amount in minimum_sizes(spec)]
+    return ", ".join(word for word in words if word) or "any partition"
+
+
+def _check_length(expression: str, requirements: Sequence[Requirement]) -> None:
+    length = len(expression.encode())
+    if length > MAX_EXPRESSION:
+        longest = max(requirements, key=lambda requirement: len(requirement.cel))
+        message = (
+            f"takes {len(longest.cel.encode())} bytes of CEL, {length} with the rest of the class, and an expression "
+            f"may have {MAX_EXPRESSION}: name or select fewer, or split the class"
+        )
+        raise ClassRefusedError("SelectorTooLong", [Problem(longest.field, message)])

@@ -1,0 +1,71 @@
+"""Which classes need a pass after a change in the cluster."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from api.core.v1 import Node
+from api.kerf.v1alpha1 import ResourceClassObject
+from api.model.claims import DeviceClass
+from api.model.devices import ResourceSlice
+from driver.controller.structured.matching_devices import News, Published
+from driver.controller.structured.snapshot import OwnWrites
+from driver.kube.store import Change
+
+
+class Queueing(Protocol):
+    """What this needs of the work queue: a key that waits already is merged, the earlier time wins."""
+
+    def add(self, key: str, *, after_s: float = 0.0) -> None: ...
+
+
+class Triggers:
+    """Turns changes that informers see into keys of work. Quick, and never raises."""
+
+    def __init__(
+        self,
+        queue: Queueing,
+        published: Published,
+        classes: Callable[[], Iterable[ResourceClassObject]],
+        own_classes: OwnWrites[ResourceClassObject],
+        own_device_classes: OwnWrites[DeviceClass],
+        *,
+        recount_s: float,
+        settle_s: float,
+    ) -> None:
+        self._queue = queue
+        self._published = published
+        self._classes = classes
+        self._own_classes = own_classes
+        self._own_device_classes = own_device_classes
+        self._recount_s = recount_s
+        self._settle_s = settle_s
+
+    def on_resource_class(self, change: Change[ResourceClassObject]) -> None:
+        self._own_classes.moved(change.ref)
+        self._queue.add(change.ref.name)
+
+    def on_device_class(self, change: Change[DeviceClass]) -> None:
+        """A DeviceClass bears the name of its class; one without a class ends its pass at once."""
+        self._own_device_classes.moved(change.ref)
+        self._queue.add(change.ref.name)
+
+    def on_slice(self, change: Change[ResourceSlice]) -> None:
+        """Counts can wait; somebody may wait for a class that new hardware makes possible."""
+        news = self._published.update(change.ref, change.new)
+        if news is not News.NONE:
+            self.all_classes(after_s=self._settle_s if news is News.HARDWARE else self._recount_s)
+
+    def on_node(self, change: Change[Node]) -> None:
+        """Nodes report much that is of no interest here: only labels decide, of classes that look at nodes."""
+        if _labels(change.old) != _labels(change.new):
+            for held in self._classes():
+                if held.spec.get("nodes"):
+                    self._queue.add(held.metadata.name, after_s=self._settle_s)
+
+    def all_classes(self, *, after_s: float = 0.0) -> None:
+        for held in self._classes():
+            self._queue.add(held.metadata.name, after_s=after_s)
+
+
+def _labels(node: Node | None) -> Mapping[str, str] | None:
+    return None if node is None else node.metadata.labels

@@ -1,0 +1,135 @@
+"""From API objects and container bundles to what the demo shows: pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from api.core.v1 import Pod
+from api.kerf.v1alpha1 import ResourceClassObject
+from api.model.base import JsonObject
+from api.model.claims import ResourceClaim
+from api.model.device_attributes import (
+    ATTRIBUTE_CUT,
+    ATTRIBUTE_FUNCTION,
+    ATTRIBUTE_INDEX,
+    ATTRIBUTE_KIND,
+    ATTRIBUTE_MODEL,
+    ATTRIBUTE_PARENT,
+    ATTRIBUTE_PROFILE,
+    ATTRIBUTE_SIZE,
+    CAPACITY_MEMORY,
+)
+from api.model.devices import Device, ResourceSlice
+from api.model.names import DeviceId
+from driver.demo.report import CardReport, ClaimReport, ContainerReport, DeviceReport, NodeReport, PodReport
+
+PublishedDevices = Mapping[DeviceId, Device]
+
+
+def published(slices: Iterable[ResourceSlice]) -> dict[DeviceId, Device]:
+    """Every device of the slices by its identity; of several generations of a pool the newest."""
+    newest: dict[tuple[str, str], int] = {}
+    slices = tuple(slices)
+    for slice_ in slices:
+        key = (slice_.spec.driver, slice_.spec.pool.name)
+        newest[key] = max(newest.get(key, 0), slice_.spec.pool.generation)
+    return {
+        DeviceId(slice_.spec.driver, slice_.spec.pool.name, device.name): device
+        for slice_ in slices
+        if slice_.spec.pool.generation == newest[slice_.spec.driver, slice_.spec.pool.name]
+        for device in slice_.spec.devices
+    }
+
+
+def nodes(slices: Iterable[ResourceSlice]) -> tuple[NodeReport, ...]:
+    """The nodes that publish devices, with their cards."""
+    by_node: dict[str, list[ResourceSlice]] = {}
+    for slice_ in slices:
+        by_node.setdefault(slice_.spec.node_name or "", []).append(slice_)
+    return tuple(_node(name, published(by_node[name])) for name in sorted(by_node))
+
+
+def claim_report(claim: ResourceClaim, cdi_ids: Iterable[str], devices: PublishedDevices) -> ClaimReport:
+    results = claim.status.allocation.devices.results if claim.status.allocation else ()
+    return ClaimReport(
+        name=claim.metadata.name,
+        uid=claim.metadata.uid,
+        devices=tuple(_device(result.request, result.id, devices.get(result.id)) for result in results),
+        cdi_ids=tuple(cdi_ids),
+    )
+
+
+def container_report(name: str, spec: JsonObject) -> ContainerReport:
+    """What a container of this OCI runtime spec sees."""
+    environment = (variable.partition("=") for variable in spec["process"]["env"])
+    return ContainerReport(
+        name=name,
+        env={key: value for key, _, value in environment},
+        device_nodes=tuple(node["path"] for node in spec.get("linux", {}).get("devices", ())),
+        mounts=tuple(mount["destination"] for mount in spec.get("mounts", ())),
+    )
+
+
+def pod_report(pod: Pod, claims: Iterable[ClaimReport], containers: Sequence[ContainerReport]) -> PodReport:
+    return PodReport(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        node=pod.spec.node_name,
+        phase="Terminating" if pod.is_terminating else pod.status.phase,
+        claims=tuple(claims),
+        containers=tuple(containers),
+    )
+
+
+def why_pending(pod: Pod) -> str:
+    """What the scheduler last said of the pod; empty when it has not spoken."""
+    return next((c.message for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"), "")
+
+
+def is_judged(class_: ResourceClassObject) -> bool:
+    """Whether the controller has looked at the class as it is now."""
+    return class_.status.observed_generation == class_.metadata.generation
+
+
+def why_not_usable(class_: ResourceClassObject) -> str:
+    """What the controller holds against the class; empty when claims can get devices by it."""
+    refusals = (condition.message for condition in class_.status.conditions if condition.status == "False")
+    return next(refusals, "")
+
+
+def _device(request: str, id_: DeviceId, device: Device | None) -> DeviceReport:
+    memory = device.capacity.get(CAPACITY_MEMORY) if device else None
+    return DeviceReport(
+        request=request,
+        driver=id_.driver,
+        pool=id_.pool,
+        device=id_.device,
+        profile=_cut(device),
+        memory_bytes=(int(memory.value) or None) if memory else None,
+        card=_text(device, ATTRIBUTE_PARENT),
+    )
+
+
+def _cut(device: Device | None) -> str | None:
+    """What was cut or loaded: the profile, the function, or how many slots. None for a whole card."""
+    if _text(device, ATTRIBUTE_CUT) == "whole":
+        return None
+    slots = f"{_text(device, ATTRIBUTE_SIZE)} slots"
+    return _text(device, ATTRIBUTE_PROFILE) or _text(device, ATTRIBUTE_FUNCTION) or slots
+
+
+def _node(name: str, devices: PublishedDevices) -> NodeReport:
+    cards = {
+        CardReport(
+            index=int(_text(device, ATTRIBUTE_INDEX) or 0),
+            kind=_text(device, ATTRIBUTE_KIND),
+            model=_text(device, ATTRIBUTE_MODEL),
+            uuid=_text(device, ATTRIBUTE_PARENT),
+        )
+        for device in devices.values()
+    }
+    ordered = sorted(cards, key=lambda card: (card.kind != "gpu", card.index))
+    return NodeReport(name=name, cards=tuple(ordered), devices=len(devices))
+
+
+def _text(device: Device | None, attribute: str) -> str:
+    value = device.attributes.get(attribute) if device else None
+    return "" if value is None or value.value is None else str(value.value)

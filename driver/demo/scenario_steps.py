@@ -1,0 +1,137 @@
+"""What the demo cuts and loads beside the examples: pure, from the geometry of the chosen card."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, product
+from typing import Final
+
+from api.kerf.v1alpha1 import API_VERSION
+from api.model.base import JsonObject
+from api.model.device_attributes import ATTRIBUTE_INDEX
+from api.model.names import KERF_DRIVER
+from driver.partitions.geometry import Function, GpuModel, Profile, Shell
+
+NAMESPACE: Final = "kerf-demo"
+"""Where the generated pods live; the examples choose their own."""
+_IMAGE: Final = "busybox"
+"""Never pulled: the stand-in for containers runs nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """The same card, cut into many small partitions and then into few large ones."""
+
+    small: Profile
+    count: int
+    large: tuple[Profile, ...]
+
+
+def resize(model: GpuModel) -> Resize:
+    """As many of the smallest profile as fit, then the two profiles that use most of the card together.
+
+    Profiles that differ only in engines (``+me``, ``+gfx``) are passed over. A card too small for two different cuts
+    goes from its smallest profile to its largest.
+
+    >>> from driver.partitions.catalog import gpu_model
+    >>> plan = resize(gpu_model("h100-80gb-sxm"))
+    >>> plan.count, plan.small.name, [profile.name for profile in plan.large]
+    (7, '1g.10gb', ['4g.40gb', '3g.40gb'])
+    """
+    plain = [profile for profile in model.profiles if not set(profile.name) & set("+-")] or list(model.profiles)
+    small = max(plain, key=lambda profile: (_fitting(profile), -profile.compute_slices))
+    others = [profile for profile in plain if profile is not small]
+    pairs = [pair for pair in combinations_with_replacement(others, 2) if _coexist(*pair)]
+    if pairs:
+        best = max(pairs, key=lambda pair: (pair[0].compute_slices + pair[1].compute_slices, len({*_names(pair)})))
+        large: tuple[Profile, ...] = tuple(sorted(best, key=lambda profile: -profile.compute_slices))
+    else:
+        large = (max(plain, key=lambda profile: profile.compute_slices),)
+    return Resize(small=small, count=_fitting(small), large=large)
+
+
+def loads(shell: Shell) -> tuple[Function, ...]:
+    """A function of one slot, then one that covers most slots: what the FPGA chapter loads, one after the other."""
+    by_size = sorted(shell.functions, key=lambda function: function.placements[0].size)
+    return (by_size[0], by_size[-1]) if len(by_size) > 1 else tuple(by_size)
+
+
+def gpu_objects(profiles: Sequence[Profile], node: str, card_index: int) -> list[JsonObject]:
+    """A class for each profile, and a pod with a claim of its own for each entry, all on one card."""
+    objects: list[JsonObject] = [_class(name, {"device": "gpu", "profile": name}) for name in sorted(_names(profiles))]
+    for number, profile in enumerate(profiles):
+        objects += _pod(f"{_slug(profile.name)}-{number}", _class_name(profile.name), node, card_index)
+    return objects
+
+
+def fpga_objects(function: Function, node: str, card_index: int) -> list[JsonObject]:
+    """A class for the function, and one pod that has it loaded."""
+    class_ = _class(function.name, {"device": "fpga", "function": function.name})
+    return [class_, *_pod(_slug(function.name), _class_name(function.name), node, card_index)]
+
+
+def namespace_object() -> JsonObject:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+
+
+def _fitting(profile: Profile) -> int:
+    disjoint, end = 0, 0
+    for placement in profile.placements:
+        if placement.start >= end:
+            disjoint, end = disjoint + 1, placement.start + placement.size
+    return min(disjoint, profile.max_instances)
+
+
+def _coexist(first: Profile, second: Profile) -> bool:
+    places = product(first.placements, second.placements)
+    return any(not a.overlaps(b) for a, b in places) and (first is not second or first.max_instances > 1)
+
+
+def _names(profiles: Sequence[Profile]) -> set[str]:
+    return {profile.name for profile in profiles}
+
+
+def _slug(name: str) -> str:
+    """``1g.10gb+me`` as part of an object's name."""
+    return name.replace(".", "-").replace("+", "-").lower()
+
+
+def _class_name(name: str) -> str:
+    return f"demo-{_slug(name)}"
+
+
+def _class(name: str, spec: JsonObject) -> JsonObject:
+    metadata = {"name": _class_name(name)}
+    return {"apiVersion": API_VERSION, "kind": "ResourceClass", "metadata": metadata, "spec": spec}
+
+
+def _pod(name: str, class_name: str, node: str, card_index: int) -> Iterator[JsonObject]:
+    on_card = f'device.attributes["{KERF_DRIVER}"].{ATTRIBUTE_INDEX} == {card_index}'
+    request = {
+        "name": "device",
+        "exactly": {"deviceClassName": class_name, "selectors": [{"cel": {"expression": on_card}}]},
+    }
+    metadata = {"name": name, "namespace": NAMESPACE}
+    yield {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": metadata,
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+    yield {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {
+            "restartPolicy": "Never",
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "resourceClaims": [{"name": "claim", "resourceClaimTemplateName": name}],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": _IMAGE,
+                    "command": ["sleep", "infinity"],
+                    "resources": {"claims": [{"name": "claim"}]},
+                }
+            ],
+        },
+    }

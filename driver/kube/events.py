@@ -1,0 +1,162 @@
+"""Events that people see with ``kubectl describe``.
+
+Reporting is a courtesy: it never blocks, never raises, and never crowds out other calls. The same event about the same
+object is one Event object that counts, as client-go's recorder does; what cannot be sent is dropped and counted.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, TypeAlias
+from uuid import uuid4
+
+import anyio
+
+from api.core.v1 import EVENTS, Event, EventSource, ObjectReference
+from api.errors import KerfError, TransientError
+from api.model.metadata import ObjectMeta
+from api.model.names import MAX_SUBDOMAIN, ObjectRef
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.errors import NotFoundError
+from driver.runtime import metrics
+from driver.runtime.work_queue import KeyedQueue
+
+EventKind: TypeAlias = Literal["Normal", "Warning"]
+
+MAX_MESSAGE: Final = 1024
+"""Longest message of an Event, in characters (core/v1 validation)."""
+_WAITING: Final = 256
+"""Distinct events that may wait: more means that the server is away, and then nobody reads them."""
+_REMEMBERED: Final = 1024
+"""Distinct events whose repeats are counted in the same object; a few hundred bytes each."""
+_INTERVAL_S: Final = 10.0
+"""Between two writes of one event: its count need not be exact at every moment."""
+
+_log = logging.getLogger(__name__)
+
+_dropped: Final = metrics.counter("kerf_events_dropped_total", "Kubernetes Events that could not be sent.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Key:
+    """What makes two reports the same event."""
+
+    about: ObjectReference
+    type: EventKind
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"event {self.reason} about {self.about.kind} {ObjectRef(self.about.namespace, self.about.name)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """The Event object of a key."""
+
+    name: str
+    count: int
+    at: float
+
+
+class EventReporter:
+    """Reports events of ``component`` (``kerf-controller``) on ``instance`` (the pod or the node)."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        component: str,
+        instance: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._component = component
+        self._instance = instance
+        self._now = now
+        self._waiting: OrderedDict[_Key, int] = OrderedDict()
+        self._sent: OrderedDict[_Key, _Sent] = OrderedDict()
+        self._queue = KeyedQueue[_Key]()
+
+    def report(self, about: ObjectReference, *, type: EventKind, reason: str, message: str) -> None:  # noqa: A002
+        """Have an event about ``about`` written soon. ``reason`` is one CamelCase word, ``message`` is for people."""
+        if len(message) > MAX_MESSAGE:
+            message = f"{message[: MAX_MESSAGE - 2]} …"
+        key = _Key(about=about, type=type, reason=reason, message=message)
+        if key not in self._waiting and len(self._waiting) >= _WAITING:
+            self._drop(next(iter(self._waiting)))
+        self._waiting[key] = self._waiting.get(key, 0) + 1
+        sent = self._sent.get(key)
+        self._queue.add(key, after_s=max(0.0, sent.at + _INTERVAL_S - anyio.current_time()) if sent else 0.0)
+
+    async def run(self) -> None:
+        """Write events for ever."""
+        await self._queue.run(self._write, workers=1)
+
+    async def _write(self, key: _Key) -> None:
+        count = self._waiting.get(key, 0)
+        if not count:
+            return  # dropped meanwhile
+        try:
+            await self._send(key, count)
+        except TransientError:
+            raise  # the queue comes back to it
+        except KerfError as error:  # forbidden, or the namespace is going away
+            _log.info("%s: %s", key, error)
+            self._drop(key)
+            return
+        if key in self._waiting:  # else it was dropped meanwhile, although it got through
+            self._waiting[key] -= count
+            if self._waiting[key] == 0:
+                del self._waiting[key]
+
+    async def _send(self, key: _Key, count: int) -> None:
+        sent = self._sent.pop(key, None)
+        if sent is not None:
+            patch = {"count": sent.count + count, "lastTimestamp": self._timestamp()}
+            with suppress(NotFoundError):  # Events live an hour
+                await self._client.patch(
+                    EVENTS, sent.name, patch, type=PatchType.MERGE, namespace=_namespace(key.about)
+                )
+                self._keep(key, _Sent(name=sent.name, count=sent.count + count, at=anyio.current_time()))
+                return
+        event = self._event(key, count)
+        await self._client.create(EVENTS, event)
+        self._keep(key, _Sent(name=event.metadata.name, count=count, at=anyio.current_time()))
+
+    def _keep(self, key: _Key, sent: _Sent) -> None:
+        self._sent[key] = sent
+        if len(self._sent) > _REMEMBERED:
+            self._sent.popitem(last=False)
+
+    def _drop(self, key: _Key) -> None:
+        _dropped.inc(self._waiting.pop(key, 0))
+
+    def _event(self, key: _Key, count: int) -> Event:
+        suffix = f".{uuid4().hex[:16]}"
+        name = key.about.name[: MAX_SUBDOMAIN - len(suffix)].rstrip("-.") + suffix
+        now = self._timestamp()
+        return Event(
+            metadata=ObjectMeta(name=name, namespace=_namespace(key.about)),
+            involved_object=key.about,
+            type=key.type,
+            reason=key.reason,
+            message=key.message,
+            count=count,
+            first_timestamp=now,
+            last_timestamp=now,
+            source=EventSource(component=self._component),
+            reporting_component=self._component,
+            reporting_instance=self._instance,
+        )
+
+    def _timestamp(self) -> str:
+        return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _namespace(about: ObjectReference) -> str:
+    """Events about cluster-scoped objects go to ``default``, as everybody's do."""
+    return about.namespace or "default"

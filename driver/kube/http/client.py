@@ -1,0 +1,324 @@
+"""Calls to the API server, for objects of any kind that ``api`` knows.
+
+Objects come as values of the model and lose the fields that it does not have. So never write back what was read: change
+fields by ``patch`` or ``apply``; ``update`` is for objects that are wholly ours.
+"""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from types import TracebackType
+from typing import Final, Generic, Self, TypeAlias
+
+import msgspec
+
+from api.model.base import JsonObject
+from api.model.metadata import ObjectT
+from api.model.names import ObjectRef
+from api.wire import Kind, ListMeta, ObjectList, UndecodableObjectError
+from driver.kube.http.access import Access
+from driver.kube.http.errors import ExpiredError, InvalidError
+from driver.kube.http.transport import ClientSettings, HttpTransport, Request, Transport
+from driver.kube.watch_decoder import EventType, Page, WatchEvent, read_event, read_page
+
+PAGE: Final = 500
+"""Objects for each page of a list, as client-go asks for: some 3 MB of slices."""
+
+JsonPatch: TypeAlias = list[JsonObject]
+"""Operations of RFC 6902."""
+
+_log = logging.getLogger(__name__)
+
+
+class PatchType(StrEnum):
+    """How a patch is to be understood; the value is its content type."""
+
+    MERGE = "application/merge-patch+json"
+    """RFC 7396: objects are merged, lists replaced, null removes."""
+    JSON = "application/json-patch+json"
+    """RFC 6902: a list of operations."""
+    APPLY = "application/apply-patch+yaml"
+    """Server-side apply (KEP-555); JSON is YAML."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[ObjectT]):
+    """All objects of a list, as of ``resource_version``; ``unreadable`` are there, but of a shape we do not know."""
+
+    resource_version: str
+    items: tuple[ObjectT, ...]
+    unreadable: frozenset[ObjectRef]
+
+
+class Client:
+    """One user at one API server. An async context manager: ``async with Client(access, user_agent=…) as client``.
+
+    ``user_agent`` is ``name/version``; the server takes the name as field manager where none is given. ``transport``
+    replaces HTTP to ``access``.
+
+    Every call raises ApiError's leaves, AccessError when there are no credentials, and UndecodableObjectError when the
+    answer does not have the shape of its kind; every call ends within ``settings.call_timeout_s``.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        user_agent: str,
+        settings: ClientSettings | None = None,
+        random: Random | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        settings = settings or ClientSettings()
+        self.calls_at_once: Final = settings.calls_at_once
+        self._transport: Transport = transport or HttpTransport(
+            access,
+            user_agent=user_agent,
+            settings=settings,
+            random=random or Random(),  # noqa: S311  (jitter, not a secret)
+        )
+        self._reported: set[tuple[str, ObjectRef]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._transport.__aexit__(kind, error, traceback)
+
+    async def get(self, kind: Kind[ObjectT], name: str, namespace: str = "") -> ObjectT:
+        return kind.decode(await self._call("GET", kind, namespace, name))
+
+    async def list(
+        self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> ObjectList[ObjectT]:
+        """All objects, in as many pages as they take; without a namespace: of all namespaces.
+
+        Objects that cannot be read are logged and left out.
+        """
+        listing = await self.listing(kind, namespace, label_selector=label_selector, field_selector=field_selector)
+        return ObjectList(ListMeta(resource_version=listing.resource_version), listing.items)
+
+    async def listing(
+        self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+    ) -> Listing[ObjectT]:
+        """Like ``list``, and names the objects that cannot be read."""
+        query = _selectors(label_selector, field_selector)
+        pages: list[Page[ObjectT]] = []
+        try:
+            async for page in self._pages(kind, namespace, query | {"limit": str(PAGE)}):
+                pages.append(page)
+        except ExpiredError:
+            if not pages:
+                raise
+            # It took longer than the server keeps its state, some five minutes: once more, in one piece.
+            pages = [page async for page in self._pages(kind, namespace, query)]
+        return Listing(
+            resource_version=pages[-1].metadata.resource_version,
+            items=tuple(item for page in pages for item in page.items),
+            unreadable=frozenset(ref for page in pages for ref in page.unreadable),
+        )
+
+    async def create(
+        self,
+        kind: Kind[ObjectT],
+        value: ObjectT,
+        *,
+        namespace: str = "",
+        field_manager: str = "",
+        dry_run: bool = False,
+    ) -> ObjectT:
+        """Raises AlreadyExistsError. The answer is the object as the server keeps it: compare it with ``value``.
+
+        ``dry_run``: as it would keep it; nothing is stored (KEP-576).
+        """
+        query = {"fieldManager": field_manager} if field_manager else {}
+        if dry_run:
+            query["dryRun"] = "All"
+        namespace = namespace or value.metadata.namespace
+        return kind.decode(await self._call("POST", kind, namespace, query=query, body=kind.encode(value)))
+
+    async def create_subresource(self, kind: Kind[ObjectT], value: ObjectT, subresource: str) -> None:
+        """Create what an existing object of ``value``'s name has under ``subresource``, such as a pod's binding.
+
+        Raises NotFoundError, and ConflictError when it has one already.
+        """
+        namespace, name = value.ref
+        await self._call("POST", kind, namespace, name, subresource, body=kind.encode(value))
+
+    async def update(self, kind: Kind[ObjectT], value: ObjectT, *, subresource: str = "") -> ObjectT:
+        """Replace the whole object (PUT).
+
+        Raises ConflictError when it is no longer at ``value``'s resource version, NotFoundError when it is gone.
+        """
+        namespace, name = value.ref
+        return kind.decode(await self._call("PUT", kind, namespace, name, subresource, body=kind.encode(value)))
+
+    async def patch(
+        self,
+        kind: Kind[ObjectT],
+        name: str,
+        patch: JsonObject | JsonPatch,
+        *,
+        type: PatchType,  # noqa: A002  (what it is called everywhere)
+        namespace: str = "",
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+    ) -> ObjectT:
+        """Change some fields. ``force`` takes fields over from other managers; only for APPLY."""
+        query = {"fieldManager": field_manager} if field_manager else {}
+        if force:
+            query["force"] = "true"
+        return kind.decode(
+            await self._call(
+                "PATCH", kind, namespace, name, subresource, query=query, body=patch, content_type=type.value
+            )
+        )
+
+    async def apply(
+        self,
+        kind: Kind[ObjectT],
+        value: JsonObject,
+        *,
+        field_manager: str,
+        subresource: str = "",
+        force: bool = True,
+    ) -> ObjectT:
+        """Have the fields of ``value`` as they are there, and those gone that we applied before (server-side apply).
+
+        Name and namespace stand in its metadata; ``apiVersion`` and ``kind`` are added. Raises ConflictError when
+        another manager has a field and ``force`` is off.
+        """
+        metadata = value["metadata"]
+        return await self.patch(
+            kind,
+            metadata["name"],
+            {"apiVersion": kind.api_version, "kind": kind.kind, **value},
+            type=PatchType.APPLY,
+            namespace=metadata.get("namespace", ""),
+            subresource=subresource,
+            field_manager=field_manager,
+            force=force,
+        )
+
+    async def delete(
+        self,
+        kind: Kind[ObjectT],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_s: int | None = None,
+    ) -> None:
+        """Delete one object; it may stay until its finalizers are done.
+
+        Raises NotFoundError, and ConflictError when it has another UID or resource version than given.
+        """
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        options: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid is not None or resource_version is not None:
+            options["preconditions"] = {key: value for key, value in preconditions.items() if value is not None}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        await self._call("DELETE", kind, namespace, name, body=options)
+
+    async def watch(
+        self,
+        kind: Kind[ObjectT],
+        namespace: str = "",
+        *,
+        resource_version: str,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncGenerator[WatchEvent[ObjectT], None]:
+        """Changes after ``resource_version``, until the server ends the watch, as it does every hour or so.
+
+        Close the generator when leaving it early (``contextlib.aclosing``). Raises ExpiredError when
+        ``resource_version`` is too old. An object that cannot be read is logged once.
+        """
+        query = _selectors(label_selector, field_selector) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+        }
+        request = Request(method="GET", path=kind.path(namespace), resource=kind.plural, query=query)
+        async with aclosing(self._transport.lines(request)) as lines:
+            async for line in lines:
+                event = read_event(kind, str(request), line)
+                if event.unreadable is not None and event.ref is not None:
+                    self._report(kind, event.ref, event.unreadable)
+                yield event
+
+    async def get_json(self, path: str) -> JsonObject:
+        """The JSON object at ``path``: discovery and version."""
+        request = Request(method="GET", path=path, resource="discovery")
+        try:
+            return msgspec.json.decode(await self._transport.call(request), type=JsonObject)
+        except msgspec.DecodeError as error:
+            raise UndecodableObjectError("JSON object", path, str(error)) from error
+
+    async def _pages(
+        self, kind: Kind[ObjectT], namespace: str, query: dict[str, str]
+    ) -> AsyncGenerator[Page[ObjectT], None]:
+        more = ""
+        while True:
+            body = await self._call("GET", kind, namespace, query={**query, "continue": more} if more else query)
+            page = read_page(kind, body)
+            for ref, error in page.unreadable.items():
+                self._report(kind, ref, error)
+            yield page
+            more = page.metadata.continue_
+            if not more:
+                return
+
+    async def _call(
+        self,
+        method: str,
+        kind: Kind[ObjectT],
+        namespace: str,
+        name: str | None = None,
+        subresource: str = "",
+        *,
+        query: dict[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """One request to a collection (``name`` is None) or to an object."""
+        request = Request(
+            method=method,
+            path=kind.path(namespace, name or "", subresource),
+            resource=kind.plural,
+            query=query or {},
+            body=None if body is None else msgspec.json.encode(body),
+            content_type=content_type,
+        )
+        if name is not None:
+            _check(request, kind, ObjectRef(namespace, name))
+        return await self._transport.call(request)
+
+    def _report(self, kind: Kind[ObjectT], ref: ObjectRef, error: UndecodableObjectError) -> None:
+        if (kind.plural, ref) not in self._reported:
+            self._reported.add((kind.plural, ref))
+            _log.error("%s %s: %s; it is ignored until it can be read", kind.kind, ref, error)
+
+
+def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: selector for name, selector in selectors.items() if selector}
+
+
+def _check(request: Request, kind: Kind[ObjectT], ref: ObjectRef) -> None:
+    """An empty or odd name would make the path that of something else (``IsValidPathSegmentName`` upstream)."""
+    segments = (ref.namespace, ref.name) if kind.namespaced else (ref.name,)
+    if any(segment in {"", ".", ".."} or "/" in segment or "%" in segment for segment in segments):
+        raise InvalidError(str(request), 400, "BadRequest", f"{ref!s:.300} cannot be the name of a {kind.kind}")
+
+
+__all__ = ["PAGE", "Client", "ClientSettings", "EventType", "Listing", "PatchType", "WatchEvent"]

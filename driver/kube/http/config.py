@@ -1,0 +1,65 @@
+"""Where the API server is and how to authenticate: in a pod, or by a kubeconfig.
+
+Looked for in this order: the kubeconfig that was named; the service account of the pod that we run in; the files of
+``$KUBECONFIG``; ``~/.kube/config``.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+
+from driver.kube.http.access import Access
+from driver.kube.http.errors import AccessError
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where the kubelet mounts a pod's ``token``, ``ca.crt`` and ``namespace``."""
+
+
+async def load_access(
+    kubeconfig: Path | None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Access:
+    """How to reach the cluster. ``context`` chooses one of a kubeconfig; None: its current one.
+
+    Raises AccessError that says what was tried, or all that is wrong with the kubeconfig that was found.
+    """
+    return await anyio.to_thread.run_sync(_load, kubeconfig, context, environ, service_account)
+
+
+def _load(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str], service_account: Path) -> Access:
+    from driver.kube.http import kubeconfig as kubeconfigs  # needs PyYAML, which a pod does not
+
+    if kubeconfig is not None:
+        return kubeconfigs.read([kubeconfig], context)
+    if access := in_cluster(environ, service_account):
+        return access
+    named = environ.get("KUBECONFIG", "")
+    paths = [Path(path) for path in named.split(os.pathsep) if path] or [Path.home() / ".kube" / "config"]
+    if found := [path for path in paths if path.is_file()]:
+        return kubeconfigs.read(found, context)
+    raise AccessError(
+        "no way to an API server: no --kubeconfig given, not in a pod (KUBERNETES_SERVICE_HOST is unset), and no file "
+        + " or ".join(str(path) for path in paths)
+        + (" ($KUBECONFIG)" if named else "")
+    )
+
+
+def in_cluster(environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Access | None:
+    """The service account of our pod; None when we are in none, or in one without a token."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    token = service_account / "token"
+    if not host or not token.is_file():
+        return None
+    namespace = service_account / "namespace"
+    return Access(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
+        ca=service_account / "ca.crt",
+        token=token,
+    )

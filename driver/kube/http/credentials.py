@@ -1,0 +1,166 @@
+"""An Access kept fresh: files are read again as they are rotated, plugins are asked again when refused.
+
+A projected service account token lives an hour and is replaced at 80 % of that; cert-manager and kubeadm replace
+certificates in place. So every file is read once a minute, and what TLS needs is rebuilt when its bytes changed. When a
+file cannot be read any more, what was read last stays in use: it may well be valid still.
+"""
+
+import logging
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+
+from driver.kube.http.access import Access, CredentialPlugin, Pem
+from driver.kube.http.errors import AccessError
+
+REREAD_S: Final = 60.0
+"""As client-go does for token files; the kubelet keeps the old token valid for many minutes."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Material:
+    """What the files, the kubeconfig or the plugin hold now."""
+
+    ca: bytes | None
+    certificate: bytes | None
+    key: bytes | None
+    token: str
+
+
+class Credentials:
+    """What a request needs to be accepted: the Authorization header and the TLS context."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._secure = access.server.startswith("https://")
+        self._material: _Material | None = None
+        self._context: ssl.SSLContext | None = None
+        self._read_at = 0.0
+        self._reading = anyio.Lock()
+
+    async def current(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
+        """Headers and TLS context for the next request. Raises AccessError when there never were usable ones.
+
+        Over plain HTTP nothing is sent that somebody could overhear, as in client-go; the context is None then.
+        """
+        if not self._secure:
+            return {}, None
+        if self._material is None or anyio.current_time() >= self._read_at + REREAD_S:
+            async with self._reading:
+                if self._material is None or anyio.current_time() >= self._read_at + REREAD_S:
+                    await self._read(ask_plugin=self._material is None)
+        assert self._material is not None
+        token = self._material.token
+        return ({"Authorization": f"Bearer {token}"} if token else {}), self._context
+
+    async def renew(self) -> bool:
+        """Read everything again because the server refused us. True when there is something new to try."""
+        before = self._material
+        async with self._reading:
+            if self._material is before:
+                await self._read(ask_plugin=True)
+        return self._material != before
+
+    async def _read(self, *, ask_plugin: bool) -> None:
+        try:
+            material = await self._load(ask_plugin=ask_plugin)
+            if self._context is None or _tls_part(material) != _tls_part(self._material):
+                self._context = await anyio.to_thread.run_sync(_context, self._access, material)
+            self._material = material
+        except AccessError:
+            if self._material is None:
+                raise
+            _log.warning("credentials could not be read again; the last ones stay in use", exc_info=True)
+        self._read_at = anyio.current_time()
+
+    async def _load(self, *, ask_plugin: bool) -> _Material:
+        plugin = self._access.plugin
+        if plugin is None:
+            return await anyio.to_thread.run_sync(_read_files, self._access)
+        if ask_plugin or self._material is None:
+            return await _ask(plugin)
+        return self._material
+
+
+def _tls_part(material: _Material | None) -> tuple[bytes | None, ...]:
+    return (material.ca, material.certificate, material.key) if material else ()
+
+
+def _read_files(access: Access) -> _Material:
+    try:
+        token = access.token.read_text().strip() if isinstance(access.token, Path) else access.token or ""
+        if isinstance(access.token, Path) and not token:
+            raise AccessError(f"the token file {access.token} is empty")
+        return _Material(
+            ca=_read_pem(access.ca), certificate=_read_pem(access.certificate), key=_read_pem(access.key), token=token
+        )
+    except OSError as error:
+        raise AccessError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def _read_pem(pem: Pem | None) -> bytes | None:
+    return pem.read_bytes() if isinstance(pem, Path) else pem
+
+
+def _context(access: Access, material: _Material) -> ssl.SSLContext:
+    try:
+        # OpenSSL wants ASCII here; outside the PEM blocks there may be comments in any language.
+        authority = material.ca.decode("ascii", "ignore") if material.ca is not None else None
+        if authority is not None and "-----BEGIN" not in authority:
+            raise ValueError("there is no certificate to trust")  # ssl would trust the system's roots instead
+        context = ssl.create_default_context(cadata=authority)
+        # From Python 3.13 on by default; many clusters' CAs lack the extensions it asks for, and Go does not ask.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not access.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if material.certificate is not None:
+            _load_certificate(context, material.certificate, material.key)
+    except (ssl.SSLError, ValueError) as error:
+        raise AccessError(f"unusable certificate or key for {access.server}: {error}") from error
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes | None) -> None:
+    """OpenSSL reads these from files only: one of mode 0600 that lives as long as the call."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(certificate + b"\n" + (key or b""))
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+async def _ask(plugin: CredentialPlugin) -> _Material:
+    """Runs the kubeconfig's ``exec`` program, or renews the login of its ``auth-provider``."""
+    # 25 MB and 0.3 s that only people at a terminal pay: programs in a cluster have a service account.
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import load_kube_config
+
+    configuration: Any = Configuration()
+    where = f"credentials of context {plugin.context!r} in {plugin.kubeconfig}"
+    try:
+        await load_kube_config(
+            config_file=plugin.kubeconfig, context=plugin.context, client_configuration=configuration
+        )
+    except Exception as error:  # whatever a plugin, its output or the library's reading of it may raise
+        raise AccessError(f"{where}: {error}") from error
+    authorization: str = configuration.api_key.get("BearerToken", "")
+    material = await anyio.to_thread.run_sync(_material_of, configuration, authorization.removeprefix("Bearer "))
+    if not material.token and material.certificate is None:
+        raise AccessError(f"{where}: the credential plugin gave neither a token nor a certificate")
+    return material
+
+
+def _material_of(configuration: Any, token: str) -> _Material:  # noqa: ANN401  (the library ships no types)
+    return _Material(
+        ca=_read_pem(Path(configuration.ssl_ca_cert)) if configuration.ssl_ca_cert else None,
+        certificate=_read_pem(Path(configuration.cert_file)) if configuration.cert_file else None,
+        key=_read_pem(Path(configuration.key_file)) if configuration.key_file else None,
+        token=token,
+    )

@@ -1,0 +1,203 @@
+"""Kubeconfig files (``k8s.io/client-go/tools/clientcmd/api/v1``) to an Access.
+
+Several files are merged as clientcmd does: the first to name a cluster, user, context or current context wins, and
+relative paths count from the file that has them. What Kerf would have to ignore at somebody's risk is refused.
+"""
+
+import base64
+import binascii
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import yaml
+
+from api.errors import Problem
+from driver.kube.http.access import Access, CredentialPlugin, Pem
+from driver.kube.http.errors import AccessError
+
+_log = logging.getLogger(__name__)
+
+
+class _Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+class _User(msgspec.Struct, frozen=True, rename="kebab"):
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    username: str = ""
+    as_: str = msgspec.field(default="", name="as")
+    exec: dict[str, object] | None = None
+    auth_provider: dict[str, object] | None = None
+
+
+class _Context(msgspec.Struct, frozen=True):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class _NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: _Cluster = _Cluster()
+
+
+class _NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: _User | None = None
+
+
+class _NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: _Context = _Context()
+
+
+class _Config(msgspec.Struct, frozen=True, rename="kebab"):
+    clusters: tuple[_NamedCluster, ...] | None = None
+    users: tuple[_NamedUser, ...] | None = None
+    contexts: tuple[_NamedContext, ...] | None = None
+    current_context: str | None = None
+
+
+EntryT = TypeVar("EntryT", _NamedCluster, _NamedUser, _NamedContext)
+
+_REFUSED: Final = {
+    "proxy_url": "Kerf does not go through a proxy: use a server address that is reachable directly",
+    "as_": "Kerf does not impersonate: use a user of its own",
+    "username": "basic authentication was removed in Kubernetes 1.19: use a token or a certificate",
+}
+"""Fields that change whom we talk to, or as whom; to ignore them would be wrong, not merely less."""
+
+
+def read(paths: Sequence[Path], context: str | None = None) -> Access:
+    """The access that the merged files give for ``context``, None: for their current one.
+
+    Raises AccessError that names the file and every problem found.
+    """
+    configs = {path: _parse(path) for path in paths}
+    where = ", ".join(str(path) for path in paths)
+    contexts = {path: config.contexts or () for path, config in configs.items()}
+    name = context or next((config.current_context for config in configs.values() if config.current_context), "")
+    _, entry = _find(name, contexts)
+    if entry is None:
+        known = ", ".join(sorted({context.name for entries in contexts.values() for context in entries})) or "none"
+        raise AccessError(f"{where}: no context {name!r}; there is {known}" if name else f"{where}: no current-context")
+    wanted = entry.context
+    cluster_file, cluster = _find(wanted.cluster, {path: config.clusters or () for path, config in configs.items()})
+    user_file, user = _find(wanted.user, {path: config.users or () for path, config in configs.items()})
+    problems: list[Problem] = []
+    if cluster is None:
+        problems.append(Problem(f"contexts[{name}].cluster", f"there is no cluster {wanted.cluster!r}"))
+    if user is None and wanted.user:
+        problems.append(Problem(f"contexts[{name}].user", f"there is no user {wanted.user!r}"))
+    plugin = CredentialPlugin(kubeconfig=os.pathsep.join(map(str, paths)), context=name)
+    access = _combine(
+        _Entry(f"clusters[{wanted.cluster}].cluster", cluster_file, problems),
+        cluster.cluster if cluster else _Cluster(server="https://unknown"),
+        _Entry(f"users[{wanted.user}].user", user_file, problems),
+        (user.user if user else None) or _User(),
+        wanted.namespace or "default",
+        plugin,
+    )
+    if problems:
+        raise AccessError(f"{where}: " + "; ".join(map(str, problems)))
+    if not access.verify:
+        _log.warning("%s: insecure-skip-tls-verify is set: whoever answers is taken for the API server", where)
+    return access
+
+
+class _Entry:
+    """One entry of a file: turns its texts into values, and collects what is wrong with them."""
+
+    def __init__(self, path: str, file: Path, problems: list[Problem]) -> None:
+        self._path = path
+        self._directory = file.parent
+        self._problems = problems
+
+    def problem(self, field: str, message: str) -> None:
+        self._problems.append(Problem(f"{self._path}.{field}", message))
+
+    def refuse(self, entry: msgspec.Struct) -> None:
+        wire = dict(zip(entry.__struct_fields__, entry.__struct_encode_fields__, strict=True))
+        for field, reason in _REFUSED.items():
+            if getattr(entry, field, ""):
+                self.problem(wire[field], reason)
+
+    def file(self, field: str, name: str) -> Path | None:
+        if not name:
+            return None
+        path = self._directory / name
+        if not path.is_file():
+            self.problem(field, f"there is no file {path}")
+        return path
+
+    def pem(self, field: str, name: str, data: str) -> Pem | None:
+        """Inline data beats the file, as in clientcmd."""
+        if not data:
+            return self.file(field, name)
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error:
+            self.problem(f"{field}-data", "this is not base64")
+            return None
+
+
+def _combine(
+    cluster_entry: _Entry,
+    cluster: _Cluster,
+    user_entry: _Entry,
+    user: _User,
+    namespace: str,
+    plugin: CredentialPlugin,
+) -> Access:
+    cluster_entry.refuse(cluster)
+    user_entry.refuse(user)
+    if not cluster.server.startswith(("https://", "http://")):
+        cluster_entry.problem("server", f"{cluster.server!r} is no http or https address")
+    return Access(
+        server=cluster.server.rstrip("/"),
+        namespace=namespace,
+        ca=cluster_entry.pem(
+            "certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data
+        ),
+        verify=not cluster.insecure_skip_tls_verify,
+        tls_server_name=cluster.tls_server_name,
+        certificate=user_entry.pem("client-certificate", user.client_certificate, user.client_certificate_data),
+        key=user_entry.pem("client-key", user.client_key, user.client_key_data),
+        token=user_entry.file("tokenFile", user.token_file) or user.token or None,
+        plugin=plugin if user.exec or user.auth_provider else None,
+    )
+
+
+def _parse(path: Path) -> _Config:
+    try:
+        document = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        return msgspec.convert({} if document is None else document, _Config)
+    except OSError as error:
+        raise AccessError(f"cannot read kubeconfig {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise AccessError(f"kubeconfig {path} is no YAML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise AccessError(f"kubeconfig {path}: {error}") from error
+
+
+def _find(name: str, entries: Mapping[Path, Sequence[EntryT]]) -> tuple[Path, EntryT | None]:
+    """The first entry of that name, and the file that has it."""
+    for path, candidates in entries.items():
+        for entry in candidates:
+            if entry.name == name:
+                return path, entry
+    return next(iter(entries)), None

@@ -1,0 +1,267 @@
+"""HTTP to the API server: connections, credentials, time limits, repeats, and errors as ``errors`` draws them.
+
+What is repeated, at most ``attempts`` times within ``call_timeout_s``:
+
+- a GET that got no answer, after a back-off with jitter;
+- any request that was throttled (429) and a GET that failed (5xx), when the server says how long to wait and that is
+  not too long: a throttled request was not begun, while a failed write may have been half done;
+- any request once, at once, when it was refused (401) and there are newer credentials.
+
+Beneath, aiohttp sends a GET, PUT or DELETE once more when its connection broke before any answer, as a kept connection
+may have just been closed. Done twice, a PUT is a conflict (it carries a resource version) and a DELETE finds nothing.
+
+There is no rate limit here: the API server has its own (priority and fairness) and tells by 429.
+"""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from types import TracebackType
+from typing import Final, Protocol, Self
+from urllib.parse import quote
+
+import aiohttp
+import anyio
+from yarl import URL
+
+from driver.kube.http.access import Access
+from driver.kube.http.credentials import Credentials
+from driver.kube.http.errors import ApiError, ServerError, StatusError, ThrottledError, UnreachableError, error_of
+from driver.runtime import metrics
+from driver.runtime.backoff import Backoff
+
+RETRIES: Final = Backoff(first_s=0.2, factor=3, limit_s=5, jitter=0.5)
+"""0.2 + 0.6 + 1.8 s: longer than a server behind a load balancer takes to be replaced by another."""
+
+_MOST_WARNINGS: Final = 100
+"""Distinct ones that are logged: some name objects, and would never end."""
+
+_DNS_CACHE_S: Final = 30
+"""A server behind a name may move; looking it up for every connection would double what a connection costs."""
+
+_CLOSE_S: Final = 2.0
+"""For closing TLS connections in good order; the server notices also when they are cut."""
+
+_log = logging.getLogger(__name__)
+
+_requests: Final = metrics.counter(
+    "kerf_api_requests_total",
+    "Requests to the API server; code is the HTTP status, or none without an answer.",
+    ("method", "resource", "code"),
+)
+_seconds: Final = metrics.histogram(
+    "kerf_api_request_seconds",
+    "Time until the API server's answer was read.",
+    ("method", "resource"),
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Limits of the client, in seconds where they are times."""
+
+    connect_timeout_s: float = 5.0
+    """TCP and TLS: a server that is there answers within milliseconds, also after one lost packet (3 s)."""
+    attempt_timeout_s: float = 30.0
+    """One answer, a page of 500 objects included; half of what the API server itself allows a request."""
+    call_timeout_s: float = 60.0
+    """One call with its repeats."""
+    attempts: int = 4
+    retries: Backoff = RETRIES
+    longest_wait_s: float = 10.0
+    """A longer Retry-After is the caller's to wait for."""
+    silence_s: float = 150.0
+    """A watch that hears nothing for so long is dead: servers send a bookmark about every minute (KEP-956)."""
+    calls_at_once: int = 8
+    """Others wait, watches apart: answers come within milliseconds, and every TLS connection keeps 256 KiB for what it
+    reads (``asyncio.sslproto``)."""
+    idle_s: float = 60.0
+    """Idle connections are kept so long: less than the 90 s after which the server drops them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request. ``resource`` is the plural name, for metrics."""
+
+    method: str
+    path: str
+    resource: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+class Transport(Protocol):
+    """What a client needs of HTTP. An async context manager: leaving it closes all connections."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    async def call(self, request: Request) -> bytes:
+        """The body of a successful answer. Raises ApiError, or AccessError when there are no credentials."""
+        ...
+
+    def lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """The lines of an answer that does not end by itself; it ends when the server ends it.
+
+        Raises as ``call`` does.
+        """
+        ...
+
+
+class HttpTransport:
+    """Sends requests as one user to one server."""
+
+    def __init__(self, access: Access, *, user_agent: str, settings: ClientSettings, random: Random) -> None:
+        self._access = access
+        self._credentials = Credentials(access)
+        self._user_agent = user_agent
+        self._settings = settings
+        self._random = random
+        self._session: aiohttp.ClientSession | None = None
+        self._turns = anyio.CapacityLimiter(settings.calls_at_once)
+        self._warnings: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,  # calls have a limit of their own, and watches must not wait for one another
+                keepalive_timeout=self._settings.idle_s,
+                ttl_dns_cache=_DNS_CACHE_S,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"Accept": "application/json", "User-Agent": self._user_agent},
+            trust_env=False,  # proxies and .netrc, read again at every request: 0.6 ms each
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_S):
+            await self._session.close()
+
+    async def call(self, request: Request) -> bytes:
+        try:
+            with anyio.fail_after(self._settings.call_timeout_s):
+                return await self._repeated(request)
+        except TimeoutError as error:
+            raise UnreachableError(str(request), f"no answer within {self._settings.call_timeout_s:g} s") from error
+
+    async def lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Nothing is repeated here; silence for ``silence_s`` is an UnreachableError."""
+        limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=self._settings.connect_timeout_s, sock_read=self._settings.silence_s
+        )
+        try:
+            with anyio.fail_after(self._settings.attempt_timeout_s):
+                response = await self._send(request, limits)
+        except TimeoutError as error:
+            raise UnreachableError(str(request), f"no answer within {self._settings.attempt_timeout_s:g} s") from error
+        try:
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line
+        except (aiohttp.ClientError, OSError) as error:
+            raise UnreachableError(str(request), _reason(error)) from error
+        finally:
+            response.close()  # there is no end to read up to, so the connection cannot be used again
+
+    async def _repeated(self, request: Request) -> bytes:
+        delays = self._settings.retries.delays(self._random)
+        for delay_s in (next(delays) for _ in range(self._settings.attempts - 1)):
+            try:
+                return await self._attempt(request)
+            except (UnreachableError, ThrottledError, ServerError) as error:
+                wait_s = self._wait_s(request, error, delay_s)
+                if wait_s is None:
+                    raise
+                _log.debug("%s; again in %.1f s", error, wait_s)
+            await anyio.sleep(wait_s)
+        return await self._attempt(request)
+
+    def _wait_s(self, request: Request, error: ApiError, delay_s: float) -> float | None:
+        """How long to wait before the request is repeated; None: it is not."""
+        is_read = request.method == "GET"
+        if not isinstance(error, StatusError):
+            return delay_s if is_read else None
+        asked_s = error.retry_after_s
+        if asked_s is None or asked_s > self._settings.longest_wait_s:
+            return None
+        return asked_s + delay_s if is_read or isinstance(error, ThrottledError) else None
+
+    async def _attempt(self, request: Request) -> bytes:
+        limits = aiohttp.ClientTimeout(
+            total=self._settings.attempt_timeout_s, sock_connect=self._settings.connect_timeout_s
+        )
+        started = time.perf_counter()
+        async with self._turns:
+            response = await self._send(request, limits)
+            body = await _read(request, response)
+        _seconds.labels(request.method, request.resource).observe(time.perf_counter() - started)
+        return body
+
+    async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """The answer, its body not yet read, if it is a success."""
+        response = await self._send_once(request, limits)
+        if response.status == 401 and await self._credentials.renew():
+            response.close()
+            response = await self._send_once(request, limits)
+        _requests.labels(request.method, request.resource, str(response.status)).inc()
+        self._log_warnings(request, response.headers.getall("Warning", ()))
+        if 200 <= response.status < 300:
+            return response
+        body = await _read(request, response)
+        raise error_of(str(request), response.status, body, response.headers.get("Retry-After"))
+
+    def _log_warnings(self, request: Request, warnings: Iterable[str]) -> None:
+        """What the server wants people to know (KEP-1693): deprecated versions, unknown fields. Each once."""
+        for warning in warnings:
+            if warning not in self._warnings and len(self._warnings) < _MOST_WARNINGS:
+                self._warnings.add(warning)
+                _log.warning("%s: the API server warns: %s", request, warning)
+
+    async def _send_once(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        assert self._session is not None, "use the client as a context manager"
+        headers, context = await self._credentials.current()
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        try:
+            return await self._session.request(
+                request.method,
+                URL(self._access.server + quote(request.path, safe="/:"), encoded=True).with_query(request.query),
+                data=request.body,
+                headers=headers,
+                timeout=limits,
+                ssl=context or True,
+                server_hostname=self._access.tls_server_name or None,
+                allow_redirects=False,  # no API server redirects, and the token is for it alone
+            )
+        except (aiohttp.ClientError, OSError) as error:
+            _requests.labels(request.method, request.resource, "none").inc()
+            raise UnreachableError(str(request), _reason(error)) from error
+
+
+async def _read(request: Request, response: aiohttp.ClientResponse) -> bytes:
+    try:
+        async with response:
+            return await response.read()
+    except (aiohttp.ClientError, OSError) as error:
+        raise UnreachableError(str(request), _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    """Time limits have no text of their own."""
+    return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)

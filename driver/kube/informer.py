@@ -1,0 +1,160 @@
+"""A store that follows the API server.
+
+::
+
+    list ──> watch ──event──> store, on_change
+      ^        │ ended by the server, or lost:  watch again where it stopped
+      └────────┴ resource version expired:      list again; the difference is delivered as changes
+
+Whatever fails is tried again for ever, after a back-off that only real progress (an event, or a watch that lasted)
+resets: a server that fails every call sees less than a request a second after the first few.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from random import Random
+from typing import Final, Generic
+
+import anyio
+
+from api.model.metadata import ObjectT
+from api.model.names import ObjectRef
+from api.wire import Kind, UndecodableObjectError
+from driver.kube.http.client import Client
+from driver.kube.http.errors import AccessError, ApiError, ExpiredError, StatusError
+from driver.kube.store import Change, Indexer, Store
+from driver.kube.watch_decoder import EventType, WatchEvent
+from driver.runtime import metrics
+from driver.runtime.backoff import Backoff
+
+RETRIES: Final = Backoff(first_s=0.8, factor=2, limit_s=30, jitter=1.0)
+"""client-go's reflector: 0.8 s to 30 s, each up to doubled."""
+
+_LASTED_S: Final = 10.0
+"""A watch that lived so long was no failure, even when nothing happened."""
+
+_log = logging.getLogger(__name__)
+
+_events: Final = metrics.counter("kerf_informer_events_total", "Watch events received.", ("resource", "type"))
+_lists: Final = metrics.counter(
+    "kerf_informer_lists_total", "Complete lists read: one at start, more where a watch could not go on.", ("resource",)
+)
+_failures: Final = metrics.counter("kerf_informer_failures_total", "Lists and watches that failed.", ("resource",))
+
+
+class Informer(Generic[ObjectT]):
+    """Follows the objects of one kind, or those of them that the namespace and the selectors choose.
+
+    ``on_change`` is called for every change, right after the store has it; it must be quick and must not raise.
+    Changes that were missed are delivered merged: as one from what was known to what is.
+    """
+
+    store: Store[ObjectT]
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[ObjectT],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        indexers: Mapping[str, Indexer[ObjectT]] | None = None,
+        on_change: Callable[[Change[ObjectT]], None] | None = None,
+        random: Random | None = None,
+    ) -> None:
+        self._client = client
+        self._kind = kind
+        self._namespace = namespace
+        self._selectors = {"label_selector": label_selector, "field_selector": field_selector}
+        self._on_change = on_change
+        self._random = random or Random()  # noqa: S311  (jitter, not a secret)
+        self._version = ""  # where the next watch starts; empty: list first
+        self._progressed = False  # in this round
+        self._synced = anyio.Event()
+        self.store = Store(indexers)
+
+    @property
+    def synced(self) -> bool:
+        """The store has held a complete list; it stays true while the server is away."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        await self._synced.wait()
+
+    async def run(self) -> None:
+        """Follow for ever."""
+        delays = RETRIES.delays(self._random)
+        while True:
+            self._progressed, began, resumed = False, anyio.current_time(), bool(self._version)
+            error = await self._follow()
+            lasted = anyio.current_time() - began >= _LASTED_S
+            if self._progressed or lasted:
+                delays = RETRIES.delays(self._random)
+            if isinstance(error, ExpiredError | UndecodableObjectError):
+                self._version = ""
+            if (lasted and error is None) or (resumed and isinstance(error, ExpiredError)):
+                continue  # the server answers: what has expired is listed at once, however long it was away
+            delay_s = max(next(delays), (isinstance(error, StatusError) and error.retry_after_s) or 0.0)
+            if error is not None:
+                _failures.labels(self._kind.plural).inc()
+                _log.warning("cannot follow %s: %s; again in %.1f s", self._kind.plural, error, delay_s)
+            await anyio.sleep(delay_s)
+
+    async def _follow(self) -> ApiError | AccessError | UndecodableObjectError | None:
+        """List where needed, and watch until the server ends it (None) or something fails."""
+        try:
+            if not self._version:
+                await self._list()
+            await self._watch()
+        except (ApiError, AccessError, UndecodableObjectError) as error:
+            return error
+        return None
+
+    async def _list(self) -> None:
+        listing = await self._client.listing(self._kind, self._namespace, **self._selectors)
+        _lists.labels(self._kind.plural).inc()
+        present = {value.ref for value in listing.items} | listing.unreadable  # of these, the last readable state stays
+        for ref in self.store.refs():
+            if ref not in present:
+                self._forget(ref)
+        for value in listing.items:
+            self._take(value)
+        self._version = listing.resource_version
+        self._synced.set()
+
+    async def _watch(self) -> None:
+        watch = self._client.watch(self._kind, self._namespace, resource_version=self._version, **self._selectors)
+        async with aclosing(watch) as events:
+            async for event in events:
+                self._progressed = True
+                self._version = event.resource_version or self._version
+                _events.labels(self._kind.plural, event.type).inc()
+                self._handle(event)
+
+    def _handle(self, event: WatchEvent[ObjectT]) -> None:
+        if event.type is EventType.DELETED and event.ref is not None:
+            self._forget(event.ref)
+        elif event.object is not None:
+            self._take(event.object)
+
+    def _take(self, value: ObjectT) -> None:
+        old = self.store.get(value.ref)
+        if old is not None and old.metadata.uid != value.metadata.uid:
+            self._forget(value.ref)
+            old = None
+        if old is not None and old.metadata.resource_version == value.metadata.resource_version:
+            return
+        self.store.put(value)
+        self._tell(Change(value.ref, old, value))
+
+    def _forget(self, ref: ObjectRef) -> None:
+        old = self.store.get(ref)
+        if old is not None:
+            self.store.remove(ref)
+            self._tell(Change(ref, old, None))
+
+    def _tell(self, change: Change[ObjectT]) -> None:
+        if self._on_change is not None:
+            self._on_change(change)

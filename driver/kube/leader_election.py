@@ -1,0 +1,227 @@
+"""One at a time: leader election by a Lease (``coordination.k8s.io/v1``), as client-go's.
+
+::
+
+    candidate ──the lease is free, ours, or unchanged for its whole duration──> leader: body runs
+        ^                                                                          │ renewed every retry_s
+        └───── body is cancelled: taken by another, or not renewed for renew_deadline_s ┘
+
+Decisions go by this process's own clock: how long a lease is unchanged is measured from when it was first seen so, and
+the times in it are for people. A leader counts from before its last successful renewal was sent, and stops
+``duration_s - renew_deadline_s`` before anybody else may begin. What it cannot help is a process that stands still
+(SIGSTOP, a frozen machine) in the middle of a write: writes carry preconditions for that.
+"""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from typing import Final
+
+import anyio
+from msgspec.structs import replace
+
+from api.core.v1 import LEASES, Lease, LeaseSpec
+from api.errors import KerfError
+from api.model.metadata import ObjectMeta
+from api.model.names import ObjectRef
+from driver.kube.http.client import Client
+from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
+from driver.runtime import metrics
+
+_JITTER: Final = 0.2
+"""Part of ``retry_s`` that is added at random, so that candidates do not ask in step."""
+
+_log = logging.getLogger(__name__)
+
+_leading: Final = metrics.gauge("kerf_leader", "1 while this process leads.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSettings:
+    """How long a lost leader stays unnoticed, against how often the API server is asked; seconds.
+
+    The defaults are client-go's.
+    """
+
+    duration_s: float = 15.0
+    """Others wait so long after the last renewal that they saw."""
+    renew_deadline_s: float = 10.0
+    """A leader that has not renewed for so long stops leading; the rest of the duration is for its clean-up."""
+    retry_s: float = 2.0
+    """Between two renewals, and between two looks of a candidate."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry_s * (1 + _JITTER) < self.renew_deadline_s < self.duration_s:
+            raise ValueError(f"{self}: retry_s must be well below renew_deadline_s, and that below duration_s")
+
+
+async def lead(
+    client: Client,
+    lease_ref: ObjectRef,
+    identity: str,
+    settings: LeaseSettings,
+    body: Callable[[], Awaitable[None]],
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    random: Random | None = None,
+) -> None:
+    """Run ``body`` whenever this process leads, until it returns or raises.
+
+    ``identity`` is unique among the candidates. When leadership is lost ``body`` is cancelled, and begun again when it
+    is won back. The lease is released at the end, also by cancellation, so that the next candidate need not wait.
+    """
+    elector = _Elector(client, lease_ref, identity, settings, now, random or Random())  # noqa: S311  (jitter)
+    while True:
+        await elector.acquire()
+        _log.info("leading: %s holds lease %s", identity, lease_ref)
+        _leading.set(1)
+        try:
+            if await _run_while(elector.keep, body):
+                return
+            _log.warning("not leading any more: %s lost lease %s", identity, lease_ref)
+        finally:
+            _leading.set(0)
+            with anyio.CancelScope(shield=True), anyio.move_on_after(settings.duration_s - settings.renew_deadline_s):
+                await elector.release()
+
+
+async def _run_while(condition: Callable[[], Awaitable[None]], body: Callable[[], Awaitable[None]]) -> bool:
+    """Run ``body`` until it ends (True), or until ``condition`` returns (False). Raises what ``body`` raises."""
+    ended, failure = False, None
+
+    async def watch(scope: anyio.CancelScope) -> None:
+        await condition()
+        scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch, group.cancel_scope)
+        try:
+            await body()
+            ended = True
+        except Exception as error:  # noqa: BLE001  (raised below, without the group that it would be wrapped in)
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return ended
+
+
+class _Elector:
+    """One candidate, and what it has seen of the lease."""
+
+    def __init__(
+        self,
+        client: Client,
+        lease_ref: ObjectRef,
+        identity: str,
+        settings: LeaseSettings,
+        now: Callable[[], datetime],
+        random: Random,
+    ) -> None:
+        self._client = client
+        self._ref = lease_ref
+        self._identity = identity
+        self._settings = settings
+        self._now = now
+        self._random = random
+        self._seen = ("", "")  # UID and resource version
+        self._seen_at = 0.0
+        self._held: Lease | None = None
+        self._renewed_at = 0.0
+
+    async def acquire(self) -> None:
+        """Returns once the lease is ours."""
+        while not await self._try_in_time():  # noqa: ASYNC110  (what is waited for is at the server)
+            await anyio.sleep(self._settings.retry_s * (1 + _JITTER * self._random.random()))
+
+    async def keep(self) -> None:
+        """Renews; returns when somebody else has the lease, or when ours was not renewed for too long."""
+        renewed = True
+        while renewed:
+            renewed = False
+            with anyio.CancelScope(deadline=self._renewed_at + self._settings.renew_deadline_s):
+                await anyio.sleep(self._settings.retry_s)
+                renewed = await self._renew()
+
+    async def release(self) -> None:
+        """Let others have the lease at once; nothing happens when we do not hold it."""
+        if self._held is None:
+            return
+        free = replace(self._held.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._timestamp())
+        try:
+            await self._client.update(LEASES, replace(self._held, spec=free))
+        except KerfError as error:
+            _log.info("lease %s is not released, it will run out: %s", self._ref, error)
+        self._held = None
+
+    async def _try_in_time(self) -> bool:
+        try:
+            with anyio.fail_after(self._settings.renew_deadline_s):
+                return await self._try()
+        except (KerfError, TimeoutError) as error:
+            _log.warning("cannot get lease %s: %s", self._ref, str(error) or "no answer in time")
+            return False
+
+    async def _renew(self) -> bool:
+        """Tries until it is known whether the lease is still ours; ``keep`` limits how long that may take."""
+        while True:
+            try:
+                if self._held is None:
+                    return await self._try()
+                await self._write(self._held)
+                return True
+            except (ConflictError, NotFoundError):  # somebody wrote it; that may have been our own lost try
+                self._held = None
+            except KerfError as error:
+                _log.warning("cannot renew lease %s: %s", self._ref, error)
+                await anyio.sleep(self._settings.retry_s)
+
+    async def _try(self) -> bool:
+        """Look at the lease and take it if it may be taken."""
+        try:
+            lease = await self._client.get(LEASES, self._ref.name, self._ref.namespace)
+        except NotFoundError:
+            lease = None
+        try:
+            if lease is None:
+                await self._write(None)
+            elif self._may_take(lease):
+                await self._write(lease)
+            else:
+                return False
+        except (AlreadyExistsError, ConflictError):
+            return False  # another candidate was faster
+        return True
+
+    def _may_take(self, lease: Lease) -> bool:
+        spec, version = lease.spec, (lease.metadata.uid, lease.metadata.resource_version)
+        if version != self._seen:  # not by its times: they would stand still where a clock does
+            self._seen, self._seen_at = version, anyio.current_time()
+        if not spec.holder_identity or spec.holder_identity == self._identity:
+            return True
+        return anyio.current_time() >= self._seen_at + (spec.lease_duration_seconds or self._settings.duration_s)
+
+    async def _write(self, lease: Lease | None) -> None:
+        """Make the lease, or have it as ours from now on."""
+        sent_at = anyio.current_time()
+        old = lease.spec if lease else LeaseSpec()
+        is_new = old.holder_identity != self._identity
+        spec = LeaseSpec(
+            holder_identity=self._identity,
+            lease_duration_seconds=math.ceil(self._settings.duration_s),
+            acquire_time=self._timestamp() if is_new else old.acquire_time,
+            renew_time=self._timestamp(),
+            lease_transitions=(old.lease_transitions or 0) + (1 if is_new and lease else 0),
+        )
+        if lease is None:
+            metadata = ObjectMeta(namespace=self._ref.namespace, name=self._ref.name)
+            self._held = await self._client.create(LEASES, Lease(metadata=metadata, spec=spec))
+        else:
+            self._held = await self._client.update(LEASES, replace(lease, spec=spec))
+        self._renewed_at = sent_at
+
+    def _timestamp(self) -> str:
+        return self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

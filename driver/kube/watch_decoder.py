@@ -1,0 +1,132 @@
+"""Answers of the API server to values, one unreadable object at a time.
+
+A kind decodes a whole page at once. Where that fails, the page is read again object by object, so that one object of an
+unknown shape does not hide the others.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Generic, Literal
+
+import msgspec
+
+from api.model.metadata import ObjectT
+from api.model.names import ObjectRef
+from api.wire import Kind, ListMeta, UndecodableObjectError
+from driver.kube.http.errors import error_of
+
+
+class EventType(StrEnum):
+    """What a watch event says of its object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+    BOOKMARK = "BOOKMARK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEvent(Generic[ObjectT]):
+    """One change, or only progress (BOOKMARK).
+
+    ``object`` is None in bookmarks and where the object cannot be read; ``ref`` is None in bookmarks.
+    """
+
+    type: EventType
+    ref: ObjectRef | None
+    object: ObjectT | None
+    resource_version: str
+    """Where a watch goes on after this event."""
+    unreadable: UndecodableObjectError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[ObjectT]):
+    """A part of a list."""
+
+    metadata: ListMeta
+    items: tuple[ObjectT, ...]
+    unreadable: Mapping[ObjectRef, UndecodableObjectError]
+
+
+class _HeadMeta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What every object has, whatever else it is."""
+
+    metadata: _HeadMeta = _HeadMeta()
+
+    @property
+    def ref(self) -> ObjectRef:
+        return ObjectRef(self.metadata.namespace, self.metadata.name)
+
+
+class _RawPage(msgspec.Struct, frozen=True):
+    metadata: ListMeta = ListMeta()
+    items: tuple[msgspec.Raw, ...] | None = ()
+
+
+class _RawEvent(msgspec.Struct, frozen=True):
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+_head_decoder: Final = msgspec.json.Decoder(_Head)
+_page_decoder: Final = msgspec.json.Decoder(_RawPage)
+_event_decoder: Final = msgspec.json.Decoder(_RawEvent)
+
+
+def read_page(kind: Kind[ObjectT], body: bytes) -> Page[ObjectT]:
+    """Raises UndecodableObjectError only when ``body`` is no list at all."""
+    try:
+        page = kind.decode_list(body)
+        return Page(metadata=page.metadata, items=page.items, unreadable={})
+    except UndecodableObjectError as error:
+        try:
+            raw = _page_decoder.decode(body)
+        except msgspec.DecodeError:
+            raise error from None
+    items: list[ObjectT] = []
+    unreadable: dict[ObjectRef, UndecodableObjectError] = {}
+    for item in raw.items or ():
+        try:
+            items.append(kind.decode(item))
+        except UndecodableObjectError as error:
+            unreadable[_head(kind, item).ref] = error
+    return Page(metadata=raw.metadata, items=tuple(items), unreadable=unreadable)
+
+
+def read_event(kind: Kind[ObjectT], call: str, line: bytes) -> WatchEvent[ObjectT]:
+    """One line of a watch.
+
+    Raises the StatusError of an ERROR event (ExpiredError: 410), UndecodableObjectError when the line is no event.
+    """
+    try:
+        event = _event_decoder.decode(line)
+    except msgspec.DecodeError as error:
+        raise UndecodableObjectError("WatchEvent", "v1", str(error)) from error
+    if event.type == "ERROR":
+        raise error_of(call, 0, event.object)
+    type_ = EventType(event.type)
+    if type_ is EventType.BOOKMARK:
+        version = _head(kind, event.object).metadata.resource_version
+        return WatchEvent(type=type_, ref=None, object=None, resource_version=version)
+    try:
+        value = kind.decode(event.object)
+    except UndecodableObjectError as error:
+        head = _head(kind, event.object)
+        version = head.metadata.resource_version
+        return WatchEvent(type=type_, ref=head.ref, object=None, resource_version=version, unreadable=error)
+    return WatchEvent(type=type_, ref=value.ref, object=value, resource_version=value.metadata.resource_version)
+
+
+def _head(kind: Kind[ObjectT], data: msgspec.Raw) -> _Head:
+    try:
+        return _head_decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise UndecodableObjectError(kind.kind, kind.api_version, str(error)) from error

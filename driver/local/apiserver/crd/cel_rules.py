@@ -1,0 +1,144 @@
+"""``x-kubernetes-validations``: CEL rules over custom resources (KEP-2876).
+
+A rule that does not compile (``driver.local.apiserver.admission.cel``) is refused when its definition is created.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from api.model.base import JsonObject
+from driver.local.apiserver.admission.cel import RuleError, evaluated
+from driver.local.apiserver.crd.schemas import children, properties
+from driver.local.apiserver.meta.status_errors import UNSAID, FieldError, duplicate, forbidden, invalid, required
+
+VARIABLES: Final = ("self", "oldSelf")
+"""What a rule may name."""
+_ABSENT: Final = object()
+# CEL's reserved words; a field of such a name is `__name__` in an expression (KEP-2876, "escaping").
+_RESERVED: Final = frozenset(
+    {
+        *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import"),
+        *("let", "loop", "package", "namespace", "return", "var", "void", "while"),
+    }
+)
+_ESCAPES: Final = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One entry of ``x-kubernetes-validations``."""
+
+    text: str
+    message: str
+    message_expression: str
+    reason: str
+    field_path: str
+    transition: bool
+
+    @classmethod
+    def of(cls, entry: JsonObject) -> "_Rule":
+        text = str(entry.get("rule", ""))
+        return cls(
+            text=text,
+            message=entry.get("message") or "",
+            message_expression=entry.get("messageExpression") or "",
+            reason=entry.get("reason") or "FieldValueInvalid",
+            field_path=entry.get("fieldPath") or "",
+            transition=bool(re.search(r"\boldSelf\b", text)) and not entry.get("optionalOldSelf"),
+        )
+
+
+def has_rules(schema: JsonObject) -> bool:
+    """Whether the schema has rules, at any depth."""
+    if schema.get("x-kubernetes-validations"):
+        return True
+    inside = [*properties(schema).values(), schema.get("items"), schema.get("additionalProperties")]
+    return any(has_rules(inner) for inner in inside if isinstance(inner, dict))
+
+
+def rule_errors(document: JsonObject, schema: JsonObject, old: JsonObject | None = None) -> Iterator[FieldError]:
+    """What the rules of a schema say of an object; ``old``: the object before an update."""
+    yield from _errors(document, _ABSENT if old is None else old, schema, "")
+
+
+def _errors(value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[FieldError]:  # noqa: ANN401  (any JSON)
+    for entry in schema.get("x-kubernetes-validations") or ():
+        rule = _Rule.of(entry)
+        if not rule.transition or old is not _ABSENT:
+            yield from _rule_errors(rule, value, old, schema, path)
+    for ending, child, inner in children(value, schema):
+        if child is not None:
+            here = path + ending
+            yield from _errors(
+                child, _counterpart(old, ending, child, schema), inner, here if path else here.lstrip(".")
+            )
+
+
+def _counterpart(old: Any, ending: str, child: Any, schema: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
+    """The same part of the old object: by field, or in a keyed list by key; items of other lists have none."""
+    if isinstance(old, dict):
+        return old.get(ending.strip(".[]"), _ABSENT)
+    keys = schema.get("x-kubernetes-list-map-keys")
+    if isinstance(old, list) and keys and isinstance(child, dict):
+        wanted = [child.get(key) for key in keys]
+        return next((item for item in old if [item.get(key) for key in keys] == wanted), _ABSENT)
+    return _ABSENT
+
+
+def _rule_errors(rule: _Rule, value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[FieldError]:  # noqa: ANN401
+    data = {"self": escaped(value, schema)}
+    if old is not _ABSENT:
+        data["oldSelf"] = escaped(old, schema)
+    here = path + rule.field_path if path else rule.field_path.lstrip(".")
+    shown = _shown(value)
+    try:
+        if evaluated(rule.text, VARIABLES, data) is True:
+            return
+        message = evaluated(rule.message_expression, VARIABLES, data) if rule.message_expression else ""
+    except RuleError as error:
+        yield invalid(path or "<nil>", shown, f"{error} evaluating rule: {rule.message or rule.text}")
+        return
+    said = str(message or rule.message or f"failed rule: {rule.text}")
+    match rule.reason:
+        case "FieldValueForbidden":
+            yield forbidden(here or "<nil>", said)
+        case "FieldValueRequired":
+            yield required(here or "<nil>", said)
+        case "FieldValueDuplicate":
+            yield duplicate(here or "<nil>", shown)
+        case _:
+            yield invalid(here or "<nil>", shown, said)
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401  (any JSON)
+    """Objects and lists are too long for a message."""
+    return UNSAID if isinstance(value, dict | list) else value
+
+
+def escaped(value: Any, schema: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
+    """A value with its fields' names as expressions spell them; keys of maps stay as they are."""
+    if isinstance(value, dict):
+        known = properties(schema)
+        return {
+            escaped_name(name) if name in known else name: escaped(child, known.get(name) or _inner(schema))
+            for name, child in value.items()
+        }
+    if isinstance(value, list):
+        inner = schema.get("items")
+        return [escaped(item, inner if isinstance(inner, dict) else {}) for item in value]
+    return value
+
+
+def _inner(schema: JsonObject) -> JsonObject:
+    additional = schema.get("additionalProperties")
+    return additional if isinstance(additional, dict) else {}
+
+
+def escaped_name(name: str) -> str:
+    if name in _RESERVED:
+        return f"__{name}__"
+    for mark, spelled in _ESCAPES:
+        name = name.replace(mark, spelled)
+    return name

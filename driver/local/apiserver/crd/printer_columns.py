@@ -1,0 +1,154 @@
+"""``additionalPrinterColumns``: a column is a JSONPath into the object.
+
+Supported of JSONPath: fields, quoted fields, indexes, ``[*]``, and filters on equality, e.g.
+``.status.conditions[?(@.type=="Ready")].status``. Source: ``apiextensions-apiserver`` ``tableconvertor``.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from api.errors import KerfError
+from api.model.base import JsonObject
+from driver.local.apiserver.kinds.printers.columns import AGE, NAME
+from driver.local.apiserver.kinds.types import Cell, Column
+from driver.local.apiserver.meta.status_errors import quoted
+from driver.local.apiserver.times import since
+
+_STEP: Final = re.compile(
+    r"""\.(?P<field>[^.\[\]]+)
+      | \[(?P<quote>['"])(?P<quoted>.+?)(?P=quote)\]
+      | \[(?P<index>-?\d+)\]
+      | \[(?P<all>\*)\]
+      | \[\?\(@\.(?P<key>[^=\s]+)\s*==\s*(?P<mark>['"])(?P<value>.*?)(?P=mark)\)\]""",
+    re.VERBOSE,
+)
+
+Step: TypeAlias = Callable[[Any], Iterator[Any]]
+"""From one value to those one step further in."""
+
+
+class UnreadablePathError(KerfError):
+    """A column's JSONPath uses something that is not supported here."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f'cannot read the JSONPath {path!r}: use fields, indexes, [*] and [?(@.field=="value")]')
+
+
+def _field(name: str) -> Step:
+    def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+        if isinstance(value, dict) and name in value:
+            yield value[name]
+
+    return step
+
+
+def _index(place: int) -> Step:
+    def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+        if isinstance(value, list) and -len(value) <= place < len(value):
+            yield value[place]
+
+    return step
+
+
+def _all(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+    if isinstance(value, list):
+        yield from value
+    elif isinstance(value, dict):
+        yield from value.values()
+
+
+def _matching(path: str, wanted: str) -> Step:
+    names = path.split(".")
+
+    def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+        for item in value if isinstance(value, list) else ():
+            found = item
+            for name in names:
+                found = found.get(name) if isinstance(found, dict) else None
+            if found == wanted:
+                yield item
+
+    return step
+
+
+def steps(path: str) -> Sequence[Step]:
+    """Raises UnreadablePathError."""
+    path = path.replace("\\.", "\0")
+    found: list[Step] = []
+    at = 0
+    while at < len(path):
+        match = _STEP.match(path, at)
+        if match is None:
+            raise UnreadablePathError(path)
+        found.append(_step(match))
+        at = match.end()
+    return found
+
+
+def _step(match: re.Match[str]) -> Step:
+    if match["field"]:
+        return _field(match["field"].replace("\0", "."))
+    if match["quoted"]:
+        return _field(match["quoted"].replace("\0", "."))
+    if match["index"]:
+        return _index(int(match["index"]))
+    return _all if match["all"] else _matching(match["key"], match["value"])
+
+
+def values(document: Any, path: Sequence[Step]) -> list[Any]:  # noqa: ANN401  (any JSON)
+    found = [document]
+    for step in path:
+        found = [inner for value in found for inner in step(value)]
+    return found
+
+
+def printer_columns(rows: Sequence[JsonObject]) -> list[Column]:
+    """The name, then the declared columns; without any, name and age. Raises UnreadablePathError."""
+    return [NAME, *(map(_column, rows) if rows else [AGE])]
+
+
+def _column(row: JsonObject) -> Column:
+    path, type_ = steps(row["jsonPath"]), row.get("type", "string")
+
+    def cell(document: JsonObject, now: datetime) -> Cell:
+        found = values(document, path)
+        return _printed(found[0], type_, now) if found else None
+
+    return Column(
+        name=row["name"],
+        cell=cell,
+        type=type_,
+        format=row.get("format", ""),
+        description=row.get("description")
+        or f"Custom resource definition column (in JSONPath format): {row['jsonPath']}",
+        priority=row.get("priority", 0),
+    )
+
+
+def _printed(value: Any, type_: str, now: datetime) -> Cell:  # noqa: ANN401  (any JSON)
+    """A value that does not have the column's type is not shown."""
+    match type_:
+        case "date":
+            return since(value, now)
+        case "integer":
+            return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        case "number":
+            return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        case "boolean":
+            return value if isinstance(value, bool) else None
+        case _:
+            return _text(value)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401  (any JSON)
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+        case None:
+            return "<nil>"
+        case _:
+            return quoted(value)

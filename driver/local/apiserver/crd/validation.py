@@ -1,0 +1,231 @@
+"""Custom resources against their schema: every problem with its path, in the words of the API server.
+
+Source: ``k8s.io/kube-openapi`` ``pkg/validation`` as ``apiextensions-apiserver`` uses it, and list types
+(``pkg/apiserver/schema/listtype``). CEL rules are in ``rules``.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from api.model.base import JsonObject
+from driver.local.apiserver.crd.formats import FORMATS
+from driver.local.apiserver.crd.schemas import OBJECT_FIELDS, children, is_embedded, properties
+from driver.local.apiserver.meta.status_errors import (
+    FieldError,
+    duplicate,
+    invalid,
+    not_supported,
+    quoted,
+    required,
+    too_long,
+    too_many,
+    type_invalid,
+)
+
+_INT_RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_BODY: Final = "in body"
+_NOWHERE: Final = "<nil>"
+"""How upstream prints the path of problems that it does not place."""
+
+Value = Any
+"""Any JSON value."""
+
+
+def schema_errors(document: JsonObject, schema: JsonObject) -> Iterator[FieldError]:
+    """What is wrong with a whole object."""
+    inside = {name: value for name, value in document.items() if name not in OBJECT_FIELDS}
+    own = {name: inner for name, inner in properties(schema).items() if name not in OBJECT_FIELDS}
+    wanted = [name for name in schema.get("required") or () if name not in OBJECT_FIELDS]
+    yield from _errors(inside, {**schema, "properties": own, "required": wanted}, "")
+    yield from _list_type_errors(inside, schema, "")
+
+
+def value_errors(value: Value, schema: JsonObject) -> Iterator[FieldError]:
+    """What is wrong with a value that is no whole object, such as a default."""
+    yield from _errors(value, schema, "")
+    yield from _list_type_errors(value, schema, "")
+
+
+def _errors(value: Value, schema: JsonObject, path: str) -> Iterator[FieldError]:
+    type_error = _type_error(value, schema, path)
+    if type_error:
+        yield type_error
+    if value is None:
+        return
+    yield from _combination_errors(value, schema, path)
+    match value:
+        case bool():
+            pass
+        case str():
+            yield from _text_errors(value, schema, path)
+        case int() | float():
+            yield from _number_errors(value, schema, path)
+        case list():
+            yield from _list_errors(value, schema, path)
+        case _:
+            pass
+    choices = schema.get("enum")
+    if choices is not None and not any(_same(value, choice) for choice in choices):
+        shown = [choice if isinstance(choice, str) else quoted(choice) for choice in choices]
+        yield not_supported(path, value, shown)
+    if isinstance(value, dict):
+        yield from _object_errors(value, schema, path)
+
+
+def _same(value: Value, choice: Value) -> bool:
+    return bool(value == choice) and isinstance(value, bool) == isinstance(choice, bool)
+
+
+def _type_name(value: Value) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def _type_error(value: Value, schema: JsonObject, path: str) -> FieldError | None:
+    expected = ["integer", "string"] if schema.get("x-kubernetes-int-or-string") else [schema.get("type")]
+    found = _type_name(value)
+    if expected == [None] or found in expected:
+        return None
+    if value is None and schema.get("nullable"):
+        return None
+    if (found == "integer" and "number" in expected) or (
+        "integer" in expected and isinstance(value, float) and value.is_integer()
+    ):
+        return None
+    said = f'{path} {_BODY} must be of type {",".join(map(str, expected))}: "{found}"'
+    return type_invalid(path, found, said)
+
+
+def _text_errors(value: str, schema: JsonObject, path: str) -> Iterator[FieldError]:
+    """Of length and pattern the first mistake is told, as upstream does."""
+    most, least, pattern = schema.get("maxLength"), schema.get("minLength"), schema.get("pattern")
+    if most is not None and len(value) > most:
+        yield too_long(path, most)
+    elif least is not None and len(value) < least:
+        yield invalid(path, value, f"{path} {_BODY} should be at least {least} chars long")
+    elif pattern is not None and not re.search(_python_pattern(pattern), value):
+        yield invalid(path, value, f"{path} {_BODY} should match '{pattern}'")
+    check = FORMATS.get(schema.get("format") or "")
+    if check and not check(value):
+        yield type_invalid(path, value, f"{path} {_BODY} must be of type {schema['format']}: {quoted(value)}")
+
+
+def _python_pattern(pattern: str) -> str:
+    r"""RE2's ``$`` and ``\z`` mean the very end; Python's ``$`` also matches before a last newline."""
+    return re.sub(r"(?<!\\)\$(?=$|\))", r"\\Z", pattern).replace(r"\z", r"\Z")
+
+
+def _number_errors(value: float, schema: JsonObject, path: str) -> Iterator[FieldError]:
+    most, least, factor = schema.get("maximum"), schema.get("minimum"), schema.get("multipleOf")
+    if factor and value % factor:
+        yield invalid(path, value, f"{path} {_BODY} should be a multiple of {factor}")
+    if most is not None:
+        if schema.get("exclusiveMaximum") and value >= most:
+            yield invalid(path, value, f"{path} {_BODY} should be less than {most}")
+        elif value > most:
+            yield invalid(path, value, f"{path} {_BODY} should be less than or equal to {most}")
+    if least is not None:
+        if schema.get("exclusiveMinimum") and value <= least:
+            yield invalid(path, value, f"{path} {_BODY} should be greater than {least}")
+        elif value < least:
+            yield invalid(path, value, f"{path} {_BODY} should be greater than or equal to {least}")
+    range_ = _INT_RANGES.get(schema.get("format") or "")
+    if range_ and not range_[0] <= value <= range_[1]:
+        said = f"Checked value must be of type integer with format {schema['format']} in {path}"
+        yield invalid(_NOWHERE, "", said)
+
+
+def _list_errors(value: list[Value], schema: JsonObject, path: str) -> Iterator[FieldError]:
+    for ending, item, inner in children(value, schema):
+        yield from _errors(item, inner, path + ending)
+    most, least = schema.get("maxItems"), schema.get("minItems")
+    if least is not None and len(value) < least:
+        yield invalid(path, len(value), f"{path} {_BODY} should have at least {least} items")
+    if most is not None and len(value) > most:
+        yield too_many(path, len(value), most)
+
+
+def _object_errors(value: JsonObject, schema: JsonObject, path: str) -> Iterator[FieldError]:
+    most, least = schema.get("maxProperties"), schema.get("minProperties")
+    if least is not None and len(value) < least:
+        yield invalid(path, len(value), f"{path} {_BODY} should have at least {least} properties")
+    if most is not None and len(value) > most:
+        yield too_many(path, len(value), most)
+    for ending, child, inner in children(value, schema):
+        if is_embedded(schema) and ending.lstrip(".") in OBJECT_FIELDS:
+            continue
+        name = ending.strip(".[]")
+        yield from _errors(child, inner, f"{path}.{name}" if path else name)
+    for name in schema.get("required") or ():
+        if name not in value:
+            yield required(f"{path}.{name}" if path else name)
+
+
+def _combination_errors(value: Value, schema: JsonObject, path: str) -> Iterator[FieldError]:
+    """``anyOf``, ``oneOf``, ``allOf``, ``not``; of several failures the one with the fewest problems is told too."""
+    if alternatives := schema.get("anyOf"):
+        failures = _failures(value, alternatives, path)
+        if all(failures):
+            yield invalid(_NOWHERE, "", f'"{path}" must validate at least one schema (anyOf)')
+            yield from min(failures, key=len)
+    if alternatives := schema.get("oneOf"):
+        failures = _failures(value, alternatives, path)
+        fitting = sum(1 for each in failures if not each)
+        if fitting != 1:
+            found = f"Found {fitting} valid alternatives" if fitting else "Found none valid"
+            said = f'"{path}" must validate one and only one schema (oneOf). {found}'
+            yield invalid(_NOWHERE, "", said)
+            yield from min(failures, key=len)
+    if parts := schema.get("allOf"):
+        failures = _failures(value, parts, path)
+        yield from (error for each in failures for error in each)
+        if any(failures):
+            none = ". None validated" if all(failures) else ""
+            yield invalid(_NOWHERE, "", f'"{path}" must validate all the schemas (allOf){none}')
+    if (excluded := schema.get("not")) is not None and not list(_errors(value, excluded, path)):
+        yield invalid(_NOWHERE, "", f'"{path}" must not validate the schema (not)')
+
+
+def _failures(value: Value, schemas: Sequence[JsonObject], path: str) -> list[list[FieldError]]:
+    return [list(_errors(value, schema, path)) for schema in schemas]
+
+
+def _list_type_errors(value: Value, schema: JsonObject, path: str) -> Iterator[FieldError]:
+    """Items of sets and keyed lists must differ."""
+    if isinstance(value, list):
+        match schema.get("x-kubernetes-list-type"):
+            case "set":
+                yield from _repeated(value, path, lambda item: item)
+            case "map":
+                keys = schema.get("x-kubernetes-list-map-keys") or []
+                yield from _repeated(value, path, lambda item: _key_of(item, keys))
+    for ending, child, inner in children(value, schema):
+        here = path + ending
+        yield from _list_type_errors(child, inner, here if path else here.lstrip("."))
+
+
+def _key_of(item: Value, keys: Sequence[str]) -> JsonObject:
+    return {key: item[key] for key in keys if key in item} if isinstance(item, dict) else {}
+
+
+def _repeated(items: list[Value], path: str, identity: Callable[[Value], Value]) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        shown = quoted(identity(item))
+        if shown in seen:
+            yield duplicate(f"{path}[{index}]", identity(item))
+        seen.add(shown)

@@ -1,0 +1,197 @@
+"""What clients learn before their first request: versions, groups, kinds and their verbs.
+
+Both forms are served: one document for each group and version, and the aggregated one (KEP-3352) that current clients
+fetch in two requests.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from api.model.base import JsonObject
+from driver.local.apiserver.kinds.registry import Catalogue
+from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
+from driver.local.apiserver.settings import ApiServerSettings
+
+_AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_PLAIN: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A discovery answer."""
+
+    body: JsonObject
+    media_type: str = _PLAIN
+
+
+def document(path: str, accept: str, catalogue: Catalogue, settings: ApiServerSettings) -> Document | None:
+    """The document at a path that names no object; None: there is none."""
+    parts = [part for part in path.split("/") if part]
+    aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2," in f"{accept},".replace("v2;", "v2,")
+    match parts:
+        case ["version"]:
+            return Document(_version(settings))
+        case ["api"]:
+            return _aggregated(catalogue, core=True) if aggregated else Document(_core_versions())
+        case ["apis"]:
+            return _aggregated(catalogue, core=False) if aggregated else Document(_groups(catalogue))
+        case ["api", version]:
+            return _resources(catalogue, "", version)
+        case ["apis", group]:
+            return _group(catalogue, group)
+        case ["apis", group, version]:
+            return _resources(catalogue, group, version)
+        case []:
+            return Document({"paths": sorted(_paths(catalogue))})
+        case _:
+            return None
+
+
+def _version(settings: ApiServerSettings) -> JsonObject:
+    major, minor = settings.kubernetes
+    return {
+        "major": str(major),
+        "minor": str(minor),
+        "gitVersion": f"v{major}.{minor}.0+kerf",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "linux/amd64",
+    }
+
+
+def _core_versions() -> JsonObject:
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+
+
+def _by_group(catalogue: Catalogue) -> dict[str, list[ResourceType]]:
+    groups: dict[str, list[ResourceType]] = {}
+    for type_ in catalogue:
+        groups.setdefault(type_.group, []).append(type_)
+    return groups
+
+
+def _version_names(types: Iterable[ResourceType]) -> list[str]:
+    """Versions of a group, preferred first: v2, v1, v1beta2, v1beta1, v1alpha1 (``k8s.io/apimachinery`` version)."""
+    names = {version.name for type_ in types for version in type_.versions}
+    return sorted(names, key=_priority, reverse=True)
+
+
+def _priority(name: str) -> tuple[int, int, int]:
+    for stage, rank in (("alpha", 0), ("beta", 1)):
+        major, mark, minor = name.removeprefix("v").partition(stage)
+        if mark:
+            return rank, int(major or 0), int(minor or 0)
+    return 2, int(name.removeprefix("v") or 0), 0
+
+
+def _group_entry(group: str, types: Iterable[ResourceType]) -> JsonObject:
+    versions = [{"groupVersion": f"{group}/{name}", "version": name} for name in _version_names(types)]
+    return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _groups(catalogue: Catalogue) -> JsonObject:
+    groups = [_group_entry(group, types) for group, types in _by_group(catalogue).items() if group]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def _group(catalogue: Catalogue, group: str) -> Document | None:
+    types = _by_group(catalogue).get(group)
+    return Document({"kind": "APIGroup", "apiVersion": "v1", **_group_entry(group, types)}) if types else None
+
+
+def _resources(catalogue: Catalogue, group: str, version: str) -> Document | None:
+    served = _served(_by_group(catalogue).get(group) or (), version)
+    if not served:
+        return None
+    resources = [row for type_, api_version in served for row in _rows(type_, api_version)]
+    group_version = f"{group}/{version}" if group else version
+    return Document(
+        {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
+    )
+
+
+def _served(types: Iterable[ResourceType], name: str) -> list[tuple[ResourceType, ApiVersion]]:
+    return [(type_, version) for type_ in types if (version := type_.version(name))]
+
+
+def _rows(type_: ResourceType, version: ApiVersion) -> Iterable[JsonObject]:
+    row: JsonObject = {
+        "name": type_.plural,
+        "singularName": type_.singular,
+        "namespaced": type_.namespaced,
+        "kind": type_.kind,
+        "verbs": list(type_.verbs),
+    }
+    if type_.short_names:
+        row["shortNames"] = list(type_.short_names)
+    if type_.categories:
+        row["categories"] = list(type_.categories)
+    yield row
+    for name, kind, verbs in _subresources(type_, version):
+        yield {
+            "name": f"{type_.plural}/{name}",
+            "singularName": "",
+            "namespaced": type_.namespaced,
+            "kind": kind,
+            "verbs": list(verbs),
+        }
+
+
+def _subresources(type_: ResourceType, version: ApiVersion) -> Iterable[tuple[str, str, Sequence[str]]]:
+    if version.status:
+        yield "status", type_.kind, ("get", "patch", "update")
+    for name, kind in type_.subresources.items():
+        yield name, kind, ("update",) if name == "finalize" else ("create",)
+
+
+def _aggregated(catalogue: Catalogue, *, core: bool) -> Document:
+    groups = _by_group(catalogue)
+    items = [_aggregated_group(group, types) for group, types in groups.items() if (not group) == core]
+    body = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+    return Document(body, _AGGREGATED)
+
+
+def _aggregated_group(group: str, types: Sequence[ResourceType]) -> JsonObject:
+    versions = [
+        {
+            "version": name,
+            "freshness": "Current",
+            "resources": [_aggregated_row(type_, version, group) for type_, version in _served(types, name)],
+        }
+        for name in _version_names(types)
+    ]
+    return {"metadata": {"name": group, "creationTimestamp": None} if group else {}, "versions": versions}
+
+
+def _aggregated_row(type_: ResourceType, version: ApiVersion, group: str) -> JsonObject:
+    def kind_of(name: str) -> JsonObject:
+        return {"group": group, "version": version.name, "kind": name}
+
+    row: JsonObject = {
+        "resource": type_.plural,
+        "responseKind": kind_of(type_.kind),
+        "scope": "Namespaced" if type_.namespaced else "Cluster",
+        "singularResource": type_.singular,
+        "verbs": list(type_.verbs),
+    }
+    if type_.short_names:
+        row["shortNames"] = list(type_.short_names)
+    if type_.categories:
+        row["categories"] = list(type_.categories)
+    subresources = [
+        {"subresource": name, "responseKind": kind_of(kind), "verbs": list(verbs)}
+        for name, kind, verbs in _subresources(type_, version)
+    ]
+    return {**row, "subresources": subresources} if subresources else row
+
+
+def _paths(catalogue: Catalogue) -> Iterable[str]:
+    yield from ("/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version")
+    for group, types in _by_group(catalogue).items():
+        if group:
+            yield f"/apis/{group}"
+            yield from (f"/apis/{group}/{name}" for name in _version_names(types))

@@ -1,0 +1,205 @@
+"""The query parameters and options documents of requests, checked as the API server checks them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from api.model.base import JsonObject
+from driver.local.apiserver.meta.status_errors import (
+    FieldError,
+    RefusedError,
+    bad_request,
+    forbidden,
+    invalid,
+    not_supported,
+    object_invalid,
+    quoted,
+)
+
+_TRUE = frozenset({"true", "1", "True", "TRUE", "t", "T"})
+FIELD_VALIDATIONS = ("Ignore", "Strict", "Warn")
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "") in _TRUE
+
+
+def number(query: Mapping[str, str], name: str) -> int:
+    """A non-negative integer, 0 when it is not given. Raises RefusedError (400)."""
+    text = query.get(name, "")
+    if not text:
+        return 0
+    if not text.isascii() or not text.isdigit():
+        raise bad_request(f"strconv.ParseInt: parsing {quoted(text)}: invalid syntax")
+    return int(text)
+
+
+def _revision(text: str) -> int | None:
+    if text and not (text.isascii() and text.isdigit()):
+        said = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
+        raise bad_request(f"invalid resource version: {invalid('resourceVersion', text, said)}")
+    return int(text) if text else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions:
+    """What a list or watch asks for. ``revision`` None: the most recent state."""
+
+    label_selector: str
+    field_selector: str
+    revision: int | None
+    match: str
+    limit: int
+    continue_: str
+    watch: bool
+    bookmarks: bool
+    timeout_s: int
+    send_initial_events: bool
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str]) -> "ListOptions":
+        """Raises RefusedError for parameters that do not go together."""
+        options = cls(
+            label_selector=query.get("labelSelector", ""),
+            field_selector=query.get("fieldSelector", ""),
+            revision=_revision(query.get("resourceVersion", "")),
+            match=query.get("resourceVersionMatch", ""),
+            limit=number(query, "limit"),
+            continue_=query.get("continue", ""),
+            watch=flag(query, "watch"),
+            bookmarks=flag(query, "allowWatchBookmarks"),
+            timeout_s=number(query, "timeoutSeconds"),
+            send_initial_events=flag(query, "sendInitialEvents"),
+        )
+        errors = list(options._watch_problems() if options.watch else options._list_problems())
+        if errors:
+            raise object_invalid("meta.k8s.io", "ListOptions", "", errors)
+        return options
+
+    def _watch_problems(self) -> list[FieldError]:
+        errors = []
+        if self.match and not self.send_initial_events:
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                )
+            )
+        if self.send_initial_events and self.match != "NotOlderThan":
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+                )
+            )
+        if self.continue_:
+            errors.append(forbidden("continue", "continue is forbidden for watch"))
+        return errors
+
+    def _list_problems(self) -> list[FieldError]:
+        if not self.match:
+            return []
+        errors = []
+        if self.revision is None:
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                )
+            )
+        if self.continue_:
+            errors.append(
+                forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+            )
+        if self.match not in {"Exact", "NotOlderThan"}:
+            errors.append(not_supported("resourceVersionMatch", self.match, ("Exact", "NotOlderThan", "")))
+        if self.match == "Exact" and self.revision == 0:
+            errors.append(
+                forbidden("resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+            )
+        return errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What create, update and patch are asked for."""
+
+    dry_run: bool = False
+    field_manager: str = ""
+    names_manager: bool = False
+    """Whether the client named the manager itself."""
+    field_validation: str = "Ignore"
+    force: bool = False
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str], *, user_agent: str, kind: str) -> "WriteOptions":
+        """The manager of a client that names none is the start of its user agent. Raises RefusedError.
+
+        ``kind``: CreateOptions, UpdateOptions or PatchOptions, for the message.
+        """
+        errors = []
+        dry_run = query.get("dryRun", "")
+        if dry_run not in {"", "All"}:
+            errors.append(not_supported("dryRun", [dry_run], ("All",)))
+        manager = query.get("fieldManager", "")
+        if len(manager) > _MAX_MANAGER:
+            errors.append(invalid("fieldManager", manager, f"may not be more than {_MAX_MANAGER} bytes"))
+        validation = query.get("fieldValidation", "") or "Warn"
+        if validation not in FIELD_VALIDATIONS:
+            errors.append(not_supported("fieldValidation", validation, ("", *FIELD_VALIDATIONS)))
+        if errors:
+            raise object_invalid("meta.k8s.io", kind, "", errors)
+        return cls(
+            dry_run=bool(dry_run),
+            names_manager=bool(manager),
+            field_manager=manager or user_agent.split("/", maxsplit=1)[0][:_MAX_MANAGER] or "unknown",
+            field_validation=validation,
+            force=flag(query, "force"),
+        )
+
+
+_MAX_MANAGER = 128
+"""``FieldManagerMaxLength`` of apimachinery."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOptions:
+    """How an object goes. ``grace_s`` None: the object's own period."""
+
+    grace_s: int | None = None
+    propagation: str = ""
+    uid: str | None = None
+    resource_version: str | None = None
+    dry_run: bool = False
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str], body: JsonObject) -> "DeleteOptions":
+        """From the body, or where there is none from the query. Raises RefusedError."""
+        grace = body.get("gracePeriodSeconds")
+        if grace is None and query.get("gracePeriodSeconds"):
+            grace = number(query, "gracePeriodSeconds")
+        propagation = body.get("propagationPolicy") or query.get("propagationPolicy") or _orphaning(query, body)
+        if propagation not in {"", "Background", "Foreground", "Orphan"}:
+            raise _delete_refused(
+                not_supported("propagationPolicy", propagation, ("Foreground", "Background", "Orphan", "nil"))
+            )
+        preconditions = body.get("preconditions") or {}
+        return cls(
+            grace_s=grace,
+            propagation=propagation,
+            uid=preconditions.get("uid"),
+            resource_version=preconditions.get("resourceVersion"),
+            dry_run=bool(body.get("dryRun") or query.get("dryRun")),
+        )
+
+
+def _orphaning(query: Mapping[str, str], body: JsonObject) -> str:
+    """The predecessor of ``propagationPolicy``, deprecated since 1.7."""
+    value = body.get("orphanDependents", query.get("orphanDependents"))
+    if value is None:
+        return ""
+    return "Orphan" if value in {True, *_TRUE} else "Background"
+
+
+def _delete_refused(error: FieldError) -> RefusedError:
+    return object_invalid("meta.k8s.io", "DeleteOptions", "", [error])
+
+
+__all__ = ["FIELD_VALIDATIONS", "DeleteOptions", "ListOptions", "WriteOptions", "flag", "number"]

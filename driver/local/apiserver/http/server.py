@@ -1,0 +1,272 @@
+"""The API server as a task: HTTP in, answers out.
+
+Plain HTTP on the loopback interface and no authentication: whoever can reach it may do everything, as root of the
+machine may anyway. Clients send no credentials over plain HTTP (client-go ``clientcmd``).
+"""
+
+import logging
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Final
+
+import anyio
+from aiohttp import web
+from anyio.abc import TaskStatus
+
+from api.model.base import JsonObject
+from driver.local.apiserver.crd.definitions import DEFINITIONS, custom_type
+from driver.local.apiserver.faults import Fault, FaultPlan
+from driver.local.apiserver.http import discovery, openapi
+from driver.local.apiserver.http.paths import parse
+from driver.local.apiserver.http.request_handler import Answer, Handler, Request
+from driver.local.apiserver.http.serializer import encode
+from driver.local.apiserver.kinds.builtin import builtin_types
+from driver.local.apiserver.kinds.registry import Catalogue
+from driver.local.apiserver.meta.status_errors import RefusedError, internal
+from driver.local.apiserver.registry.create_update import WriteRequest
+from driver.local.apiserver.registry.garbage_collector import Collector
+from driver.local.apiserver.registry.watch import Feed, Watch
+from driver.local.apiserver.settings import ApiServerSettings
+from driver.local.apiserver.storage import Event, GroupResource, Key, Storage
+
+_log: Final = logging.getLogger(__name__)
+_HOST: Final = "127.0.0.1"
+_SHUTDOWN_S: Final = 1.0
+"""How long open requests may go on when the server stops; watches end at once by themselves."""
+_JSON: Final = {"Content-Type": "application/json"}
+_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+def _now() -> datetime:
+    return datetime.now(tz=UTC)
+
+
+def _uid() -> str:
+    return str(uuid.uuid4())
+
+
+class ApiServer:
+    """A Kubernetes API server in memory.
+
+    ``clock`` and ``uid`` make its times and identities; tests inject theirs. Faults are planned in ``faults``.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime] = _now,
+        uid: Callable[[], str] = _uid,
+        settings: ApiServerSettings = ApiServerSettings(),  # noqa: B008  (immutable)
+    ) -> None:
+        self.settings = settings
+        self.faults = FaultPlan()
+        self._feed = Feed()
+        self._port = 0
+        self.storage = Storage(history=settings.history, listener=self._changed)
+        self._handler = Handler(
+            storage=self.storage,
+            feed=self._feed,
+            catalogue=Catalogue(builtin_types(settings)),
+            settings=settings,
+            clock=clock,
+            uid=uid,
+            random=random.Random(),  # noqa: S311  (suffixes of generated names, no secrets)
+        )
+        self._collector = Collector(
+            storage=self.storage,
+            catalogue=self._handler.catalogue,
+            deleter=self._handler.deleter,
+            writer=self._handler.writer,
+        )
+        self._create_namespaces()
+
+    @property
+    def url(self) -> str:
+        """Where it is served; known once ``serve`` has started."""
+        return f"http://{_HOST}:{self._port}"
+
+    def kubeconfig(self) -> JsonObject:
+        """A kubeconfig for clients on this machine."""
+        name = "kerf"
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": self.url}}],
+            "users": [{"name": name, "user": {}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
+            "current-context": name,
+        }
+
+    async def serve(self, *, port: int = 0, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serves until cancelled. ``port`` 0: the kernel chooses. Raises OSError when the port is taken."""
+        application = web.Application(client_max_size=self.settings.max_body_bytes)
+        application.router.add_route("*", "/{path:.*}", self._serve_one)
+        # A watcher that has gone must not be waited for until the next change: its handler is cancelled.
+        runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, _HOST, port)
+            await site.start()
+            self._port = runner.addresses[0][1]
+            task_status.started()
+            await self._collector.run()
+        finally:
+            self._feed.close()
+            with anyio.CancelScope(shield=True):
+                await runner.cleanup()
+
+    def _changed(self, resource: GroupResource, event: Event) -> None:
+        if resource == DEFINITIONS:
+            self._serve_definition(event)
+        self._collector.notice(resource, event)
+        self._feed.notify(resource)
+
+    def _serve_definition(self, event: Event) -> None:
+        """What a definition defines is served from its creation until its last object is gone."""
+        if event.old:
+            self._handler.catalogue.forget(custom_type(event.old.body).group_resource)
+        if event.new:
+            self._handler.catalogue.define(custom_type(event.new.body))
+
+    def _create_namespaces(self) -> None:
+        served = self._handler.catalogue.served("", "v1", "namespaces")
+        for name in _NAMESPACES:
+            request = WriteRequest(type=served.type, version=served.version, key=_CLUSTER_KEY)
+            self._handler.writer.create(request, {"metadata": {"name": name}})
+
+    async def _serve_one(self, http: web.Request) -> web.StreamResponse:
+        try:
+            return await self._respond(http)
+        except RefusedError as refusal:
+            return _refused(refusal)
+        except Exception as error:  # noqa: BLE001  (the boundary: a fault of ours in one request is told its client)
+            _log.exception("cannot answer %s %s", http.method, http.path)
+            return _refused(internal(str(error)))
+
+    async def _respond(self, http: web.Request) -> web.StreamResponse:
+        target = parse(http.path)
+        if target is None:
+            return self._meta(http)
+        if not self._handler.catalogue.has_group(target.group):
+            return _no_such_page()
+        request = Request(
+            method=http.method,
+            target=target,
+            query=http.query,
+            accept=http.headers.get("Accept", ""),
+            content_type=http.content_type if http.headers.get("Content-Type") else "",
+            user_agent=http.headers.get("User-Agent", ""),
+            body=await self._body(http),
+        )
+        fault = self.faults.next(request.verb, target.plural, target.name)
+        if fault and (response := await _met(fault, http, request)):
+            return response
+        try:
+            answer = self._handler.handle(request)
+        except RefusedError as refusal:
+            return _warned(_refused(refusal), self._warnings(request))
+        warnings = self._warnings(request)
+        if isinstance(answer, Watch):
+            return await _stream(http, answer.lines(), fault, warnings)
+        return _warned(_whole(answer), [*warnings, *answer.warnings])
+
+    def _warnings(self, request: Request) -> list[str]:
+        try:
+            version = self._handler.served(request.target).version
+        except RefusedError:
+            return []
+        return [version.warning] if version.warning else []
+
+    async def _body(self, http: web.Request) -> bytes:
+        try:
+            return await http.read()
+        except web.HTTPRequestEntityTooLarge as error:
+            limit = self.settings.max_body_bytes
+            raise RefusedError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                "RequestEntityTooLarge",
+                f"Request entity too large: limit is {limit}",
+            ) from error
+
+    def _meta(self, http: web.Request) -> web.StreamResponse:
+        """Everything that is not about objects: discovery, version, health."""
+        if http.path.rstrip("/") in {"/healthz", "/livez", "/readyz"}:
+            return web.Response(text="ok")
+        if http.path.startswith("/openapi/v3"):
+            document = openapi.document(http.path, self._handler.catalogue, self.settings)
+            found = None if document is None else discovery.Document(document)
+        else:
+            accept = http.headers.get("Accept", "")
+            found = discovery.document(http.path, accept, self._handler.catalogue, self.settings)
+        if found is None:
+            return _no_such_page()
+        return web.Response(body=encode(found.body), headers={"Content-Type": found.media_type})
+
+
+def _no_such_page() -> web.Response:
+    """What kube-apiserver says where nothing is served at all: no Status, but plain text."""
+    return web.Response(status=HTTPStatus.NOT_FOUND, text="404 page not found\n")
+
+
+_CLUSTER_KEY: Final = Key("", "")
+
+
+def _refused(refusal: RefusedError) -> web.Response:
+    headers = dict(_JSON)
+    if refusal.retry_after_s is not None:
+        headers["Retry-After"] = str(refusal.retry_after_s)
+    return web.Response(status=refusal.code, body=encode(refusal.status), headers=headers)
+
+
+def _whole(answer: Answer) -> web.Response:
+    return web.Response(status=answer.code, body=answer.body, headers=_JSON)
+
+
+def _warned(response: web.StreamResponse, warnings: Iterable[str]) -> web.StreamResponse:
+    for warning in warnings:
+        response.headers.add("Warning", f'299 - "{_escaped(warning)}"')
+    return response
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+async def _met(fault: Fault, http: web.Request, request: Request) -> web.StreamResponse | None:
+    """The end of a request that meets a fault; None: it is a watch, to be cut while it runs."""
+    match fault.kind:
+        case "answer":
+            raise fault.refusal(request.target.plural, request.target.name)
+        case "hang":
+            await anyio.sleep_forever()
+        case "cut" if request.verb != "watch" or not fault.after_lines:
+            _cut(http)
+            return web.Response()
+    return None
+
+
+def _cut(http: web.Request) -> None:
+    if http.transport is not None:
+        http.transport.abort()
+
+
+async def _stream(
+    http: web.Request, lines: AsyncIterator[bytes], fault: Fault | None, warnings: Iterable[str]
+) -> web.StreamResponse:
+    response = _warned(web.StreamResponse(headers=_JSON), warnings)
+    await response.prepare(http)
+    sent = 0
+    try:
+        async for line in lines:
+            await response.write(line)
+            sent += 1
+            if fault and sent >= fault.after_lines:
+                _cut(http)
+                return response
+        await response.write_eof()
+    except ConnectionResetError:  # the client has gone
+        pass
+    return response

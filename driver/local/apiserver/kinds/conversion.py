@@ -1,0 +1,100 @@
+"""Bodies of one API version as bodies of another, on plain documents: unknown fields survive.
+
+``resource.k8s.io/v1beta1`` differs from v1 in three ways (``k8s.io/api/resource/v1beta1`` types.go): a request carries
+the fields of ``exactly`` itself, a device's content is in ``basic``, and unset ``nodeName`` and ``allNodes`` are zero
+values. v1beta2 is v1. ``events.k8s.io/v1`` renames fields of the core event.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from api.model.base import JsonObject
+from driver.local.apiserver.meta.documents import lookup, without
+
+# Fields that a flat request shares with `firstAvailable`; all others belong to `exactly`.
+_REQUEST_OWN: Final[Sequence[str]] = ("name", "firstAvailable")
+
+
+def _nested_request(request: JsonObject) -> JsonObject:
+    exactly = without(request, *_REQUEST_OWN)
+    own = {name: request[name] for name in _REQUEST_OWN if name in request}
+    return {**own, "exactly": exactly} if any(exactly.values()) else own
+
+
+def _flat_request(request: JsonObject) -> JsonObject:
+    return {"deviceClassName": "", **without(request, "exactly"), **(request.get("exactly") or {})}
+
+
+def _wrapped_device(device: JsonObject) -> JsonObject:
+    return {**({"name": device["name"]} if "name" in device else {}), "basic": without(device, "name")}
+
+
+def _unwrapped_device(device: JsonObject) -> JsonObject:
+    return {**without(device, "basic"), **(device.get("basic") or {})}
+
+
+def _with_requests(spec: JsonObject, convert: Callable[[JsonObject], JsonObject]) -> JsonObject:
+    requests = lookup(spec, "devices", "requests")
+    if not isinstance(requests, list):
+        return spec
+    return {**spec, "devices": {**spec["devices"], "requests": list(map(convert, requests))}}
+
+
+def claim_to_flat(body: JsonObject) -> JsonObject:
+    return {**body, "spec": _with_requests(body.get("spec") or {}, _flat_request)}
+
+
+def claim_from_flat(body: JsonObject) -> JsonObject:
+    return {**body, "spec": _with_requests(body.get("spec") or {}, _nested_request)}
+
+
+def _template(body: JsonObject, convert: Callable[[JsonObject], JsonObject]) -> JsonObject:
+    spec = body.get("spec") or {}
+    return {**body, "spec": {**spec, "spec": _with_requests(spec.get("spec") or {}, convert)}}
+
+
+def template_to_flat(body: JsonObject) -> JsonObject:
+    return _template(body, _flat_request)
+
+
+def template_from_flat(body: JsonObject) -> JsonObject:
+    return _template(body, _nested_request)
+
+
+def slice_to_wrapped(body: JsonObject) -> JsonObject:
+    spec = body.get("spec") or {}
+    if not isinstance(spec.get("devices"), list):
+        return body
+    return {**body, "spec": {**spec, "devices": list(map(_wrapped_device, spec["devices"]))}}
+
+
+def slice_from_wrapped(body: JsonObject) -> JsonObject:
+    spec = {name: value for name, value in (body.get("spec") or {}).items() if (name, value) not in _UNSET_PLACES}
+    if isinstance(spec.get("devices"), list):
+        spec["devices"] = list(map(_unwrapped_device, spec["devices"]))
+    return {**body, "spec": spec}
+
+
+_UNSET_PLACES: Final = (("nodeName", ""), ("allNodes", False))
+"""What v1beta1 clients may send for "unset"."""
+
+# Field of core/v1 Event, field of events.k8s.io/v1 Event.
+_EVENT_FIELDS: Final = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+)
+_TO_EVENTS: Final = dict(_EVENT_FIELDS)
+_FROM_EVENTS: Final = {new: old for old, new in _EVENT_FIELDS}
+
+
+def event_to_events_group(body: JsonObject) -> JsonObject:
+    return {_TO_EVENTS.get(name, name): value for name, value in body.items()}
+
+
+def event_from_events_group(body: JsonObject) -> JsonObject:
+    return {_FROM_EVENTS.get(name, name): value for name, value in body.items()}

@@ -1,0 +1,335 @@
+"""Rules of ResourceClaim, ResourceClaimTemplate and DeviceClass (``resource.k8s.io``).
+
+Source: ``kubernetes/pkg/apis/resource`` (v1/defaults.go, validation) and ``pkg/registry/resource`` of 1.37.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from api.model.base import JsonObject
+from driver.local.apiserver.kinds.types import Rules
+from driver.local.apiserver.kinds.validation.devices import (
+    MAX_CONFIGS,
+    MAX_REQUESTS,
+    MAX_SELECTORS,
+    binding_conditions,
+    conditions,
+    driver_name,
+    each,
+    each_once,
+    full_attribute_name,
+    json_object,
+    named,
+    node_selector,
+    opaque_config,
+    pool_name,
+    selector,
+    share_id,
+    toleration,
+)
+from driver.local.apiserver.meta.documents import lookup
+from driver.local.apiserver.meta.names import (
+    checked,
+    dns_label,
+    dns_subdomain,
+    dns_subdomain_any_case,
+    qualified_name,
+)
+from driver.local.apiserver.meta.status_errors import (
+    FieldError,
+    forbidden,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+)
+
+MAX_ALTERNATIVES: Final = 8
+MAX_CONSTRAINTS: Final = 32
+MAX_RESULTS: Final = 32
+MAX_CONSUMERS: Final = 256
+_ONE_OF_REQUEST: Final = "exactly one of `exactly` or `firstAvailable` is required"
+
+Names = Mapping[str, frozenset[str]]
+"""Names of requests, each with those of its subrequests."""
+
+
+def _default_request(request: JsonObject) -> None:
+    request["allocationMode"] = request.get("allocationMode") or "ExactCount"
+    if request["allocationMode"] == "ExactCount":
+        request["count"] = request.get("count") or 1
+    for each_toleration in request.get("tolerations") or []:
+        each_toleration.setdefault("operator", "Equal")
+
+
+def _default_spec(spec: JsonObject) -> None:
+    for request in lookup(spec, "devices", "requests") or []:
+        if (exactly := request.get("exactly")) is not None:
+            _default_request(exactly)
+        for alternative in request.get("firstAvailable") or []:
+            _default_request(alternative)
+
+
+def _default_claim(body: JsonObject, _now: str) -> None:
+    _default_spec(body.setdefault("spec", {}))
+
+
+def _default_template(body: JsonObject, _now: str) -> None:
+    _default_spec(body.setdefault("spec", {}).setdefault("spec", {}))
+
+
+def _prepare_claim(body: JsonObject) -> None:
+    body["status"] = {}
+
+
+def _spec_errors(spec: JsonObject, path: str) -> Iterator[FieldError]:
+    devices = spec.get("devices") or {}
+    names = _request_names(devices)
+    path = f"{path}.devices"
+    requests = devices.get("requests") or []
+    yield from each_once(requests, f"{path}.requests", _request, key=named, limit=MAX_REQUESTS, whole=True)
+    constraints = devices.get("constraints") or []
+    yield from each(constraints, f"{path}.constraints", partial(_constraint, names=names), limit=MAX_CONSTRAINTS)
+    configs = devices.get("config") or []
+    yield from each(configs, f"{path}.config", partial(_config, names=names), limit=MAX_CONFIGS)
+
+
+def _request_names(devices: JsonObject) -> Names:
+    return {
+        str(request.get("name")): frozenset(str(sub.get("name")) for sub in request.get("firstAvailable") or [])
+        for request in devices.get("requests") or []
+    }
+
+
+def _request(request: JsonObject, path: str) -> Iterator[FieldError]:
+    yield from checked(f"{path}.name", request.get("name"), dns_label)
+    exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
+    if exactly is None and not alternatives:
+        yield required(path, _ONE_OF_REQUEST)
+    elif exactly is not None and alternatives:
+        yield invalid(path, None, f"{_ONE_OF_REQUEST}, but multiple fields are set")
+    elif exactly is not None:
+        yield from _exact_request(exactly, f"{path}.exactly")
+    else:
+        path = f"{path}.firstAvailable"
+        yield from each_once(alternatives, path, _alternative, key=named, limit=MAX_ALTERNATIVES, whole=True)
+
+
+def _alternative(request: JsonObject, path: str) -> Iterator[FieldError]:
+    yield from checked(f"{path}.name", request.get("name"), dns_label)
+    yield from _exact_request(request, path)
+
+
+def _exact_request(request: JsonObject, path: str) -> Iterator[FieldError]:
+    yield from checked(f"{path}.deviceClassName", request.get("deviceClassName"), dns_subdomain)
+    yield from each(request.get("selectors") or [], f"{path}.selectors", selector, limit=MAX_SELECTORS)
+    mode, count = request.get("allocationMode"), request.get("count") or 0
+    match mode:
+        case "All":
+            if count:
+                yield invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
+        case "ExactCount":
+            if count <= 0:
+                yield invalid(f"{path}.count", count, "must be greater than zero")
+        case _:
+            yield not_supported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
+    yield from each(request.get("tolerations") or [], f"{path}.tolerations", toleration)
+
+
+def _request_reference(name: object, path: str, *, names: Names) -> Iterator[FieldError]:
+    """``request`` or ``request/subrequest``."""
+    text = str(name or "")
+    parts = text.split("/")
+    if len(parts) <= 2:
+        for part in parts:
+            yield from checked(path, part, dns_label)
+    known = names.get(parts[0])
+    if len(parts) > 2 or known is None or (len(parts) == 2 and parts[1] not in known):
+        yield invalid(
+            path,
+            text,
+            "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'",
+        )
+
+
+def _constraint(constraint: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
+    reference = partial(_request_reference, names=names)
+    yield from each_once(constraint.get("requests") or [], f"{path}.requests", reference, key=str, limit=MAX_REQUESTS)
+    match, distinct = constraint.get("matchAttribute"), constraint.get("distinctAttribute")
+    if match is not None:
+        yield from full_attribute_name(match, f"{path}.matchAttribute")
+    elif distinct is not None:
+        yield from full_attribute_name(distinct, f"{path}.distinctAttribute")
+    else:
+        yield required(
+            path, 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+        )
+
+
+def _config(config: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
+    reference = partial(_request_reference, names=names)
+    yield from each_once(config.get("requests") or [], f"{path}.requests", reference, key=str, limit=MAX_REQUESTS)
+    yield from opaque_config(config, path)
+
+
+def _claim_errors(body: JsonObject) -> Iterator[FieldError]:
+    yield from _spec_errors(body["spec"], "spec")
+
+
+def _immutable_spec(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    if body.get("spec") != old.get("spec"):
+        yield immutable("spec", None)  # the value would be the whole claim
+
+
+def _device_id(entry: JsonObject) -> tuple[object, ...]:
+    return tuple(entry.get(field) for field in ("driver", "pool", "device", "shareID"))
+
+
+def _drop_deallocated(body: JsonObject, old: JsonObject) -> None:
+    """What drivers said of devices that the claim no longer has goes with the allocation."""
+    status = body.setdefault("status", {})
+    devices = status.get("devices")
+    if not devices:
+        return
+    had = {_device_id(result) for result in lookup(old, "status", "allocation", "devices", "results") or []}
+    has = {_device_id(result) for result in lookup(body, "status", "allocation", "devices", "results") or []}
+    kept = [entry for entry in devices if _device_id(entry) not in had - has]
+    if kept:
+        status["devices"] = kept
+    else:
+        status.pop("devices")
+
+
+def _status_errors(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    status, before = body.get("status") or {}, old.get("status") or {}
+    names = _request_names(lookup(body, "spec", "devices") or {})
+    allocation, consumers = status.get("allocation"), status.get("reservedFor") or []
+    yield from each_once(
+        consumers,
+        "status.reservedFor",
+        _consumer,
+        key=lambda consumer: str(consumer.get("uid")),
+        limit=MAX_CONSUMERS,
+        whole=True,
+    )
+    allocated = {_device_id(result) for result in lookup(allocation, "devices", "results") or []}
+    yield from each_once(
+        status.get("devices") or [], "status.devices", partial(_device_status, allocated=allocated), key=_device_id
+    )
+    if consumers and allocation is None:
+        yield forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
+    elif body["metadata"].get("deletionTimestamp") and any(
+        consumer not in (before.get("reservedFor") or []) for consumer in consumers
+    ):
+        yield forbidden(
+            "status.reservedFor",
+            "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
+        )
+    if allocation is None:
+        return
+    if before.get("allocation") is None:
+        yield from _allocation_errors(allocation, "status.allocation", names)
+    elif allocation != before["allocation"]:
+        yield invalid("status.allocation", None, "field cannot be modified once set")
+
+
+def _consumer(consumer: JsonObject, path: str) -> Iterator[FieldError]:
+    for field in ("resource", "name", "uid"):
+        if not consumer.get(field):
+            yield required(f"{path}.{field}")
+
+
+def _device_status(entry: JsonObject, path: str, *, allocated: set[tuple[object, ...]]) -> Iterator[FieldError]:
+    yield from driver_name(entry.get("driver"), f"{path}.driver")
+    yield from pool_name(entry.get("pool"), f"{path}.pool")
+    yield from checked(f"{path}.device", entry.get("device"), dns_label)
+    if (share := entry.get("shareID")) is not None:
+        yield from share_id(share, f"{path}.shareID")
+    if _device_id(entry) not in allocated:
+        identity = {"Driver": entry.get("driver"), "Pool": entry.get("pool"), "Device": entry.get("device")}
+        yield invalid(
+            path, {**identity, "ShareID": entry.get("shareID") or ""}, "must be an allocated device in the claim"
+        )
+    yield from conditions(entry.get("conditions") or [], f"{path}.conditions")
+    if entry.get("data") is not None:
+        yield from json_object(entry["data"], f"{path}.data")
+
+
+def _allocation_errors(allocation: JsonObject, path: str, names: Names) -> Iterator[FieldError]:
+    devices = allocation.get("devices") or {}
+    yield from each(
+        devices.get("results") or [], f"{path}.devices.results", partial(_result, names=names), limit=MAX_RESULTS
+    )
+    yield from each(
+        devices.get("config") or [],
+        f"{path}.devices.config",
+        partial(_allocated_config, names=names),
+        limit=2 * MAX_CONFIGS,  # those of the classes and those of the claim
+    )
+    if (nodes := allocation.get("nodeSelector")) is not None:
+        yield from node_selector(nodes, f"{path}.nodeSelector")
+
+
+def _result(result: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
+    yield from _request_reference(result.get("request"), f"{path}.request", names=names)
+    yield from driver_name(result.get("driver"), f"{path}.driver", check=dns_subdomain_any_case)
+    yield from pool_name(result.get("pool"), f"{path}.pool", numbered=True)
+    yield from checked(f"{path}.device", result.get("device"), dns_label)
+    yield from binding_conditions(result, path)
+    yield from each(result.get("tolerations") or [], f"{path}.tolerations", toleration)
+    if (share := result.get("shareID")) is not None:
+        yield from share_id(share, f"{path}.shareID")
+
+
+def _allocated_config(config: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
+    source = config.get("source")
+    if not source:
+        yield required(f"{path}.source")
+    elif source not in {"FromClaim", "FromClass"}:
+        yield not_supported(f"{path}.source", source, ("FromClaim", "FromClass"))
+    yield from _config(config, path, names=names)
+
+
+CLAIMS: Final = Rules(
+    default=_default_claim,
+    prepare_create=_prepare_claim,
+    prepare_status=_drop_deallocated,
+    validate=_claim_errors,
+    validate_update=_immutable_spec,
+    validate_status=_status_errors,
+)
+
+
+def _template_errors(body: JsonObject) -> Iterator[FieldError]:
+    yield from _spec_errors(body["spec"]["spec"], "spec.spec")
+
+
+TEMPLATES: Final = Rules(default=_default_template, validate=_template_errors, validate_update=_immutable_spec)
+
+
+def _class_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+    spec = body.get("spec") or {}
+    yield from each(spec.get("selectors") or [], "spec.selectors", selector, limit=MAX_SELECTORS)
+    yield from each(spec.get("config") or [], "spec.config", opaque_config, limit=MAX_CONFIGS)
+    name = spec.get("extendedResourceName")
+    if name is not None:
+        yield from (invalid("spec.extendedResourceName", name, said) for said in _extended_resource_name(name))
+
+
+def _extended_resource_name(name: str) -> Iterator[str]:
+    """``<domain>/<name>`` outside kubernetes.io, as a device plugin would offer it; quotas prefix it."""
+    if "/" not in name:
+        yield "a name must be a domain-prefixed path, such as 'example.com/my-prop'"
+    elif "kubernetes.io/" in name:
+        yield 'must not have "kubernetes.io/" domain'
+    if name.startswith("requests."):
+        yield 'must not have "requests." prefix'
+    yield from qualified_name(f"requests.{name}")
+
+
+def _default_class(body: JsonObject, _now: str) -> None:
+    body.setdefault("spec", {})
+
+
+CLASSES: Final = Rules(default=_default_class, validate=_class_errors, validate_update=_class_errors)

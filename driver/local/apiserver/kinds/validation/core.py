@@ -1,0 +1,102 @@
+"""Rules of the core kinds: defaults, what the server sets itself, what it refuses.
+
+Only what a cluster of nodes, pods and claims meets is checked; everything else is kept as it came. Source:
+``kubernetes/pkg/apis/core`` (defaults, validation) and ``pkg/registry/core`` (strategies) of 1.37.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from api.model.base import JsonObject
+from driver.local.apiserver.kinds.types import Rules
+from driver.local.apiserver.kinds.validation.pods import PODS, pod_grace
+from driver.local.apiserver.meta.documents import lookup
+from driver.local.apiserver.meta.status_errors import FieldError, immutable, invalid, not_supported, required
+
+NAMESPACE_FINALIZER: Final = "kubernetes"
+"""In ``spec.finalizers`` of every namespace until its content is gone."""
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+_TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def _prepare_namespace(body: JsonObject) -> None:
+    spec = body.setdefault("spec", {})
+    if NAMESPACE_FINALIZER not in (spec.get("finalizers") or []):
+        spec["finalizers"] = [*(spec.get("finalizers") or []), NAMESPACE_FINALIZER]
+    body["status"] = {"phase": "Active"}
+
+
+def _default_namespace(body: JsonObject, _now: str) -> None:
+    metadata = body["metadata"]
+    if metadata.get("name"):
+        metadata["labels"] = {**(metadata.get("labels") or {}), _NAME_LABEL: metadata["name"]}
+
+
+def _keep_namespace_finalizers(body: JsonObject, old: JsonObject, _now: str) -> None:
+    body["spec"] = old.get("spec") or {}
+
+
+def _terminate_namespace(body: JsonObject, _now: str) -> None:
+    body["metadata"].pop("deletionGracePeriodSeconds", None)
+    body["status"] = {**(body.get("status") or {}), "phase": "Terminating"}
+
+
+NAMESPACES: Final = Rules(
+    default=_default_namespace,
+    prepare_create=_prepare_namespace,
+    prepare_update=_keep_namespace_finalizers,
+    prepare_delete=_terminate_namespace,
+)
+
+
+def _taint_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+    seen = set()
+    for index, taint in enumerate(lookup(body, "spec", "taints") or []):
+        path = f"spec.taints[{index}]"
+        if not taint.get("key"):
+            yield required(f"{path}.key")
+        effect = taint.get("effect")
+        if not effect:
+            yield required(f"{path}.effect")
+        elif effect not in _TAINT_EFFECTS:
+            yield not_supported(f"{path}.effect", effect, sorted(_TAINT_EFFECTS))
+        identity = (taint.get("key"), effect)
+        if identity in seen:
+            yield FieldError(
+                "FieldValueDuplicate", path, "Duplicate value: taints must be unique by key and effect pair"
+            )
+        seen.add(identity)
+
+
+NODES: Final = Rules(validate=_taint_errors, validate_update=_taint_errors)
+
+
+def _event_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+    about, own = lookup(body, "involvedObject", "namespace") or "", lookup(body, "metadata", "namespace")
+    if (about or "default") != own:
+        yield invalid("involvedObject.namespace", about, "does not match event.namespace")
+
+
+EVENTS: Final = Rules(validate=_event_errors, validate_update=_event_errors)
+
+
+def _lease_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+    spec = body.get("spec") or {}
+    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if duration is not None and duration <= 0:
+        yield invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
+    if transitions is not None and transitions < 0:
+        yield invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+
+
+LEASES: Final = Rules(validate=_lease_errors, validate_update=_lease_errors)
+
+
+def _role_ref_errors(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    if body.get("roleRef") != old.get("roleRef"):
+        yield immutable("roleRef", body.get("roleRef"))
+
+
+ROLE_BINDINGS: Final = Rules(validate_update=_role_ref_errors)
+
+__all__ = ["EVENTS", "LEASES", "NAMESPACES", "NAMESPACE_FINALIZER", "NODES", "PODS", "ROLE_BINDINGS", "pod_grace"]

@@ -1,0 +1,320 @@
+"""Checks of the pieces that claims, classes, slices and taint rules share.
+
+Paths and words are those of ``kubernetes/pkg/apis/resource/validation`` of 1.37; limits those of
+``k8s.io/api/resource/v1`` types.go. Each check yields what is wrong at and below ``path``.
+"""
+
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from api.model.base import JsonObject
+from driver.local.apiserver.kinds.validation.selectors import expression_errors
+from driver.local.apiserver.meta.documents import lookup
+from driver.local.apiserver.meta.names import (
+    NameCheck,
+    dns_subdomain,
+    dns_subdomain_any_case,
+    label_value,
+    qualified_name,
+)
+from driver.local.apiserver.meta.status_errors import (
+    FieldError,
+    duplicate,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
+
+ItemCheck: TypeAlias = Callable[[Any, str], Iterator[FieldError]]
+
+MAX_SELECTORS: Final = 32
+MAX_CONFIGS: Final = 32
+MAX_REQUESTS: Final = 32
+MAX_BINDING_CONDITIONS: Final = 4
+MAX_CONDITIONS: Final = 8
+MAX_OPAQUE_BYTES: Final = 10 * 1024
+"""``OpaqueParametersMaxLength``, and the same for ``status.devices[].data``."""
+_MAX_DRIVER: Final = 63
+_MAX_POOL: Final = 253
+_MAX_IDENTIFIER: Final = 32
+_IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+TAINT_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
+_NEGATIVE: Final = "must be greater than or equal to 0"
+
+
+def each(items: Sequence[Any], path: str, check: ItemCheck, *, limit: int | None = None) -> Iterator[FieldError]:
+    """Every item of a list. A list that is too long is said to be so and not looked into."""
+    if limit is not None and len(items) > limit:
+        yield too_many(path, len(items), limit)
+        return
+    for index, item in enumerate(items):
+        yield from check(item, f"{path}[{index}]")
+
+
+def each_once(
+    items: Sequence[Any],
+    path: str,
+    check: ItemCheck,
+    *,
+    key: Callable[[Any], Hashable],
+    limit: int | None = None,
+    whole: bool = False,
+) -> Iterator[FieldError]:
+    """As ``each``, and no two items may have the same key. ``whole``: the message shows the item, not its key."""
+    yield from each(items, path, check, limit=limit)
+    if limit is not None and len(items) > limit:
+        return
+    seen: set[Hashable] = set()
+    for index, item in enumerate(items):
+        identity = key(item)
+        if identity in seen:
+            yield duplicate(f"{path}[{index}]", item if whole else identity)
+        seen.add(identity)
+
+
+def each_entry(entries: Mapping[str, Any], path: str, key_check: ItemCheck, check: ItemCheck) -> Iterator[FieldError]:
+    """Every key and value of a map."""
+    for key, value in entries.items():
+        yield from key_check(key, path)
+        yield from check(value, f"{path}[{key}]")
+
+
+def named(item: Any) -> Hashable:  # noqa: ANN401  (any JSON)
+    name = item.get("name") if isinstance(item, dict) else item
+    return str(name)
+
+
+def driver_name(name: object, path: str, *, check: NameCheck = dns_subdomain) -> Iterator[FieldError]:
+    """A DNS subdomain of at most 63 bytes, in any case (the rule of CSI drivers)."""
+    if not isinstance(name, str) or not name:
+        yield required(path)
+        return
+    if len(name) > _MAX_DRIVER:
+        yield too_long(path, _MAX_DRIVER)
+    yield from (invalid(path, name, said) for said in check(name.lower()))
+
+
+def pool_name(name: object, path: str, *, numbered: bool = False) -> Iterator[FieldError]:
+    """DNS subdomains joined by ``/``; ``numbered``: messages say which of them is wrong."""
+    if not isinstance(name, str) or not name:
+        yield required(path)
+        return
+    if len(name) > _MAX_POOL:
+        yield too_long(path, _MAX_POOL)
+    for index, part in enumerate(name.split("/")):
+        where = f"segment {index}: " if numbered else ""
+        yield from (invalid(path, part, f"{where}{said}") for said in dns_subdomain(part))
+
+
+def identifier(name: str, path: str) -> Iterator[FieldError]:
+    if len(name) > _MAX_IDENTIFIER:
+        yield too_long(path, _MAX_IDENTIFIER)
+    if not re.fullmatch(_IDENTIFIER, name):
+        yield invalid(
+            path,
+            name,
+            "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "
+            "characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is "
+            f"'{_IDENTIFIER}')",
+        )
+
+
+def attribute_name(name: str, path: str) -> Iterator[FieldError]:
+    """A C identifier with an optional domain: how attributes and capacities are called."""
+    domain, slash, rest = name.partition("/")
+    if not slash:
+        yield from identifier(name, path)
+        return
+    if "/" in rest:
+        return  # not refused by Kubernetes either: kubernetes/kubernetes validateQualifiedName, TODO
+    if domain:
+        yield from driver_name(domain, path)
+    else:
+        yield invalid(path, "", "the domain must not be empty")
+    if rest:
+        yield from identifier(rest, path)
+    else:
+        yield invalid(path, "", "the name must not be empty")
+
+
+def full_attribute_name(name: str, path: str) -> Iterator[FieldError]:
+    yield from attribute_name(name, path)
+    if "/" not in name:
+        yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
+
+
+def label_key(key: object, path: str) -> Iterator[FieldError]:
+    text = key if isinstance(key, str) else ""
+    yield from (invalid(path, text, said) for said in qualified_name(text))
+
+
+def selector(item: JsonObject, path: str) -> Iterator[FieldError]:
+    expression = lookup(item, "cel", "expression")
+    if lookup(item, "cel") is None:
+        yield required(f"{path}.cel")
+    else:
+        yield from expression_errors(expression if isinstance(expression, str) else "", f"{path}.cel.expression")
+
+
+def opaque_config(item: JsonObject, path: str) -> Iterator[FieldError]:
+    opaque = item.get("opaque")
+    if not isinstance(opaque, dict):
+        yield required(f"{path}.opaque")
+        return
+    yield from driver_name(opaque.get("driver"), f"{path}.opaque.driver", check=dns_subdomain_any_case)
+    yield from json_object(opaque.get("parameters"), f"{path}.opaque.parameters")
+
+
+def json_object(value: object, path: str) -> Iterator[FieldError]:
+    """Parameters of somebody else's schema: a JSON object of at most 10 KiB."""
+    if value is None:
+        yield required(path)
+    elif len(msgspec.json.encode(value)) > MAX_OPAQUE_BYTES:
+        yield too_long(path, MAX_OPAQUE_BYTES)
+    elif not isinstance(value, dict):
+        yield invalid(path, "<value omitted>", "must be a valid JSON object")
+
+
+def taint(item: JsonObject, path: str) -> Iterator[FieldError]:
+    yield from label_key(item.get("key"), f"{path}.key")
+    value, effect = item.get("value") or "", item.get("effect")
+    yield from (invalid(f"{path}.value", value, said) for said in label_value(value))
+    if not effect:
+        yield required(f"{path}.effect")
+    elif effect not in TAINT_EFFECTS:
+        yield not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
+
+
+def toleration(item: JsonObject, path: str) -> Iterator[FieldError]:
+    key, operator, value = item.get("key"), item.get("operator"), item.get("value") or ""
+    if key:
+        yield from label_key(key, f"{path}.key")
+    match operator:
+        case "Exists":
+            if value:
+                yield invalid(f"{path}.value", value, "must be empty for operator `Exists`")
+        case "Equal":
+            yield from (invalid(f"{path}.value", value, said) for said in label_value(value))
+        case None | "":
+            yield required(f"{path}.operator")
+        case _:
+            yield not_supported(f"{path}.operator", operator, ("Equal", "Exists"))
+    effect = item.get("effect")
+    if effect and effect not in TAINT_EFFECTS:
+        yield not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
+
+
+def binding_conditions(item: JsonObject, path: str) -> Iterator[FieldError]:
+    """Conditions for binding and for its failure come together, each once (KEP-5007)."""
+    wanted, failing = item.get("bindingConditions") or [], item.get("bindingFailureConditions") or []
+    for field, names in (("bindingConditions", wanted), ("bindingFailureConditions", failing)):
+        yield from each_once(names, f"{path}.{field}", label_key, key=str, limit=MAX_BINDING_CONDITIONS)
+    for index, name in enumerate(failing):
+        if name in wanted:
+            yield invalid(
+                f"{path}.bindingFailureConditions[{index}]",
+                name,
+                "bindingFailureConditions must not overlap with bindingConditions",
+            )
+    if failing and not wanted:
+        yield invalid(
+            f"{path}.bindingConditions", None, "bindingConditions are required to use bindingFailureConditions"
+        )
+    if wanted and not failing:
+        yield invalid(
+            f"{path}.bindingFailureConditions", None, "bindingFailureConditions are required to use bindingConditions"
+        )
+
+
+def share_id(value: object, path: str) -> Iterator[FieldError]:
+    text = str(value)
+    if not re.fullmatch(_UUID, text):
+        yield invalid(path, text, "must be a lowercase UUID in 8-4-4-4-12 format")
+
+
+def node_selector(item: JsonObject, path: str) -> Iterator[FieldError]:
+    terms = item.get("nodeSelectorTerms") or []
+    if not terms:
+        yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
+    for index, term in enumerate(terms):
+        here = f"{path}.nodeSelectorTerms[{index}]"
+        yield from each(term.get("matchExpressions") or [], f"{here}.matchExpressions", _node_requirement)
+        yield from each(term.get("matchFields") or [], f"{here}.matchFields", _node_field_requirement)
+
+
+def _node_requirement(item: JsonObject, path: str) -> Iterator[FieldError]:
+    operator, values = item.get("operator"), item.get("values") or []
+    match operator:
+        case "In" | "NotIn":
+            if not values:
+                yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        case "Exists" | "DoesNotExist":
+            if values:
+                yield FieldError(
+                    "FieldValueForbidden",
+                    f"{path}.values",
+                    "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                )
+        case "Gt" | "Lt":
+            if len(values) != 1:
+                yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+        case _:
+            yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    yield from label_key(item.get("key"), f"{path}.key")
+
+
+def _node_field_requirement(item: JsonObject, path: str) -> Iterator[FieldError]:
+    operator, values = item.get("operator"), item.get("values") or []
+    if operator not in {"In", "NotIn"}:
+        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    elif len(values) != 1:
+        yield required(
+            f"{path}.values", "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        )
+    if item.get("key") != "metadata.name":
+        yield invalid(f"{path}.key", item.get("key"), "not a valid field selector key")
+
+
+def conditions(items: Sequence[JsonObject], path: str) -> Iterator[FieldError]:
+    """``metav1.Condition`` lists (``ValidateConditions``)."""
+    if len(items) > MAX_CONDITIONS:
+        yield too_many(path, len(items), MAX_CONDITIONS)
+    seen: set[object] = set()
+    for index, item in enumerate(items):
+        here = f"{path}[{index}]"
+        type_ = item.get("type")
+        if type_ in seen:
+            yield duplicate(f"{here}.type", type_)
+        seen.add(type_)
+        if not type_:
+            yield required(f"{here}.type", "is required")
+        else:
+            yield from label_key(type_, f"{here}.type")
+        status = item.get("status")
+        if not status:
+            yield required(f"{here}.status")
+        elif status not in {"True", "False", "Unknown"}:
+            yield not_supported(f"{here}.status", status, ("False", "True", "Unknown"))
+        if (item.get("observedGeneration") or 0) < 0:
+            yield invalid(f"{here}.observedGeneration", item["observedGeneration"], _NEGATIVE)
+        if not item.get("lastTransitionTime"):
+            yield required(f"{here}.lastTransitionTime")
+        reason = item.get("reason")
+        if not reason:
+            yield required(f"{here}.reason")
+        elif not re.fullmatch(_REASON, reason):
+            yield invalid(f"{here}.reason", reason, _REASON_RULE)
+
+
+_REASON: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+_REASON_RULE: Final = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
+    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or "
+    f"'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '{_REASON}')"
+)

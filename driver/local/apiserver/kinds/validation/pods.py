@@ -1,0 +1,323 @@
+"""Rules of pods: defaults, quality of service, what a pod must have, and what of it can still change.
+
+Source: ``kubernetes/pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation`` and ``pkg/registry/core/pod`` of 1.37.
+Token volumes and service accounts are left out: nothing in this cluster authenticates.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from api.model.base import JsonObject
+from api.model.quantity import Quantity
+from driver.local.apiserver.kinds.types import Rules
+from driver.local.apiserver.meta.documents import fresh, lookup, without
+from driver.local.apiserver.meta.names import checked, dns_label, dns_subdomain
+from driver.local.apiserver.meta.status_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    not_supported,
+    required,
+)
+
+_CONTAINER_LISTS: Final = ("containers", "initContainers", "ephemeralContainers")
+_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
+_NO_CLAIMS: Final = "must be one of the names in pod.spec.resourceClaims which is empty"
+_UNREACHABLE_S: Final = 300
+"""How long pods stay on a node that is not ready (admission plugin DefaultTolerationSeconds)."""
+_NODE_TROUBLES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+_SPEC_DEFAULTS: Final[JsonObject] = {
+    "dnsPolicy": "ClusterFirst",
+    "enableServiceLinks": True,
+    "restartPolicy": "Always",
+    "schedulerName": "default-scheduler",
+    "securityContext": {},
+    "terminationGracePeriodSeconds": 30,
+}
+_SET_AT_CREATION: Final[JsonObject] = {
+    "preemptionPolicy": "PreemptLowerPriority",
+    "priority": 0,
+    "serviceAccount": "default",
+    "serviceAccountName": "default",
+}
+"""What the admission plugins Priority and ServiceAccount set; the account need not exist here."""
+_CONTAINER_DEFAULTS: Final[JsonObject] = {
+    "resources": {},
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+
+_CONDITION_DEFAULTS: Final[JsonObject] = {"lastProbeTime": None, "lastTransitionTime": None}
+"""Unset times of pod conditions are written out."""
+
+
+def _fill(document: JsonObject, defaults: JsonObject) -> None:
+    for name, value in defaults.items():
+        if name not in document:
+            document[name] = fresh(value) if isinstance(value, dict) else value
+
+
+def _containers(spec: JsonObject) -> Iterator[JsonObject]:
+    for field in _CONTAINER_LISTS:
+        yield from (each for each in spec.get(field) or [] if isinstance(each, dict))
+
+
+def _default_container(container: JsonObject) -> None:
+    _fill(container, _CONTAINER_DEFAULTS)
+    image = str(container.get("image") or "")
+    tag = image.rpartition("/")[2].partition(":")[2]
+    is_moving = "@" not in image and tag in {"", "latest"}
+    container.setdefault("imagePullPolicy", "Always" if is_moving else "IfNotPresent")
+    for port in container.get("ports") or []:
+        port.setdefault("protocol", "TCP")
+    resources = container["resources"]
+    for name, value in (resources.get("limits") or {}).items():
+        resources.setdefault("requests", {}).setdefault(name, value)
+    for env in container.get("env") or []:
+        if field := lookup(env, "valueFrom", "fieldRef"):
+            field.setdefault("apiVersion", "v1")
+
+
+def _default(body: JsonObject, _now: str) -> None:
+    spec = body.setdefault("spec", {})
+    _fill(spec, _SPEC_DEFAULTS)
+    for container in _containers(spec):
+        _default_container(container)
+    for condition in lookup(body, "status", "conditions") or []:
+        _fill(condition, _CONDITION_DEFAULTS)
+
+
+def _add_tolerations(spec: JsonObject) -> None:
+    tolerations = spec.setdefault("tolerations", [])
+    tolerated = {(each.get("key") or "", each.get("effect") or "") for each in tolerations}
+    for key in _NODE_TROUBLES:
+        if not any((known, effect) in tolerated for known in (key, "") for effect in ("NoExecute", "")):
+            tolerations.append(
+                {"effect": "NoExecute", "key": key, "operator": "Exists", "tolerationSeconds": _UNREACHABLE_S}
+            )
+
+
+def _prepare_create(body: JsonObject) -> None:
+    spec = body["spec"]
+    _fill(spec, _SET_AT_CREATION)
+    _add_tolerations(spec)
+    body["status"] = {"phase": "Pending", "qosClass": _quality_of_service(spec)}
+    if spec.get("schedulingGates"):
+        body["status"]["conditions"] = [
+            {
+                "lastProbeTime": None,
+                "lastTransitionTime": body["metadata"]["creationTimestamp"],
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "reason": "SchedulingGated",
+                "status": "False",
+                "type": "PodScheduled",
+            }
+        ]
+
+
+def _quality_of_service(spec: JsonObject) -> str:
+    """Guaranteed: every container limits cpu and memory to what it requests; BestEffort: none says anything."""
+    needs = [container["resources"] for container in _containers(spec)]
+    named = {"cpu", "memory"}
+    if not any(named & {*(need.get("limits") or {}), *(need.get("requests") or {})} for need in needs):
+        return "BestEffort"
+    for need in needs:
+        limits, requests = need.get("limits") or {}, need.get("requests") or {}
+        if not named <= limits.keys() or any(requests.get(name, limits[name]) != limits[name] for name in named):
+            return "Burstable"
+    return "Guaranteed"
+
+
+def pod_grace(pod: JsonObject, asked: int | None) -> int:
+    """Seconds between the deletion of a pod and its end; the kubelet ends it. Nobody ends a pod that has no node."""
+    if not lookup(pod, "spec", "nodeName") or lookup(pod, "status", "phase") in {"Succeeded", "Failed"}:
+        return 0
+    period = lookup(pod, "spec", "terminationGracePeriodSeconds") if asked is None else asked
+    return 1 if (period or 0) < 0 else period or 0
+
+
+def _errors(body: JsonObject) -> Iterator[FieldError]:
+    spec = body["spec"]
+    yield from _claim_errors(spec.get("resourceClaims") or [])
+    claims = {str(each.get("name")) for each in spec.get("resourceClaims") or []}
+    if not spec.get("containers"):
+        yield required("spec.containers")
+    names: set[str] = set()
+    for field in _CONTAINER_LISTS:
+        for index, container in enumerate(spec.get(field) or []):
+            yield from _container_errors(container, f"spec.{field}[{index}]", names, claims)
+    if spec.get("restartPolicy") not in _RESTART_POLICIES:
+        yield not_supported("spec.restartPolicy", spec.get("restartPolicy"), _RESTART_POLICIES)
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int) and grace < 0:
+        yield invalid("spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0")
+    if node := spec.get("nodeName"):
+        yield from (invalid("spec.nodeName", node, said) for said in dns_subdomain(node))
+        if spec.get("schedulingGates"):
+            yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+    yield from _toleration_errors(spec.get("tolerations") or [])
+
+
+def _container_errors(container: JsonObject, path: str, names: set[str], claims: set[str]) -> Iterator[FieldError]:
+    name = container.get("name")
+    if not name:
+        yield required(f"{path}.name")
+    elif name in names:
+        yield duplicate(f"{path}.name", name)
+    else:
+        names.add(name)
+        yield from checked(f"{path}.name", name, dns_label)
+    image = container.get("image")
+    if not image:
+        yield required(f"{path}.image")
+    elif image != image.strip():
+        yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
+    yield from _container_claim_errors(
+        lookup(container, "resources", "claims") or [], f"{path}.resources.claims", claims
+    )
+    yield from _amount_errors(container.get("resources") or {}, f"{path}.resources")
+
+
+def _container_claim_errors(entries: Sequence[JsonObject], path: str, claims: set[str]) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        name, request = str(entry.get("name") or ""), entry.get("request")
+        shown = f"{name}/{request}" if request else name
+        if not name:
+            yield required(f"{path}[{index}].name")
+        elif shown in seen:
+            yield duplicate(f"{path}[{index}]", shown)
+        elif request and name in seen:  # the whole claim is there already
+            yield duplicate(f"{path}[{index}]", name)
+        elif name not in claims:
+            known = ", ".join(sorted(claims))
+            detail = f"must be one of the names in pod.spec.resourceClaims: {known}" if known else _NO_CLAIMS
+            yield not_found(f"{path}[{index}]", name, detail)
+        seen.add(shown)
+
+
+def _amount_errors(resources: JsonObject, path: str) -> Iterator[FieldError]:
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for kind, amounts in (("limits", limits), ("requests", requests)):
+        for name, amount in amounts.items():
+            if Quantity(amount).nano < 0:
+                yield invalid(f"{path}.{kind}[{name}]", amount, "must be greater than or equal to 0")
+    for name, amount in requests.items():
+        if name in limits and Quantity(amount) > Quantity(limits[name]):
+            yield invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
+
+
+def _claim_errors(claims: Sequence[JsonObject]) -> Iterator[FieldError]:
+    path = "spec.resourceClaims"
+    names: set[str] = set()
+    for index, claim in enumerate(claims):
+        here = f"{path}[{index}]"
+        name = claim.get("name")
+        yield from checked(f"{here}.name", name, dns_label)
+        if name in names:
+            yield duplicate(f"{here}.name", name)
+        names.add(str(name))
+        named = claim | (claim.get("source") or {})  # until Kubernetes 1.30 both names stood inside `source`
+        direct, template = named.get("resourceClaimName"), named.get("resourceClaimTemplateName")
+        given = {"Name": name, "ResourceClaimName": direct, "ResourceClaimTemplateName": template}
+        if direct is not None and template is not None:
+            yield invalid(
+                here, given, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            )
+        elif direct is None and template is None:
+            yield invalid(here, given, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+        if direct is not None:
+            yield from (invalid(f"{here}.resourceClaimName", direct, said) for said in dns_subdomain(direct))
+        if template is not None:
+            yield from (
+                invalid(f"{here}.resourceClaimTemplateName", template, said) for said in dns_subdomain(template)
+            )
+
+
+def _toleration_errors(tolerations: Sequence[JsonObject]) -> Iterator[FieldError]:
+    for index, toleration in enumerate(tolerations):
+        path = f"spec.tolerations[{index}]"
+        operator = toleration.get("operator") or "Equal"
+        if operator not in {"Equal", "Exists"}:
+            yield not_supported(f"{path}.operator", operator, ("Equal", "Exists"))
+        if not toleration.get("key") and operator != "Exists":
+            yield invalid(
+                f"{path}.operator",
+                operator,
+                'operator must be Exists when `key` is empty, which means "match all values and all keys"',
+            )
+        elif operator == "Exists" and toleration.get("value"):
+            yield invalid(f"{path}.operator", toleration["value"], "value must be empty when `operator` is 'Exists'")
+
+
+_MUTABLE: Final = (
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
+    "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
+    "(allow it to be set to 1 if it was previously negative)"
+)
+
+
+def _update_errors(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    yield from _errors(body)
+    spec, before = body["spec"], old["spec"]
+    gates = {each.get("name") for each in before.get("schedulingGates") or []}
+    for index, gate in enumerate(spec.get("schedulingGates") or []):
+        if gate.get("name") not in gates:
+            said = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            yield forbidden(f"spec.schedulingGates[{index}].name", said)
+    kept = before.get("tolerations") or []
+    if (spec.get("tolerations") or [])[: len(kept)] != kept:
+        yield forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
+    if _fixed(spec, gated=bool(before.get("schedulingGates"))) != _fixed(
+        before, gated=bool(before.get("schedulingGates"))
+    ):
+        yield forbidden("spec", f"pod updates may not change fields other than {_MUTABLE}\n")
+
+
+def _fixed(spec: JsonObject, *, gated: bool) -> bytes:
+    """What of a spec cannot change after creation; while gates hold the pod back, its node selection can."""
+    mutable = ["schedulingGates", "tolerations", "activeDeadlineSeconds"]
+    if gated:
+        mutable += ["nodeSelector", "affinity"]
+    fixed = without(spec, *mutable)
+    for field in _CONTAINER_LISTS[:2]:
+        fixed[field] = [without(each, "image") for each in spec.get(field) or []]
+    return msgspec.json.encode(fixed, order="deterministic")
+
+
+# The kubelet of an older minor drops what it does not know; the server puts it back.
+_KEPT_STATUS: Final = ("qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus")
+
+
+def _prepare_status(body: JsonObject, old: JsonObject) -> None:
+    status, before = body.setdefault("status", {}), old.get("status") or {}
+    for name in _KEPT_STATUS:
+        if name not in status and name in before:
+            status[name] = before[name]
+
+
+def _status_errors(body: JsonObject, _old: JsonObject) -> Iterator[FieldError]:
+    declared = {str(each.get("name")) for each in lookup(body, "spec", "resourceClaims") or []}
+    for index, entry in enumerate(lookup(body, "status", "resourceClaimStatuses") or []):
+        path = f"status.resourceClaimStatuses[{index}]"
+        name, claim = entry.get("name"), entry.get("resourceClaimName")
+        yield from checked(f"{path}.name", name, dns_label)
+        if name and name not in declared:
+            yield invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`")
+        if claim is not None:
+            yield from (invalid(f"{path}.name", claim, said) for said in dns_subdomain(claim))
+
+
+PODS: Final = Rules(
+    default=_default,
+    prepare_create=_prepare_create,
+    prepare_status=_prepare_status,
+    validate=_errors,
+    validate_update=_update_errors,
+    validate_status=_status_errors,
+)

@@ -1,0 +1,189 @@
+"""Sets of fields of a document, and what differs between two documents: the ground of ``managedFields``.
+
+A path is a tuple of steps in the spelling of FieldsV1: ``f:name`` for a field, ``k:{"name":"a"}`` for the item of a
+keyed list, ``v:"a"`` for a value of a list that is a set. A set of fields is a plain set of paths.
+Source: ``sigs.k8s.io/structured-merge-diff`` v6 (``fieldpath``, ``typed``).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from api.model.base import JsonObject
+from driver.local.apiserver.meta.merge_keys import Shape
+
+Path: TypeAlias = tuple[str, ...]
+Fields: TypeAlias = frozenset[Path]
+
+_MEMBER: Final = "."
+"""Says in FieldsV1 that a path is a member itself, beside its children."""
+_ABSENT: Final = object()
+
+
+def to_fields_v1(fields: Iterable[Path]) -> JsonObject:
+    """The nested form in which ``managedFields`` keeps a set."""
+    paths = sorted(fields)
+    root: JsonObject = {}
+    for path in paths:
+        node = root
+        for step in path:
+            node = node.setdefault(step, {})
+        node[_MEMBER] = {}
+    return _without_lone_members(root)
+
+
+def _without_lone_members(node: JsonObject) -> JsonObject:
+    if node.keys() == {_MEMBER}:
+        return {}
+    return {step: _without_lone_members(child) for step, child in sorted(node.items())}
+
+
+def from_fields_v1(node: JsonObject) -> Fields:
+    """The set that ``managedFields`` describes."""
+    return frozenset(_members(node, ()))
+
+
+def _members(node: JsonObject, path: Path) -> Iterator[Path]:
+    for step, child in node.items():
+        if step == _MEMBER:
+            yield path
+        elif not child:
+            yield (*path, step)
+        else:
+            yield from _members(child, (*path, step))
+
+
+def with_parents(fields: Iterable[Path]) -> Fields:
+    """The set with every field that leads to one of its paths: removing the last child removes the parent too."""
+    everything = set(fields)
+    for path in list(everything):
+        everything.update(path[:end] for end in range(1, len(path)) if path[end - 1].startswith("f:"))
+    return frozenset(everything)
+
+
+def item_step(item: Any, shape: Shape) -> str:  # noqa: ANN401  (any JSON)
+    """How a path names an item of a keyed or unique list."""
+    if shape.keys:
+        fields = item if isinstance(item, dict) else {}
+        key = {name: fields.get(name, shape.key_defaults.get(name)) for name in sorted(shape.keys)}
+        present = {name: value for name, value in key.items() if value is not None}
+        return "k:" + msgspec.json.encode(present).decode()
+    return "v:" + msgspec.json.encode(item).decode()
+
+
+def is_keyed(shape: Shape) -> bool:
+    """Whether the items of a list have an identity of their own."""
+    return bool(shape.keys) or shape.unique
+
+
+def fields_of(document: JsonObject, shape: Shape) -> Fields:
+    """The fields that a document sets, as an apply of it owns them."""
+    return frozenset(_fields_in(document, shape, ()))
+
+
+def _fields_in(value: Any, shape: Shape, path: Path) -> Iterator[Path]:  # noqa: ANN401  (any JSON)
+    if isinstance(value, dict) and not shape.atomic:
+        for name, child in value.items():
+            here = (*path, f"f:{name}")
+            inner = shape.of(name)
+            yield from _fields_in(child, inner, here)
+            free_form = shape.items is not None and name not in shape.fields
+            if child is None or child == {} or (free_form and isinstance(child, dict | list)):
+                yield here
+    elif isinstance(value, list) and is_keyed(shape):
+        for item in value:
+            here = (*path, item_step(item, shape))
+            yield from _fields_in(item, shape.of_items, here)
+            yield here
+    else:
+        yield path
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What changed from one document to another."""
+
+    added: Fields
+    modified: Fields
+    removed: Fields
+
+    @property
+    def written(self) -> Fields:
+        return self.added | self.modified
+
+
+def compare(old: JsonObject, new: JsonObject, shape: Shape) -> Comparison:
+    """The fields that ``new`` adds to, changes in and lacks of ``old``."""
+    walk = _Comparing(set(), set(), set())
+    walk.value(old, new, shape, ())
+    return Comparison(*map(frozenset, (walk.added, walk.modified, walk.removed)))
+
+
+@dataclass(slots=True)
+class _Comparing:
+    added: set[Path]
+    modified: set[Path]
+    removed: set[Path]
+
+    def value(self, old: Any, new: Any, shape: Shape, path: Path) -> None:  # noqa: ANN401  (any JSON)
+        if old is new or old == new:
+            return
+        parts = self._parts(old, new, shape)
+        if parts is None:
+            self._leaf(old, new, path)
+            if type(old) is not type(new):
+                # An object became a scalar, or the reverse: what was inside is gone, what is inside is new.
+                self.removed.update(inner for inner in _fields_in(old, shape, path) if inner != path)
+                self.added.update(inner for inner in _fields_in(new, shape, path) if inner != path)
+            return
+        for step, old_part, new_part, inner in parts:
+            self.value(old_part, new_part, inner, (*path, step))
+        if path and (old is _ABSENT or new is _ABSENT):
+            (self.added if old is _ABSENT else self.removed).add(path)
+
+    def _leaf(self, old: object, new: object, path: Path) -> None:
+        if old is _ABSENT:
+            self.added.add(path)
+        elif new is _ABSENT:
+            self.removed.add(path)
+        else:
+            self.modified.add(path)
+
+    @staticmethod
+    def _parts(old: Any, new: Any, shape: Shape) -> list[tuple[str, Any, Any, Shape]] | None:  # noqa: ANN401
+        """The children of both sides, paired; None where the value is compared whole."""
+        present = [side for side in (old, new) if side is not _ABSENT]
+        if not any(present) or shape.atomic:  # two empty sides are a leaf: empty and absent differ
+            return None
+        if all(isinstance(side, dict) for side in present):
+            before, after = ({} if side is _ABSENT else side for side in (old, new))
+            return [
+                (f"f:{name}", before.get(name, _ABSENT), after.get(name, _ABSENT), shape.of(name))
+                for name in {**before, **after}
+            ]
+        if is_keyed(shape) and all(isinstance(side, list) for side in present):
+            before, after = (
+                {} if side is _ABSENT else {item_step(item, shape): item for item in side} for side in (old, new)
+            )
+            return [
+                (step, before.get(step, _ABSENT), after.get(step, _ABSENT), shape.of_items)
+                for step in {**before, **after}
+            ]
+        return None
+
+
+def shown(path: Path) -> str:
+    """A path as conflict messages print it: ``.spec.containers[name="a"].image``."""
+    return "".join(map(_shown_step, path))
+
+
+def _shown_step(step: str) -> str:
+    kind, _, rest = step.partition(":")
+    if kind == "f":
+        return f".{rest}"
+    if kind == "k":
+        pairs = msgspec.json.decode(rest).items()
+        return "[" + ",".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in pairs) + "]"
+    return f"[={rest}]"

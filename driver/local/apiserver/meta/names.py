@@ -1,0 +1,214 @@
+"""What names, label keys and values, and finalizers may look like, with Kubernetes' words for what is wrong.
+
+Source: ``k8s.io/apimachinery`` ``pkg/api/validate/content`` and ``pkg/api/validation``. Each check yields what is wrong
+with a text, and nothing when it is fine.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from api.model.base import JsonObject
+from driver.local.apiserver.meta.status_errors import FieldError, forbidden, immutable, invalid, required
+
+NameCheck: TypeAlias = Callable[[str], Iterator[str]]
+
+MAX_LABEL: Final = 63
+MAX_SUBDOMAIN: Final = 253
+_MAX_ANNOTATIONS: Final = 256 * 1024
+"""Bytes of all annotations of an object together (``TotalAnnotationSizeLimitB``)."""
+
+_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
+_KEY_NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_KEY_WORDS: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+_LABEL_VALUE: Final = f"({_KEY_NAME})?"
+
+
+def _shown(message: str, pattern: str, *examples: str) -> str:
+    said = " or ".join(f"'{example}', " for example in examples)
+    return f"{message} (e.g. {said}regex used for validation is '{pattern}')"
+
+
+def _too_long(limit: int, unit: str) -> str:
+    return f"must be no more than {limit} {unit}"
+
+
+def dns_label(text: str) -> Iterator[str]:
+    """RFC 1123 label: what a namespace, a device or a container is called."""
+    if len(text) > MAX_LABEL:
+        yield _too_long(MAX_LABEL, "characters")
+    if re.fullmatch(_LABEL, text):
+        return
+    if re.fullmatch(_SUBDOMAIN, text):
+        yield "must not contain dots"
+        return
+    yield _shown(
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+        "with an alphanumeric character",
+        _LABEL,
+        "my-name",
+        "123-abc",
+    )
+
+
+def dns_subdomain(text: str) -> Iterator[str]:
+    """RFC 1123 subdomain: what most objects are called."""
+    if len(text) > MAX_SUBDOMAIN:
+        yield _too_long(MAX_SUBDOMAIN, "characters")
+    if not re.fullmatch(_SUBDOMAIN, text):
+        yield _shown(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+            "start and end with an alphanumeric character",
+            _SUBDOMAIN,
+            "example.com",
+        )
+
+
+def dns_subdomain_any_case(text: str) -> Iterator[str]:
+    if len(text) > MAX_SUBDOMAIN:
+        yield _too_long(MAX_SUBDOMAIN, "bytes")
+    if not re.fullmatch(_SUBDOMAIN, text.lower()):
+        yield _shown(
+            "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an "
+            "alphanumeric character",
+            _SUBDOMAIN,
+            "Example.com",
+        )
+
+
+def path_segment(text: str) -> Iterator[str]:
+    """Whatever a URL path can hold: what roles and their bindings are called."""
+    if text in {".", ".."}:
+        yield f"must not be '{text}'"
+    for illegal in "/%":
+        if illegal in text:
+            yield f"may not contain '{illegal}'"
+
+
+def qualified_name(text: str) -> Iterator[str]:
+    """A name with an optional DNS subdomain and ``/``: label keys, taint keys, finalizers."""
+    words = _KEY_WORDS
+    prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        said = _shown(words, _KEY_NAME, "MyName", "my.name", "123-abc")
+        yield f"a valid label key {said} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return
+    if slash and not prefix:
+        yield "prefix part must be non-empty"
+    elif slash:
+        yield from (f"prefix part {said}" for said in dns_subdomain(prefix))
+    if not name:
+        yield "name part must be non-empty"
+    elif len(name) > MAX_LABEL:
+        yield f"name part {_too_long(MAX_LABEL, 'bytes')}"
+    if not re.fullmatch(_KEY_NAME, name):
+        yield "name part " + _shown(words, _KEY_NAME, "MyName", "my.name", "123-abc")
+
+
+def label_value(text: str) -> Iterator[str]:
+    if len(text) > MAX_LABEL:
+        yield _too_long(MAX_LABEL, "bytes")
+    if not re.fullmatch(_LABEL_VALUE, text):
+        yield _shown(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
+            "start and end with an alphanumeric character",
+            _LABEL_VALUE,
+            "MyValue",
+            "my_value",
+            "12345",
+        )
+
+
+def checked(path: str, text: object, check: NameCheck) -> Iterator[FieldError]:
+    """A text that must be there and pass a check."""
+    if not isinstance(text, str) or not text:
+        yield required(path)
+        return
+    yield from (invalid(path, text, said) for said in check(text))
+
+
+def metadata_errors(
+    metadata: JsonObject, *, namespaced: bool, name_check: NameCheck, any_finalizer: bool
+) -> Iterator[FieldError]:
+    """What is wrong with the ``metadata`` of any object (``ValidateObjectMeta``)."""
+    generate_name, name = metadata.get("generateName"), metadata.get("name")
+    if generate_name:
+        # The generated part is alphanumeric, so a trailing dash or dot is fine here.
+        yield from (invalid("metadata.generateName", generate_name, said) for said in name_check(f"{generate_name}a"))
+    if not name:
+        yield required("metadata.name", "name or generateName is required")
+    else:
+        yield from (invalid("metadata.name", name, said) for said in name_check(name))
+    namespace = metadata.get("namespace")
+    if namespaced:
+        yield from checked("metadata.namespace", namespace, dns_label)
+    elif namespace:
+        yield forbidden("metadata.namespace", "not allowed on this type")
+    yield from label_errors(metadata.get("labels") or {}, "metadata.labels")
+    yield from _annotation_errors(metadata.get("annotations") or {})
+    yield from _owner_errors(metadata.get("ownerReferences") or [])
+    yield from _finalizer_errors(metadata.get("finalizers") or [], any_finalizer=any_finalizer)
+
+
+def label_errors(labels: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    for key, value in labels.items():
+        yield from (invalid(path, key, said) for said in qualified_name(key))
+        yield from (invalid(path, value, said) for said in label_value(str(value)))
+
+
+def _annotation_errors(annotations: Mapping[str, Any]) -> Iterator[FieldError]:
+    path = "metadata.annotations"
+    for key in annotations:
+        yield from (invalid(path, key, said) for said in qualified_name(key.lower()))
+    size = sum(len(key.encode()) + len(str(value).encode()) for key, value in annotations.items())
+    if size > _MAX_ANNOTATIONS:
+        yield FieldError("FieldValueTooLong", path, f"Too long: may not be more than {_MAX_ANNOTATIONS} bytes")
+
+
+def _owner_errors(owners: list[JsonObject]) -> Iterator[FieldError]:
+    path = "metadata.ownerReferences"
+    controllers = []
+    for index, owner in enumerate(owners):
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                yield required(f"{path}[{index}].{field}", "must not be empty")
+        if owner.get("controller"):
+            controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
+    if len(controllers) > 1:
+        yield invalid(
+            path,
+            owners,
+            'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{controllers[0]} and {controllers[1]}",
+        )
+
+
+def _finalizer_errors(finalizers: list[str], *, any_finalizer: bool) -> Iterator[FieldError]:
+    path = "metadata.finalizers"
+    for index, finalizer in enumerate(finalizers):
+        yield from (invalid(path, finalizer, said) for said in qualified_name(finalizer))
+        if not any_finalizer and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            said = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid(f"{path}[{index}]", finalizer, said)
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        yield invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
+
+
+def metadata_update_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    """What an update must not do to ``metadata`` (``ValidateObjectMetaUpdate``)."""
+    if old.get("deletionTimestamp"):
+        extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
+        if extra:
+            listed = ", ".join(f'"{each}"' for each in extra)
+            yield forbidden(
+                "metadata.finalizers",
+                "no new finalizers can be added if the object is being deleted, found new finalizers "
+                f"[]string{{{listed}}}",
+            )
+    for field in ("name", "namespace", "uid"):
+        if new.get(field) != old.get(field):
+            yield immutable(f"metadata.{field}", new.get(field))

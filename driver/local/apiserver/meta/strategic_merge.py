@@ -1,0 +1,120 @@
+"""Strategic merge patch: a merge patch that knows which lists have items with identity.
+
+Directives: ``$patch: replace | delete`` in an object or list item, ``$deleteFromPrimitiveList/<field>``,
+``$setElementOrder/<field>``, ``$retainKeys``. Arguments are never changed.
+Source: ``k8s.io/apimachinery`` ``pkg/util/strategicpatch``.
+"""
+
+from typing import Any, Final
+
+from api.model.base import JsonObject
+from driver.local.apiserver.meta.merge_keys import Shape
+from driver.local.apiserver.meta.status_errors import RefusedError, bad_request, quoted
+
+_DIRECTIVE: Final = "$patch"
+_RETAIN: Final = "$retainKeys"
+_DELETE_FROM: Final = "$deleteFromPrimitiveList/"
+_ORDER: Final = "$setElementOrder/"
+
+
+def strategic_patched(document: JsonObject, patch: JsonObject, shape: Shape) -> JsonObject:
+    """The patched document. Raises RefusedError (400) for a patch that does not fit the kind."""
+    match patch.get(_DIRECTIVE):
+        case None | "merge":
+            pass
+        case "replace":
+            return {name: value for name, value in patch.items() if name != _DIRECTIVE}
+        case "delete":
+            return {}
+        case other:
+            raise bad_request(f"unknown patch type found: {other}")
+    out = dict(document)
+    if _RETAIN in patch:
+        _check_retained(patch)
+        out = {name: value for name, value in out.items() if name in patch[_RETAIN]}
+    for name, values in _deletions(patch):
+        out[name] = [value for value in out.get(name) or [] if value not in values]
+    for name, value in patch.items():
+        if name.startswith("$"):
+            continue
+        if value is None:
+            out.pop(name, None)
+        else:
+            out[name] = _patched(out.get(name), value, shape.of(name))
+    for name, order in _orders(patch):
+        if isinstance(out.get(name), list):
+            out[name] = _ordered(out[name], order, shape.of(name), document.get(name) or [])
+    return out
+
+
+def _check_retained(patch: JsonObject) -> None:
+    kept = patch[_RETAIN]
+    if not isinstance(kept, list) or any(name not in kept for name in patch if not name.startswith("$")):
+        raise bad_request("Invalid patch format of retainKeys")
+
+
+def _deletions(patch: JsonObject) -> list[tuple[str, list[Any]]]:
+    return [(name.removeprefix(_DELETE_FROM), value) for name, value in patch.items() if name.startswith(_DELETE_FROM)]
+
+
+def _orders(patch: JsonObject) -> list[tuple[str, list[Any]]]:
+    return [(name.removeprefix(_ORDER), value) for name, value in patch.items() if name.startswith(_ORDER)]
+
+
+def _patched(value: Any, patch: Any, shape: Shape) -> Any:  # noqa: ANN401  (any JSON)
+    if isinstance(patch, dict):
+        return strategic_patched(value if isinstance(value, dict) else {}, patch, shape)
+    if not isinstance(patch, list) or not shape.patch_key:
+        return patch
+    present = value if isinstance(value, list) else []
+    if any(isinstance(item, dict) for item in patch):
+        return _patched_items(present, patch, shape)
+    merged = [*present, *(item for item in dict.fromkeys(patch) if item not in present)]
+    return _ordered(merged, patch, shape, present)
+
+
+def _patched_items(items: list[Any], patch: list[Any], shape: Shape) -> list[Any]:
+    """Items are merged with those of the same key, deleted, or added; one ``replace`` drops what was there."""
+    key = shape.patch_key
+    if any(item.get(_DIRECTIVE) == "replace" for item in patch):
+        return [item for item in patch if _DIRECTIVE not in item]
+    out = list(items)
+    for item in patch:
+        if key not in item:
+            raise _no_key(item, key)
+        at = next((index for index, present in enumerate(out) if present.get(key) == item[key]), None)
+        if item.get(_DIRECTIVE) == "delete":
+            out = [present for present in out if present.get(key) != item[key]]
+        elif at is None:
+            out.append(strategic_patched({}, item, shape.of_items))
+        else:
+            out[at] = strategic_patched(out[at], item, shape.of_items)
+    return _ordered(out, patch, shape, items)
+
+
+def _no_key(item: JsonObject, key: str) -> RefusedError:
+    return bad_request(f"map: {quoted(item)} does not contain declared merge key: {key}")
+
+
+def _ordered(items: list[Any], order: list[Any], shape: Shape, before: list[Any]) -> list[Any]:
+    """Items that ``order`` names come in that order; each other one goes before the first of them that it preceded.
+
+    So an item that was not there ``before`` comes ahead of those that nobody mentions (``mergeSortedSlice``).
+    """
+    key = shape.patch_key
+    places = {_identity(item, key): place for place, item in reversed(list(enumerate(order)))}
+    previous = {_identity(item, key): place for place, item in reversed(list(enumerate(before)))}
+    mentioned = sorted(
+        (item for item in items if _identity(item, key) in places), key=lambda item: places[_identity(item, key)]
+    )
+    others = [item for item in items if _identity(item, key) not in places]
+    ordered = []
+    while mentioned and others:
+        mine, yours = (previous.get(_identity(side[0], key)) for side in (others, mentioned))
+        comes_first = mine is not None and yours is not None and mine < yours
+        ordered.append((others if comes_first else mentioned).pop(0))
+    return [*ordered, *mentioned, *others]
+
+
+def _identity(item: Any, key: str) -> str:  # noqa: ANN401  (any JSON)
+    return quoted(item.get(key) if isinstance(item, dict) else item)

@@ -1,0 +1,374 @@
+"""Create and update: from a request's document to a new revision.
+
+Every write runs without an ``await`` between reading the old object and storing the new one, so no other request comes
+between; ``resourceVersion`` is checked against exactly what is replaced.
+
+The steps of an update, in order: the change is made to the object as its version shows it; defaults; the part that
+belongs to another endpoint is put back (spec and metadata for a status write, status for any other); ownership of
+fields is recorded; validation and admission; an object that ends up as it was is not written at all.
+Source: ``k8s.io/apiserver`` ``registry/rest`` and ``registry/generic/registry``.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from http import HTTPStatus
+from typing import Final, Literal, TypeAlias
+
+from api.model.base import JsonObject
+from driver.local.apiserver.admission import validating_policies
+from driver.local.apiserver.admission.admission import Admission
+from driver.local.apiserver.http.query_options import WriteOptions
+from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
+from driver.local.apiserver.kinds.validation.quantities import canonicalize
+from driver.local.apiserver.meta import managed_fields
+from driver.local.apiserver.meta.documents import drop, fresh, lookup, pruned, without
+from driver.local.apiserver.meta.names import metadata_errors, metadata_update_errors
+from driver.local.apiserver.meta.status_errors import (
+    MODIFIED,
+    FieldError,
+    RefusedError,
+    already_exists,
+    bad_request,
+    conflict,
+    invalid,
+    object_invalid,
+    object_not_found,
+    quoted,
+)
+from driver.local.apiserver.registry.delete import is_gone
+from driver.local.apiserver.storage import Key, Storage, Stored
+from driver.local.apiserver.times import stamp
+
+# Characters of generated names: no vowels and no digits like letters, so that no words arise (apimachinery util/rand).
+_SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH: Final = 5
+_MAX_GENERATED: Final = 63 - _SUFFIX_LENGTH
+"""Longest part of ``generateName`` that is used (``MaxGeneratedNameLength``)."""
+
+# Metadata that only the server writes.
+_SYSTEM_METADATA: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+
+Change: TypeAlias = Callable[[JsonObject | None], JsonObject]
+"""From the present document, in the request's version (None: there is no object), to the wanted one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRequest:
+    """Where and how one object is written."""
+
+    type: ResourceType
+    version: ApiVersion
+    key: Key
+    """Without name for a creation: the name is in the document."""
+    subresource: str = ""
+    options: WriteOptions = field(default_factory=WriteOptions)
+    operation: Literal["Update", "Apply"] = "Update"
+    """An apply brings its own ``managedFields``; for an update they are worked out."""
+    allow_create: bool = False
+    replaces: bool = False
+    """The client sends the whole object, so its uid says which one it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The object after the request (as it would be, after a dry run)."""
+
+    stored: Stored
+    created: bool = False
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """Creates and updates objects in one storage."""
+
+    storage: Storage
+    admission: Admission
+    clock: Callable[[], datetime]
+    uid: Callable[[], str]
+    random: random.Random
+    dropped_fields: Mapping[str, Sequence[str]]
+
+    def create(self, request: WriteRequest, document: JsonObject) -> Written:
+        """Raises RefusedError: 400, 403, 404 (no namespace), 409 (exists), 422."""
+        type_, version = request.type, request.version
+        _check_identity(request, document)
+        if document["metadata"].get("resourceVersion"):
+            message = "resourceVersion should not be set on objects to be created"
+            raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)  # 500 without a reason, as upstream
+        body, warnings = self._stored_form(request, document)
+        metadata = body["metadata"]
+        if metadata.get("generateName") and not metadata.get("name"):
+            metadata["name"] = self._generated_name(metadata["generateName"])
+        key = Key(request.key.namespace, metadata.get("name") or "")
+        self._fill_system_metadata(type_, metadata, key)
+        if type_.namespaced:
+            self.admission.check_namespace(type_, key)
+        if version.status and not type_.status_on_create:
+            body.pop("status", None)
+        _set_or_drop(metadata, "managedFields", self._managed(request, None, body))
+        version.rules.prepare_create(body)
+        self._refuse(
+            type_,
+            key.name,
+            [
+                *self.admission.new_errors(type_, key, body),
+                *_metadata_errors(type_, metadata),
+                *version.rules.validate(body),
+            ],
+        )
+        self._check_policies(request, key, body, None)
+        if self.storage.get(type_.store, key):
+            raise self._taken(type_, key, generated=bool(metadata.get("generateName")))
+        return Written(self._commit(request, key, body), created=True, warnings=warnings)
+
+    def update(self, request: WriteRequest, change: Change) -> Written:
+        """Raises RefusedError: 400, 403, 404, 409 (changed meanwhile), 422."""
+        type_ = request.type
+        old = self.storage.get(type_.store, request.key)
+        if old is None:
+            return self._create_by_update(request, change)
+        current = self.wire(request, old)
+        wanted = change(current)
+        _check_identity(request, wanted)
+        self._check_revision(request, old, wanted)
+        body, warnings = self._stored_form(request, wanted)
+        self._keep_what_is_not_written(request, old.body, body)
+        metadata = body["metadata"]
+        if request.operation == "Update":
+            _set_or_drop(metadata, "managedFields", self._managed(request, old, body))
+        if request.subresource == "status":
+            request.version.rules.prepare_status(body, old.body)
+        else:
+            request.version.rules.prepare_update(body, old.body, stamp(self.clock()))
+        if type_.generation and _counted(body, status=request.version.status) != _counted(
+            old.body, status=request.version.status
+        ):
+            metadata["generation"] = old.body["metadata"].get("generation", 0) + 1
+        self._refuse(type_, request.key.name, self._update_errors(request, body, old.body))
+        self._check_policies(request, request.key, body, old)
+        return Written(self._store_update(request, old, body), warnings=warnings)
+
+    def wire(self, request: WriteRequest, stored: Stored) -> JsonObject:
+        """A stored object as the request's version shows it, with kind and version. Not to be changed in place."""
+        return self._wire(request, stored.body)
+
+    def _wire(self, request: WriteRequest, stored: JsonObject) -> JsonObject:
+        convert = request.version.to_wire
+        body = convert(stored) if convert else stored
+        return {"kind": request.type.kind, "apiVersion": request.type.api_version(request.version), **body}
+
+    def _create_by_update(self, request: WriteRequest, change: Change) -> Written:
+        if not request.allow_create or request.subresource:
+            raise object_not_found(request.type.group, request.type.plural, request.key.name)
+        document = change(None)
+        _check_identity(request, document)
+        if document["metadata"].get("uid"):
+            why = f"Precondition failed: UID in precondition: {document['metadata']['uid']}, UID in object meta: "
+            raise conflict(request.type.group, request.type.plural, request.key.name, why)
+        metadata = without(document["metadata"], "resourceVersion")
+        return self.create(request, {**document, "metadata": {**metadata, "name": request.key.name}})
+
+    def _stored_form(self, request: WriteRequest, document: JsonObject) -> tuple[JsonObject, Sequence[str]]:
+        """A private copy of the document as it is stored, with defaults; and warnings for the client."""
+        type_, version = request.type, request.version
+        body = fresh(without(document, "kind", "apiVersion"))
+        if not type_.custom:
+            body = pruned(body)
+        # Empty parts of metadata are the same as absent ones.
+        body["metadata"] = {name: value for name, value in pruned(body["metadata"]).items() if value not in ([], {})}
+        warnings = version.rules.prune(body, request.options.field_validation)
+        if version.to_stored:
+            body = version.to_stored(body)
+        for path in self.dropped_fields.get(type_.plural, ()):
+            drop(body, path)
+        canonicalize(body, type_.quantities, type_.kind, version.name)
+        version.rules.default(body, stamp(self.clock()))
+        return body, warnings
+
+    def _generated_name(self, prefix: str) -> str:
+        suffix = "".join(self.random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
+        return prefix[:_MAX_GENERATED] + suffix
+
+    def _fill_system_metadata(self, type_: ResourceType, metadata: JsonObject, key: Key) -> None:
+        for name in (*_SYSTEM_METADATA, "generation", "resourceVersion"):
+            metadata.pop(name, None)
+        metadata["uid"] = self.uid()
+        metadata["creationTimestamp"] = stamp(self.clock())
+        if type_.generation:
+            metadata["generation"] = 1
+        if key.namespace:
+            metadata["namespace"] = key.namespace
+        else:
+            metadata.pop("namespace", None)
+
+    def _check_revision(self, request: WriteRequest, old: Stored, wanted: JsonObject) -> None:
+        type_, name = request.type, request.key.name
+        metadata = wanted["metadata"]
+        uid = metadata.get("uid")
+        # Only a whole object says which one it means; in a patch another uid is a forbidden change.
+        if request.replaces and uid and uid != old.body["metadata"]["uid"]:
+            found = old.body["metadata"]["uid"]
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
+            raise conflict(type_.group, type_.plural, name, why)
+        revision = metadata.get("resourceVersion")
+        if revision and str(revision) != str(old.revision):
+            raise conflict(type_.group, type_.plural, name, MODIFIED)
+        if not revision and not type_.unconditional_update:
+            raise object_invalid(
+                type_.group,
+                type_.plural,
+                name,
+                [invalid("metadata.resourceVersion", 0, "must be specified for an update")],
+            )
+
+    def _keep_what_is_not_written(self, request: WriteRequest, old: JsonObject, body: JsonObject) -> None:
+        """Puts back, in place, what this endpoint does not write."""
+        metadata, kept = body["metadata"], old["metadata"]
+        if request.subresource == "status":
+            status = body.get("status")
+            managed = metadata.get("managedFields")
+            body.clear()
+            body.update(fresh(without(old, "status")))
+            if status is not None:
+                body["status"] = status
+            if managed is not None:
+                body["metadata"]["managedFields"] = managed
+            return
+        metadata.setdefault("uid", kept["uid"])
+        for name in (*_SYSTEM_METADATA[1:], "generation", "resourceVersion"):
+            if name in kept:
+                metadata[name] = kept[name]
+            else:
+                metadata.pop(name, None)
+        if request.key.namespace:
+            metadata["namespace"] = request.key.namespace
+        if request.version.status:
+            body.pop("status", None)
+            if "status" in old:
+                body["status"] = old["status"]
+
+    def _update_errors(self, request: WriteRequest, body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+        type_, rules = request.type, request.version.rules
+        yield from metadata_update_errors(body["metadata"], old["metadata"])
+        if request.subresource == "status":
+            yield from self.admission.status_errors(type_, request.key, body, old)
+            yield from rules.validate_status(body, old)
+            return
+        yield from _metadata_errors(type_, body["metadata"])
+        yield from rules.validate_update(body, old)
+
+    def _managed(self, request: WriteRequest, old: Stored | None, body: JsonObject) -> list[JsonObject]:
+        """``managedFields`` after this write."""
+        if request.operation == "Apply":
+            return list(body["metadata"].get("managedFields") or [])
+        to_wire = request.version.to_wire
+        shown = to_wire(body) if to_wire else body
+        before = None if old is None else (to_wire(old.body) if to_wire else old.body)
+        return managed_fields.after_update(
+            before,
+            shown,
+            author=managed_fields.Author(
+                manager=request.options.field_manager,
+                api_version=request.type.api_version(request.version),
+                subresource=request.subresource,
+                time=stamp(self.clock()),
+            ),
+            shape=request.version.shape,
+            zero=request.version.zero,
+        )
+
+    def _check_policies(self, request: WriteRequest, key: Key, body: JsonObject, old: Stored | None) -> None:
+        """Raises RefusedError for what an administrator's policy denies."""
+        self.admission.check_policies(
+            validating_policies.Write(
+                operation="CREATE" if old is None else "UPDATE",
+                resource=request.type.store,
+                version=request.version.name,
+                subresource=request.subresource,
+                key=key,
+                new=self._wire(request, body),
+                old=None if old is None else self.wire(request, old),
+            )
+        )
+
+    def _refuse(self, type_: ResourceType, name: str, errors: Iterable[FieldError]) -> None:
+        if found := list(errors):
+            raise object_invalid(type_.group, type_.kind, name, found)
+
+    def _taken(self, type_: ResourceType, key: Key, *, generated: bool) -> RefusedError:
+        refusal = already_exists(type_.group, type_.plural, key.name)
+        if generated:
+            message = f"{refusal.message}, the server was not able to generate a unique name for the object"
+            return RefusedError(HTTPStatus.CONFLICT, refusal.reason, message, details=refusal.details, retry_after_s=1)
+        there = self.storage.get(type_.store, key)
+        if there and there.body["metadata"].get("deletionTimestamp"):
+            message = f"object is being deleted: {refusal.message}"
+            return RefusedError(HTTPStatus.CONFLICT, refusal.reason, message, details=refusal.details)
+        return refusal
+
+    def _store_update(self, request: WriteRequest, old: Stored, body: JsonObject) -> Stored:
+        metadata = body["metadata"]
+        if is_gone(metadata) and not lookup(body, "spec", "finalizers"):
+            if not request.options.dry_run:
+                self.storage.remove(request.type.store, request.key, body)
+            return Stored(request.key, old.revision, body)
+        metadata["resourceVersion"] = str(old.revision)
+        if managed_fields.same(body, old.body):
+            return old
+        return self._commit(request, request.key, body)
+
+    def _commit(self, request: WriteRequest, key: Key, body: JsonObject) -> Stored:
+        if request.options.dry_run:
+            return Stored(key, 0, body)
+        return self.storage.put(request.type.store, key, body)
+
+
+def _metadata_errors(type_: ResourceType, metadata: JsonObject) -> Iterator[FieldError]:
+    return metadata_errors(
+        metadata, namespaced=type_.namespaced, name_check=type_.name_check, any_finalizer=type_.any_finalizer
+    )
+
+
+def _set_or_drop(document: JsonObject, name: str, value: object) -> None:
+    document.pop(name, None)
+    if value:
+        document[name] = value
+
+
+def _counted(body: JsonObject, *, status: bool) -> JsonObject:
+    """What ``metadata.generation`` counts the changes of."""
+    return without(body, "metadata", "status") if status else without(body, "metadata")
+
+
+def _check_identity(request: WriteRequest, document: JsonObject) -> None:
+    """The document must be of the kind, and about the object, that the URL names. Raises RefusedError (400)."""
+    expected = request.type.api_version(request.version)
+    api_version, kind = document.get("apiVersion") or expected, document.get("kind") or request.type.kind
+    if kind != request.type.kind and request.type.custom:
+        name = lookup(document, "metadata", "name") or ""
+        raise object_invalid(request.type.group, kind, name, [invalid("kind", kind, f"must be {request.type.kind}")])
+    if kind != request.type.kind or api_version.rpartition("/")[0] != request.type.group:
+        raise bad_request(
+            f"{kind} in version {quoted(api_version)} cannot be handled as a {request.type.kind}: "
+            f"this address takes {request.type.kind} of {expected}"
+        )
+    if api_version != expected:
+        raise bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
+        )
+    metadata = document.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        raise bad_request("metadata must be an object")
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    if request.key.name and name and name != request.key.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({request.key.name})")
+    if request.type.namespaced and namespace and namespace != request.key.namespace:
+        if request.key.name:
+            raise bad_request(
+                f"the namespace of the object ({namespace}) does not match the namespace on the request "
+                f"({request.key.namespace})"
+            )
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")

@@ -1,0 +1,140 @@
+"""Deletion: at once, gracefully, or held up by finalizers.
+
+Source: ``k8s.io/apiserver`` ``registry/rest/delete.go`` and ``registry/generic/registry/store.go``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from api.model.base import JsonObject
+from driver.local.apiserver.http.query_options import DeleteOptions
+from driver.local.apiserver.kinds.types import ResourceType
+from driver.local.apiserver.kinds.validation.core import NAMESPACE_FINALIZER
+from driver.local.apiserver.meta.documents import fresh, lookup
+from driver.local.apiserver.meta.status_errors import conflict, object_not_found
+from driver.local.apiserver.storage import GroupResource, Key, Storage, Stored
+from driver.local.apiserver.times import parsed, stamp
+
+ORPHAN: Final = "orphan"
+FOREGROUND: Final = "foregroundDeletion"
+_PROPAGATION: Final = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The object as the request left it; ``gone``: it is no longer there."""
+
+    stored: Stored
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deleter:
+    """Deletes objects in one storage."""
+
+    storage: Storage
+    clock: Callable[[], datetime]
+
+    def delete(self, type_: ResourceType, key: Key, options: DeleteOptions) -> Deleted:
+        """Raises RefusedError: 404, 409 (a precondition does not hold)."""
+        stored = self.storage.get(type_.store, key)
+        if stored is None:
+            raise object_not_found(type_.group, type_.plural, key.name)
+        _check_preconditions(type_, stored, options)
+        body = self._marked(type_, stored.body, options)
+        metadata = body["metadata"]
+        held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or _has_content(body)
+        if not held:
+            # Only what is deleted gracefully is marked before it goes; everything else goes as it was.
+            last = body if type_.grace else stored.body
+            gone = (
+                Stored(key, stored.revision, last) if options.dry_run else self.storage.remove(type_.store, key, last)
+            )
+            return Deleted(gone, gone=True)
+        if body == stored.body or options.dry_run:
+            return Deleted(Stored(key, stored.revision, body), gone=False)
+        return Deleted(self.storage.put(type_.store, key, body), gone=False)
+
+    def drop_finalizer(self, resource: GroupResource, key: Key, finalizer: str) -> None:
+        """Removes a finalizer; a deleted object that nothing else holds goes with it."""
+        stored = self.storage.get(resource, key)
+        if stored is None:
+            return
+        metadata = dict(stored.body["metadata"])
+        left = [each for each in metadata.pop("finalizers", []) if each != finalizer]
+        if left:
+            metadata["finalizers"] = left
+        body = {**stored.body, "metadata": metadata}
+        if is_gone(metadata) and not _has_content(body):
+            self.storage.remove(resource, key, body)
+        else:
+            self.storage.put(resource, key, body)
+
+    def _marked(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
+        """The object as deleted: with a time, a grace period, and the finalizers that the propagation asks for."""
+        metadata = {**body["metadata"], **self._deadline(type_, body, options)}
+        finalizers = _finalizers(metadata.get("finalizers") or [], options.propagation)
+        metadata.pop("finalizers", None)
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        if "generation" in metadata and not body["metadata"].get("deletionTimestamp"):
+            metadata["generation"] += 1
+        marked = fresh({**body, "metadata": metadata})
+        type_.versions[0].rules.prepare_delete(marked, stamp(self.clock()))
+        return marked
+
+    def _deadline(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
+        """A deletion that has begun can be hastened, never put off."""
+        now = self.clock()
+        begun = body["metadata"].get("deletionTimestamp")
+        if not begun:
+            grace = type_.grace(body, options.grace_s) if type_.grace else 0
+            return {"deletionTimestamp": stamp(now + timedelta(seconds=grace)), "deletionGracePeriodSeconds": grace}
+        present = body["metadata"].get("deletionGracePeriodSeconds") or 0
+        if options.grace_s is None or options.grace_s >= present:
+            return {}
+        earlier = (parsed(begun) or now) + timedelta(seconds=options.grace_s - present)
+        # A period that is over already leaves one second, unless none at all was asked for.
+        grace = options.grace_s if earlier >= now or not options.grace_s else 1
+        return {"deletionTimestamp": stamp(max(earlier, now)), "deletionGracePeriodSeconds": grace}
+
+
+def _check_preconditions(type_: ResourceType, stored: Stored, options: DeleteOptions) -> None:
+    metadata = stored.body["metadata"]
+    if options.uid and options.uid != metadata["uid"]:
+        why = (
+            f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise conflict(type_.group, type_.kind, stored.key.name, why)
+    if options.resource_version and options.resource_version != metadata["resourceVersion"]:
+        why = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
+            f"in record ({metadata['resourceVersion']}). The object might have been modified"
+        )
+        raise conflict(type_.group, type_.kind, stored.key.name, why)
+
+
+def _finalizers(present: list[str], propagation: str) -> list[str]:
+    """An explicit propagation replaces an earlier one."""
+    if not propagation:
+        return present
+    others = [each for each in present if each not in _PROPAGATION.values()]
+    wanted = _PROPAGATION.get(propagation)
+    return [*others, wanted] if wanted else others
+
+
+def _has_content(body: JsonObject) -> bool:
+    """A namespace waits until its content is gone, whether or not there is any."""
+    return NAMESPACE_FINALIZER in (lookup(body, "spec", "finalizers") or [])
+
+
+def is_gone(metadata: JsonObject) -> bool:
+    """A deleted object whose last finalizer went and that waits for nobody."""
+    return bool(
+        metadata.get("deletionTimestamp")
+        and not metadata.get("finalizers")
+        and not metadata.get("deletionGracePeriodSeconds")
+    )

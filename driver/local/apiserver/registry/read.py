@@ -1,0 +1,123 @@
+"""Get and list: one object, or a page of a consistent list.
+
+Every page of a list shows the same revision, the first page's; when the history no longer reaches back to it the token
+is expired (410), and the answer carries another token that goes on with the present state.
+Source: Kubernetes "API concepts", resource versions and chunking.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+import msgspec
+
+from api.model.base import JsonObject
+from driver.local.apiserver.http.query_options import ListOptions
+from driver.local.apiserver.kinds.types import ResourceType
+from driver.local.apiserver.meta.label_selectors import ObjectSelector, selector_of
+from driver.local.apiserver.meta.status_errors import (
+    RefusedError,
+    bad_request,
+    expired,
+    object_not_found,
+    revision_too_large,
+)
+from driver.local.apiserver.storage import ExpiredRevisionError, Key, Storage, Stored
+
+_LIST_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the next page starts. ``revision`` -1: the list is no longer consistent, take the present."""
+
+    revision: int
+    after: tuple[str, str]
+
+    def encode(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, text: str) -> "_Token":
+        try:
+            return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=cls)
+        except (binascii.Error, ValueError) as error:
+            raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list, with the list's ``metadata``."""
+
+    items: list[Stored]
+    metadata: JsonObject
+
+
+def get(storage: Storage, type_: ResourceType, key: Key) -> Stored:
+    """Raises RefusedError (404)."""
+    stored = storage.get(type_.store, key)
+    if stored is None:
+        raise object_not_found(type_.group, type_.plural, key.name)
+    return stored
+
+
+def selector_for(type_: ResourceType, options: ListOptions) -> ObjectSelector:
+    """Raises RefusedError (400)."""
+    return selector_of(
+        options.label_selector, options.field_selector, type_.fields, unsupported=_unsupported_field(type_)
+    )
+
+
+def _unsupported_field(type_: ResourceType) -> str:
+    """Kubernetes has three texts for the same refusal."""
+    if type_.group == "resource.k8s.io" and "spec.driver" in type_.fields:
+        return f"field label not supported for {type_.api_version(type_.versions[0])}, Kind={type_.kind}: {{}}"
+    if type_.custom or type_.fields.keys() - {"metadata.name", "metadata.namespace"}:
+        return "field label not supported: {}"
+    return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+
+
+def list_page(storage: Storage, type_: ResourceType, namespace: str, options: ListOptions) -> Page:
+    """Raises RefusedError: 400 for bad selectors or tokens, 410 for a past that is forgotten, 504 for the future."""
+    selector = selector_for(type_, options)
+    token = _Token.decode(options.continue_) if options.continue_ else None
+    revision = _revision_to_list(storage, options, token)
+    try:
+        matching = [
+            each for each in storage.items(type_.store, namespace, revision=revision) if selector.matches(each.body)
+        ]
+    except ExpiredRevisionError as error:
+        raise _list_expired(error, token) from error
+    if token:
+        matching = [each for each in matching if each.key > token.after]
+    metadata: JsonObject = {"resourceVersion": str(revision)}
+    if not options.limit or len(matching) <= options.limit:
+        return Page(matching, metadata)
+    page = matching[: options.limit]
+    metadata["continue"] = _Token(revision, (page[-1].key.namespace, page[-1].key.name)).encode()
+    if not options.label_selector and not options.field_selector:
+        metadata["remainingItemCount"] = len(matching) - len(page)
+    return Page(page, metadata)
+
+
+def _revision_to_list(storage: Storage, options: ListOptions, token: _Token | None) -> int:
+    if token:
+        return storage.revision if token.revision < 0 else token.revision
+    asked = options.revision
+    if not asked:
+        return storage.revision
+    if asked > storage.revision:
+        raise revision_too_large(asked, storage.revision)
+    # Without a match rule, a paged list means exactly that revision, an unpaged one means that or later.
+    exact = options.match == "Exact" or (not options.match and options.limit)
+    return asked if exact else storage.revision
+
+
+def _list_expired(error: ExpiredRevisionError, token: _Token | None) -> RefusedError:
+    if token is None:
+        return expired(f"The resourceVersion for the provided list is too old. {error}")
+    return expired(_LIST_TOO_OLD, continue_=_Token(-1, token.after).encode())

@@ -1,0 +1,416 @@
+"""The scheduler: a node and devices for every pending pod, over ``driver.allocation``.
+
+What kube-scheduler does with DRA (KEP-4381): the pod's claims are allocated together on the first node where they all
+fit, the allocation and the pod's reservation are written to each claim's status, then, when the devices are ready
+(KEP-5007), the pod is bound. One pod at a time; own writes count before the watch shows them, so no device is given
+twice.
+"""
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Final, TypeAlias
+
+import anyio
+from msgspec.structs import replace
+
+from api.core.v1 import (
+    BINDINGS,
+    NODES,
+    PODS,
+    Binding,
+    ContainerExtendedResourceRequest,
+    Node,
+    ObjectReference,
+    Pod,
+    PodExtendedResourceClaimStatus,
+    reference,
+)
+from api.errors import KerfError, TransientError
+from api.model.allocations import AllocationResult, ResourceClaimConsumerReference
+from api.model.base import JsonObject
+from api.model.claims import DeviceClass, DeviceRequest, ResourceClaim
+from api.model.devices import ResourceSlice
+from api.model.metadata import Condition, Object, ObjectMeta
+from api.model.names import ObjectRef
+from api.wire import to_builtins
+from driver.allocation import (
+    AllocatedState,
+    Budget,
+    DoesNotFit,
+    Failed,
+    Features,
+    Fits,
+    Inventory,
+    NodeView,
+    Outcome,
+    allocate,
+    node_matches,
+)
+from driver.kube.discovery import ApiFeatures
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client, PatchType
+from driver.kube.informer import Informer
+from driver.kube.store import Change
+from driver.local.binding import Failed as FailedDevices
+from driver.local.binding import NotYet, verdict
+from driver.local.controllers.resource_claims import FINALIZER, owning_pod
+from driver.local.extending import asked, claim_for, classes_by_resource
+from driver.local.filtering import obstacle, view
+
+log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 1.0
+"""After a failed write, or devices that could not be made ready, when nothing else wakes the scheduler."""
+_REASONS: Final = 3
+"""Reasons told for each node: the first obstacles are the ones to remove first."""
+
+_DEFAULT_FEATURES: Final = Features()
+_BUDGET: Final = Budget(seconds=2.0, clock=time.monotonic)
+"""For each node. kube-scheduler gives one ten seconds (gate DRASchedulerFilterTimeout), but beside its other work; here
+everything else of the embedded cluster waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a pod goes, and what each of its unallocated claims gets."""
+
+    node: str
+    allocations: tuple[tuple[ResourceClaim, AllocationResult], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Why a pod cannot be placed now, for its condition and event."""
+
+    message: str
+
+
+Decision: TypeAlias = Placed | Pending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What one decision is based on."""
+
+    nodes: Sequence[Node]
+    """By name."""
+    classes: dict[str, DeviceClass]
+    inventory: Inventory
+    allocated: AllocatedState
+
+
+def decide(
+    pod: Pod,
+    claims: Sequence[ResourceClaim],
+    now: Snapshot,
+    features: Features,
+    *,
+    share_id: Callable[[], str],
+    budget: Budget,
+) -> Decision:
+    """A node for ``pod`` and devices for those of its ``claims`` that have none; ``budget`` is for each node."""
+    unallocated = [claim for claim in claims if claim.status.allocation is None]
+    obstacles: Counter[str] = Counter()
+    details: list[str] = []
+    for node in now.nodes:
+        reason = obstacle(pod, node) or _bound_elsewhere(claims, view(node))
+        if reason is None and unallocated:
+            outcome = allocate(
+                now.inventory,
+                unallocated,
+                view(node),
+                now.classes,
+                now.allocated,
+                features,
+                share_id=share_id,
+                budget=budget,
+            )
+            if isinstance(outcome, Fits):
+                return Placed(node.metadata.name, tuple(zip(unallocated, outcome.results, strict=True)))
+            if isinstance(outcome, Failed) and outcome.kind == "fatal":
+                return Pending(outcome.message)
+            reason = "cannot allocate all claims"
+            details += [f"{node.metadata.name}: {detail}" for detail in _details(outcome)]
+        if reason is None:
+            return Placed(node.metadata.name, ())
+        obstacles[reason] += 1
+    summary = ", ".join(f"{count} {reason}" for reason, count in sorted(obstacles.items())) or "the cluster has no node"
+    return Pending(f"0/{len(now.nodes)} nodes are available: {summary}." + "".join(f" {text}." for text in details))
+
+
+def _bound_elsewhere(claims: Iterable[ResourceClaim], node: NodeView) -> str | None:
+    for claim in claims:
+        selector = claim.status.allocation and claim.status.allocation.node_selector
+        if selector and not node_matches(node, None, None, selector):
+            return "node(s) are not where an allocated claim can be used"
+    return None
+
+
+def _details(outcome: Outcome) -> list[str]:
+    match outcome:
+        case DoesNotFit(reasons):
+            return [str(reason) for reason in reasons[:_REASONS]]
+        case Failed(message=message):
+            return [message]
+        case _:
+            return [f"{outcome}; fewer devices or constraints in one pod are decided sooner"]
+
+
+class DevicesNotReadyError(TransientError):
+    """Devices of a pod could not be made ready; its claims are to be allocated anew."""
+
+
+class Scheduler:
+    """Places pods that name no other scheduler. Runs until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        api: ApiFeatures,
+        events: EventReporter,
+        *,
+        share_id: Callable[[], str],
+        features: Features = _DEFAULT_FEATURES,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._kinds = api.resource
+        self._events = events
+        self._share_id = share_id
+        self._features = features
+        self._clock = clock
+        self._again_s = math.inf
+        """When to try again although nothing has changed, in seconds."""
+        self._wake = anyio.Event()
+        self._inventory = Inventory.build(())
+        self._assumed: dict[ObjectRef, ResourceClaim] = {}
+        self._bound: set[ObjectRef] = set()
+        self._extended: dict[str, str] = {}
+        """Claims made for extended resources, by pod UID, until the pods show them."""
+        self._pods = Informer(client, PODS, on_change=self._pod_changed)
+        self._nodes = Informer(client, NODES, on_change=self._changed)
+        self._classes = Informer(client, api.resource.device_classes, on_change=self._changed)
+        self._claims = Informer(client, api.resource.resource_claims, on_change=self._claim_changed)
+        self._slices = Informer(client, api.resource.resource_slices, on_change=self._slice_changed)
+        self._rules = Informer(
+            client, api.device_taint_rules or api.resource.device_taint_rules, on_change=self._rules_changed
+        )
+
+    async def run(self) -> None:
+        informers = (self._pods, self._nodes, self._classes, self._claims, self._slices, self._rules)
+        async with anyio.create_task_group() as tasks:
+            for informer in informers:
+                tasks.start_soon(informer.run)
+            for informer in informers:
+                await informer.wait_synced()
+            while True:
+                self._wake = anyio.Event()
+                self._again_s = math.inf
+                await self._schedule_all()
+                with anyio.move_on_after(self._again_s):
+                    await self._wake.wait()
+
+    async def _schedule_all(self) -> None:
+        """Try every pending pod, the oldest first."""
+        waiting = [pod for pod in self._pods.store.values() if _is_pending(pod) and pod.ref not in self._bound]
+        for pod in sorted(waiting, key=_age):
+            try:
+                await self._schedule(pod)
+            except KerfError as error:
+                log.info("pod %s: %s; trying again", pod.ref, error)
+                self._look_again_after(_RETRY_S)
+
+    async def _schedule(self, pod: Pod) -> None:
+        claims = self._claims_of(pod)
+        if isinstance(claims, str):
+            await self._report_pending(pod, claims)
+            return
+        requests, mappings = asked(pod, classes_by_resource(self._classes.store.values()))
+        if requests:
+            extended = await self._extended_claim(pod, requests, mappings)
+            if extended is None:
+                return  # its making wakes the scheduler
+            claims.append(extended)
+        decision = decide(pod, claims, self._snapshot(), self._features, share_id=self._share_id, budget=_BUDGET)
+        if isinstance(decision, Pending):
+            await self._report_pending(pod, decision.message)
+            return
+        allocations = {claim.ref: allocation for claim, allocation in decision.allocations}
+        reserved = [await self._reserve(claim, allocations.get(claim.ref), pod) for claim in claims]
+        match verdict(reserved, self._clock()):
+            case NotYet(left_s):
+                self._look_again_after(left_s)
+                await self._report_pending(pod, f"waiting for devices to be made ready on node {decision.node}")
+                return
+            case FailedDevices(claim, message):
+                await self._deallocate(claim)
+                await self._report_pending(pod, message)
+                raise DevicesNotReadyError(message)
+        target = ObjectReference(kind="Node", name=decision.node)
+        binding = Binding(metadata=ObjectMeta(name=pod.metadata.name, namespace=pod.metadata.namespace), target=target)
+        await self._client.create_subresource(BINDINGS, binding, "binding")
+        self._bound.add(pod.ref)
+        message = f"Successfully assigned {pod.ref} to {decision.node}"
+        self._events.report(reference(pod), type="Normal", reason="Scheduled", message=message)
+
+    def _claims_of(self, pod: Pod) -> list[ResourceClaim] | str:
+        """The pod's claims as last written or seen; or what is still missing."""
+        names, claims = pod.claim_names(), []
+        for entry in pod.spec.resource_claims:
+            ref = ObjectRef(pod.metadata.namespace, names.get(entry.name, ""))
+            claim = self._assumed.get(ref) or self._claims.store.get(ref)
+            if claim is None:
+                return f"waiting for the claim of {entry.name!r} to be made"
+            if claim.is_terminating:
+                return f"claim {ref.name} is being deleted"
+            owner = owning_pod(claim)
+            if entry.resource_claim_template_name and (owner is None or owner.uid != pod.metadata.uid):
+                return f"claim {ref.name} was not made for this pod"
+            claims.append(claim)
+        return claims
+
+    async def _extended_claim(
+        self, pod: Pod, requests: tuple[DeviceRequest, ...], mappings: tuple[ContainerExtendedResourceRequest, ...]
+    ) -> ResourceClaim | None:
+        """The pod's claim for extended resources as last written or seen, made if there is none; None: not seen yet."""
+        if name := pod.extended_claim_name:
+            ref = ObjectRef(pod.metadata.namespace, name)
+            return self._assumed.get(ref) or self._claims.store.get(ref)
+        name = self._extended.get(pod.metadata.uid)
+        if name is None:
+            claim = await self._client.create(self._kinds.resource_claims, claim_for(pod, requests))
+            name = self._extended[pod.metadata.uid] = claim.metadata.name
+        status = PodExtendedResourceClaimStatus(resource_claim_name=name, request_mappings=mappings)
+        patch: JsonObject = {
+            "metadata": {"uid": pod.metadata.uid},
+            "status": {"extendedResourceClaimStatus": to_builtins(status)},
+        }
+        await self._client.patch(
+            PODS, pod.metadata.name, patch, type=PatchType.MERGE, namespace=pod.metadata.namespace, subresource="status"
+        )
+        return None
+
+    def _snapshot(self) -> Snapshot:
+        unseen = (claim for ref, claim in self._assumed.items() if self._claims.store.get(ref) is None)
+        held = (self._assumed.get(claim.ref, claim) for claim in self._claims.store.values())
+        return Snapshot(
+            nodes=sorted(self._nodes.store.values(), key=lambda node: node.metadata.name),
+            classes={class_.metadata.name: class_ for class_ in self._classes.store.values()},
+            inventory=self._inventory,
+            allocated=AllocatedState.from_claims(chain(held, unseen)),
+        )
+
+    async def _reserve(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
+        """Write the allocation, unless it is there already, and the pod's reservation; the claim as it is then."""
+        name, namespace = claim.metadata.name, claim.metadata.namespace
+        if FINALIZER not in claim.metadata.finalizers:
+            protect = {"metadata": {**_as_read(claim), "finalizers": [*claim.metadata.finalizers, FINALIZER]}}
+            claim = await self._patch(name, namespace, protect)
+        consumer = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+        if consumer in claim.status.reserved_for and allocation is None:
+            return claim
+        consumers = dict.fromkeys((*claim.status.reserved_for, consumer))
+        status: JsonObject = {"reservedFor": to_builtins(tuple(consumers))}
+        if allocation is not None:
+            status["allocation"] = to_builtins(_stamped(allocation, self._clock()))
+        claim = await self._patch(name, namespace, {"metadata": _as_read(claim), "status": status}, "status")
+        self._assumed[claim.ref] = claim
+        return claim
+
+    async def _deallocate(self, claim: ResourceClaim) -> None:
+        """Take back an allocation whose devices cannot be made ready, and every pod's reservation."""
+        status: JsonObject = {"reservedFor": None, "allocation": None, "devices": None}
+        patch: JsonObject = {"metadata": _as_read(claim), "status": status}
+        claim = await self._patch(claim.metadata.name, claim.metadata.namespace, patch, "status")
+        self._assumed[claim.ref] = claim
+
+    def _look_again_after(self, seconds: float) -> None:
+        self._again_s = min(self._again_s, seconds)
+
+    async def _patch(self, name: str, namespace: str, patch: JsonObject, subresource: str = "") -> ResourceClaim:
+        return await self._client.patch(
+            self._kinds.resource_claims,
+            name,
+            patch,
+            type=PatchType.MERGE,
+            namespace=namespace,
+            subresource=subresource,
+        )
+
+    async def _report_pending(self, pod: Pod, message: str) -> None:
+        condition = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
+        known = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
+        if known is not None and known.message == message:
+            return
+        others = [condition for condition in pod.status.conditions if condition.type != "PodScheduled"]
+        patch: JsonObject = {
+            "metadata": {"uid": pod.metadata.uid},
+            "status": {"conditions": to_builtins([*others, condition])},
+        }
+        await self._client.patch(
+            PODS, pod.metadata.name, patch, type=PatchType.MERGE, namespace=pod.metadata.namespace, subresource="status"
+        )
+        self._events.report(reference(pod), type="Warning", reason="FailedScheduling", message=message)
+
+    def _changed(self, _: object) -> None:
+        self._wake.set()
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        if change.new is None or change.new.spec.node_name:
+            self._bound.discard(change.ref)
+        if change.old is not None and (change.new is None or change.new.extended_claim_name):
+            self._extended.pop(change.old.metadata.uid, None)
+        self._wake.set()
+
+    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+        assumed = self._assumed.get(change.ref)
+        if assumed is not None and (change.new is None or _version(change.new) >= _version(assumed)):
+            del self._assumed[change.ref]
+        self._wake.set()
+
+    def _slice_changed(self, change: Change[ResourceSlice]) -> None:
+        if change.old is not None and (change.new is None or _pool(change.old) != _pool(change.new)):
+            self._inventory = self._inventory.without_slice(change.old)
+        if change.new is not None:
+            self._inventory = self._inventory.with_slice(change.new)
+        self._wake.set()
+
+    def _rules_changed(self, _: object) -> None:
+        self._inventory = Inventory.build(self._slices.store.values(), self._rules.store.values())
+        self._wake.set()
+
+
+def _stamped(allocation: AllocationResult, now: datetime) -> AllocationResult:
+    """The allocation with its time, when somebody waits for its devices (KEP-5007)."""
+    if not any(result.binding_conditions for result in allocation.devices.results):
+        return allocation
+    return replace(allocation, allocation_timestamp=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+
+def _pool(slice_: ResourceSlice) -> tuple[str, str]:
+    return slice_.spec.driver, slice_.spec.pool.name
+
+
+def _is_pending(pod: Pod) -> bool:
+    is_ours = pod.spec.scheduler_name in {"", "default-scheduler"}
+    return is_ours and not (pod.spec.node_name or pod.is_terminating or pod.is_finished or pod.spec.scheduling_gates)
+
+
+def _age(pod: Pod) -> tuple[str, int]:
+    return (pod.metadata.creation_timestamp or "", _version(pod))
+
+
+def _version(value: Object) -> int:
+    """Resource versions are comparable integers (KEP-5504)."""
+    return int(value.metadata.resource_version or 0)
+
+
+def _as_read(claim: ResourceClaim) -> JsonObject:
+    """Metadata that makes a patch fail when the claim has changed, or is another one of the same name."""
+    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}

@@ -1,0 +1,115 @@
+"""What a device says of itself: the attributes and capacities that selectors match on, the same for every device.
+
+The words and their neutral values are those of ``api.model.device_attributes``.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from api.model import device_attributes as v
+from api.model.devices import Attribute, Capacity
+from api.model.quantity import Quantity
+from driver.partitions.geometry import Card, Engines, FpgaCard, GpuCard, Logic, Placement
+from driver.partitions.partition_specs import Cut
+
+_NUMBERS: Final = re.compile(r"\d+")
+_SIZES: Final = 256
+"""Of devices, remembered: more than the profiles of a model or the functions of a shell, so that devices of one size
+share what is said of it."""
+
+
+def card_attributes(card: Card, node: str) -> dict[str, Attribute]:
+    """The attributes that all devices of one card share."""
+    if isinstance(card, GpuCard):
+        model, product, architecture = card.model.id, card.model.product, card.model.architecture
+    else:
+        model, product, architecture = card.shell.name, card.shell.name, card.shell.family
+    return {
+        v.ATTRIBUTE_KIND: Attribute.of(str(card.kind)),
+        v.ATTRIBUTE_MODEL: Attribute.of(model),
+        v.ATTRIBUTE_PRODUCT: Attribute.of(product),
+        v.ATTRIBUTE_ARCHITECTURE: Attribute.of(architecture),
+        v.ATTRIBUTE_PARENT: Attribute.of(card.uuid),
+        v.ATTRIBUTE_INDEX: Attribute.of(card.index),
+        v.ATTRIBUTE_NODE: Attribute.of(v.node_attribute(node)),
+        v.ATTRIBUTE_DRIVER_VERSION: Attribute(version=_semver(card.driver_version)),
+        v.ATTRIBUTE_PCI_BUS_ID: Attribute.of(card.pci_bus_id),
+        v.ATTRIBUTE_NUMA_NODE: Attribute.of(card.numa_node),
+    }
+
+
+def cut_attributes(card: Card, cut: Cut) -> dict[str, Attribute]:
+    """The attributes that tell the devices of one card apart."""
+    placement = cut.placement or Placement(0, card.units)
+    return {
+        v.ATTRIBUTE_CUT: Attribute.of("partition" if cut.placement else "whole"),
+        v.ATTRIBUTE_PROFILE: Attribute.of(cut.profile.name if cut.profile else ""),
+        v.ATTRIBUTE_FUNCTION: Attribute.of(cut.function.name if cut.function else ""),
+        v.ATTRIBUTE_SHARED: Attribute.of(False),
+        v.ATTRIBUTE_START: Attribute.of(placement.start),
+        v.ATTRIBUTE_SIZE: Attribute.of(placement.size),
+    }
+
+
+def capacities(card: Card, cut: Cut) -> dict[str, Capacity]:
+    """How much of everything the device has; 0 of what its kind does not know."""
+    placement = cut.placement or Placement(0, card.units)
+    if isinstance(card, FpgaCard):
+        return _capacities(slots=placement.size, logic=card.shell.logic(placement))
+    whole = cut.profile or card.model  # the fields that follow have the same names and meaning in both
+    return _capacities(
+        memory_bytes=whole.memory_bytes,
+        compute_slices=whole.compute_slices,
+        memory_slices=placement.size,
+        multiprocessors=whole.multiprocessors,
+        engines=whole.engines,
+    )
+
+
+def no_capacity() -> dict[str, Capacity]:
+    """Every capacity, and nothing of any."""
+    return _capacities()
+
+
+@lru_cache(maxsize=_SIZES)
+def _capacities(
+    *,
+    memory_bytes: int = 0,
+    compute_slices: int = 0,
+    memory_slices: int = 0,
+    multiprocessors: int = 0,
+    engines: Engines = Engines(),  # noqa: B008  (frozen)
+    slots: int = 0,
+    logic: Logic = Logic(),  # noqa: B008  (frozen)
+) -> dict[str, Capacity]:
+    counts: Mapping[str, int] = {
+        v.CAPACITY_COMPUTE_SLICES: compute_slices,
+        v.CAPACITY_MEMORY_SLICES: memory_slices,
+        v.CAPACITY_MULTIPROCESSORS: multiprocessors,
+        v.CAPACITY_COPY_ENGINES: engines.copy,
+        v.CAPACITY_DECODERS: engines.decoders,
+        v.CAPACITY_ENCODERS: engines.encoders,
+        v.CAPACITY_JPEG_ENGINES: engines.jpeg,
+        v.CAPACITY_OFA_ENGINES: engines.ofa,
+        v.CAPACITY_SLOTS: slots,
+        v.CAPACITY_LUT: logic.lut,
+        v.CAPACITY_FF: logic.ff,
+        v.CAPACITY_BRAM: logic.bram,
+        v.CAPACITY_DSP: logic.dsp,
+    }
+    return {
+        v.CAPACITY_MEMORY: Capacity(value=Quantity.of_bytes(memory_bytes)),
+        **{name: Capacity(value=Quantity(count)) for name, count in counts.items()},
+    }
+
+
+def _semver(version: str) -> str:
+    """A driver's version as semver 2.0.0, which attributes demand: three numbers without leading zeros.
+
+    >>> _semver("535.104.05"), _semver("550.54"), _semver("")
+    ('535.104.5', '550.54.0', '0.0.0')
+    """
+    numbers = [str(int(number)) for number in _NUMBERS.findall(version)[:3]]
+    return ".".join([*numbers, "0", "0", "0"][:3])

@@ -1,0 +1,65 @@
+"""Partitions offered in shares: several claims hold one, each with a part of its memory (KEP-5075).
+
+A partition that may be shared is published twice, whole and in shares. Both consume the same counters, so that one
+excludes the other (docs/shared-partitions.md).
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+import msgspec
+
+from api.model import device_attributes as v
+from api.model.devices import Attribute, Capacity, CapacityRange, CapacityRequestPolicy, Device
+from api.model.quantity import Quantity
+from driver.partitions.device_names import shared_name
+from driver.partitions.geometry import Card, GpuCard, Partition
+
+Shareable: TypeAlias = frozenset[str | None]
+"""GPU profiles whose partitions are offered in shares; None among them: whole GPUs."""
+
+STEP_BYTES: Final = 64 * 2**20
+"""Shares are multiples of this: it divides the memory of every MIG profile, so that nothing of one is left over."""
+DEFAULT_BYTES: Final = 2**30
+"""The share of a claim that names no amount: small beside the smallest profile (4.75 GiB), of use for a context."""
+
+_MEMORY_POLICY: Final = CapacityRequestPolicy(
+    default=Quantity.of_bytes(DEFAULT_BYTES),
+    valid_range=CapacityRange(min=Quantity.of_bytes(STEP_BYTES), step=Quantity.of_bytes(STEP_BYTES)),
+)
+_USED_TOGETHER: Final = CapacityRequestPolicy(default=Quantity(0))
+"""For everything but memory: what a claim does not ask for is otherwise taken whole (KEP-5075), and one share would be
+all there is."""
+
+
+def in_shares(device: Device) -> Device:
+    """``device``, an exclusive one, as it is published for claims that share it."""
+    capacity = {
+        name: Capacity(value=held.value, request_policy=_MEMORY_POLICY if name == v.CAPACITY_MEMORY else _USED_TOGETHER)
+        for name, held in device.capacity.items()
+    }
+    return msgspec.structs.replace(
+        device,
+        name=shared_name(device.name),
+        attributes={**device.attributes, v.ATTRIBUTE_SHARED: Attribute.of(True)},
+        capacity=capacity,
+        allow_multiple_allocations=True,
+    )
+
+
+def share_order(
+    cards: Iterable[Card], partitions: Iterable[Partition], shareable: Shareable, taken: Collection[Partition]
+) -> tuple[Partition, ...]:
+    """Those of ``partitions`` that are offered in shares: first those in use, so that they are filled.
+
+    ``partitions`` are those of ``cards``, in publish order. What is in use is offered whatever ``shareable`` says: the
+    counters of a device that is no longer published would count as free. GPUs without memory of their own have none to
+    share.
+    """
+    having_memory = {card.uuid for card in cards if isinstance(card, GpuCard) and card.model.memory_bytes}
+    held = {partition for partition in taken if partition.shared}
+    shared = [replace(partition, shared=True) for partition in partitions if partition.card_uuid in having_memory]
+    first = [partition for partition in shared if partition in held]
+    rest = [partition for partition in shared if partition.profile in shareable and partition not in held]
+    return (*first, *rest)

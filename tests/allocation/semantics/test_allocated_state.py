@@ -1,0 +1,87 @@
+"""What claims hold."""
+
+from typing import Any
+
+import msgspec
+
+from api.model.allocations import (
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaimStatus,
+)
+from api.model.claims import ResourceClaim
+from api.model.names import DeviceId, ObjectRef, ShareId
+from api.model.quantity import Quantity
+from driver.allocation import AllocatedState, Fits
+from driver.allocation.semantics.allocated_state import Ledger, PoolId
+from tests.allocation.builders import DRIVER, claim, decide, device, request, slice_
+
+
+def holding(name: str, *results: DeviceRequestAllocationResult) -> ResourceClaim:
+    allocation = AllocationResult(devices=DeviceAllocationResult(results=results))
+    return msgspec.structs.replace(claim(name=name), status=ResourceClaimStatus(allocation=allocation))
+
+
+def held(name: str, **fields: Any) -> DeviceRequestAllocationResult:
+    return DeviceRequestAllocationResult(request="r", driver=DRIVER, pool="pool", device=name, **fields)
+
+
+def share(name: str, id_: str, **amounts: str) -> DeviceRequestAllocationResult:
+    return held(name, share_id=id_, consumed_capacity={key: Quantity(amount) for key, amount in amounts.items()})
+
+
+A, B = DeviceId(DRIVER, "pool", "a"), DeviceId(DRIVER, "pool", "b")
+
+
+def test_devices_shares_and_amounts_are_summed_over_all_claims() -> None:
+    state = AllocatedState.from_claims(
+        [
+            holding("one", held("a"), share("b", "1", memory="1Gi")),
+            holding("two", share("b", "2", memory="512Mi", slots="1")),
+            claim(name="waiting"),
+        ]
+    )
+    assert state.exclusive == {A}
+    assert state.shares == {ShareId(B, "1"), ShareId(B, "2")}
+    assert state.consumed == {B: {"memory": Quantity("1536Mi"), "slots": Quantity("1")}}
+    assert state.holders == {A: ObjectRef("default", "one"), B: ObjectRef("default", "one")}
+
+
+def test_admin_access_takes_nothing() -> None:
+    assert AllocatedState.from_claims([holding("watcher", held("a", admin_access=True))]) == AllocatedState()
+
+
+def test_a_share_without_capacities_still_holds_its_device() -> None:
+    state = AllocatedState.from_claims([holding("one", share("a", "1"))])
+    assert state.shared == {A}
+    assert state.of(PoolId(DRIVER, "pool")).names == {"a"}
+
+
+def test_what_an_allocation_gave_is_taken_for_the_next() -> None:
+    slices = [slice_(device("a"), device("b", capacity={"memory": "4Gi"}, allow_multiple_allocations=True))]
+    claims: list[ResourceClaim] = []
+    for number in range(3):
+        asked = claim(request("r", capacity={"memory": "2Gi"} if number else None), name=f"c{number}")
+        outcome = decide(slices, asked, allocated=AllocatedState.from_claims(claims))
+        assert isinstance(outcome, Fits), number
+        status = ResourceClaimStatus(allocation=outcome.results[0])
+        claims.append(msgspec.structs.replace(asked, status=status))
+    state = AllocatedState.from_claims(claims)
+    assert state.exclusive == {A}
+    assert state.consumed == {B: {"memory": Quantity("4Gi")}}
+    assert not isinstance(decide(slices, claim(request("r")), allocated=state), Fits)
+
+
+def test_a_ledger_says_what_a_state_of_the_same_claims_says() -> None:
+    one = holding("one", share("b", "1", memory="2Gi"), held("a"))
+    two = holding("two", share("b", "2", memory="1Gi"))
+    pool = PoolId(DRIVER, "pool")
+    ledger = Ledger()
+    assert ledger.record(one) == ledger.record(two) == {pool}
+    assert ledger.of(pool) == AllocatedState.from_claims([one, two]).of(pool)
+    assert ledger.remove(one.ref) == {pool}
+    assert ledger.remove(one.ref) == set()
+    assert ledger.of(pool) == AllocatedState.from_claims([two]).of(pool)
+    assert ledger.record(claim(name="two")) == {pool}
+    assert ledger.of(pool) == AllocatedState().of(pool)

@@ -1,0 +1,237 @@
+"""Placing in a whole cluster: as if every node were asked, whatever has changed since."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from api.model.allocations import ResourceClaimStatus
+from api.model.claims import DerivedAttribute, DeviceClass, ResourceClaim
+from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, ResourceSlice
+from driver.allocation import (
+    AllocatedState,
+    Budget,
+    Cluster,
+    Failed,
+    Fits,
+    Inventory,
+    NodeView,
+    Nowhere,
+    Outcome,
+    Placed,
+    Placement,
+    allocate,
+)
+from tests.allocation.builders import (
+    ALL_FEATURES,
+    BUDGET,
+    DRIVER,
+    alternative,
+    claim,
+    class_,
+    device,
+    distinct,
+    first_of,
+    labelled,
+    partitioned,
+    request,
+    same,
+    share_ids,
+    slice_,
+)
+
+CLASSES = {"any": class_()}
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
+
+
+def node_slices(node: str, kind: int) -> list[ResourceSlice]:
+    """What a node publishes: nodes of one kind differ in names and texts only."""
+    if kind == 2:
+        shared = device("shared", capacity={"memory": "5"}, allow_multiple_allocations=True)
+        return [slice_(device("plain", attributes={"uuid": f"{node}-0"}), shared, pool=node, node_name=node)]
+    devices = [
+        device(
+            f"card-{card}-{half}",
+            attributes={"uuid": f"{node}-{card}", "kind": kind, "half": half},
+            uses={f"card-{card}": {"slices": 2}},
+        )
+        for card in range(2)
+        for half in range(3)
+    ]
+    pool = partitioned(*devices, sets={f"card-{card}": {"slices": 4} for card in range(2)}, pool=node, node_name=node)
+    return [replace(each, metadata=replace(each.metadata, name=f"{each.metadata.name}-{node}")) for each in pool]
+
+
+def network(count: int) -> ResourceSlice:
+    """A pool of many nodes."""
+    devices = [
+        device(f"nic-{index}", attributes={"kind": 9, "half": 0, "uuid": f"nic-{index}"}) for index in range(count)
+    ]
+    return slice_(*devices, pool="network", name="network", node_selector=labelled("zone", "In", "a"))
+
+
+ASKED: dict[str, ResourceClaim] = {
+    "any device": claim(request("r")),
+    "a half": claim(request("r", f"has({ATTRIBUTES}.kind) && {ATTRIBUTES}.kind == 0")),
+    "two of one card": claim(request("r", f"has({ATTRIBUTES}.kind)", count=2), constraints=[same(f"{DRIVER}/uuid")]),
+    "of two cards": claim(request("r", count=2), constraints=[distinct(f"{DRIVER}/uuid")]),
+    "by name of the node": claim(request("r", f'has({ATTRIBUTES}.uuid) && {ATTRIBUTES}.uuid == "n-2-1"')),
+    "from the network": claim(request("r", f"has({ATTRIBUTES}.kind) && {ATTRIBUTES}.kind == 9")),
+    "a share": claim(request("r", "device.allowMultipleAllocations", capacity={"memory": "2"})),
+    "all halves": claim(request("r", f"has({ATTRIBUTES}.half) && {ATTRIBUTES}.half == 1", count=None)),
+    "one or the other": claim(first_of("r", alternative("three", count=3), alternative("one"))),
+    "what some lack": claim(request("r", f"{ATTRIBUTES}.kind == 1")),
+    "derived": claim(
+        request("r", count=2, derived_attributes=(DerivedAttribute(name="x", expression=f"{ATTRIBUTES}.uuid"),)),
+        constraints=[same("x")],
+    ),
+}
+
+
+@dataclass
+class World:
+    """The same cluster as plain objects, asked node by node."""
+
+    nodes: dict[str, NodeView] = field(default_factory=dict)
+    slices: dict[tuple[str, str], ResourceSlice] = field(default_factory=dict)
+    rules: list[DeviceTaintRule] = field(default_factory=list)
+    claims: dict[str, ResourceClaim] = field(default_factory=dict)
+
+    def place(self, asked: ResourceClaim, classes: Mapping[str, DeviceClass] = CLASSES) -> Placement:
+        inventory = Inventory.build(self.slices.values(), self.rules)
+        allocated = AllocatedState.from_claims(self.claims.values())
+        for node in self.nodes.values():
+            outcome: Outcome = allocate(
+                inventory, [asked], node, classes, allocated, ALL_FEATURES, share_id=share_ids(), budget=BUDGET
+            )
+            if isinstance(outcome, Fits):
+                return Placed(node.name, outcome.results)
+            if isinstance(outcome, Failed) and outcome.kind == "fatal":
+                return outcome
+        return Nowhere(())
+
+
+class Both:
+    """Changes made to a cluster and to its world alike."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(ALL_FEATURES)
+        self.world = World()
+
+    def set_node(self, name: str, zone: str) -> None:
+        node = self.world.nodes[name] = NodeView(name, {"zone": zone})
+        self.cluster.set_node(node)
+
+    def remove_node(self, name: str) -> None:
+        self.world.nodes.pop(name, None)
+        self.cluster.remove_node(name)
+
+    def set_slice(self, slice_: ResourceSlice) -> None:
+        self.world.slices[slice_.spec.pool.name, slice_.metadata.name] = slice_
+        self.cluster.set_slice(slice_)
+
+    def remove_pool(self, pool: str) -> None:
+        for key in [key for key in self.world.slices if key[0] == pool]:
+            self.cluster.remove_slice(self.world.slices.pop(key))
+
+    def set_claim(self, claim_: ResourceClaim) -> None:
+        self.world.claims[claim_.metadata.name] = claim_
+        self.cluster.set_claim(claim_)
+
+    def remove_claim(self, name: str) -> None:
+        self.cluster.remove_claim(self.world.claims.pop(name).ref)
+
+    def place(self, asked: ResourceClaim) -> Placement:
+        placement = self.cluster.place([asked], CLASSES, share_id=share_ids(), budget=BUDGET)
+        assert placement == self.world.place(asked)
+        return placement
+
+
+@given(seed=st.integers(0, 2**32))
+def test_a_cluster_that_changes_places_as_if_each_node_were_asked_anew(seed: int) -> None:
+    random = Random(seed)
+    both = Both()
+    for step in range(40):
+        node = f"n-{random.randint(0, 4)}"
+        match random.randint(0, 9):
+            case 0:
+                both.set_node(node, random.choice("ab"))
+            case 1 if both.world.nodes and random.random() < 0.3:
+                both.remove_node(random.choice(list(both.world.nodes)))
+            case 2:
+                both.remove_pool(node)
+                for each in node_slices(node, random.randint(0, 2)):
+                    both.set_slice(each)
+            case 3 if random.random() < 0.5:
+                both.set_slice(network(random.randint(0, 2)))
+            case 4 if both.world.claims:
+                both.remove_claim(random.choice(list(both.world.claims)))
+            case _:
+                asked = random.choice(list(ASKED.values()))
+                placement = both.place(asked)
+                if isinstance(placement, Placed) and random.random() < 0.8:
+                    status = ResourceClaimStatus(allocation=placement.results[0])
+                    named = replace(asked.metadata, name=f"claim-{step}")
+                    both.set_claim(replace(asked, metadata=named, status=status))
+    for asked in ASKED.values():
+        both.place(asked)
+
+
+def alike(count: int) -> Cluster:
+    names = [f"n-{number}" for number in range(count)]
+    slices = [each for name in names for each in node_slices(name, 0)]
+    return Cluster(ALL_FEATURES, nodes=[NodeView(name, {}) for name in names], slices=slices)
+
+
+TWO = Budget(steps=2)
+"""Enough for one node that fits, or to see on one that it does not."""
+
+
+def test_what_does_not_fit_on_one_node_is_not_tried_on_those_that_are_alike() -> None:
+    """With attempts on all of a thousand nodes this test would take minutes."""
+    cluster = alike(1000)
+    asked = ASKED["two of one card"]
+    many = claim(request("r", count=9))
+    assert isinstance(cluster.place([many], CLASSES, share_id=str, budget=BUDGET), Nowhere)
+    placement = cluster.place([asked], CLASSES, share_id=str, budget=TWO)
+    assert isinstance(placement, Placed)
+    assert placement.node == "n-0"
+
+
+def test_a_node_on_which_the_budget_ran_out_is_named_and_not_remembered() -> None:
+    cluster = alike(2)
+    asked = ASKED["two of one card"]
+    assert cluster.place([asked], CLASSES, share_id=str, budget=Budget(steps=1)) == Nowhere(("n-0", "n-1"))
+    assert isinstance(cluster.place([asked], CLASSES, share_id=str, budget=TWO), Placed)
+
+
+def test_only_the_nodes_that_are_offered_are_tried() -> None:
+    placement = alike(3).place([ASKED["any device"]], CLASSES, share_id=str, budget=BUDGET, nodes=["n-2", "unknown"])
+    assert isinstance(placement, Placed)
+    assert placement.node == "n-2"
+
+
+def test_taint_rules_hold_in_a_cluster_too() -> None:
+    rule = DeviceTaintRule(spec=DeviceTaintRuleSpec(taint=DeviceTaint(key="repair", effect="NoSchedule")))
+    node = NodeView("n", {})
+    cluster = Cluster(ALL_FEATURES, nodes=[node], slices=node_slices("n", 0), taint_rules=[rule])
+    assert isinstance(cluster.place([ASKED["any device"]], CLASSES, share_id=str, budget=BUDGET), Nowhere)
+
+
+@pytest.mark.parametrize("classes", [{}, {"any": class_("any", "device.nope")}])
+def test_a_failure_of_the_pod_ends_the_attempt(classes: dict[str, DeviceClass]) -> None:
+    placement = alike(3).place([ASKED["any device"]], classes, share_id=str, budget=BUDGET)
+    assert isinstance(placement, Failed)
+    assert placement.kind == "fatal"
+
+
+def test_a_class_that_changes_is_another_question() -> None:
+    cluster = alike(1)
+    asked = ASKED["any device"]
+    none = {"any": class_("any", "false")}
+    assert isinstance(cluster.place([asked], none, share_id=str, budget=BUDGET), Nowhere)
+    assert isinstance(cluster.place([asked], CLASSES, share_id=str, budget=BUDGET), Placed)

@@ -1,0 +1,70 @@
+"""Checkpoint records: they survive the round trip and upgrades, and damage is never read as something else."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.checkpoint import v1
+from api.checkpoint.v1 import CheckpointError
+from api.model.prepared import ClaimState, PreparedClaim
+from tests.api.dra.strategies import PREPARED_CLAIMS
+
+WHERE = "/var/lib/kubelet/plugins/kerf.dev/checkpoint.db"
+DATA = Path(__file__).parents[1] / "data/checkpoint"
+
+
+def envelope(record: bytes, schema: int = 1) -> bytes:
+    checksum = hashlib.sha256(record).hexdigest()
+    return b'{"schema":%d,"sha256":"%s","record":%s}' % (schema, checksum.encode(), record)
+
+
+@given(claim=PREPARED_CLAIMS)
+def test_records_round_trip(claim: PreparedClaim) -> None:
+    assert v1.decode(v1.encode(claim), WHERE) == claim
+
+
+@given(claim=PREPARED_CLAIMS, data=st.data())
+def test_a_changed_byte_is_noticed(claim: PreparedClaim, data: st.DataObject) -> None:
+    good = v1.encode(claim)
+    at = data.draw(st.integers(0, len(good) - 1))
+    bad = bytearray(good)
+    bad[at] ^= data.draw(st.integers(1, 255))
+    try:
+        read = v1.decode(bytes(bad), WHERE)
+    except CheckpointError:
+        return
+    assert read == claim, "a record that passes its checksum must be the one that was written"
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_give_an_error_that_names_the_file_and_the_remedy(data: bytes) -> None:
+    with pytest.raises(CheckpointError, match="drain the node") as raised:
+        v1.decode(data, WHERE)
+    assert str(raised.value).startswith(f"{WHERE}: unreadable: ")
+
+
+def test_a_record_of_a_newer_schema_is_refused_not_guessed() -> None:
+    with pytest.raises(CheckpointError, match=r"newer Kerf \(schema 2, this one reads up to 1\)"):
+        v1.decode(envelope(b"{}", schema=2), WHERE)
+
+
+def test_a_field_that_a_newer_version_added_is_skipped() -> None:
+    record = msgspec.json.decode((DATA / "v1-prepared.json").read_bytes())["record"] | {"addedLater": {"x": 1}}
+    claim = v1.decode(envelope(msgspec.json.encode(record)), WHERE)
+    assert claim == v1.decode((DATA / "v1-prepared.json").read_bytes(), WHERE)
+
+
+def test_a_record_with_the_fields_of_the_first_release_only_is_read() -> None:
+    claim = v1.decode((DATA / "v1-minimal.json").read_bytes(), WHERE)
+    (device,) = claim.devices
+    assert (claim.state, claim.boot_id) == (ClaimState.STARTED, "")
+    assert (device.share.share, device.handle, device.cdi_ids) == (None, None, ())
+
+
+def test_the_written_form_is_the_one_that_older_releases_read() -> None:
+    written = (DATA / "v1-prepared.json").read_bytes()
+    assert v1.encode(v1.decode(written, WHERE)) == written.strip()

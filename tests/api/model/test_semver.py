@@ -1,0 +1,67 @@
+"""Semantic versions: the examples of semver.org, and Kubernetes' normalized reading."""
+
+from itertools import pairwise
+
+import pytest
+
+from api.model.semver import compare, parse_version
+
+ASCENDING = [
+    "0.9.9",
+    "1.0.0-0",
+    "1.0.0-2",
+    "1.0.0-11",
+    "1.0.0-alpha",
+    "1.0.0-alpha.1",
+    "1.0.0-alpha.beta",
+    "1.0.0-beta",
+    "1.0.0-beta.2",
+    "1.0.0-beta.11",
+    "1.0.0-rc.1",
+    "1.0.0",
+    "1.0.1-x",
+    "1.0.1",
+    "1.2.0",
+    "1.10.0",
+    "2.0.0",
+]
+
+
+@pytest.mark.parametrize(("lower", "higher"), list(pairwise(ASCENDING)))
+def test_precedence_follows_semver_2(lower: str, higher: str) -> None:
+    one, other = parse_version(lower), parse_version(higher)
+    assert one is not None
+    assert other is not None
+    assert (compare(one, other), compare(other, one), compare(one, one)) == (-1, 1, 0)
+    assert str(one) == lower
+
+
+def test_build_metadata_does_not_count() -> None:
+    assert parse_version("1.0.0-rc.1+build.5") == parse_version("1.0.0-rc.1")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1.0", "v1.0.0", "01.0.0", "1.0.0-", "1.0.0-01", "1.0.0+", "1.0.0 ", "1.0.0\n", "a.b.c", "1.-1.0"]
+)
+def test_what_is_no_version_is_refused(text: str) -> None:
+    assert parse_version(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("v1.2.3", "1.2.3"),
+        ("1", "1.0.0"),
+        ("1.2", "1.2.0"),
+        ("01.002.0003", "1.2.3"),
+        ("0.0.0", "0.0.0"),
+        ("1.2.03-rc.1", "1.2.3-rc.1"),
+        ("1.2-rc", None),
+        ("1+build", None),
+        ("v", None),
+        ("vv1", None),
+    ],
+)
+def test_a_normalized_version_may_be_short_or_padded(text: str, version: str | None) -> None:
+    parsed = parse_version(text, normalize=True)
+    assert (None if parsed is None else str(parsed)) == version

@@ -1,0 +1,222 @@
+"""Clusters of DGX-like nodes for the allocator's bench, and the measurement of ours in a process of its own.
+
+A node has eight H100 with every MIG placement published: 208 devices in 5 slices. ``python -m
+tests.bench.cluster_workload NODES [SCENARIO …]`` prints the figures and where each claim went as one JSON object.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, islice
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from api.model.allocations import AllocationResult, DeviceAllocationResult, ResourceClaimStatus
+from api.model.allocations import DeviceRequestAllocationResult as Result
+from api.model.base import JsonObject
+from api.model.claims import (
+    CelSelector,
+    DeviceClaim,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceRequest,
+    DeviceSelector,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.metadata import ObjectMeta
+from api.wire import dec_hook, enc_hook
+from driver.allocation import Budget, Cluster, Features, NodeView, Placed
+from driver.partitions.catalog import gpu_model
+from driver.partitions.geometry import GpuCard
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.slice_limits import SliceLayout
+
+DRIVER: Final = "kerf.dev"
+CARDS: Final = 8
+_PLACEHOLDER: Final = "n-00000"
+FEATURES: Final = Features()
+CLASS: Final = DeviceClass(
+    metadata=ObjectMeta(name="gpu"),
+    spec=DeviceClassSpec(selectors=(DeviceSelector(cel=CelSelector(expression=f'device.driver == "{DRIVER}"')),)),
+)
+PROFILES: Final = ("1g.10gb", "2g.20gb", "3g.40gb", "")
+"""What pods ask for, in turns; the last is a whole card."""
+
+SCENARIOS: Final[Mapping[str, str]] = {
+    "empty": "nothing is taken",
+    "spread": "4 of 8 cards are taken on each node",
+    "fragmented": "a 3g.40gb is taken on each card",
+    "packed": "the first half of the nodes is full",
+    "full": "everything is taken",
+}
+
+
+def node_name(number: int) -> str:
+    return f"n-{number:05d}"
+
+
+def slices(nodes: int) -> Iterator[bytes]:
+    """All slices as JSON, node after node."""
+    templates = [msgspec.json.encode(slice_, enc_hook=enc_hook) for slice_ in _slices()]
+    for number in range(nodes):
+        name = node_name(number).encode()
+        for template in templates:
+            yield template.replace(_PLACEHOLDER.encode(), name)
+
+
+def _slices() -> list[ResourceSlice]:
+    cards = [
+        GpuCard(
+            uuid=f"GPU-{_PLACEHOLDER}-{index}",
+            index=index,
+            model=gpu_model("h100-80gb-sxm"),
+            pci_bus_id=f"0000:{index:02x}:00.0",
+            numa_node=index // (CARDS // 2),
+            driver_version="570.86.15",
+        )
+        for index in range(CARDS)
+    ]
+    pool = compile_pool(f"{_PLACEHOLDER}/gpu", _PLACEHOLDER, cards, layout=SliceLayout.SPLIT).pool
+    return [
+        ResourceSlice(
+            metadata=ObjectMeta(name=f"{position}-{_PLACEHOLDER}"),
+            spec=ResourceSliceSpec(
+                driver=DRIVER,
+                pool=ResourcePool(name=pool.name, generation=1, resource_slice_count=len(pool.slices)),
+                node_name=_PLACEHOLDER,
+                devices=content.devices,
+                shared_counters=content.shared_counters,
+            ),
+        )
+        for position, content in enumerate(pool.slices)
+    ]
+
+
+def taken(scenario: str, nodes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The devices that are taken on each node at the start."""
+    for number in range(nodes):
+        match scenario:
+            case "spread":
+                held = [f"gpu-{index}" for index in range(CARDS // 2)]
+            case "fragmented":
+                held = [f"gpu-{index}-3g-40gb-at-4" for index in range(CARDS)]
+            case "full":
+                held = [f"gpu-{index}" for index in range(CARDS)]
+            case "packed" if number < nodes // 2:
+                held = [f"gpu-{index}" for index in range(CARDS)]
+            case _:
+                held = []
+        yield node_name(number), tuple(held)
+
+
+def claim(number: int, profile: str) -> ResourceClaim:
+    expression = f'device.attributes["{DRIVER}"].profile == "{profile}"'
+    request = ExactDeviceRequest(
+        device_class_name="gpu", count=1, selectors=(DeviceSelector(cel=CelSelector(expression=expression)),)
+    )
+    return ResourceClaim(
+        metadata=ObjectMeta(name=f"c-{number}", namespace="default"),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="r", exactly=request),))),
+    )
+
+
+def claims(count: int) -> list[ResourceClaim]:
+    return [claim(number, profile) for number, profile in enumerate(islice(cycle(PROFILES), count))]
+
+
+def _holding(node: str, devices: Sequence[str]) -> ResourceClaim:
+    results = tuple(Result(request="r", driver=DRIVER, pool=f"{node}/gpu", device=device) for device in devices)
+    allocation = AllocationResult(devices=DeviceAllocationResult(results=results))
+    return ResourceClaim(
+        metadata=ObjectMeta(name=node, namespace="taken"), status=ResourceClaimStatus(allocation=allocation)
+    )
+
+
+class _Reader:
+    """Decodes slices one by one, and knows how long that took."""
+
+    def __init__(self, nodes: int) -> None:
+        self._encoded = slices(nodes)
+        self.seconds = 0.0
+
+    def __iter__(self) -> Iterator[ResourceSlice]:
+        decoder = msgspec.json.Decoder(ResourceSlice, dec_hook=dec_hook)
+        while True:
+            begin = time.perf_counter()
+            encoded = next(self._encoded, None)
+            decoded = None if encoded is None else decoder.decode(encoded)
+            self.seconds += time.perf_counter() - begin
+            if decoded is None:
+                return
+            yield decoded
+
+
+def memory_mb() -> float:
+    """What this process has in memory."""
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  (a line of the kernel's, not a file)
+        return int(file.read().split()[1]) * 4096 / 1e6
+
+
+def measure(nodes: int, scenarios: Sequence[str], count: int) -> JsonObject:
+    before_mb = memory_mb()
+    reader = _Reader(nodes)
+    views = [NodeView(node_name(number), {}) for number in range(nodes)]
+    begin = time.perf_counter()
+    cluster = Cluster(FEATURES, nodes=views, slices=reader)
+    cluster.place([claim(0, "none")], {"gpu": CLASS}, share_id=str, budget=Budget())  # looks at every node
+    index_s = time.perf_counter() - begin - reader.seconds
+    figures: JsonObject = {"index_s": index_s, "memory_mb": memory_mb() - before_mb}
+    figures["slice_ms"] = [_slice_ms(cluster, encoded) for encoded in islice(slices(nodes), 100)]
+    figures["claim_ms"] = [_claim_ms(cluster, number) for number in range(100)]
+    figures["scenarios"] = {name: _play(cluster, name, nodes, count) for name in scenarios}
+    return figures
+
+
+def _slice_ms(cluster: Cluster, encoded: bytes) -> float:
+    changed = msgspec.json.decode(encoded, type=ResourceSlice, dec_hook=dec_hook)
+    begin = time.perf_counter()
+    cluster.set_slice(changed)
+    return (time.perf_counter() - begin) * 1000
+
+
+def _claim_ms(cluster: Cluster, number: int) -> float:
+    comes = _holding(node_name(number % CARDS), ["gpu-0"])
+    begin = time.perf_counter()
+    cluster.set_claim(comes)
+    seconds = time.perf_counter() - begin
+    cluster.remove_claim(comes.ref)
+    return seconds * 1000
+
+
+def _play(cluster: Cluster, scenario: str, nodes: int, count: int) -> JsonObject:
+    """Place claim after claim; the time of each includes taking what it got."""
+    held = [_holding(node, devices) for node, devices in taken(scenario, nodes)]
+    for each in held:
+        cluster.set_claim(each)
+    cluster.place([claim(0, "none")], {"gpu": CLASS}, share_id=str, budget=Budget())  # sees what has come
+    places, seconds = [], []
+    for each in claims(count):
+        begin = time.perf_counter()
+        placement = cluster.place([each], {"gpu": CLASS}, share_id=str, budget=Budget())
+        if isinstance(placement, Placed):
+            cluster.set_claim(replace(each, status=ResourceClaimStatus(allocation=placement.results[0])))
+        seconds.append(time.perf_counter() - begin)
+        places.append([placement.node, _device(placement)] if isinstance(placement, Placed) else None)
+    for each in (*held, *claims(count)):
+        cluster.remove_claim(each.ref)
+    return {"seconds": seconds, "places": places}
+
+
+def _device(placement: Placed) -> str:
+    return placement.results[0].devices.results[0].device
+
+
+if __name__ == "__main__":
+    number, count, *names = sys.argv[1:]
+    print(json.dumps(measure(int(number), names or list(SCENARIOS), int(count))))

@@ -1,0 +1,63 @@
+"""Answers about 500 nodes with eight H100 each: full of little partitions, and half full."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from api.model.names import ObjectRef
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.dump import decode, encode
+from driver.diagnostics.explain.why import why_claim
+from driver.diagnostics.frag import frag
+from driver.diagnostics.plan import plan
+from driver.diagnostics.workload import read_demands
+from tests.bench.measurement import Row
+from tests.diagnostics.clusters import claim, gpus, placed, replace
+
+NODES: Final = 500
+CARDS: Final = 8
+LOADS: Final = {"full": 56, "half full": 28}
+"""Claims of one slice on each node."""
+GOAL: Final = "<= 5 s"
+TEMPLATE: Final = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "t"},
+    "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "7g-80gb"}}]}}},
+}
+
+
+async def measure() -> list[Row]:
+    return [row for load, claims in LOADS.items() for row in _measure(load, encode(_busy(claims)))]
+
+
+def _measure(load: str, data: bytes) -> Iterator[Row]:
+    def timed(what: str, work: Callable[[], object]) -> Row:
+        begin = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - begin
+        return Row(name=f"answers, {NODES} nodes, {load}: {what}", unit="s", samples=[seconds], goal=GOAL)
+
+    cluster = Cluster(decode(data, "dump"))
+    yield timed(f"read a dump of {len(data) / 2**20:.0f} MiB", lambda: decode(data, "dump"))
+    yield timed("index it", lambda: cluster.inventory)
+    yield timed("why", lambda: why_claim(cluster, ObjectRef("default", "waiting")))
+    yield timed("frag", lambda: frag(cluster))
+    demands = read_demands(cluster, [TEMPLATE], namespace="default").demands
+    yield timed("plan of 10 copies", lambda: plan(cluster, demands, copies=10))
+
+
+def _busy(claims: int) -> ClusterState:
+    """Every node like the first: claims are placed there once, and repeated."""
+    like = placed(gpus(1, CARDS), *(claim(f"c{number}", "1g-10gb") for number in range(claims)))
+    everywhere = []
+    for number in range(1, NODES + 1):
+        for one in like.claims:
+            allocation = one.status.allocation
+            assert allocation is not None
+            results = tuple(replace(each, pool=f"node-{number}/gpu") for each in allocation.devices.results)
+            moved = replace(allocation, devices=replace(allocation.devices, results=results))
+            metadata = replace(one.metadata, name=f"n{number}-{one.metadata.name}")
+            everywhere.append(replace(one, metadata=metadata, status=replace(one.status, allocation=moved)))
+    return replace(gpus(NODES, CARDS), claims=(*everywhere, claim("waiting", "7g-80gb")))

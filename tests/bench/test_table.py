@@ -1,0 +1,55 @@
+"""What a bench prints, and that it finds what it is asked for."""
+
+import inspect
+from importlib import import_module
+
+import pytest
+
+from tests.bench import noise
+from tests.bench.__main__ import MODULES, SETS
+from tests.bench.many_nodes import BYTES, METRIC, REQUESTS, VERB
+from tests.bench.measurement import Row
+
+
+@pytest.mark.parametrize("name", [*MODULES, *(name for names in SETS.values() for name in names)])
+def test_every_module_that_can_be_named_measures(name: str) -> None:
+    assert inspect.iscoroutinefunction(import_module(f"tests.bench.{name}").measure)
+
+
+def test_a_row_is_told_by_its_median_beside_that_of_its_baseline() -> None:
+    row = Row(name="prepare", unit="ms", samples=[3, 1, 2], baseline_name="bare", baseline=[4, 4], goal="<= 1")
+    assert row.cells() == ("prepare", "2.00 ms", "1.00-3.00", "4.00 ms (bare)", "0.50", "<= 1")
+    assert row.document() == {
+        "name": "prepare",
+        "unit": "ms",
+        "goal": "<= 1",
+        "count": 3,
+        "median": 2,
+        "min": 1,
+        "p99": 3,
+        "baseline": {"name": "bare", "count": 2, "median": 4, "min": 4, "p99": 4},
+        "ratio": 0.5,
+    }
+
+
+def test_a_row_without_a_baseline_has_no_ratio() -> None:
+    row = Row(name="memory", unit="MB", samples=[64.0])
+    assert row.cells() == ("memory", "64.0 MB", "64.0-64.0", "", "", "")
+    assert "ratio" not in row.document()
+
+
+def test_a_steady_machine_has_ratio_one() -> None:
+    assert noise.row([10.0, 10.0, 10.0]).ratio == 1
+    assert noise.row([10.0, 15.0, 20.0]).ratio == 1.5
+
+
+def test_what_the_api_server_counts_of_slices_is_found_in_its_metrics() -> None:
+    metrics = f"""\
+# HELP {REQUESTS} [STABLE] Counter of apiserver requests
+{REQUESTS}{{code="201",group="resource.k8s.io",resource="resourceslices",verb="POST",version="v1"}} 1000
+{REQUESTS}{{code="201",group="",resource="pods",verb="POST",version="v1"}} 7
+{BYTES}{{group="resource.k8s.io",resource="resourceslices",verb="create"}} 4.4e+07
+{BYTES}{{group="resource.k8s.io",resource="resourceclaims",verb="create"}} 9
+"""
+    found = [(name, VERB.findall(labels), float(value)) for name, labels, value in METRIC.findall(metrics)]
+    assert found == [(REQUESTS, ["POST"], 1000.0), (BYTES, ["create"], 4.4e7)]

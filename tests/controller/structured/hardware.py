@@ -1,0 +1,76 @@
+"""Published devices of nodes, for tests: compiled as a node's plugin does."""
+
+from dataclasses import replace
+
+from api.model.device_attributes import pool_name
+from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.metadata import ObjectMeta
+from driver.partitions.catalog import gpu_model, shell
+from driver.partitions.geometry import Card, FpgaCard, GpuCard
+from driver.partitions.pool_compiler import SliceLayout, compile_pool
+from driver.partitions.publish_order import publish_order
+from driver.partitions.shared_devices import Shareable, share_order
+
+
+def gpus(model: str, count: int = 1) -> list[Card]:
+    return [
+        GpuCard(
+            uuid=f"GPU-{model}-{index}",
+            index=index,
+            model=gpu_model(model),
+            pci_bus_id=f"0000:{index:02x}:00.0",
+            numa_node=0,
+            driver_version="580.65.6",
+        )
+        for index in range(count)
+    ]
+
+
+def fpgas(name: str, count: int = 1) -> list[Card]:
+    return [
+        FpgaCard(
+            uuid=f"FPGA-{name}-{index}",
+            index=index,
+            shell=shell(name),
+            pci_bus_id=f"0000:{64 + index:02x}:00.0",
+            numa_node=0,
+            driver_version="6.8.0",
+            loaded={},
+        )
+        for index in range(count)
+    ]
+
+
+def slices(
+    node: str,
+    cards: list[Card],
+    *,
+    driver: str = "kerf.dev",
+    generation: int = 1,
+    shareable: Shareable = frozenset(),
+) -> list[ResourceSlice]:
+    """What the plugin of ``node`` publishes; cards of one kind."""
+    kind = str(cards[0].kind)
+    cards = [_on(node, card) for card in cards]
+    shared = share_order(cards, publish_order(cards, ()).partitions, shareable, ())
+    compiled = compile_pool(pool_name(node, kind), node, cards, layout=SliceLayout.SPLIT, shared=shared)
+    contents = compiled.pool.slices
+    pool = ResourcePool(name=pool_name(node, kind), generation=generation, resource_slice_count=len(contents))
+    return [
+        ResourceSlice(
+            metadata=ObjectMeta(name=f"{index}-{node}-{kind}"),
+            spec=ResourceSliceSpec(
+                driver=driver,
+                pool=pool,
+                node_name=node,
+                devices=content.devices,
+                shared_counters=content.shared_counters,
+            ),
+        )
+        for index, content in enumerate(contents)
+    ]
+
+
+def _on(node: str, card: Card) -> Card:
+    """Cards of different nodes have different UUIDs."""
+    return replace(card, uuid=f"{card.uuid}@{node}")

@@ -1,0 +1,219 @@
+"""What a class compiles to: a table of classes and DeviceClasses, and an independent judge of what they select."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from api.core.v1 import Node
+from api.errors import InvalidDocumentError
+from api.kerf.decoder import decode_resource_class
+from api.kerf.v1alpha1 import MatchingDevices, MinimumSize
+from api.model.devices import Device
+from api.model.metadata import ObjectMeta
+from api.model.quantity import Quantity
+from api.resource.v1 import KINDS
+from driver.cel.compile import compile_selector
+from driver.controller.structured.class_compiler import MAX_EXPRESSION, CompiledClass, compile_class
+from driver.controller.structured.device_types import SIZES, known_shapes
+from driver.controller.structured.match_counts import Matches, count
+from driver.controller.structured.matching_devices import Published
+from driver.controller.structured.refusals import ClassRefusedError
+from driver.partitions.catalog import gpu_models, shells
+
+from .hardware import fpgas, gpus, slices
+
+CASES: Final = sorted((Path(__file__).parent / "classes").glob("*.yaml"))
+NODES: Final = [
+    Node(metadata=ObjectMeta(name="n1", labels={"rack": "r1", "gpu": "yes"})),
+    Node(metadata=ObjectMeta(name="n2", labels={"rack": "r2"})),
+    Node(metadata=ObjectMeta(name="n3", labels={})),
+    Node(metadata=ObjectMeta(name="n4", labels={"rack": "r3"})),
+]
+PUBLISHED: Final = [
+    *slices("n1", gpus("h100-80gb-sxm", 2)),
+    *slices("n2", gpus("a30-24gb")),
+    *slices("n2", fpgas("quad")),
+    *slices("n3", gpus("rtx-pro-6000")),
+    *slices("n3", fpgas("big-little", 2)),
+    *slices("n4", gpus("a30-24gb", 2)),
+]
+
+
+def compiled(spec: Mapping[str, Any], driver: str = "kerf.dev") -> CompiledClass:
+    metadata = {"name": "offer", "uid": "uid-1"}
+    document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": metadata, "spec": spec}
+    return compile_class(decode_resource_class(document), driver=driver, nodes=NODES, shapes=known_shapes())
+
+
+@pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
+def test_a_class_compiles_to_this_device_class(path: Path) -> None:
+    spec, expected = yaml.safe_load_all(path.read_text())
+    assert KINDS.device_classes.encode(compiled(spec).device_class) == expected
+
+
+def test_a_minimum_names_capacities_that_devices_have() -> None:
+    assert MinimumSize.__struct_encode_fields__ == SIZES
+
+
+def test_every_selector_looks_at_the_driver_first() -> None:
+    """Other drivers' devices lack our attributes, and a look at one that is missing fails a pod's whole scheduling."""
+    expression = compiled({"device": "gpu", "minimum": {"memory": "18Gi"}}).expression
+    assert expression.startswith('device.driver == "kerf.dev" &&')
+    assert compile_selector(expression).matches("other.example", Device(name="other")) is False
+
+
+def test_another_driver_name_is_the_domain_of_its_attributes() -> None:
+    expression = compiled({"device": "gpu"}, driver="gpu.example.com").expression
+    assert 'device.attributes["gpu.example.com"].kind' in expression
+    assert "kerf.dev" not in expression
+
+
+def test_names_of_models_may_be_short() -> None:
+    assert '.model == "h100-80gb-sxm"' in compiled({"device": "gpu", "models": ["H100-80GB"]}).expression
+    assert compiled({"device": "gpu", "models": ["a30", "A30-24GB"]}).expression.count("a30-24gb") == 1
+
+
+def test_the_longest_expression_is_the_api_servers() -> None:
+    names = [f"node-{number:03}" for number in range(500)]
+    assert len(compiled({"device": "gpu", "nodes": {"names": names}}).expression) < MAX_EXPRESSION
+    longer = [f"node-of-a-cluster-with-long-names-{number:03}" for number in range(300)]
+    with pytest.raises(ClassRefusedError, match=r"spec\.nodes: takes \d+ bytes of CEL.*name or select fewer"):
+        compiled({"device": "gpu", "nodes": {"names": longer}})
+
+
+@pytest.mark.parametrize(
+    ("choice", "nodes"),
+    [
+        ({"names": ["n2", "n9"]}, ["n2", "n9"]),
+        ({"matchLabels": {"rack": "r1"}}, ["n1"]),
+        ({"names": ["n2"], "matchLabels": {"rack": "r1"}}, []),
+        ({"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1", "r2"]}]}, ["n1", "n2"]),
+        ({"matchExpressions": [{"key": "rack", "operator": "NotIn", "values": ["r1"]}]}, ["n2", "n3", "n4"]),
+        ({"matchExpressions": [{"key": "rack", "operator": "Exists"}]}, ["n1", "n2", "n4"]),
+        ({"matchExpressions": [{"key": "rack", "operator": "DoesNotExist"}]}, ["n3"]),
+        ({"matchLabels": {"gpu": "yes"}, "matchExpressions": [{"key": "rack", "operator": "DoesNotExist"}]}, []),
+    ],
+)
+def test_nodes_are_chosen_by_name_and_label(choice: dict[str, Any], nodes: list[str]) -> None:
+    expression = compiled({"device": "gpu", "nodes": choice}).expression
+    listed = ", ".join(f'"{node}"' for node in nodes)
+    assert expression.endswith(f'device.attributes["kerf.dev"].node in [{listed}]')
+
+
+def test_cards_of_one_model_are_counted_on_the_chosen_nodes_only() -> None:
+    found = published_devices()
+    everywhere = {"device": "gpu", "cut": "Whole", "models": ["a30"]}
+    chosen = compiled(everywhere | {"nodes": {"names": ["n4"]}})
+    assert count(compiled(everywhere), found.groups(), cel) == MatchingDevices(total=3, cards=3, nodes=2)
+    assert count(chosen, found.groups(), cel) == MatchingDevices(total=2, cards=2, nodes=1)
+
+
+def cel(expression: str) -> Matches:
+    return compile_selector(expression).matches
+
+
+def published_devices() -> Published:
+    found = Published()
+    for one in PUBLISHED:
+        found.update(one.ref, one)
+    return found
+
+
+# --- an independent judge -------------------------------------------------------------------------------------------
+
+_MODELS: Final = [model.id for model in gpu_models()]
+_PROFILES: Final = sorted({profile.name for model in gpu_models() for profile in model.profiles})
+_FUNCTIONS: Final = sorted({function.name for shell in shells() for function in shell.functions})
+_CHOICES: Final = st.sampled_from(
+    [
+        {},
+        {"names": ["n1", "n2"]},
+        {"matchLabels": {"rack": "r2"}},
+        {"matchExpressions": [{"key": "rack", "operator": "Exists"}]},
+    ]
+)
+_GPU_SPECS: Final = st.fixed_dictionaries(
+    {"device": st.just("gpu")},
+    optional={
+        "cut": st.sampled_from(["Whole", "Partition"]),
+        "models": st.lists(st.sampled_from(_MODELS), max_size=3),
+        "profile": st.sampled_from(_PROFILES),
+        "minimum": st.fixed_dictionaries(
+            {},
+            optional={
+                "memory": st.sampled_from(["1", "5Gi", "9984Mi", "18Gi", "19.625Gi", "40G", "80Gi"]),
+                "computeSlices": st.integers(1, 7),
+            },
+        ),
+        "nodes": _CHOICES,
+    },
+)
+_FPGA_SPECS: Final = st.fixed_dictionaries(
+    {"device": st.just("fpga")},
+    optional={
+        "cut": st.sampled_from(["Whole", "Partition"]),
+        "models": st.lists(st.sampled_from(["quad", "big-little", "edge-3"]), max_size=2),
+        "function": st.sampled_from(_FUNCTIONS),
+        "minimum": st.fixed_dictionaries(
+            {}, optional={"slots": st.integers(1, 4), "lut": st.integers(1, 300_000), "dsp": st.integers(1, 1500)}
+        ),
+        "nodes": _CHOICES,
+    },
+)
+
+
+def should_match(spec: dict[str, Any], node: str, device: Device) -> bool:
+    """What ``spec`` promises, read from the document itself."""
+    have = {name: attribute.value for name, attribute in device.attributes.items()}
+    minimum = {name: Quantity(amount) for name, amount in spec.get("minimum", {}).items()}
+    labels = next(one.metadata.labels for one in NODES if one.metadata.name == node)
+    choice = spec.get("nodes", {})
+    is_partition = spec.get("cut", "Partition") == "Partition"
+    return (
+        have["kind"] == spec["device"]
+        and (have["cut"] == "partition") == is_partition
+        and (not spec.get("models") or have["model"] in spec["models"])
+        and ("profile" not in spec or have["profile"] == spec["profile"])
+        and (have["function"] == spec.get("function", ""))
+        and all(device.capacity[name].value >= amount for name, amount in minimum.items())
+        and (not choice.get("names") or node in choice["names"])
+        and all(labels.get(key) == value for key, value in choice.get("matchLabels", {}).items())
+        and all(one["key"] in labels for one in choice.get("matchExpressions", []))
+    )
+
+
+@given(_GPU_SPECS | _FPGA_SPECS)
+def test_a_compiled_class_selects_exactly_what_the_class_promises(spec: dict[str, Any]) -> None:
+    try:
+        found = compiled(spec)
+    except ClassRefusedError:
+        promised = [
+            device for one in PUBLISHED for device in one.spec.devices if should_match(spec, _node(one), device)
+        ]
+        assert promised == []  # what is refused as impossible, no device is
+        return
+    except InvalidDocumentError:
+        assume(False)
+        raise
+    matches = compile_selector(found.expression).matches
+    total, cards, nodes = 0, set(), set()
+    for one in PUBLISHED:
+        for device in one.spec.devices:
+            matched = matches(one.spec.driver, device)
+            assert matched == should_match(spec, _node(one), device), (spec, device.name)
+            if matched:
+                total += 1
+                cards.add(device.attributes["parent"].value)
+                nodes.add(_node(one))
+    counted = count(found, published_devices().groups(), cel)
+    assert (counted.total, counted.cards, counted.nodes) == (total, len(cards), len(nodes))
+
+
+def _node(one: Any) -> str:
+    node: str = one.spec.node_name
+    return node

@@ -1,0 +1,120 @@
+"""The manifests that people copy: each file stands alone, and gets what its comment says."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from api.kerf.decoder import decode_device_config, decode_resource_class
+from api.model.devices import Device
+from driver.cel.compile import compile_selector
+from driver.controller.structured.class_compiler import compile_class
+from driver.controller.structured.device_types import known_shapes
+from driver.partitions.catalog import gpu_models, shells
+from driver.partitions.geometry import Card
+
+from .hardware import fpgas, gpus, slices
+
+EXAMPLES: Final = Path(__file__).parents[2] / "deploy" / "examples"
+FILES: Final = sorted(EXAMPLES.glob("*.yaml"))
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def of_kind(kind: str, found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["name"]: one for one in found if one["kind"] == kind}
+
+
+def claim_specs(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    templates = [one["spec"]["spec"] for one in of_kind("ResourceClaimTemplate", found).values()]
+    return templates + [one["spec"] for one in of_kind("ResourceClaim", found).values()]
+
+
+def first_match(document: dict[str, Any], cards: list[Card]) -> Device | None:
+    """What a claim for the class gets on an empty node: the first device that matches, in publish order."""
+    compiled = compile_class(decode_resource_class(document), driver="kerf.dev", nodes=(), shapes=known_shapes())
+    matches = compile_selector(compiled.expression).matches
+    devices = (device for one in slices("n1", cards) for device in one.spec.devices)
+    return next((device for device in devices if matches("kerf.dev", device)), None)
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_an_example_stands_alone(path: Path) -> None:
+    found = documents(path)
+    classes, templates = of_kind("ResourceClass", found), of_kind("ResourceClaimTemplate", found)
+    claims = of_kind("ResourceClaim", found)
+    for document in classes.values():
+        compile_class(decode_resource_class(document), driver="kerf.dev", nodes=(), shapes=known_shapes())
+    for spec in claim_specs(found):
+        for request in spec["devices"]["requests"]:
+            assert request["exactly"]["deviceClassName"] in classes
+        for index, config in enumerate(spec["devices"].get("config", [])):
+            decode_device_config(config["opaque"]["parameters"], f"config[{index}]")
+    for pod in of_kind("Pod", found).values():
+        entries = pod["spec"].get("resourceClaims", [])
+        named = {claim["name"] for claim in entries}
+        for claim in entries:
+            assert claim.get("resourceClaimTemplateName") in templates or claim.get("resourceClaimName") in claims
+        for container in pod["spec"]["containers"]:
+            resources = container["resources"]
+            assert {claim["name"] for claim in resources.get("claims", [])} <= named
+            offered = {document["spec"].get("extendedResourceName") for document in classes.values()}
+            assert resources.get("limits", {}).keys() <= offered
+            assert resources.keys() & {"claims", "limits"}, "what else would it show?"
+
+
+def test_no_two_examples_make_the_same_object() -> None:
+    names = [(one["kind"], one["metadata"]["name"]) for path in FILES for one in documents(path)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("model", "profiles"),
+    [
+        ("h100-80gb-sxm", {"1g.20gb"}),
+        ("a30-24gb", {"4g.24gb"}),
+        ("rtx-pro-6000", {"1g.24gb", "1g.24gb-me"}),
+        ("a100-40gb", {"3g.20gb"}),
+        ("h200-141gb", {"1g.35gb"}),
+    ],
+)
+def test_by_size_gets_the_smallest_partition_of_18_gib(model: str, profiles: set[str]) -> None:
+    [document] = of_kind("ResourceClass", documents(EXAMPLES / "gpu-by-size.yaml")).values()
+    device = first_match(document, gpus(model))
+    assert device is not None
+    assert device.attributes["profile"].string in profiles
+
+
+@pytest.mark.parametrize("model", [model.id for model in gpu_models()])
+@pytest.mark.parametrize("example", ["gpu-small", "gpu-whole", "shared-claim"])
+def test_every_gpu_can_serve_what_asks_for_no_size(example: str, model: str) -> None:
+    for document in of_kind("ResourceClass", documents(EXAMPLES / f"{example}.yaml")).values():
+        assert first_match(document, gpus(model)) is not None
+
+
+@pytest.mark.parametrize("model", ["h100-80gb-sxm", "a30-24gb", "rtx-pro-6000", "thor-igpu"])
+def test_resize_goes_from_small_to_large(model: str) -> None:
+    classes = of_kind("ResourceClass", documents(EXAMPLES / "gpu-resize.yaml"))
+    small = first_match(classes["gpu-one-slice"], gpus(model))
+    large = first_match(classes["gpu-three-slices"], gpus(model))
+    assert small is not None
+    assert large is not None
+    assert small.capacity["computeSlices"].value < large.capacity["computeSlices"].value
+
+
+@pytest.mark.parametrize("shell", [shell.name for shell in shells()])
+def test_every_shell_can_serve_the_function(shell: str) -> None:
+    [document] = of_kind("ResourceClass", documents(EXAMPLES / "fpga-function.yaml")).values()
+    device = first_match(document, fpgas(shell))
+    assert device is not None
+    assert device.attributes["function"].string == "aes-gcm"
+
+
+def test_two_slots_are_two_slots_without_a_function_of_their_own() -> None:
+    [document] = of_kind("ResourceClass", documents(EXAMPLES / "fpga-two-slots.yaml")).values()
+    device = first_match(document, fpgas("quad"))
+    assert device is not None
+    assert (device.attributes["size"].int_value, device.attributes["function"].string) == (2, "")

@@ -1,0 +1,509 @@
+"""What the controller does about classes, pass by pass, against a cluster that does what clusters do."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from api.errors import TransientError
+from api.kerf.v1alpha1 import MatchingDevices
+from api.model.devices import ResourceSlice
+from api.resource.v1 import KINDS
+from driver.kube.http.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    UnreachableError,
+)
+from driver.runtime.metrics import REGISTRY
+
+from .cluster import DRIVER, START, Cluster, Write
+from .hardware import gpus, slices
+
+SMALL = {"device": "gpu", "minimum": {"memory": "18Gi"}}
+LARGE = {"device": "gpu", "minimum": {"memory": "70Gi"}}
+
+
+def expression(cluster: Cluster, name: str) -> str:
+    device_class = cluster.device_class(name)
+    assert device_class is not None
+    [selector] = device_class.spec.selectors
+    assert selector.cel is not None
+    return selector.cel.expression
+
+
+def verdicts(cluster: Cluster, name: str) -> dict[str, str]:
+    return {one.type: f"{one.status} {one.reason}" for one in cluster.status(name).conditions}
+
+
+async def test_a_new_class_gets_a_device_class_and_a_status() -> None:
+    cluster = Cluster()
+    cluster.publish(*slices("n1", gpus("h100-80gb-sxm", 2)))
+    cluster.put_class("small", SMALL)
+    assert await cluster.settle("small") == [
+        Write("create", "DeviceClass", "small"),
+        Write("status", "ResourceClass", "small"),
+    ]
+    device_class, status = cluster.device_class("small"), cluster.status("small")
+    assert device_class is not None
+    assert device_class.metadata.labels == {"app.kubernetes.io/managed-by": "kerf"}
+    [owner] = device_class.metadata.owner_references
+    assert (owner.api_version, owner.kind, owner.name) == ("kerf.dev/v1alpha1", "ResourceClass", "small")
+    assert owner.uid == cluster.resource_class("small").metadata.uid
+    assert verdicts(cluster, "small") == {
+        "Accepted": "True Valid",
+        "Ready": "True Compiled",
+        "Matching": "True DevicesMatch",
+    }
+    assert (status.size, status.device_class_name, status.observed_generation) == ("memory >= 18Gi", "small", 1)
+    # Of an H100's placements 1g.20gb has four, 2g.20gb three, 3g.40gb two, 4g.40gb and 7g.80gb one.
+    assert status.matching_devices is not None
+    assert (status.matching_devices.total, status.matching_devices.cards, status.matching_devices.nodes) == (22, 2, 1)
+    assert [event[:3] for event in cluster.events] == [("small", "Normal", "Compiled")]
+
+
+async def test_nothing_is_written_while_nothing_changes() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    cluster.seconds += 3600
+    assert await cluster.settle("small", passes=5) == []
+    cluster.reconciler = cluster.new_reconciler()
+    assert await cluster.settle("small") == []
+
+
+async def test_a_cache_that_lags_behind_causes_no_second_write() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    cluster.lagging = True
+    for _ in range(5):
+        await cluster.reconciler.reconcile("small")
+    assert [write.verb for write in cluster.writes] == ["create", "status"]
+
+
+async def test_a_changed_class_changes_its_device_class() -> None:
+    cluster = Cluster()
+    config = {"kind": "GpuConfig", "apiVersion": "kerf.dev/v1alpha1"}
+    cluster.put_class("small", SMALL | {"config": config, "extendedResourceName": "example.com/small"})
+    await cluster.settle("small")
+    cluster.put_class("small", LARGE)
+    writes = await cluster.settle("small")
+    assert [write.verb for write in writes] == ["patch", "status"]
+    assert 'quantity("70Gi")' in expression(cluster, "small")
+    assert cluster.objects["DeviceClass", "small"]["spec"].keys() == {"selectors"}
+    assert cluster.status("small").observed_generation == 2
+
+
+@pytest.mark.parametrize(
+    "drift",
+    [
+        {"spec": {}},
+        {"spec": {"selectors": [{"cel": {"expression": "true"}}]}},
+        {"metadata": {"name": "small", "labels": {}}},
+    ],
+    ids=["emptied", "selects everything", "orphaned"],
+)
+async def test_drift_is_repaired_and_what_others_added_stays(drift: dict[str, Any]) -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    intended = cluster.objects["DeviceClass", "small"]
+    drifted: dict[str, Any] = {**intended, **drift}
+    # Without its owner it could not be told from somebody else's.
+    drifted["metadata"] = {
+        **intended["metadata"],
+        **drift.get("metadata", {}),
+        "annotations": {"team": "a"},
+        "ownerReferences": intended["metadata"]["ownerReferences"],
+    }
+    cluster.put_device_class("small", **drifted)
+    writes = await cluster.settle("small")
+    assert [write.verb for write in writes] == ["patch"]
+    repaired = cluster.objects["DeviceClass", "small"]
+    assert repaired["spec"] == intended["spec"]
+    assert repaired["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "kerf"}
+    assert repaired["metadata"]["annotations"] == {"team": "a"}
+
+
+async def test_a_deleted_device_class_is_made_anew() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    cluster.delete("DeviceClass", "small")
+    assert [write.verb for write in await cluster.settle("small")] == ["create"]
+
+
+async def test_a_device_class_on_its_way_out_is_waited_for() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    held = cluster.objects["DeviceClass", "small"]
+    leaving = held["metadata"] | {"deletionTimestamp": "2026-11-20T08:30:00Z", "finalizers": ["example.com/wait"]}
+    cluster.put_device_class("small", metadata=leaving)
+    assert [write.verb for write in await cluster.settle("small")] == ["status"]
+    assert verdicts(cluster, "small")["Ready"] == "False Deleting"
+    cluster.delete("DeviceClass", "small")
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Ready"] == "True Compiled"
+
+
+async def test_a_foreign_device_class_is_left_alone() -> None:
+    cluster = Cluster()
+    cluster.put_device_class("small", spec={"selectors": [{"cel": {"expression": "true"}}]})
+    foreign = cluster.objects["DeviceClass", "small"]
+    cluster.put_class("small", SMALL)
+    assert [write.verb for write in await cluster.settle("small")] == ["status"]
+    assert cluster.objects["DeviceClass", "small"] == foreign
+    assert verdicts(cluster, "small")["Ready"] == "False NameTaken"
+    assert cluster.status("small").device_class_name is None
+    cluster.delete("DeviceClass", "small")
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Ready"] == "True Compiled"
+
+
+async def test_a_foreign_device_class_that_the_cache_does_not_show_is_left_alone_too() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    cluster.lagging = True
+    cluster.put_device_class("small", spec={"selectors": [{"cel": {"expression": "true"}}]})
+    foreign = cluster.objects["DeviceClass", "small"]
+    with pytest.raises(TransientError):
+        await cluster.reconciler.reconcile("small")
+    assert cluster.objects["DeviceClass", "small"] == foreign
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Ready"] == "False NameTaken"
+
+
+@pytest.mark.parametrize(
+    ("spec", "verdict", "message"),
+    [
+        (
+            {"device": "gpu", "profle": "1g.10gb"},
+            "False InvalidSpec",
+            'spec.profle: unknown field; did you mean "profile"?',
+        ),
+        ({}, "False InvalidSpec", "spec.device: is required: one of fpga, gpu"),
+        (
+            {"device": "gpu", "profile": "1g.11gb", "models": ["h100-80gb-sxm"]},
+            "False UnknownProfile",
+            'spec.profile: "1g.11gb" is no profile of model h100-80gb-sxm; did you mean "1g.10gb"',
+        ),
+        (
+            {"device": "gpu", "models": ["h100-80gb-sxn"]},
+            "False UnknownModel",
+            "spec.models[0]: there is no GPU model 'h100-80gb-sxn': did you mean h100-80gb-sxm",
+        ),
+        (
+            {"device": "gpu", "models": ["A30"], "minimum": {"memory": "40Gi"}},
+            "False MinimumTooLarge",
+            "spec.minimum.memory: 40Gi is more than model a30-24gb can be cut to; the largest is 23.4375Gi (4g.24gb of",
+        ),
+        (
+            {
+                "device": "gpu",
+                "models": ["h100-80gb-sxm", "rtx-pro-6000"],
+                "minimum": {"memory": "90Gi", "computeSlices": 7},
+            },
+            "False MinimumTooLarge",
+            "spec.minimum: no partition of the chosen models has all of this together",
+        ),
+        (
+            {"device": "gpu", "nodes": {"names": [f"node-{number:060}" for number in range(200)]}},
+            "False SelectorTooLong",
+            "spec.nodes: takes 13",
+        ),
+    ],
+)
+async def test_a_wrong_class_is_told_what_is_wrong(spec: dict[str, Any], verdict: str, message: str) -> None:
+    cluster = Cluster()
+    cluster.put_class("wrong", spec)
+    assert [write.verb for write in await cluster.settle("wrong")] == ["status"]
+    assert verdicts(cluster, "wrong") == {
+        "Accepted": verdict,
+        "Ready": "False NotAccepted",
+        "Matching": "Unknown NotCounted",
+    }
+    assert cluster.condition("wrong", "Accepted").message.startswith(message)
+    assert [event[:3] for event in cluster.events] == [("wrong", "Warning", verdict.removeprefix("False "))]
+    cluster.put_class("wrong", SMALL)
+    await cluster.settle("wrong")
+    assert verdicts(cluster, "wrong")["Ready"] == "True Compiled"
+
+
+async def test_a_class_that_becomes_wrong_keeps_its_device_class() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    before = cluster.objects["DeviceClass", "small"]
+    cluster.put_class("small", {"device": "tpu"})
+    await cluster.settle("small")
+    assert cluster.objects["DeviceClass", "small"] == before
+    assert "stays as it was compiled before" in cluster.condition("small", "Ready").message
+
+
+async def test_a_class_made_anew_takes_over_what_was_compiled_from_the_old_one() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    cluster.delete("ResourceClass", "small")
+    await cluster.settle("small")
+    cluster.put_class("small", LARGE)
+    await cluster.settle("small")
+    cluster.collect_garbage()
+    device_class = cluster.device_class("small")
+    assert device_class is not None
+    assert [owner.uid for owner in device_class.metadata.owner_references] == [
+        cluster.resource_class("small").metadata.uid
+    ]
+    assert 'quantity("70Gi")' in expression(cluster, "small")
+
+
+async def test_a_deleted_class_takes_its_device_class_along() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    cluster.delete("ResourceClass", "small")
+    assert await cluster.settle("small") == []
+    cluster.collect_garbage()
+    assert cluster.device_class("small") is None
+    assert await cluster.settle("small") == []
+
+
+async def test_a_class_on_its_way_out_is_left_alone() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    cluster.objects["ResourceClass", "small"]["metadata"]["deletionTimestamp"] = "2026-11-20T08:30:00Z"
+    assert await cluster.settle("small") == []
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ConflictError("PATCH", 409, "Conflict", "modified"),
+        ServerError("PATCH", 500, "InternalError", "down"),
+        UnreachableError("PATCH", "refused"),
+    ],
+    ids=lambda failure: type(failure).__name__,
+)
+@pytest.mark.parametrize("verb", ["create", "patch", "status"])
+async def test_what_may_work_later_is_tried_again(verb: str, failure: Exception) -> None:
+    cluster = Cluster()
+    if verb == "patch":
+        cluster.put_class("small", LARGE)
+        await cluster.settle("small")
+    cluster.put_class("small", SMALL)
+    cluster.fail = lambda write: failure if write.verb == verb else None
+    with pytest.raises(TransientError):
+        await cluster.settle("small")
+    cluster.fail = lambda _write: None
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Ready"] == "True Compiled"
+    assert 'quantity("18Gi")' in expression(cluster, "small")
+
+
+async def test_a_device_class_that_changes_under_our_hands_is_read_again() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", LARGE)
+    await cluster.settle("small")
+    cluster.put_class("small", SMALL)
+
+    def annotate(write: Write) -> None:
+        cluster.before_write = lambda _write: None
+        held = cluster.objects["DeviceClass", "small"]
+        cluster.put_device_class("small", metadata=held["metadata"] | {"annotations": {"team": "a"}})
+
+    cluster.before_write = annotate
+    with pytest.raises(ConflictError):
+        await cluster.settle("small")
+    await cluster.settle("small")
+    assert 'quantity("18Gi")' in expression(cluster, "small")
+    assert cluster.objects["DeviceClass", "small"]["metadata"]["annotations"] == {"team": "a"}
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ForbiddenError("POST", 403, "Forbidden", 'cannot create resource "deviceclasses"'),
+        InvalidError("POST", 422, "Invalid", "spec.selectors: too expensive"),
+    ],
+    ids=lambda failure: type(failure).__name__,
+)
+async def test_what_the_server_refuses_is_told(failure: Exception) -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    cluster.fail = lambda write: failure if write.verb == "create" else None
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Ready"] == "False WriteRefused"
+    assert str(failure) in cluster.condition("small", "Ready").message
+    cluster.fail = lambda _write: None
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["Ready"] == "True Compiled"
+
+
+async def test_a_field_that_the_server_drops_is_told_and_not_asked_for_again() -> None:
+    cluster = Cluster(dropped_fields=frozenset({"extendedResourceName"}))
+    cluster.put_class("small", SMALL | {"extendedResourceName": "example.com/small"})
+    writes = await cluster.settle("small", passes=6)
+    assert [write.verb for write in writes] == ["create", "status"]
+    assert verdicts(cluster, "small")["Ready"] == "False FieldsDropped"
+    assert "spec.extendedResourceName" in cluster.condition("small", "Ready").message
+    cluster.reconciler = cluster.new_reconciler()  # which has to ask once to know
+    assert [write.verb for write in await cluster.settle("small", passes=6)] == ["patch"]
+    cluster.dropped_fields = frozenset()  # an administrator switches the feature on
+    cluster.seconds += 3600
+    assert [write.verb for write in await cluster.settle("small")] == ["patch", "status"]
+    assert verdicts(cluster, "small")["Ready"] == "True Compiled"
+
+
+async def test_a_class_that_goes_while_its_status_is_written_is_no_error() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    missing = NotFoundError("PATCH", 404, "NotFound", "not found")
+    cluster.fail = lambda write: missing if write.verb == "status" else None
+    await cluster.reconciler.reconcile("small")
+
+
+async def test_a_status_is_never_said_of_another_class_of_the_name() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", {"device": "tpu"})
+
+    def replace_class(write: Write) -> None:
+        cluster.before_write = lambda _write: None
+        cluster.delete("ResourceClass", "small")
+        cluster.put_class("small", SMALL)
+
+    cluster.before_write = replace_class
+    with pytest.raises(ConflictError):
+        await cluster.reconciler.reconcile("small")
+    assert cluster.status("small").conditions == ()
+
+
+async def test_the_count_follows_what_is_published() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    matching = cluster.condition("small", "Matching")
+    assert (matching.status, matching.message) == ("False", "no node has published devices of this driver yet")
+    cluster.seconds += 60
+    cluster.publish(*slices("n1", gpus("a30")), *slices("n2", gpus("a30", 2)))
+    assert [write.verb for write in await cluster.settle("small")] == ["status"]
+    counted = cluster.status("small").matching_devices
+    assert counted is not None
+    assert (counted.total, counted.cards, counted.nodes) == (3, 3, 2)
+    assert [event[2] for event in cluster.events] == ["Compiled", "NothingMatches", "DevicesMatch"]
+
+
+async def test_a_class_in_shares_waits_for_the_nodes_to_offer_them() -> None:
+    cluster = Cluster()
+    cluster.publish(*slices("n1", gpus("h100-80gb-sxm")))
+    cluster.put_class("shares", {"device": "gpu", "profile": "3g.40gb", "allocation": "Shared"})
+    await cluster.settle("shares")
+    condition = cluster.condition("shares", "Matching")
+    assert (condition.status, condition.reason) == ("Unknown", "NotOfferedYet")
+    assert condition.message == (
+        "spec.allocation: none of the 2 published devices with kind gpu, cut partition, profile 3g.40gb has shared "
+        "allocation (yet): nodes offer it within seconds; shares from Kubernetes 1.36 on"
+    )
+    cluster.publish(*slices("n1", gpus("h100-80gb-sxm"), shareable=frozenset({"3g.40gb"})))
+    await cluster.settle("shares")
+    assert cluster.condition("shares", "Matching").status == "True"
+    assert cluster.status("shares").matching_devices == MatchingDevices(total=2, cards=1, nodes=1)
+
+
+async def test_a_class_without_devices_says_which_field_is_to_blame() -> None:
+    cluster = Cluster()
+    cluster.publish(*slices("n1", gpus("a30")))
+    cluster.put_class("large", LARGE)
+    await cluster.settle("large")
+    assert cluster.condition("large", "Matching").message == (
+        "spec.minimum.memory: none of the 13 published devices with kind gpu, cut partition has memory of at least "
+        "70Gi; the largest is 23.4375Gi (4g.24gb of a30-24gb)"
+    )
+
+
+async def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    cluster.seconds += 60
+    cluster.publish(*slices("n1", gpus("a30")))
+    await cluster.settle("small")
+    cluster.seconds += 60
+    cluster.put_class("small", {"device": "gpu", "minimum": {"memory": "20Gi"}})
+    await cluster.settle("small")
+    times = {one.type: one.last_transition_time for one in cluster.status("small").conditions}
+    assert times == {
+        "Accepted": "2026-11-20T08:30:00Z",
+        "Ready": "2026-11-20T08:30:00Z",
+        "Matching": (START + timedelta(seconds=60)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    assert {one.observed_generation for one in cluster.status("small").conditions} == {2}
+
+
+async def test_classes_are_counted_by_readiness() -> None:
+    cluster = Cluster()
+    for name, spec in (("one", SMALL), ("two", LARGE), ("wrong", {"device": "tpu"})):
+        cluster.put_class(name, spec)
+        await cluster.settle(name)
+    ready = [REGISTRY.get_sample_value("kerf_controller_classes", {"ready": value}) for value in ("true", "false")]
+    assert ready == [2, 1]
+    cluster.delete("ResourceClass", "two")
+    await cluster.settle("two")
+    assert REGISTRY.get_sample_value("kerf_controller_classes", {"ready": "true"}) == 1
+
+
+async def test_what_others_say_of_a_class_stays_and_is_no_reason_to_write() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    cluster.put_condition("small", "example.com/Approved")
+    assert await cluster.settle("small") == []
+    cluster.publish(*slices("n1", gpus("a30")))
+    await cluster.settle("small")
+    assert verdicts(cluster, "small")["example.com/Approved"] == "True Because"
+
+
+async def test_tolerations_are_handed_to_the_claims() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL | {"tolerations": [{"key": "kerf.dev/ill", "operator": "Exists"}]})
+    await cluster.settle("small")
+    message = cluster.condition("small", "TolerationsInClaims").message
+    assert yaml.safe_load(message.partition("\n")[2]) == {
+        "exactly": {"deviceClassName": "small", "tolerations": [{"key": "kerf.dev/ill", "operator": "Exists"}]}
+    }
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    assert "TolerationsInClaims" not in verdicts(cluster, "small")
+
+
+async def test_a_class_by_node_labels_follows_the_labels() -> None:
+    cluster = Cluster()
+    cluster.put_node("n1", {"rack": "r1"})
+    cluster.put_node("n2", {"rack": "r2"})
+    cluster.put_class("racked", {"device": "gpu", "nodes": {"matchLabels": {"rack": "r1"}}})
+    await cluster.settle("racked")
+    assert f'device.attributes["{DRIVER}"].node in ["n1"]' in expression(cluster, "racked")
+    cluster.put_node("n2", {"rack": "r1"})
+    assert [write.verb for write in await cluster.settle("racked")] == ["patch"]
+    assert 'node in ["n1", "n2"]' in expression(cluster, "racked")
+
+
+async def test_hardware_that_no_table_knows_can_be_offered_once_it_is_published() -> None:
+    cluster = Cluster()
+    spec = {"device": "gpu", "profile": "1g.31gb"}
+    cluster.put_class("new", spec)
+    await cluster.settle("new")
+    assert verdicts(cluster, "new")["Accepted"] == "False UnknownProfile"
+    cluster.publish(*(_renamed(one, "1g.35gb", "1g.31gb") for one in slices("n1", gpus("gb300-278gb"))))
+    await cluster.settle("new")
+    assert verdicts(cluster, "new")["Matching"] == "True DevicesMatch"
+
+
+def _renamed(published: ResourceSlice, old: str, new: str) -> ResourceSlice:
+    """Driver branch 61x prints other names for the profiles of a GB300 than 59x, which the tables follow."""
+    text = msgspec.json.encode(KINDS.resource_slices.encode(published))
+    return KINDS.resource_slices.decode(text.replace(f'"{old}"'.encode(), f'"{new}"'.encode()))

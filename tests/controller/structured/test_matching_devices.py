@@ -1,0 +1,149 @@
+"""What the controller makes of slices, and which classes it looks at again after a change."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from api.core.v1 import Node
+from api.kerf.v1alpha1 import ResourceClassObject
+from api.model.claims import DeviceClass
+from api.model.devices import ResourceSlice
+from api.model.metadata import ObjectMeta
+from driver.controller.structured.device_types import known_shapes
+from driver.controller.structured.event_handlers import Triggers
+from driver.controller.structured.matching_devices import News, Published
+from driver.controller.structured.snapshot import OwnWrites
+from driver.kube.store import Change
+
+from .hardware import fpgas, gpus, slices
+
+
+def published(*given: ResourceSlice) -> Published:
+    found = Published()
+    for one in given:
+        found.update(one.ref, one)
+    return found
+
+
+def totals(found: Published) -> int:
+    return sum(group.total for group in found.groups())
+
+
+def test_devices_of_one_shape_are_one_group() -> None:
+    groups = list(published(*slices("n1", gpus("h100-80gb-sxm", 2))).groups())
+    by_profile = {group.shape.profile: group for group in groups}
+    assert by_profile["1g.10gb"].total == 14
+    assert by_profile["1g.10gb"].cards == {"GPU-h100-80gb-sxm-0@n1", "GPU-h100-80gb-sxm-1@n1"}
+    assert by_profile["1g.10gb"].node == "n1"
+    assert by_profile[""].shape.cut == "whole"
+
+
+def test_everything_published_by_a_known_card_is_of_a_known_shape() -> None:
+    given = [*slices("n1", gpus("rtx-pro-6000")), *slices("n1", fpgas("edge-3"))]
+    assert published(*given).shapes() <= known_shapes()
+
+
+def test_only_the_newest_generation_of_a_pool_counts() -> None:
+    old, new = slices("n1", gpus("a30")), slices("n1", gpus("a30"), generation=2)
+    newer = [replace(one, metadata=ObjectMeta(name=f"{one.metadata.name}-new")) for one in new]
+    both = published(*old, *newer)
+    assert totals(both) == totals(published(*new))
+    for one in newer:
+        both.update(one.ref, None)
+    assert totals(both) == totals(published(*old))
+
+
+def test_a_republished_order_is_no_difference() -> None:
+    [counters, devices] = slices("n1", gpus("a30"))
+    found = published(counters, devices)
+    reordered = replace(devices, spec=replace(devices.spec, devices=devices.spec.devices[::-1]))
+    assert found.update(reordered.ref, reordered) is News.NONE
+    fewer = replace(devices, spec=replace(devices.spec, devices=devices.spec.devices[1:]))
+    assert found.update(fewer.ref, fewer) is News.COUNTS
+    assert found.update(fewer.ref, None) is News.COUNTS
+    assert (totals(found), found.shapes()) == (0, frozenset())
+
+
+class Queue:
+    """Notes what is added."""
+
+    def __init__(self) -> None:
+        self.added: dict[str, float] = {}
+
+    def add(self, key: str, *, after_s: float = 0.0) -> None:
+        self.added[key] = after_s
+
+
+def resource_class(name: str, spec: dict[str, Any]) -> ResourceClassObject:
+    return ResourceClassObject(metadata=ObjectMeta(name=name), spec=spec)
+
+
+CLASSES = [
+    resource_class("everywhere", {"device": "gpu"}),
+    resource_class("racked", {"device": "gpu", "nodes": {"matchLabels": {"rack": "r1"}}}),
+    resource_class("broken", {"nodes": "not even an object"}),
+]
+
+
+def triggers(queue: Queue) -> Triggers:
+    own: OwnWrites[Any] = OwnWrites(lambda: 0.0)
+    return Triggers(queue, Published(), lambda: CLASSES, own, own, recount_s=5, settle_s=1)
+
+
+def node(labels: dict[str, str] | None, version: str = "1") -> Node | None:
+    if labels is None:
+        return None
+    return Node(metadata=ObjectMeta(name="n1", labels=labels, resource_version=version))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "added"),
+    [
+        (None, {}, {"racked": 1, "broken": 1}),
+        ({}, None, {"racked": 1, "broken": 1}),
+        ({"rack": "r1"}, {"rack": "r2"}, {"racked": 1, "broken": 1}),
+        ({"rack": "r1"}, {"rack": "r1"}, {}),
+    ],
+    ids=["came", "went", "relabelled", "heartbeat"],
+)
+def test_a_node_concerns_classes_that_choose_nodes(
+    old: dict[str, str] | None, new: dict[str, str] | None, added: dict[str, float]
+) -> None:
+    queue = Queue()
+    change = Change(Node(metadata=ObjectMeta(name="n1")).ref, node(old, "1"), node(new, "2"))
+    triggers(queue).on_node(change)
+    assert queue.added == added
+
+
+def test_a_slice_concerns_every_class_sooner_where_its_devices_are_of_a_new_kind() -> None:
+    """A class that was made while the first nodes came up was said to match nothing for five seconds."""
+    queue = Queue()
+    watched = triggers(queue)
+
+    def added_by(old: ResourceSlice | None, new: ResourceSlice | None) -> dict[str, float]:
+        queue.added.clear()
+        watched.on_slice(Change((old or new or first).ref, old, new))
+        return queue.added
+
+    [_, first] = slices("n1", gpus("a30"))
+    [_, alike] = slices("n2", gpus("a30"))
+    [*_, function] = slices("n1", fpgas("edge-3"))
+    [*_, shared] = slices("n1", gpus("a30"), shareable=frozenset({"1g.6gb"}))
+    assert any(device.allow_multiple_allocations for device in shared.spec.devices)
+    assert added_by(None, first) == {"everywhere": 1, "racked": 1, "broken": 1}
+    assert added_by(first, first) == {}
+    assert added_by(None, alike) == {"everywhere": 5, "racked": 5, "broken": 5}
+    assert added_by(None, function) == {"everywhere": 1, "racked": 1, "broken": 1}
+    assert added_by(first, shared) == {"everywhere": 1, "racked": 1, "broken": 1}
+    assert added_by(function, None) == {"everywhere": 5, "racked": 5, "broken": 5}
+    assert added_by(None, function) == {"everywhere": 1, "racked": 1, "broken": 1}
+
+
+def test_a_class_and_its_device_class_concern_the_class_at_once() -> None:
+    queue = Queue()
+    watched = triggers(queue)
+    watched.on_resource_class(Change(CLASSES[0].ref, None, CLASSES[0]))
+    other = DeviceClass(metadata=ObjectMeta(name="other"))
+    watched.on_device_class(Change(other.ref, other, None))
+    assert queue.added == {"everywhere": 0.0, "other": 0.0}

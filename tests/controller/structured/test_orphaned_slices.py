@@ -1,0 +1,98 @@
+"""Slices of nodes that are gone are removed, and no others."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from api.core.v1 import Node
+from api.model.devices import ResourceSlice
+from api.model.metadata import ObjectMeta
+from api.resource.v1 import KINDS
+from driver.controller.structured.orphaned_slices import Sweeping
+from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
+
+from .hardware import gpus, slices
+
+
+def of_node(name: str) -> list[ResourceSlice]:
+    published = slices(name, gpus("h100-80gb-sxm"))
+    return [replace(one, metadata=replace(one.metadata, uid=f"uid-of-{one.metadata.name}")) for one in published]
+
+
+@dataclass
+class Cluster:
+    """A cluster in memory; ``nodes`` is what the server has, ``seen`` what the cache shows."""
+
+    nodes: set[str]
+    slices: list[ResourceSlice]
+    seen: set[str] = field(default_factory=set)
+    deleted: list[str] = field(default_factory=list)
+    errors: dict[str, Exception] = field(default_factory=dict)
+    """By operation."""
+
+    def sweeping(self) -> Sweeping:
+        return Sweeping(self, KINDS.resource_slices, lambda: self.slices, self._nodes, interval_s=60)  # type: ignore[arg-type]  # the protocol is generic over kinds
+
+    def _nodes(self) -> Iterable[Node]:
+        return [Node(metadata=ObjectMeta(name=name)) for name in self.seen]
+
+    async def get(self, kind: Any, name: str) -> Node:
+        if error := self.errors.get("get"):
+            raise error
+        if name not in self.nodes:
+            raise NotFoundError("GET", 404, "NotFound", name)
+        return Node(metadata=ObjectMeta(name=name))
+
+    async def delete(self, kind: Any, name: str, *, uid: str | None = None) -> None:
+        assert uid == f"uid-of-{name}"
+        if error := self.errors.get("delete"):
+            raise error
+        self.deleted.append(name)
+
+
+async def test_the_slices_of_a_node_that_is_gone_go_at_the_second_look() -> None:
+    cluster = Cluster(nodes={"n1"}, seen={"n1"}, slices=[*of_node("n1"), *of_node("n2")])
+    sweeping = cluster.sweeping()
+    await sweeping.look()
+    assert cluster.deleted == []
+    await sweeping.look()
+    assert cluster.deleted == [one.metadata.name for one in of_node("n2")]
+
+
+async def test_a_node_that_the_cache_shows_late_keeps_its_slices() -> None:
+    cluster = Cluster(nodes={"n1"}, seen=set(), slices=of_node("n1"))
+    sweeping = cluster.sweeping()
+    for _ in range(3):
+        await sweeping.look()
+    assert cluster.deleted == []
+
+
+async def test_slices_that_belong_to_no_single_node_are_left_alone() -> None:
+    everywhere = [replace(one, spec=replace(one.spec, node_name=None, all_nodes=True)) for one in of_node("n1")]
+    cluster = Cluster(nodes=set(), slices=everywhere)
+    sweeping = cluster.sweeping()
+    for _ in range(2):
+        await sweeping.look()
+    assert cluster.deleted == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [
+        ("get", UnreachableError("GET", "refused")),
+        ("delete", ForbiddenError("DELETE", 403, "Forbidden", "no")),
+        ("delete", ConflictError("DELETE", 409, "Conflict", "another UID")),
+    ],
+)
+async def test_what_fails_is_tried_at_the_next_look(operation: str, error: Exception) -> None:
+    cluster = Cluster(nodes=set(), slices=of_node("n1"), errors={operation: error})
+    sweeping = cluster.sweeping()
+    for _ in range(2):
+        await sweeping.look()
+    assert cluster.deleted == []
+    cluster.errors.clear()
+    await sweeping.look()
+    assert cluster.deleted == [one.metadata.name for one in of_node("n1")]

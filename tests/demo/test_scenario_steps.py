@@ -1,0 +1,58 @@
+"""What the demo cuts follows from the geometry of the card that was chosen."""
+
+import pytest
+
+from driver.demo import scenario_steps
+from driver.demo.manifests import problems
+from driver.partitions.catalog import gpu_model, gpu_models, shells
+from driver.partitions.geometry import GpuModel, Placement, Shell
+
+
+def can_coexist(placements: list[tuple[Placement, ...]], taken: tuple[Placement, ...] = ()) -> bool:
+    """Whether one placement can be chosen for each, all disjoint: by trying."""
+    if not placements:
+        return True
+    free = [place for place in placements[0] if not any(place.overlaps(other) for other in taken)]
+    return any(can_coexist(placements[1:], (*taken, place)) for place in free)
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "small", "large"),
+    [
+        ("h100-80gb-sxm", 7, "1g.10gb", ["4g.40gb", "3g.40gb"]),
+        ("a100-40gb", 7, "1g.5gb", ["4g.20gb", "3g.20gb"]),
+        ("a30-24gb", 4, "1g.6gb", ["2g.12gb", "2g.12gb"]),
+        ("rtx-pro-6000-blackwell-96gb", 4, "1g.24gb", ["2g.48gb", "2g.48gb"]),
+        ("rtx-pro-4500-blackwell-32gb", 2, "1g.16gb", ["2g.32gb"]),
+    ],
+)
+def test_a_card_goes_from_many_small_to_few_large_partitions(
+    model: str, count: int, small: str, large: list[str]
+) -> None:
+    plan = scenario_steps.resize(gpu_model(model))
+    assert (plan.count, plan.small.name, [profile.name for profile in plan.large]) == (count, small, large)
+
+
+@pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
+def test_every_model_can_be_cut_as_planned(model: GpuModel) -> None:
+    plan = scenario_steps.resize(model)
+    assert can_coexist([plan.small.placements] * plan.count)
+    assert not can_coexist([plan.small.placements] * (plan.count + 1)) or plan.count == plan.small.max_instances
+    assert can_coexist([profile.placements for profile in plan.large])
+    assert plan.small not in plan.large
+
+
+@pytest.mark.parametrize("shell", shells(), ids=lambda shell: shell.name)
+def test_a_function_of_one_slot_comes_before_one_of_several(shell: Shell) -> None:
+    first, second = scenario_steps.loads(shell)
+    assert first.placements[0].size == 1
+    assert second.placements[0].size > 1
+
+
+@pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
+def test_the_generated_objects_are_valid_manifests(model: GpuModel) -> None:
+    plan = scenario_steps.resize(model)
+    objects = scenario_steps.gpu_objects([*([plan.small] * plan.count), *plan.large], "node-1", 0)
+    names = [(body["kind"], body["metadata"]["name"]) for body in objects]
+    assert len(set(names)) == len(names)
+    assert [found for body in objects for found in problems(body)] == []

@@ -1,0 +1,73 @@
+"""Where an example finds no room, earlier ones make room; one that is only slow is waited for."""
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from driver.demo.display import SilentDisplay
+from driver.demo.environment import Stage, StageError
+from driver.demo.manifests import Manifest
+from driver.demo.report import PodReport
+from driver.demo.scenario import Story
+
+NAMES = ("early", "late")
+
+
+class Told(SilentDisplay):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+class Crowded:
+    """A stage on which so many pods run, each only when it has been waited for so many times."""
+
+    def __init__(self, *, room: int, patience: int) -> None:
+        self.room = room
+        self.patience = patience
+        self.there: list[str] = []
+        self.waits = dict.fromkeys(NAMES, 0)
+        self.settings = SimpleNamespace(step_timeout_s=60.0)
+        self.pods = SimpleNamespace(store={})
+
+    async def apply(self, objects: Iterable[dict[str, Any]]) -> None:
+        self.there += [name for body in objects if (name := body["metadata"]["name"]) not in self.there]
+
+    async def delete(self, objects: Iterable[dict[str, Any]]) -> None:
+        for body in objects:
+            self.there.remove(body["metadata"]["name"])
+
+    async def wait_for(self, what: str, is_true: Callable[[], bool], *_: object) -> None:
+        for name in self.there:
+            self.waits[name] += 1
+        if not is_true():
+            raise StageError(f"no sign of {what}")
+
+    def waiting(self, names: Collection[str]) -> dict[str, str]:
+        return {f"default/{name}": "no node has a device for it" for name in self.there[self.room :]}
+
+    def pod_reports(self) -> list[PodReport]:
+        runs = {name for name in self.there[: self.room] if self.waits[name] >= self.patience}
+        phases = {name: "Running" if name in runs else "Pending" for name in self.there}
+        return [PodReport(namespace="default", name=name, node="", phase=phase) for name, phase in phases.items()]
+
+
+@pytest.mark.parametrize(
+    ("room", "patience", "makes_room"), [(2, 1, False), (2, 2, False), (1, 1, True)], ids=["room", "slow", "full"]
+)
+async def test_earlier_examples_make_room_only_where_the_scheduler_finds_none(
+    room: int, patience: int, makes_room: bool
+) -> None:
+    """On a busy machine an example that took six seconds was left out as one that this hardware cannot run."""
+    acts = [[Manifest(file=Path(name), document=1, body={"kind": "Pod", "metadata": {"name": name}})] for name in NAMES]
+    stage = cast("Stage", Crowded(room=room, patience=patience))
+    told = Told()
+    story = Story(stage=stage, display=told, manifests=[one for act in acts for one in act], is_own=False)
+    await story._examples(acts)
+    assert [pod.name for pod in story.report.pods] == list(NAMES)
+    assert told.said == (["the cluster is full: what ran before makes room"] if makes_room else [])

@@ -1,0 +1,183 @@
+"""Clusters for the tests of answers: nodes with real cards, claims that the allocator has placed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from api.core.v1 import (
+    Container,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    Pod,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+    PodSpec,
+    PodStatus,
+    Taint,
+)
+from api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
+from api.model.claims import (
+    CelSelector,
+    DeviceClaim,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSelector,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from api.model.device_attributes import pool_name
+from api.model.devices import DeviceTaintRule, ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.metadata import Condition, ObjectMeta
+from api.model.names import KERF_DRIVER
+from driver.allocation import Fits
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.partitions.catalog import gpu_model
+from driver.partitions.geometry import GpuCard
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.slice_limits import SliceLayout
+
+replace = msgspec.structs.replace
+ATTRIBUTES: Final = f'device.attributes["{KERF_DRIVER}"]'
+
+
+def card(index: int, node: str = "node-1", model: str = "h100-80gb-sxm") -> GpuCard:
+    return GpuCard(
+        uuid=f"GPU-{node}-{index}",
+        index=index,
+        model=gpu_model(model),
+        pci_bus_id=f"0000:{index:02x}:00.0",
+        numa_node=0,
+        driver_version="550.54.15",
+    )
+
+
+def slices(node: str, cards: int = 1, model: str = "h100-80gb-sxm") -> list[ResourceSlice]:
+    """What a node with so many GPUs publishes."""
+    name = pool_name(node, "gpu")
+    pool = compile_pool(name, node, [card(index, node, model) for index in range(cards)], layout=SliceLayout.SPLIT).pool
+    return [
+        ResourceSlice(
+            metadata=ObjectMeta(name=f"{node}-{number}"),
+            spec=ResourceSliceSpec(
+                driver=KERF_DRIVER,
+                pool=ResourcePool(name=name, generation=1, resource_slice_count=len(pool.slices)),
+                node_name=node,
+                devices=content.devices,
+                shared_counters=content.shared_counters,
+            ),
+        )
+        for number, content in enumerate(pool.slices)
+    ]
+
+
+def node(name: str, *, labels: Mapping[str, str] | None = None, taints: Sequence[Taint] = (), **spec: Any) -> Node:
+    return Node(
+        metadata=ObjectMeta(name=name, labels=dict(labels or {})),
+        spec=NodeSpec(taints=tuple(taints), **spec),
+        status=NodeStatus(conditions=(Condition(type="Ready", status="True"),)),
+    )
+
+
+def device_class(name: str, *expressions: str) -> DeviceClass:
+    selectors = tuple(DeviceSelector(cel=CelSelector(expression=expression)) for expression in expressions)
+    return DeviceClass(metadata=ObjectMeta(name=name), spec=DeviceClassSpec(selectors=selectors))
+
+
+def profile_class(profile: str) -> DeviceClass:
+    """As ``kerf controller`` compiles it."""
+    return device_class(
+        profile.replace(".", "-"),
+        f'device.driver == "{KERF_DRIVER}" &&\n{ATTRIBUTES}.kind == "gpu" &&\n{ATTRIBUTES}.cut == "partition" &&\n'
+        f'{ATTRIBUTES}.profile == "{profile}"',
+    )
+
+
+WHOLE: Final = device_class("whole", f'device.driver == "{KERF_DRIVER}" && {ATTRIBUTES}.cut == "whole"')
+CLASSES: Final = (*map(profile_class, ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")), WHOLE)
+
+
+def request(name: str, class_name: str, *selectors: str, **fields: Any) -> DeviceRequest:
+    chosen = tuple(DeviceSelector(cel=CelSelector(expression=expression)) for expression in selectors)
+    return DeviceRequest(
+        name=name, exactly=ExactDeviceRequest(device_class_name=class_name, selectors=chosen, **fields)
+    )
+
+
+def claim(name: str, *requests: DeviceRequest | str, constraints: Iterable[DeviceConstraint] = ()) -> ResourceClaim:
+    """Requests may be given by their class alone."""
+    asked = tuple(request(f"r{index}", each) if isinstance(each, str) else each for index, each in enumerate(requests))
+    return ResourceClaim(
+        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=asked, constraints=tuple(constraints))),
+    )
+
+
+def pod(name: str, *claims: str, conditions: Sequence[Condition] = (), **spec: Any) -> Pod:
+    """A pod that waits for claims of these names."""
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
+        spec=PodSpec(
+            containers=(Container(name="main"),),
+            resource_claims=tuple(PodResourceClaim(name=each, resource_claim_name=each) for each in claims),
+            **spec,
+        ),
+        status=PodStatus(conditions=tuple(conditions)),
+    )
+
+
+def templated_pod(name: str, template: str, claim_name: str | None = None) -> Pod:
+    statuses = (PodResourceClaimStatus(name="gpu", resource_claim_name=claim_name),) if claim_name else ()
+    return replace(
+        pod(name),
+        spec=PodSpec(resource_claims=(PodResourceClaim(name="gpu", resource_claim_template_name=template),)),
+        status=PodStatus(resource_claim_statuses=statuses),
+    )
+
+
+def holding(claim: ResourceClaim, allocation: AllocationResult, *pods: str) -> ResourceClaim:
+    users = tuple(ResourceClaimConsumerReference(resource="pods", name=each, uid=f"uid-{each}") for each in pods)
+    return replace(claim, status=ResourceClaimStatus(allocation=allocation, reserved_for=users))
+
+
+def state(
+    *nodes: Node,
+    published: Iterable[ResourceSlice],
+    claims: Iterable[ResourceClaim] = (),
+    pods: Iterable[Pod] = (),
+    classes: Iterable[DeviceClass] = CLASSES,
+    taint_rules: Iterable[DeviceTaintRule] = (),
+) -> ClusterState:
+    return ClusterState(
+        kubernetes="1.37",
+        gathered_at="2026-11-21T08:00:00+00:00",
+        nodes=nodes,
+        pods=tuple(pods),
+        claims=tuple(claims),
+        classes=tuple(classes),
+        slices=tuple(published),
+        taint_rules=tuple(taint_rules),
+    )
+
+
+def placed(now: ClusterState, *claims: ResourceClaim, on: str | None = None) -> ClusterState:
+    """``now`` with ``claims`` allocated one after the other, each on the first node that has room, or ``on`` that one;
+    each is used by a pod of its own name."""
+    for each in claims:
+        cluster = Cluster(now)
+        candidates = [one for one in cluster.nodes if on in (None, one.metadata.name)]
+        outcomes = (cluster.attempt([each], one) for one in candidates)
+        fit = next(outcome for outcome in outcomes if isinstance(outcome, Fits))
+        now = replace(now, claims=(*now.claims, holding(each, fit.results[0], each.metadata.name)))
+    return now
+
+
+def gpus(nodes: int = 1, cards: int = 1) -> ClusterState:
+    """``node-1`` … with H100s."""
+    names = [f"node-{number}" for number in range(1, nodes + 1)]
+    return state(*map(node, names), published=[each for name in names for each in slices(name, cards)])

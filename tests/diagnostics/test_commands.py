@@ -1,0 +1,256 @@
+"""``kerf why`` and its sisters as people and programs use them, offline."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from api.errors import TransientError
+from driver.cli import main
+from driver.cli.cluster_options import Progress, answering, some
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.dump import decode, encode
+from tests.diagnostics.clusters import claim, gpus, placed, pod, replace, request
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def written(state: ClusterState, file: Path) -> str:
+    file.write_bytes(encode(state, compress=file.suffix == ".gz"))
+    return str(file)
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> str:
+    """A full node, one claim that waits for it, and one that fits nowhere."""
+    now = placed(gpus(), *(claim(f"c{index}", "1g-10gb") for index in range(7)))
+    hopeless = claim("hopeless", request("gpu", "1g-10gb", count=8))
+    now = replace(now, claims=(*now.claims, claim("big", "3g-40gb"), hopeless), pods=(pod("p", "big"),))
+    return written(now, tmp_path / "dump.json.gz")
+
+
+def test_why_tells_obstacles_holders_and_remedies(run: Run, dump: str) -> None:
+    code, out, err = run("why", "pod", "p", "--from", dump)
+    assert (code, err) == (1, "")
+    lines = out.splitlines()
+    assert lines[0] == "pod default/p: it does not fit on the one node there is"
+    assert "1 node: node-1" in lines
+    assert "  claim default/big, request r0: 2 devices match, but what they need is taken" in lines
+    assert any(
+        line.startswith("    gpu-0 of kerf.dev/node-1/gpu: memory-slice-0…6, held by default/c0,") for line in lines
+    )
+    [remedy] = [line for line in lines if line.startswith("  on node-1: ")]
+    assert remedy.count("(pod default/c") == 3
+    assert "\x1b" not in out, "colours are for terminals"
+
+
+def test_a_search_that_is_given_up_is_told_with_its_limit_and_what_to_do(run: Run, dump: str) -> None:
+    code, out, _ = run("why", "claim", "big", "--from", dump, "--deadline", "0.000000001")
+    assert code == 3
+    assert "a longer --deadline may decide it" in out
+    assert "no decision within 1e-09 seconds" in out
+
+
+def test_why_prints_one_document_for_programs(run: Run, dump: str) -> None:
+    code, out, _ = run("why", "claim", "big", "--from", dump, "-o", "json")
+    assert code == 1
+    document = json.loads(out)
+    assert list(document) == [
+        "subject",
+        "verdict",
+        "message",
+        "scheduler_says",
+        "claims",
+        "nodes",
+        "fitting_nodes",
+        "groups",
+        "remedies",
+        "remedies_searched",
+    ]
+    assert document["verdict"] == "does-not-fit"
+    assert document["groups"][0]["reasons"][0]["obstacle"] == "counters"
+    assert yaml.safe_load(run("why", "claim", "big", "--from", dump, "-o", "yaml")[1]) == document
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["why", "claim", "c0"], 0, ""),
+        (["why", "claim", "hopeless"], 1, ""),
+        (["why", "claim", "nope"], 2, "kerf: there is no ResourceClaim default/nope"),
+        (["why", "claim", "c0", "-n", "other"], 2, "there is default/c0"),
+        (["why", "pod", "nope"], 2, "there is no pod that asks for devices default/nope"),
+        (["why", "node", "x"], 2, "'node' is not one of 'claim', 'pod'"),
+        (["why", "claim", "c0", "--context", "x"], 2, "--from asks a file"),
+    ],
+)
+def test_exit_codes_tell_a_no_from_a_bad_question(
+    run: Run, dump: str, arguments: list[str], code: int, message: str
+) -> None:
+    found, _, err = run(*arguments, "--from", dump)
+    assert found == code
+    assert message in err
+
+
+MANIFESTS = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: small}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: 1g-10gb}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec: {resourceClaims: [{name: gpu, resourceClaimTemplateName: small}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+"""
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> str:
+    file = tmp_path / "web.yaml"
+    file.write_text(MANIFESTS)
+    return str(file)
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> str:
+    return written(gpus(2), tmp_path / "idle.json")
+
+
+def test_plan_tells_devices_what_more_fits_and_what_is_left(run: Run, idle: str, manifests: str) -> None:
+    code, out, err = run("plan", "-f", manifests, "--count", "2", "--from", idle)
+    assert (code, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[1][:-1] == ["Pod", "default/web", "1", "node-1", "(or", "1", "more)", "gpu", "gpu"]
+    assert "all 2 copies would be placed" in out
+    assert "12 more of Pod default/web would fit" in out
+    assert ["h100-80gb-sxm", "1g.10gb", "14", "12"] in lines
+    assert "passed over: Service web" in out
+
+
+def test_plan_tells_why_something_would_wait(run: Run, dump: str, manifests: str) -> None:
+    code, out, _ = run("plan", "-f", manifests, "--from", dump)
+    assert code == 1
+    assert "1 of 1 would wait" in out
+    assert "7 devices match, but are in use" in out
+    assert "it would fit if these claims ended:" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "gpu-*"], "--nodes: no node is called 'gpu-*'; there is node-1, node-2"),
+        (["-n", "other", "-f", "EMPTY"], "asks for nothing: there is no pod, claim or claim template"),
+        (["-f", "TEXT"], "document 1: is a str, not an object"),
+        (["-f", "BROKEN"], "is no YAML"),
+        (["--count", "0"], "0 is not in the range"),
+    ],
+)
+def test_a_bad_plan_is_told(
+    run: Run, idle: str, manifests: str, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    for name, text in (("EMPTY", ""), ("TEXT", "hello"), ("BROKEN", "a: [")):
+        (tmp_path / name).write_text(text)
+    given = [str(tmp_path / each) if each.isupper() else each for each in arguments]
+    files = [] if "-f" in given else ["-f", manifests]
+    code, out, err = run("plan", *files, *given, "--from", idle)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_plan_and_frag_print_documents(run: Run, idle: str, manifests: str) -> None:
+    _, out, _ = run("plan", "-f", manifests, "--from", idle, "-o", "json", "--nodes", "node-2")
+    document = json.loads(out)
+    assert list(document) == ["fits", "placed", "unplaced", "more", "sizes", "passed_over", "unheeded"]
+    assert document["placed"][0]["node"] == "node-2"
+    _, out, _ = run("frag", "--from", idle, "-o", "yaml")
+    document = yaml.safe_load(out)
+    assert list(document) == ["cards", "sizes", "advice", "no_advice", "unknown_cards"]
+    assert document["cards"][0]["free"]["1g.10gb"] == 7
+
+
+def test_frag_tells_sizes_cards_and_advice(run: Run, tmp_path: Path) -> None:
+    now = placed(gpus(2), claim("a", "1g-10gb"), on="node-1")
+    now = placed(now, claim("b", "1g-10gb"), on="node-2")
+    code, out, _ = run("frag", "--from", written(now, tmp_path / "d.json"), "--size", "7g.80gb")
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert ["h100-80gb-sxm", "7g.80gb", "0", "2"] in lines
+    assert ["node-1", "gpu-0", "h100-80gb-sxm", "1", "7/8"] in [line[:5] for line in lines]
+    assert "recreate 1 claim; there is room for them elsewhere:" in out
+    assert any(line[:2] == ["default/a", "default/a"] for line in lines)
+
+
+def test_a_file_that_is_no_dump_is_bad_input(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text("{}")
+    code, out, err = run("why", "claim", "c", "--from", str(file))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{file}: is no dump of a cluster")
+
+
+def test_a_cluster_that_cannot_be_reached_is_no_answer(run: Run, tmp_path: Path) -> None:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+        "current-context": "c",
+    }
+    file = tmp_path / "config"
+    file.write_text(yaml.safe_dump(config))
+    code, out, err = run("why", "claim", "c", "--kubeconfig", str(file))
+    assert (code, out) == (3, "")
+    assert "127.0.0.1:1" in err
+
+
+def test_lists_that_fail_together_are_no_answer_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    @answering
+    def command() -> int:
+        raise ExceptionGroup("lists", [TransientError("pods: 503"), ExceptionGroup("", [TransientError("pods: 503")])])
+
+    assert command() == 3
+    assert capsys.readouterr().err == "kerf: pods: 503\n"
+
+
+def test_a_defect_of_ours_keeps_its_traceback() -> None:
+    @answering
+    def command() -> int:
+        raise ExceptionGroup("lists", [ZeroDivisionError()])
+
+    with pytest.raises(ExceptionGroup):
+        command()
+
+
+def test_a_long_answer_tells_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = iter([0.0, 0.5, 1.5, 1.6])
+    progress = Progress(clock=lambda: next(seconds))
+    assert list(progress("abc", "looking at nodes")) == ["a", "b", "c"]
+    assert capsys.readouterr().err == "looking at nodes: 2 of 3\n"
+
+
+def test_long_lists_are_cut() -> None:
+    assert some(["a", "b", "c"]) == "a, b, c"
+    assert some(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+
+
+def test_compressed_dumps_are_gzip(dump: str) -> None:
+    data = Path(dump).read_bytes()
+    assert decode(gzip.decompress(data), dump) == decode(data, dump)

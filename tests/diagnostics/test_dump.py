@@ -1,0 +1,156 @@
+"""A cluster in a file: everything that answers need, nothing that is secret."""
+
+import json
+
+import msgspec
+import pytest
+
+from api.core.v1 import Container, EnvVar, ResourceRequirements
+from api.errors import InvalidDocumentError
+from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
+from api.model.claims import (
+    DeviceClaimConfiguration,
+    DeviceClassConfiguration,
+    OpaqueDeviceConfiguration,
+    ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
+)
+from api.model.metadata import Condition, ObjectMeta
+from api.model.quantity import Quantity
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.dump import decode, encode, redacted
+from driver.diagnostics.explain.why import why_claim
+from tests.diagnostics.clusters import CLASSES, claim, gpus, node, placed, pod, replace, slices, state
+
+SECRET = "hunter2"
+OPAQUE = OpaqueDeviceConfiguration(driver="kerf.dev", parameters={"token": SECRET})
+
+
+def with_secrets() -> ClusterState:
+    """The word stands wherever users or drivers may put what is nobody's business."""
+    metadata = ObjectMeta(
+        name="x",
+        namespace="default",
+        uid="u",
+        labels={"l": SECRET},
+        annotations={"a": SECRET},
+        generate_name=SECRET,
+        resource_version=SECRET,
+        finalizers=(SECRET,),
+    )
+    config = (DeviceClaimConfiguration(requests=("r0",), opaque=OPAQUE),)
+    held = placed(gpus(), claim("held", "1g-10gb")).claims[0]
+    result = held.status.allocation
+    assert result is not None
+    spec = replace(held.spec, devices=replace(held.spec.devices, config=config))
+    container = Container(
+        name="main",
+        image=SECRET,
+        command=(SECRET,),
+        args=(SECRET,),
+        env=(EnvVar(name="PASSWORD", value=SECRET),),
+        resources=ResourceRequirements(limits={"example.com/gpu": Quantity(1)}),
+    )
+    waiting = pod("waiting", "held", conditions=[Condition(type="Ready", status="False", message=SECRET)])
+    status = AllocatedDeviceStatus(
+        driver="kerf.dev",
+        pool="p",
+        device="d",
+        data={"key": SECRET},
+        conditions=(Condition(type="Ready", status="True", message=SECRET),),
+    )
+    return state(
+        replace(node("n"), metadata=ObjectMeta(name="n", annotations={"a": SECRET}, labels={"zone": "east"})),
+        published=[replace(each, metadata=replace(metadata, name=each.metadata.name)) for each in slices("n")],
+        claims=[
+            replace(
+                held, metadata=metadata, spec=spec, status=ResourceClaimStatus(allocation=result, devices=(status,))
+            )
+        ],
+        pods=[
+            replace(
+                waiting,
+                metadata=metadata,
+                spec=replace(waiting.spec, containers=(container,), init_containers=(container,)),
+                status=replace(waiting.status, message=SECRET, reason=SECRET),
+            )
+        ],
+        classes=[
+            replace(
+                each,
+                metadata=replace(metadata, name=each.metadata.name),
+                spec=replace(each.spec, config=(DeviceClassConfiguration(opaque=OPAQUE),)),
+            )
+            for each in CLASSES
+        ],
+    )
+
+
+def test_no_secret_gets_into_a_dump() -> None:
+    full = with_secrets()
+    templates = (
+        ResourceClaimTemplate(
+            metadata=full.claims[0].metadata,
+            spec=ResourceClaimTemplateSpec(metadata=full.claims[0].metadata, spec=full.claims[0].spec),
+        ),
+    )
+    full = replace(full, templates=templates)
+    assert encode(full).decode().count(SECRET) > 20
+    assert SECRET not in encode(redacted(full)).decode()
+
+
+def test_what_decides_over_devices_stays() -> None:
+    full = with_secrets()
+    kept = redacted(full)
+    assert kept.nodes[0].metadata.labels == {"zone": "east"}
+    assert kept.claims[0].status.allocation == full.claims[0].status.allocation
+    assert kept.claims[0].spec.devices.requests == full.claims[0].spec.devices.requests
+    assert kept.claims[0].spec.devices.config == (DeviceClaimConfiguration(requests=("r0",)),)
+    assert [each.spec.devices for each in kept.slices] == [each.spec.devices for each in full.slices]
+    assert kept.pods[0].spec.containers[0].resources.limits == {"example.com/gpu": Quantity(1)}
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_dump_reads_back_as_it_was_written(compress: bool) -> None:
+    full = placed(gpus(2, 2), claim("a", "1g-10gb"), claim("b", "3g-40gb"))
+    assert decode(encode(full, compress=compress), "dump.json") == full
+
+
+def test_an_answer_from_a_dump_is_the_answer_of_the_cluster() -> None:
+    now = placed(gpus(2, 1), *(claim(f"c{index}", "7g-80gb") for index in range(2)))
+    now = replace(now, claims=(*now.claims, claim("wanted", "3g-40gb")))
+    again = decode(encode(redacted(now)), "dump.json")
+    assert why_claim(Cluster(again), claim("wanted").ref) == why_claim(Cluster(now), claim("wanted").ref)
+
+
+def test_a_dump_says_what_it_is() -> None:
+    document = json.loads(encode(gpus()))
+    assert (document["apiVersion"], document["kind"]) == ("kerf.dev/v1alpha1", "ClusterDump")
+    assert document["state"].keys() == {"kubernetes", "gatheredAt", "nodes", "deviceClasses", "resourceSlices"}
+
+
+def test_fields_of_later_versions_are_passed_over() -> None:
+    document = json.loads(encode(gpus()))
+    document["state"]["futureObjects"] = [1]
+    assert decode(msgspec.json.encode(document), "dump.json") == gpus()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"not json",
+        b"\xff\xfe",
+        b"\x1f\x8bgarbage",
+        b'{"apiVersion": "v1", "kind": "List", "state": {}}',
+        b'{"apiVersion": "kerf.dev/v1alpha1", "kind": "ClusterDump", "state": {"nodes": 3}}',
+        encode(gpus(), compress=True)[:-20],
+        encode(gpus()).replace(b"81152Mi", b"81152Mx"),
+    ],
+    ids=["empty", "no fields", "text", "binary", "bad gzip", "other kind", "wrong type", "cut off", "bad quantity"],
+)
+def test_what_is_no_dump_is_refused_with_the_name_of_the_file(data: bytes) -> None:
+    with pytest.raises(InvalidDocumentError, match=r"^some-file: "):
+        decode(data, "some-file")

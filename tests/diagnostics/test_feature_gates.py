@@ -1,0 +1,98 @@
+"""Which features a cluster has: those of its version, and those that its objects show."""
+
+import dataclasses
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.model.claims import ResourceClaim
+from api.model.devices import Device
+from api.wire import dec_hook
+from driver.allocation import Features
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.explain.feature_gates import features_of, unheeded
+from driver.diagnostics.explain.report import Verdict
+from driver.diagnostics.plan import plan
+from driver.diagnostics.workload import read_demands
+from tests.diagnostics.clusters import gpus, replace
+from tests.diagnostics.test_plan import template
+
+FIELDS = [field.name for field in dataclasses.fields(Features)]
+NEWEST = {field for field in FIELDS if getattr(Features(), field)}
+
+
+def on(state: ClusterState) -> set[str]:
+    features = features_of(state)
+    return {field for field in FIELDS if getattr(features, field)}
+
+
+@pytest.mark.parametrize(
+    ("version", "features"),
+    [
+        ("1.32", set()),
+        ("1.34", {"admin_access", "prioritized_list"}),
+        ("1.36", NEWEST - {"fractional_capacity_range"}),
+        ("1.37", NEWEST),
+        ("1.40", NEWEST),
+        ("", NEWEST),
+    ],
+)
+def test_an_empty_cluster_has_what_its_version_has_by_default(version: str, features: set[str]) -> None:
+    assert on(ClusterState(kubernetes=version)) == features
+
+
+DEVICES: dict[str, dict[str, Any]] = {
+    "partitionable_devices": {"consumesCounters": [{"counterSet": "s", "counters": {}}]},
+    "device_taints": {"taints": [{"key": "k", "effect": "NoSchedule"}]},
+    "device_binding_and_status": {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]},
+    "consumable_capacity": {"allowMultipleAllocations": True},
+    "list_type_attributes": {"attributes": {"tags": {"strings": ["a"]}}},
+}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "admin_access": {"exactly": {"deviceClassName": "c", "adminAccess": True}},
+    "prioritized_list": {"firstAvailable": [{"name": "s", "deviceClassName": "c"}]},
+    "consumable_capacity": {"exactly": {"deviceClassName": "c", "capacity": {"requests": {"memory": "1"}}}},
+    "device_taints": {"exactly": {"deviceClassName": "c", "tolerations": [{"operator": "Exists"}]}},
+    "derived_attributes": {
+        "exactly": {"deviceClassName": "c", "derivedAttributes": [{"name": "a", "expression": "true"}]}
+    },
+}
+
+
+def asking(request: dict[str, Any]) -> ResourceClaim:
+    spec = {"devices": {"requests": [{"name": "r", **request}]}}
+    return msgspec.convert(
+        {"metadata": {"name": "c", "namespace": "n"}, "spec": spec}, ResourceClaim, dec_hook=dec_hook
+    )
+
+
+@pytest.mark.parametrize("feature", DEVICES)
+def test_what_a_device_has_is_on_whatever_the_version(feature: str) -> None:
+    device = msgspec.convert({"name": "d", **DEVICES[feature]}, Device, dec_hook=dec_hook)
+    published = gpus().slices[-1]
+    published = replace(published, spec=replace(published.spec, devices=(device,), shared_counters=()))
+    assert on(ClusterState(kubernetes="1.32", slices=(published,))) == {feature}
+
+
+@pytest.mark.parametrize("feature", REQUESTS)
+def test_what_a_claim_has_is_on_and_what_a_document_has_besides_is_told(feature: str) -> None:
+    claim = asking(REQUESTS[feature])
+    state = ClusterState(kubernetes="1.32", claims=(claim,))
+    assert on(state) == {feature}
+    assert len(unheeded([claim], features_of(ClusterState(kubernetes="1.32")))) == 1
+    assert not unheeded([claim], features_of(state))
+
+
+def test_a_plan_for_an_older_cluster_says_what_would_be_dropped() -> None:
+    """It was planned as if the cluster were of the newest version."""
+    document = template("t", "1g-10gb")
+    request = document["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+    request["capacity"] = {"requests": {"memory": "1Gi"}}
+    cluster = Cluster(replace(gpus(), kubernetes="1.34"))
+    answer = plan(cluster, read_demands(cluster, [document], namespace="default").demands)
+    assert answer.unheeded == ("capacity requests (DRAConsumableCapacity)",)
+    assert answer.unplaced[0].why.verdict is Verdict.INVALID
+    newest = Cluster(replace(gpus(), kubernetes="1.37"))
+    assert not plan(newest, read_demands(newest, [document], namespace="default").demands).unheeded

@@ -1,0 +1,256 @@
+"""Plans: what would be placed where, and how much more."""
+
+from typing import Any
+
+import pytest
+
+from api.core.v1 import Taint
+from api.errors import InvalidDocumentError
+from driver.allocation import Budget
+from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.errors import QuestionError
+from driver.diagnostics.explain.report import Verdict
+from driver.diagnostics.plan import PlanAnswer, plan
+from driver.diagnostics.workload import read_demands
+from tests.diagnostics.clusters import claim, gpus, node, placed, replace, slices, state
+
+Document = dict[str, Any]
+
+
+def template(name: str, *classes: str, namespace: str | None = None) -> Document:
+    requests = [{"name": f"r{index}", "exactly": {"deviceClassName": each}} for index, each in enumerate(classes)]
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": metadata,
+        "spec": {"spec": {"devices": {"requests": requests}}},
+    }
+
+
+def named(name: str, *classes: str) -> Document:
+    body = template(name, *classes)
+    return {**body, "kind": "ResourceClaim", "spec": body["spec"]["spec"]}
+
+
+def pod(name: str, *claims: Document, **spec: Any) -> Document:
+    entries = [{"name": f"c{index}", **each} for index, each in enumerate(claims)]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"resourceClaims": entries, **spec}}
+
+
+def by_template(name: str) -> Document:
+    return {"resourceClaimTemplateName": name}
+
+
+def by_name(name: str) -> Document:
+    return {"resourceClaimName": name}
+
+
+def planned(now: ClusterState, *documents: Document, copies: int = 1, namespace: str = "default") -> PlanAnswer:
+    cluster = Cluster(now)
+    wanted = read_demands(cluster, documents, namespace=namespace)
+    return plan(cluster.with_classes(wanted.classes), wanted.demands, copies=copies, passed_over=wanted.passed_over)
+
+
+def devices(answer: PlanAnswer) -> list[tuple[str, str]]:
+    return [(each.node, device.device.rpartition("/")[2]) for each in answer.placed for device in each.devices]
+
+
+def test_copies_are_placed_one_after_the_other_and_the_rest_is_counted() -> None:
+    answer = planned(gpus(2), template("t", "3g-40gb"), pod("p", by_template("t")), copies=3)
+    assert answer.fits
+    assert devices(answer) == [
+        ("node-1", "gpu-0-3g-40gb-at-4"),
+        ("node-1", "gpu-0-3g-40gb-at-0"),
+        ("node-2", "gpu-0-3g-40gb-at-4"),
+    ]
+    assert [(each.copy, each.fitting_nodes) for each in answer.placed] == [(1, 2), (2, 0), (3, 0)]
+    [more] = answer.more
+    assert (more.demand, more.copies, more.is_bound) == ("Pod default/p", 1, False)
+
+
+def test_sizes_are_told_before_and_after() -> None:
+    answer = planned(gpus(), template("t", "3g-40gb"), pod("p", by_template("t")))
+    assert {each.size: (each.before, each.after) for each in answer.sizes}["3g.40gb"] == (2, 1)
+    assert {each.size: (each.before, each.after) for each in answer.sizes}["whole"] == (1, 0)
+
+
+def test_what_does_not_fit_is_told_with_the_reasons_after_the_plan() -> None:
+    answer = planned(gpus(), template("t", "3g-40gb"), pod("p", by_template("t")), copies=3)
+    assert not answer.fits
+    [unplaced] = answer.unplaced
+    assert (unplaced.demand, unplaced.copies, unplaced.why.verdict) == ("Pod default/p", 1, Verdict.DOES_NOT_FIT)
+    assert unplaced.why.groups[0].reasons[0].obstacle == "in-use"
+    assert unplaced.why.remedies == (), "what is planned is not to end"
+    assert answer.more == ()
+
+
+def test_running_claims_may_make_room_for_a_plan() -> None:
+    now = placed(gpus(), claim("old", "7g-80gb"))
+    [unplaced] = planned(now, template("t", "3g-40gb")).unplaced
+    assert [each.claim for each in unplaced.why.remedies[0].claims] == ["default/old"]
+
+
+def test_a_shared_claim_is_allocated_once_and_keeps_its_pods_together() -> None:
+    answer = planned(gpus(2), named("s", "7g-80gb"), pod("p", by_name("s")), pod("q", by_name("s")))
+    assert [(each.node, len(each.devices)) for each in answer.placed] == [("node-1", 1), ("node-1", 0)]
+    assert answer.more == (), "more pods would take nothing more"
+
+
+def test_claims_and_templates_of_the_cluster_can_be_named() -> None:
+    now = placed(gpus(2), claim("old", "1g-10gb"), on="node-2")
+    answer = planned(now, template("t", "1g-10gb"), pod("p", by_name("old"), by_template("t")))
+    assert [each.node for each in answer.placed] == ["node-2"]
+
+
+def test_claims_and_templates_without_a_pod_are_placed_by_themselves() -> None:
+    answer = planned(gpus(), template("t", "1g-10gb"), named("n", "1g-20gb"))
+    assert {each.demand for each in answer.placed} == {
+        "ResourceClaim default/n",
+        "ResourceClaimTemplate default/t",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "field", "replicas"),
+    [
+        ("Deployment", "apps/v1", "replicas", 3),
+        ("StatefulSet", "apps/v1", "replicas", 2),
+        ("ReplicaSet", "apps/v1", None, 1),
+        ("Job", "batch/v1", "parallelism", 4),
+    ],
+)
+def test_workloads_are_placed_replica_by_replica(kind: str, version: str, field: str | None, replicas: int) -> None:
+    spec: Document = {"template": {"spec": pod("x", by_template("t"))["spec"]}} | ({field: replicas} if field else {})
+    workload = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec}
+    answer = planned(gpus(), template("t", "1g-10gb"), workload)
+    assert [each.demand for each in answer.placed] == [f"{kind} default/w"] * replicas
+
+
+def test_a_pods_claims_are_placed_together_in_their_order() -> None:
+    both = pod("p", by_template("large"), by_template("small"))
+    answer = planned(gpus(), template("small", "1g-10gb"), template("large", "3g-40gb"), both)
+    [placed_pod] = answer.placed
+    assert [each.claim for each in placed_pod.devices] == ["c0", "c1"]
+    assert "3g" in placed_pod.devices[0].device
+
+
+def test_the_nodes_taints_and_selectors_count() -> None:
+    now = state(
+        node("node-1", taints=[Taint(key="maintenance", effect="NoSchedule")]),
+        node("node-2", labels={"disk": "ssd"}),
+        node("node-3", labels={"disk": "ssd"}),
+        published=[*slices("node-1"), *slices("node-2"), *slices("node-3")],
+    )
+    [found] = planned(now, template("t", "7g-80gb"), pod("p", by_template("t"), nodeSelector={"disk": "ssd"})).placed
+    assert (found.node, found.fitting_nodes) == ("node-2", 2)
+
+
+def test_only_the_nodes_that_are_left_are_planned_on() -> None:
+    cluster = Cluster(gpus(3)).narrowed({"node-3"})
+    wanted = read_demands(cluster, [template("t", "7g-80gb")], namespace="default")
+    answer = plan(cluster, wanted.demands, copies=2)
+    assert [each.node for each in answer.placed] == ["node-3"]
+    assert {each.size: each.before for each in answer.sizes}["whole"] == 1
+
+
+def test_classes_of_the_documents_stand_beside_those_of_the_cluster() -> None:
+    resource_class = {
+        "apiVersion": "kerf.dev/v1alpha1",
+        "kind": "ResourceClass",
+        "metadata": {"name": "at-least-30gi"},
+        "spec": {"device": "gpu", "minimum": {"memory": "30Gi"}},
+    }
+    answer = planned(gpus(), resource_class, template("t", "at-least-30gi"))
+    assert devices(answer) == [("node-1", "gpu-0-3g-40gb-at-4")]
+
+
+def test_documents_without_devices_are_passed_over_by_name() -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    assert planned(gpus(), service, template("t", "1g-10gb")).passed_over == ("Service web",)
+
+
+BAD: dict[str, tuple[Document, type[Exception], str]] = {
+    "no such template": (
+        pod("p", by_template("nope")),
+        QuestionError,
+        "there is no ResourceClaimTemplate default/nope",
+    ),
+    "no such claim": (pod("p", by_name("nope")), QuestionError, "there is no ResourceClaim default/nope"),
+    "a field of another type": (
+        pod("p", resourceClaims=3),
+        InvalidDocumentError,
+        "Pod p: cannot read a Pod of v1",
+    ),
+    "another version": (
+        {**template("t", "x"), "apiVersion": "resource.k8s.io/v1beta1"},
+        InvalidDocumentError,
+        "apiVersion: is resource.k8s.io/v1beta1; write resource.k8s.io/v1",
+    ),
+    "replicas that are no number": (
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "w"},
+            "spec": {"replicas": "many", "template": {"spec": {}}},
+        },
+        InvalidDocumentError,
+        "Deployment w: spec.replicas: is 'many', not a number of pods",
+    ),
+    "an unknown field of ours": (
+        {
+            "apiVersion": "kerf.dev/v1alpha1",
+            "kind": "ResourceClass",
+            "metadata": {"name": "c"},
+            "spec": {"devise": "gpu"},
+        },
+        InvalidDocumentError,
+        "spec.devise",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
+def test_bad_documents_are_refused_with_their_names(case: tuple[Document, type[Exception], str]) -> None:
+    document, error, message = case
+    with pytest.raises(error, match=message.replace(".", r"\.")):
+        planned(gpus(), document)
+
+
+def test_a_search_that_is_given_up_places_nothing() -> None:
+    cluster = Cluster(gpus(), budget=Budget(0))
+    [unplaced] = plan(cluster, read_demands(cluster, [template("t", "1g-10gb")], namespace="default").demands).unplaced
+    assert unplaced.why.verdict is Verdict.UNDECIDED
+
+
+def test_a_missing_class_is_told_for_the_demand() -> None:
+    [unplaced] = planned(gpus(), template("t", "nope")).unplaced
+    assert unplaced.why.verdict is Verdict.INVALID
+
+
+def test_counting_ends_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("driver.diagnostics.plan.MOST_COUNTED", 5)
+    [more] = planned(gpus(), template("t", "1g-10gb")).more
+    assert (more.copies, more.is_bound) == (5, True)
+
+
+def test_a_plan_changes_nothing() -> None:
+    now = gpus()
+    cluster = Cluster(now)
+    wanted = read_demands(cluster, [template("t", "7g-80gb")], namespace="default").demands
+    assert plan(cluster, wanted) == plan(cluster, wanted)
+
+
+def test_a_plan_is_what_placing_one_after_the_other_gives() -> None:
+    answer = planned(gpus(2, 2), template("t", "2g-20gb"), copies=9)
+    now = gpus(2, 2)
+    for index in range(9):
+        now = placed(now, claim(f"c{index}", "2g-20gb"))
+    results = [each.status.allocation for each in now.claims]
+    assert devices(answer) == [
+        (result.devices.results[0].pool.partition("/")[0], result.devices.results[0].device)
+        for result in results
+        if result is not None
+    ]
+    assert replace(now, claims=()) == gpus(2, 2)

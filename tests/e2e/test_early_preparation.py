@@ -1,0 +1,100 @@
+"""Functions that load before their pod is bound; where that fails the pod goes to another node (KEP-5007)."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.e2e import pods
+from tests.e2e.conftest import NODE
+from tests.e2e.namespace import Space
+from tests.e2e.wait import eventually
+from tests.realcluster.api import Api, Document
+from tests.realcluster.kerf import Hardware, Kerf
+
+BARE = "bare1"
+BARE_NODES = (BARE,)
+HARDWARE = Hardware(cards=[{"kind": "fpga", "shell": "quad"}], options={"delays": {"fpga-program": 3.0}})
+PLUGIN_ARGUMENTS = ("--early-load=0",)
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def other_node(kerf: Kerf, api: Api) -> None:
+    """A second node with a card: it has no kubelet, but what comes before a pod is bound needs none."""
+    await kerf.start_bare_plugin(BARE, HARDWARE, PLUGIN_ARGUMENTS)
+
+    async def publishes() -> bool:
+        query = {"fieldSelector": f"spec.nodeName={BARE}"}
+        return bool(await api.list("resource.k8s.io/v1", "ResourceSlice", **query))
+
+    await eventually("the other node publishes", publishes)
+    await cordon(api, is_cordoned=True)
+
+
+async def cordon(api: Api, *, is_cordoned: bool) -> None:
+    """Keep new pods from the other node, or let them go there."""
+    await api.patch("v1", "Node", BARE, {"spec": {"unschedulable": is_cordoned}})
+
+
+async def ask(space: Space, name: str, *, function: str = "aes-gcm") -> None:
+    offer = await space.resource_class("function", device="fpga", function=function)
+    await space.template("function", pods.exactly("fpga", offer))
+    await space.pods_of("function", name)
+
+
+async def conditions(space: Space) -> Mapping[str, str]:
+    """Of the claim's device, once there are any."""
+
+    async def told() -> Mapping[str, str]:
+        devices = [device for claim in await space.claims() for device in claim.get("status", {}).get("devices", ())]
+        return {one["type"]: one["status"] for device in devices for one in device["conditions"]}
+
+    return await eventually("the claim's device has conditions", told)
+
+
+async def bound(space: Space, name: str) -> Document:
+    async def is_bound() -> Document | None:
+        pod = await space.pod(name)
+        return pod if pod["spec"].get("nodeName") else None
+
+    return await eventually(f"pod {name} is bound", is_bound, within_s=120, but=lambda: space.why(name))
+
+
+async def test_a_function_is_loaded_when_its_pod_is_bound(space: Space) -> None:
+    await ask(space, "p")
+    pod = await bound(space, "p")
+    assert pod["spec"]["nodeName"] == NODE
+    assert [name for _, name, _ in space.node.loaded] == ["aes-gcm"]
+    assert await conditions(space) == {"kerf.dev/Loaded": "True", "kerf.dev/LoadFailed": "False"}
+    told = (await space.running("p")).main
+    assert list(told.kerf_devices.values()) == ["aes-gcm"]
+
+
+async def test_a_function_that_cannot_be_loaded_sends_its_pod_to_the_other_node(space: Space) -> None:
+    space.node.break_step("fpga-program", times=None, permanent=True, reason="CRC error")
+    await ask(space, "p", function="zstd")  # of which the card gets no more for five minutes
+
+    async def has_failed() -> bool:
+        return (await conditions(space)).get("kerf.dev/LoadFailed") == "True"
+
+    await eventually("the scheduler is told that the load has failed", has_failed)
+    assert "nodeName" not in (await space.pod("p"))["spec"]
+    await cordon(space.api, is_cordoned=False)
+    try:
+        pod = await bound(space, "p")
+        assert pod["spec"]["nodeName"] == BARE
+        assert (await conditions(space))["kerf.dev/Loaded"] == "True"
+        assert space.node.loaded == []
+    finally:
+        await cordon(space.api, is_cordoned=True)
+
+
+async def test_a_function_whose_pod_goes_before_it_is_bound_is_taken_back(space: Space) -> None:
+    await ask(space, "p")
+
+    async def is_begun() -> bool:
+        return await space.node.claim_records() == 1
+
+    await eventually("the function is being loaded", is_begun)
+    assert "nodeName" not in (await space.pod("p"))["spec"]
+    await space.delete_pod("p")
+    await space.nothing_left()

@@ -1,0 +1,189 @@
+"""Questions asked of a running cluster, as administrators ask them; the same answers come from its dump."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from driver.demo.environment import Stage, open_stage
+from driver.demo.settings import DemoSettings
+from driver.partitions.catalog import gpu_model, shell
+
+SETTINGS = DemoSettings(
+    files=(),
+    nodes=2,
+    gpu_model=gpu_model("h100-80gb-sxm"),
+    gpus=1,
+    shell=shell("quad"),
+    fpgas=0,
+    keep=False,
+    verbose=False,
+    step_timeout_s=120,
+)
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short, for the sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="ka", dir="/tmp") as root:
+        yield Path(root)
+
+
+def resource_class(profile: str) -> Document:
+    return {
+        "apiVersion": "kerf.dev/v1alpha1",
+        "kind": "ResourceClass",
+        "metadata": {"name": profile.replace(".", "-")},
+        "spec": {"device": "gpu", "profile": profile},
+    }
+
+
+def claim(name: str, class_: str, *selectors: str, **more: Any) -> Document:
+    exactly = {"deviceClassName": class_, "selectors": [{"cel": {"expression": each}} for each in selectors]}
+    devices: Document = {"requests": [{"name": "gpu", "exactly": {**exactly, **more.pop("exactly", {})}}], **more}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": devices},
+    }
+
+
+def pod(name: str, claim_name: str, **spec: Any) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": claim_name}],
+            **spec,
+        },
+    }
+
+
+CLASSES = [resource_class(profile) for profile in ("1g.10gb", "3g.40gb", "7g.80gb")]
+START = 'device.attributes["kerf.dev"].start'
+OBSTACLES: dict[str, tuple[Document, Document, str]] = {
+    # name of the pod: the claim, more of the pod's spec, the obstacle
+    "selector": (claim("selector", "1g-10gb", f"{START} == 9"), {}, "selector"),
+    "counters": (claim("counters", "7g-80gb"), {}, "counters"),
+    "too-few": (claim("too-few", "1g-10gb", exactly={"count": 8}), {}, "too-few"),
+    "constraint": (
+        claim(
+            "constraint",
+            "1g-10gb",
+            exactly={"count": 2},
+            constraints=[{"distinctAttribute": "kerf.dev/parent"}],
+        ),
+        {},
+        "constraint",
+    ),
+    "affinity": (claim("affinity", "1g-10gb"), {"nodeSelector": {"disk": "ssd"}}, "node-filter"),
+}
+RUNNING = ["small-1", "small-2"]
+
+
+@asynccontextmanager
+async def busy_cluster(folder: Path) -> AsyncIterator[Stage]:
+    """Two nodes with one H100 each, a little partition on each, and a pod for each obstacle that waits."""
+    async with open_stage(SETTINGS, folder) as stage:
+        await stage.apply(CLASSES)
+        await stage.wait_for("classes", lambda: len(stage.device_classes.store.values()) == len(CLASSES))
+        for number, name in enumerate(RUNNING, start=1):
+            on_node = {"kubernetes.io/hostname": f"node-{number}"}
+            await stage.apply([claim(name, "1g-10gb"), pod(name, name, nodeSelector=on_node)])
+        await stage.wait_for("running pods", lambda: phases(stage) == {"Running"})
+        for name, (wanted, spec, _) in OBSTACLES.items():
+            await stage.apply([wanted, pod(name, name, **spec)])
+        await stage.wait_for("waiting pods", lambda: all(waits(stage, name) for name in OBSTACLES))
+        yield stage
+
+
+def phases(stage: Stage) -> set[str]:
+    return {each.status.phase for each in stage.pods.store.values()}
+
+
+def waits(stage: Stage, name: str) -> bool:
+    """Whether the scheduler has said that the pod cannot be placed."""
+    return any(
+        condition.type == "PodScheduled" and condition.status == "False"
+        for each in stage.pods.store.values()
+        if each.metadata.name == name
+        for condition in each.status.conditions
+    )
+
+
+async def kerf(*arguments: str, code: int = 0) -> str:
+    result = await anyio.run_process(
+        [sys.executable, "-m", "driver.cli", *arguments], check=False, env=dict(os.environ), stderr=subprocess.PIPE
+    )
+    assert result.returncode == code, result.stderr.decode() + result.stdout.decode()
+    return result.stdout.decode()
+
+
+async def test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump(folder: Path) -> None:
+    async with busy_cluster(folder) as stage:
+        cluster = ("--kubeconfig", str(stage.cluster.kubeconfig))
+        dump = folder / "dump.json.gz"
+        await kerf("gather", *cluster, "-o", str(dump))
+        for name, (_, _, obstacle) in OBSTACLES.items():
+            online = await kerf("why", "pod", name, *cluster, "-o", "json", code=1)
+            answer = json.loads(online)
+            found = {reason["obstacle"] for group in answer["groups"] for reason in group["reasons"]}
+            assert found == {obstacle}, name
+            assert online == await kerf("why", "pod", name, "--from", str(dump), "-o", "json", code=1)
+        [remedy, *_] = json.loads(await kerf("why", "pod", "counters", *cluster, "-o", "json", code=1))["remedies"]
+        [ending] = remedy["claims"]
+        assert ending["pods"] == [ending["claim"]]
+
+        frag = json.loads(await kerf("frag", *cluster, "--size", "7g.80gb", "-o", "json"))
+        assert [each["size"] for each in frag["no_advice"]] == ["7g.80gb"], "the pods are bound to their nodes"
+        assert {each["size"]: each["free"] for each in frag["sizes"]}["1g.10gb"] == 12
+
+        await stage.delete([pod(ending["claim"].partition("/")[2], "")])
+        await stage.wait_for(
+            "the pod that waited for a whole card's partition",
+            lambda: not waits(stage, "counters") and "counters" in running(stage),
+        )
+
+
+def running(stage: Stage) -> set[str]:
+    return {each.metadata.name for each in stage.pods.store.values() if each.status.phase == "Running"}
+
+
+async def test_a_plan_says_what_the_scheduler_then_does(folder: Path) -> None:
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t"},
+        "spec": {"spec": claim("t", "3g-40gb")["spec"]},
+    }
+    wanted = pod("p", "")
+    wanted["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    async with open_stage(SETTINGS, folder) as stage:
+        await stage.apply(CLASSES)
+        await stage.wait_for("classes", lambda: len(stage.device_classes.store.values()) == len(CLASSES))
+        await stage.wait_for("devices", lambda: len(stage.node_reports()) == SETTINGS.nodes)
+        manifest = folder / "p.json"
+        manifest.write_text(json.dumps({"kind": "List", "items": [template, wanted]}))
+        planned = json.loads(
+            await kerf("plan", "-f", str(manifest), "-o", "json", "--kubeconfig", str(stage.cluster.kubeconfig))
+        )
+        assert [(each["demand"], each["copies"]) for each in planned["more"]] == [("Pod default/p", 3)]
+        await stage.apply([template, wanted])
+        await stage.wait_for("a running pod", lambda: running(stage) == {"p"})
+        [held] = stage.claims.store.values()
+        assert held.status.allocation is not None
+        [result] = held.status.allocation.devices.results
+        [device] = planned["placed"][0]["devices"]
+        assert device["device"] == str(result.id)

@@ -1,0 +1,84 @@
+import json
+from typing import Any
+
+import pytest
+
+from api.errors import KerfError, PermanentError, TransientError
+from driver.kube.http.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    StatusError,
+    ThrottledError,
+    UnauthorizedError,
+    error_of,
+)
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps({"kind": "Status", "apiVersion": "v1", "status": "Failure", **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "leaf", "kind"),
+    [
+        (400, "BadRequest", InvalidError, PermanentError),
+        (401, "Unauthorized", UnauthorizedError, PermanentError),
+        (403, "Forbidden", ForbiddenError, PermanentError),
+        (404, "NotFound", NotFoundError, KerfError),
+        (405, "MethodNotAllowed", StatusError, KerfError),
+        (409, "AlreadyExists", AlreadyExistsError, KerfError),
+        (409, "Conflict", ConflictError, TransientError),
+        (409, "", ConflictError, TransientError),
+        (410, "Expired", ExpiredError, TransientError),
+        (410, "Gone", ExpiredError, TransientError),
+        (422, "Invalid", InvalidError, PermanentError),
+        (429, "TooManyRequests", ThrottledError, TransientError),
+        (500, "InternalError", ServerError, TransientError),
+        (504, "Timeout", ServerError, TransientError),
+    ],
+)
+def test_a_status_becomes_the_error_that_says_what_to_do(
+    status: int, reason: str, leaf: type[StatusError], kind: type[KerfError]
+) -> None:
+    error = error_of("GET /x", status, body(code=status, reason=reason, message="because"))
+    assert type(error) is leaf
+    assert isinstance(error, kind)
+    assert not (isinstance(error, TransientError) and isinstance(error, PermanentError))
+    assert (error.status, error.reason, str(error)) == (status, reason, f"GET /x: {status} because")
+
+
+def test_the_error_event_of_a_watch_carries_its_own_code() -> None:
+    assert isinstance(error_of("GET /x", 0, body(code=410, reason="Expired")), ExpiredError)
+
+
+@pytest.mark.parametrize("text", [b"<html>Bad\n  Gateway</html>", b"\xff\xfe", b"", b"[]", b'{"code": "x"}'])
+def test_a_body_that_is_no_status_is_shown_as_it_is(text: bytes) -> None:
+    error = error_of("GET /x", 502, text)
+    assert isinstance(error, ServerError)
+    assert str(error) == f"GET /x: 502 {' '.join(text.decode(errors='replace').split())}".rstrip()
+
+
+def test_a_long_body_is_cut() -> None:
+    assert len(str(error_of("GET /x", 500, b"x" * 10**6))) < 600
+
+
+@pytest.mark.parametrize(
+    ("header", "details", "expected"),
+    [
+        ("7", 3, 7.0),
+        (None, 3, 3.0),
+        (None, 0, None),
+        ("Fri, 20 Nov 2026 08:30:00 GMT", 3, 3.0),
+        ("0", 0, 0.0),
+    ],
+)
+def test_the_time_to_wait_comes_from_the_header_else_from_the_status(
+    header: str | None, details: int, expected: float | None
+) -> None:
+    error = error_of("GET /x", 429, body(code=429, details={"retryAfterSeconds": details}), header)
+    assert error.retry_after_s == expected

@@ -1,0 +1,73 @@
+from typing import Any
+
+import pytest
+
+from api.errors import UnsupportedError
+from driver.kube.discovery import discover
+from driver.kube.http.errors import ServerError
+from tests.kube.memory_server import MemoryServer, answering, failing
+from tests.runtime.virtual_time import VIRTUAL_TIME
+
+GROUP = "/apis/resource.k8s.io"
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return VIRTUAL_TIME
+
+
+def cluster(minor: str, served: dict[str, list[str]], *, major: str = "1") -> MemoryServer:
+    """``served``: version to plural names."""
+    server = MemoryServer()
+    server.json["/version"] = {"major": major, "minor": minor, "gitVersion": f"v1.{minor}.0"}
+    if served:
+        server.json[GROUP] = {"versions": [{"version": version} for version in served]}
+    for version, plurals in served.items():
+        server.json[f"{GROUP}/{version}"] = {"resources": [{"name": plural} for plural in plurals]}
+    return server
+
+
+RULES = "devicetaintrules"
+SLICES = "resourceslices"
+
+
+@pytest.mark.parametrize(
+    ("minor", "served", "version", "split", "rules"),
+    [
+        ("37", {"v1": [SLICES, RULES], "v1beta2": [SLICES, RULES]}, "v1", True, "v1"),
+        ("36+", {"v1": [SLICES], "v1beta2": [SLICES, RULES]}, "v1", True, "v1beta2"),
+        ("35-eks", {"v1": [SLICES], "v1alpha3": [RULES]}, "v1", True, "v1alpha3"),
+        ("34", {"v1": [SLICES]}, "v1", False, None),
+        ("33", {"v1beta1": [SLICES], "v1beta2": [SLICES]}, "v1beta2", False, None),
+        ("32", {"v1beta1": [SLICES]}, "v1beta1", False, None),
+    ],
+)
+async def test_a_cluster_is_known_by_its_version_and_what_it_serves(
+    minor: str, served: dict[str, list[str]], version: str, split: bool, rules: str | None
+) -> None:
+    features = await discover(cluster(minor, served).client())
+    assert features.kubernetes == (1, int(minor[:2]))
+    assert features.resource.version == version
+    assert features.split_counter_slices is split
+    assert (features.device_taint_rules and features.device_taint_rules.version) == rules
+
+
+@pytest.mark.parametrize("served", [dict[str, list[str]](), {"v1alpha2": [SLICES]}])
+async def test_a_cluster_without_dra_is_an_error_that_says_how_to_switch_it_on(served: dict[str, list[str]]) -> None:
+    with pytest.raises(UnsupportedError, match=r"use Kubernetes 1\.34 or later, or switch the API on with --runtime"):
+        await discover(cluster("31", served).client())
+
+
+@pytest.mark.parametrize("version", [{}, {"major": "one", "minor": "37"}])
+async def test_a_server_that_does_not_tell_its_version_is_an_error(version: dict[str, Any]) -> None:
+    server = cluster("37", {"v1": [SLICES]})
+    server.json["/version"] = version
+    with pytest.raises(UnsupportedError, match="does not tell its version"):
+        await discover(server.client())
+
+
+async def test_a_server_that_fails_is_not_taken_for_one_without_dra() -> None:
+    server = cluster("37", {"v1": [SLICES]})
+    server.faults.append(failing(answering(503), name="resource.k8s.io"))
+    with pytest.raises(ServerError):
+        await discover(server.client())

@@ -1,0 +1,235 @@
+"""The simulated cards themselves: NVML's rules, and files that change at once under a lock."""
+
+import dataclasses
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
+from driver.kubeletplugin.backends.simulated import fpga
+from driver.kubeletplugin.backends.simulated import gpu as nvml
+from driver.kubeletplugin.backends.simulated.fpga import FpgaState
+from driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
+from driver.kubeletplugin.backends.simulated.state_store import CardFile, StateDirectory
+from driver.partitions.catalog import gpu_model, gpu_models, shell
+from driver.partitions.device_names import device_name
+from driver.partitions.geometry import GpuModel, Placement
+from driver.partitions.pool_compiler import SliceLayout, compile_pool
+from tests.partitions.cards import gpu
+from tests.partitions.counters import Counters
+
+H100 = gpu_model("h100-80gb-sxm")
+EMPTY = GpuState(model=H100.id, mig=True)
+
+
+def created(state: GpuState, profile: str, start: int, owner: str, model: GpuModel = H100) -> GpuState:
+    known = model.profile(profile)
+    assert known is not None
+    placement = next(placement for placement in known.placements if placement.start == start)
+    return nvml.create_gpu_instance(state, model, profile, placement, owner)
+
+
+@given(data=st.data())
+def test_the_hardware_accepts_exactly_what_the_published_counters_admit(data: st.DataObject) -> None:
+    """The scheduler's arithmetic and NVML's rules were written apart; a claim must not be promised what fails."""
+    card = gpu(data.draw(st.sampled_from(gpu_models())))
+    compiled = compile_pool("n/gpu", "n", [card], layout=SliceLayout.SPLIT)
+    counters, state, taken = Counters(compiled), GpuState(model=card.model.id, mig=True), list[str]()
+    partitions = [partition for partition in compiled.partitions.values() if partition.placement]
+    for number, partition in enumerate(data.draw(st.lists(st.sampled_from(partitions), max_size=10))):
+        assert partition.placement is not None
+        together = [*taken, device_name(card, partition)]
+        try:
+            state = nvml.create_gpu_instance(
+                state, card.model, partition.profile or "", partition.placement, f"owner-{number}"
+            )
+        except HardwareBusyError:
+            assert not counters.admit(together)
+        else:
+            assert counters.admit(together)
+            taken = together
+
+
+@pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
+def test_ids_of_instances_that_may_coexist_differ(model: GpuModel) -> None:
+    for profile in model.profiles:
+        for other in model.profiles:
+            for one in profile.placements:
+                for two in other.placements:
+                    if not one.overlaps(two):
+                        assert nvml.instance_id(model, one) != nvml.instance_id(model, two)
+
+
+@pytest.mark.parametrize(
+    ("profile", "ids"),
+    [
+        ("7g.80gb", [0]),
+        ("3g.40gb", [1, 2]),
+        ("4g.40gb", [1]),
+        ("2g.20gb", [3, 4, 5]),
+        ("1g.20gb", [3, 4, 5, 6]),
+        ("1g.10gb", [7, 8, 9, 10, 11, 12, 13]),
+    ],
+)
+def test_instance_ids_are_those_that_drivers_give_on_cards_of_eight_slices(profile: str, ids: list[int]) -> None:
+    known = H100.profile(profile)
+    assert known is not None
+    assert [nvml.instance_id(H100, placement) for placement in known.placements] == ids
+
+
+def test_no_more_instances_of_a_profile_are_made_than_the_card_says() -> None:
+    """A live card may state fewer than its placements allow."""
+    fewer = tuple(dataclasses.replace(p, max_instances=1) if p.name == "1g.10gb" else p for p in H100.profiles)
+    model = dataclasses.replace(H100, profiles=fewer)
+    state = created(EMPTY, "1g.10gb", 0, "one", model)
+    with pytest.raises(HardwareBusyError, match="Insufficient Resources"):
+        created(state, "1g.10gb", 1, "two", model)
+
+
+def test_an_instance_is_not_destroyed_while_it_has_a_compute_instance() -> None:
+    state = nvml.create_compute_instance(created(EMPTY, "1g.10gb", 0, "one"), "GPU-0", "one")
+    with pytest.raises(HardwareBusyError, match="nvmlGpuInstanceDestroy: In use by another client"):
+        nvml.destroy_gpu_instance(state, "one")
+    assert nvml.destroy_gpu_instance(nvml.destroy_compute_instance(state, "one"), "one") == EMPTY
+
+
+def test_a_compute_instance_needs_its_gpu_instance() -> None:
+    with pytest.raises(HardwareRefusedError, match="the GPU instance is gone"):
+        nvml.create_compute_instance(EMPTY, "GPU-0", "one")
+
+
+def test_nothing_is_cut_while_mig_mode_is_off() -> None:
+    with pytest.raises(HardwareBusyError, match="Insufficient Resources"):
+        created(GpuState(model=H100.id), "1g.10gb", 0, "one")
+
+
+def test_the_same_instance_has_the_same_uuid_in_every_life() -> None:
+    def uuid_of(state: GpuState) -> str:
+        return nvml.create_compute_instance(state, "GPU-0", "one").instances[0].mig_uuid
+
+    first = uuid_of(created(EMPTY, "1g.10gb", 0, "one"))
+    assert first.startswith("MIG-")
+    assert uuid_of(created(EMPTY, "1g.10gb", 0, "one")) == first
+    assert uuid_of(created(EMPTY, "1g.10gb", 1, "one")) != first
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> CardFile[GpuState]:
+    return CardFile(StateDirectory(tmp_path / "state"), "gpu-0", EMPTY)
+
+
+def test_a_card_that_nothing_was_done_to_is_blank(file: CardFile[GpuState]) -> None:
+    assert file.read() == EMPTY
+
+
+def test_a_change_is_seen_by_the_next_reader(file: CardFile[GpuState], tmp_path: Path) -> None:
+    file.change(lambda state: created(state, "3g.40gb", 4, "one"))
+    again = CardFile(StateDirectory(tmp_path / "state"), "gpu-0", EMPTY)
+    assert again.read().instances == (GpuInstance(id=2, profile="3g.40gb", placement=Placement(4, 4), owner="one"),)
+
+
+def test_a_change_that_raises_changes_nothing(file: CardFile[GpuState]) -> None:
+    file.change(lambda state: created(state, "3g.40gb", 4, "one"))
+    before = file.read()
+    with pytest.raises(HardwareBusyError):
+        file.change(lambda state: created(state, "1g.10gb", 5, "two"))
+    assert file.read() == before
+
+
+def test_nobody_else_can_change_the_hardware_during_a_change(file: CardFile[GpuState], tmp_path: Path) -> None:
+    def intrude(state: GpuState) -> GpuState:
+        descriptor = os.open(tmp_path / "state", os.O_RDONLY)
+        try:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+        return state
+
+    file.change(intrude)
+
+
+def test_what_a_dead_writer_left_is_passed_over(file: CardFile[GpuState], tmp_path: Path) -> None:
+    file.change(lambda state: created(state, "3g.40gb", 4, "one"))
+    (tmp_path / "state" / ".gpu-0.json.tmp").write_text("{half a docu")
+    assert len(file.read().instances) == 1
+    file.change(lambda state: nvml.destroy_gpu_instance(state, "one"))
+    assert file.read() == EMPTY
+
+
+def test_a_state_that_cannot_be_read_is_named_and_never_taken_for_blank(
+    file: CardFile[GpuState], tmp_path: Path
+) -> None:
+    path = tmp_path / "state" / "gpu-0.json"
+    path.write_text("{half a docu")
+    with pytest.raises(HardwareRefusedError, match=str(path)):
+        file.read()
+    with pytest.raises(HardwareRefusedError, match=str(path)):
+        file.change(lambda state: state)
+
+
+# FPGAs
+
+QUAD = shell("quad")
+ZSTD = QUAD.functions[1]
+SLOT = Placement(0, 1)
+BLANK = FpgaState(shell="quad")
+
+
+def running(state: FpgaState, owner: str, function: str) -> FpgaState:
+    return fpga.enable_bridges(fpga.program(state, owner, function), owner)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda state: fpga.program(state, "one", "zstd"),
+        lambda state: fpga.enable_bridges(state, "one"),
+        lambda state: fpga.read_back(state, "one", ZSTD),
+    ],
+)
+def test_a_load_ends_where_the_slots_were_given_back_meanwhile(step: Callable[[FpgaState], FpgaState]) -> None:
+    with pytest.raises(HardwareRefusedError, match="given back meanwhile"):
+        step(BLANK)
+
+
+def test_slots_that_report_another_function_are_refused() -> None:
+    held = fpga.reserve(BLANK, SLOT, SLOT, "zstd", "one")
+    right = running(held, "one", "zstd")
+    assert fpga.read_back(right, "one", ZSTD) == right
+    for wrong in (held, fpga.program(held, "one", "zstd"), running(held, "one", "aes-gcm")):
+        with pytest.raises(HardwareRefusedError, match=f"do not report {ZSTD.afu_id}"):
+            fpga.read_back(wrong, "one", ZSTD)
+
+
+def test_a_function_behind_closed_bridges_is_not_loaded() -> None:
+    held = fpga.program(fpga.reserve(BLANK, SLOT, SLOT, "zstd", "one"), "one", "zstd")
+    assert held.loaded == {}
+    assert fpga.reserve(held, SLOT, SLOT, "zstd", "one").regions[0].function == "", "it is loaded anew"
+
+
+def test_giving_back_what_is_gone_changes_nothing() -> None:
+    assert fpga.keep(BLANK, "one") == fpga.blank(BLANK, "one") == BLANK
+
+
+def test_a_kept_function_holds_only_the_slots_of_its_image() -> None:
+    everything = Placement(0, 4)
+    held = running(fpga.reserve(BLANK, everything, SLOT, "zstd", "one"), "one", "zstd")
+    kept = fpga.keep(held, "one")
+    assert kept.loaded == {SLOT: "zstd"}
+    assert fpga.reserve(kept, Placement(1, 3), Placement(1, 2), "fft-large", "two").loaded == {SLOT: "zstd"}
+
+
+@pytest.mark.parametrize(
+    ("function", "slots", "image"),
+    [("aes-gcm", Placement(1, 3), Placement(1, 1)), ("fft-large", Placement(0, 4), Placement(0, 2))],
+)
+def test_a_function_goes_to_its_first_largest_image_inside_the_slots(
+    function: str, slots: Placement, image: Placement
+) -> None:
+    assert fpga.image_for(QUAD, function, slots) == image

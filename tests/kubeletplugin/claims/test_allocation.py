@@ -1,0 +1,212 @@
+"""From claims to devices: what is ours, what it stands for, which configuration applies, who is in the way."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from api.errors import InvalidDocumentError
+from api.kerf.v1alpha1 import FpgaConfig, GpuConfig
+from api.model.allocations import DeviceAllocationConfiguration
+from api.model.names import DriverName
+from api.model.prepared import PreparedDevice
+from driver.kubeletplugin.claims.allocation import (
+    DeviceInUseError,
+    NotAllocatedError,
+    UnknownDeviceError,
+    config_of,
+    refuse_conflicts,
+    resolve,
+)
+from driver.kubeletplugin.inventory.devices import Inventory, Place, take_stock
+from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.partitions.slice_limits import SliceLayout
+from tests.fakes.cards import fpga, gpu
+from tests.fakes.claims import DRIVER, NODE, claim, config, result
+from tests.kubeletplugin.records import device, record
+
+INVENTORY = take_stock(
+    Place(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT),
+    {"fake": [gpu(0), gpu(1)], "other": [fpga(0)]},
+    (),
+    HealthBoard(driver=DRIVER, now=lambda: 0),
+    Inventory(),
+)
+GPU = "gpu-0-1g-1gb-at-2"
+FPGA = "fpga-0-slot-1"
+
+
+def gpu_config(interval: str) -> dict[str, Any]:
+    sharing = {"strategy": "TimeSlicing", "timeSlicing": {"interval": interval}}
+    return {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "sharing": sharing}
+
+
+def fpga_config(function: str) -> dict[str, Any]:
+    return {"apiVersion": "kerf.dev/v1alpha1", "kind": "FpgaConfig", "function": function}
+
+
+def chosen(device: PreparedDevice) -> str | None:
+    """What tells the configurations of these tests apart."""
+    match config_of(device):
+        case GpuConfig(sharing=sharing):
+            return sharing.time_slicing.interval if sharing.time_slicing else None
+        case FpgaConfig(function=function):
+            return function
+    return None
+
+
+def test_devices_are_resolved_to_parts_of_cards_in_the_order_of_the_allocation() -> None:
+    admin = result("gpu-1", request="monitor/whole", admin=True)
+    foreign = result("nic-0", driver="nic.example.com")
+    devices = resolve(claim("training", FPGA, foreign, GPU, admin), DRIVER, INVENTORY)
+    assert [(d.share.id.device, d.backend, d.part.card_uuid, d.part.start, d.part.size) for d in devices] == [
+        (FPGA, "other", "FPGA-0", 1, 1),
+        (GPU, "fake", "GPU-0", 2, 1),
+        ("gpu-1", "fake", "GPU-1", None, None),
+    ]
+    assert devices[2].admin_access
+    assert devices[2].requests == ("monitor",), "containers refer to the request, not to the subrequest"
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        (claim("training"), "claim default/training is not allocated"),
+        (
+            claim("training", result("nic-0", driver="nic.example.com")),
+            "claim default/training has devices of nic.example.com, none of kerf.dev",
+        ),
+    ],
+)
+def test_a_claim_without_devices_of_ours_is_an_error_that_says_whose_they_are(held: Any, message: str) -> None:
+    with pytest.raises(NotAllocatedError, match=message):
+        resolve(held, DRIVER, INVENTORY)
+
+
+def test_a_device_that_the_node_does_not_have_is_named() -> None:
+    with pytest.raises(UnknownDeviceError, match=r"device kerf\.dev/node-1/gpu/gpu-7 is allocated, but this node"):
+        resolve(claim("training", "gpu-7"), DRIVER, INVENTORY)
+
+
+@pytest.mark.parametrize(
+    ("configs", "expected"),
+    [
+        ([], None),
+        ([config(gpu_config("Short"), source="FromClass")], "Short"),
+        ([config(gpu_config("Short"), source="FromClass"), config(gpu_config("Long"))], "Long"),
+        ([config(gpu_config("Long")), config(gpu_config("Short"), source="FromClass")], "Long"),
+        ([config(gpu_config("Short")), config(gpu_config("Long"))], "Long"),
+        ([config(gpu_config("Short"), requests=["accelerator"]), config(gpu_config("Long"))], "Long"),
+        ([config(gpu_config("Short")), config(gpu_config("Long"), requests=["elsewhere"])], "Short"),
+        ([config(gpu_config("Short")), config(fpga_config("aes"))], "Short"),
+        ([config({"any": "thing"}, driver="nic.example.com")], None),
+    ],
+    ids=[
+        "none",
+        "class",
+        "claim over class",
+        "claim over class in any order",
+        "later over earlier",
+        "later for all over earlier for one",
+        "other requests",
+        "other kinds",
+        "other drivers",
+    ],
+)
+def test_the_last_configuration_that_applies_wins_as_a_whole(
+    configs: Sequence[DeviceAllocationConfiguration], expected: str | None
+) -> None:
+    (device,) = resolve(claim("training", GPU, configs=configs), DRIVER, INVENTORY)
+    assert chosen(device) == expected
+
+
+@pytest.mark.parametrize("requests", [["accelerator"], ["accelerator/small"], ["other", "accelerator"]])
+def test_a_configuration_for_a_request_applies_to_its_subrequests(requests: list[str]) -> None:
+    held = claim(
+        "training", result(GPU, request="accelerator/small"), configs=[config(gpu_config("Long"), requests=requests)]
+    )
+    (device,) = resolve(held, DRIVER, INVENTORY)
+    assert chosen(device) == "Long"
+
+
+def test_a_configuration_for_another_subrequest_does_not_apply() -> None:
+    held = claim(
+        "training",
+        result(GPU, request="accelerator/small"),
+        configs=[config(gpu_config("Long"), requests=["accelerator/large"])],
+    )
+    (device,) = resolve(held, DRIVER, INVENTORY)
+    assert device.config is None
+
+
+def test_each_kind_of_device_gets_the_configuration_of_its_kind() -> None:
+    held = claim("training", GPU, FPGA, configs=[config(fpga_config("aes")), config(gpu_config("Long"))])
+    assert [chosen(device) for device in resolve(held, DRIVER, INVENTORY)] == ["Long", "aes"]
+
+
+def test_a_configuration_of_the_wrong_kind_for_a_named_request_is_an_error() -> None:
+    held = claim("training", GPU, configs=[config(fpga_config("aes"), requests=["accelerator"])])
+    with pytest.raises(InvalidDocumentError) as raised:
+        resolve(held, DRIVER, INVENTORY)
+    assert str(raised.value) == (
+        "device configuration: status.allocation.devices.config[0].opaque.parameters: is for fpga devices, request "
+        "'accelerator' got the gpu device gpu-0-1g-1gb-at-2"
+    )
+
+
+def test_all_problems_of_all_configurations_are_reported_with_their_paths() -> None:
+    bad = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "shering": {}}
+    worse = {"apiVersion": "kerf.dev/v1alpha1", "kind": "FpgaConfig", "timeoutSeconds": 0}
+    held = claim("training", GPU, configs=[config(gpu_config("Long")), config(bad), config(worse)])
+    with pytest.raises(InvalidDocumentError) as raised:
+        resolve(held, DRIVER, INVENTORY)
+    prefix = "status.allocation.devices.config"
+    assert [problem.path for problem in raised.value.problems] == [
+        f"{prefix}[1].opaque.parameters.shering",
+        f"{prefix}[2].opaque.parameters.timeoutSeconds",
+    ]
+
+
+SHARE_1, SHARE_2 = "8f6c1f52-0000-4000-8000-000000000001", "8f6c1f52-0000-4000-8000-000000000002"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held", "conflict"),
+    [
+        (device(), device(), True),
+        (device("gpu-0", start=None, size=None), device(), True),
+        (device(), device("gpu-0", start=None, size=None), True),
+        (device("gpu-0-2g-2gb-at-0", size=2), device("gpu-0-1g-1gb-at-1", start=1), True),
+        (device("gpu-0-2g-2gb-at-2", start=2, size=2), device("gpu-0-1g-1gb-at-1", start=1), False),
+        (device("gpu-1", card="GPU-1", start=None, size=None), device(), False),
+        (device(admin=True), device(), False),
+        (device(), device(admin=True), False),
+        (device(share=SHARE_1), device(share=SHARE_2), False),
+        (device(share=SHARE_1), device(share=SHARE_1), True),
+        (device(share=SHARE_1), device(), True),
+        (device(share=SHARE_1), device("gpu-0", start=None, size=None, share=SHARE_2), True),
+    ],
+    ids=[
+        "same device",
+        "whole card over partition",
+        "partition of a whole card in use",
+        "overlapping partitions",
+        "disjoint partitions",
+        "other card",
+        "admin access wanted",
+        "admin access held",
+        "two shares of one device",
+        "one share twice",
+        "share of a device held exclusively",
+        "share of another device on the same units",
+    ],
+)
+def test_who_is_in_the_way(wanted: PreparedDevice, held: PreparedDevice, conflict: bool) -> None:
+    other = record("other", held)
+    if not conflict:
+        refuse_conflicts([wanted], [other])
+        return
+    with pytest.raises(DeviceInUseError, match="two claims for one exclusive device") as raised:
+        refuse_conflicts([wanted], [other])
+    assert raised.value.holder == other.claim
+    assert "claim default/other (UID uid-of-other)" in str(raised.value)

@@ -1,0 +1,277 @@
+"""Functions are loaded before their pods are bound, and the scheduler is told what came of it (KEP-5007)."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from api.errors import PermanentError
+from api.model.allocations import AllocatedDeviceStatus
+from api.model.claims import AllocatedClaim, ResourceClaim
+from api.model.metadata import Condition
+from api.model.names import DriverName
+from driver.kube.http.errors import ConflictError, ForbiddenError
+from driver.kubeletplugin.backends.base import HardwareBusyError
+from driver.kubeletplugin.claims.early_preparation import Preloading
+from driver.kubeletplugin.inventory.binding_conditions import Conditions, awaited, loads_slowly, told, with_conditions
+from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.partitions.geometry import DeviceKind, Partition, Placement
+from driver.runtime.backoff import Backoff
+from tests.fakes.cards import fpga, gpu
+from tests.fakes.claims import DRIVER, claim, ref, result
+from tests.fakes.cluster import FakeCluster, FollowedClaims
+from tests.kubeletplugin.claim_fixture import INVENTORY, Workshop, workshop
+from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.wait import until
+
+FUNCTION = "fpga-0-aes-at-0"
+OTHER = "fpga-0-aes-at-1"
+CONDITIONS = Conditions.of(DriverName(DRIVER))
+LOADED, FAILED = "kerf.dev/Loaded", "kerf.dev/LoadFailed"
+POOLS = {"node-1/fpga", "node-1/gpu"}
+
+
+def waiting(name: str, *devices: str, uid: str = "") -> ResourceClaim:
+    """A claim whose pod is not bound before its devices are ready."""
+    results = [
+        replace(result(device), binding_conditions=(LOADED,), binding_failure_conditions=(FAILED,))
+        for device in devices
+    ]
+    return claim(name, *results, uid=uid)
+
+
+def seen(held: ResourceClaim) -> AllocatedClaim:
+    return AllocatedClaim(metadata=held.metadata, status=held.status)
+
+
+@dataclass
+class Site:
+    """A node's preloading with what is around it."""
+
+    shop: Workshop
+    board: HealthBoard
+    preloading: Preloading
+    now: list[float] = field(default_factory=lambda: [1000.0])
+
+    @property
+    def cluster(self) -> FakeCluster:
+        return self.shop.cluster
+
+    @property
+    def followed(self) -> FollowedClaims:
+        assert self.cluster.followed is not None
+        return self.cluster.followed
+
+    def allocate(self, held: ResourceClaim) -> None:
+        self.cluster.add(held)
+        self.followed.put(seen(held))
+
+    def told(self) -> list[tuple[str, str, str]]:
+        """Claim, the condition that is true, its message."""
+        return [
+            (name, condition.type, condition.message)
+            for name, devices in self.cluster.told
+            for device in devices
+            for condition in device.conditions
+            if condition.status == "True"
+        ]
+
+    def made(self) -> list[str]:
+        return [one.device for one in self.shop.backend.made.values()]
+
+
+@asynccontextmanager
+async def site(root: Path, *, patience_s: float = 15) -> AsyncIterator[Site]:
+    now = [1000.0]
+    board = HealthBoard(driver=DRIVER, now=lambda: now[0])
+    async with workshop(root, FakeCluster()) as shop, anyio.create_task_group() as group:
+        group.cancel_scope.deadline = anyio.current_time() + LONGEST_S
+        preloading = Preloading(
+            driver=DriverName(DRIVER),
+            inventorying=shop.inventorying,
+            cluster=shop.cluster,
+            preparing=shop.preparing,
+            checkpoint=shop.checkpoint,
+            board=board,
+            now=lambda: now[0],
+            patience_s=patience_s,
+            setback_s=300,
+            retries=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
+        )
+        group.start_soon(preloading.run)
+        await preloading.followed.wait()
+        yield Site(shop, board, preloading, now)
+        assert not group.cancel_scope.cancel_called, "what the test waits for never came"
+        group.cancel_scope.cancel()
+
+
+async def test_a_claim_that_waits_is_made_ready_and_told_and_the_kubelet_finds_it(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        held = waiting("crypto", FUNCTION)
+        place.allocate(held)
+        await until(lambda: bool(place.cluster.told))
+        assert place.told() == [("crypto", LOADED, "the devices of the claim are ready")]
+        record = place.shop.checkpoint.get(ref(held).uid)
+        assert record is not None
+        assert record.awaits_pod
+        serial = next(iter(place.shop.backend.made.values())).serial
+        record = await place.shop.preparing.prepare(ref(held))
+        assert not record.awaits_pod, "its pod has come"
+        assert record.devices[0].handle is not None
+        assert record.devices[0].handle["serial"] == serial, "nothing was loaded again"
+        assert place.shop.checkpoint.get(ref(held).uid) == record
+
+
+async def test_claims_that_do_not_wait_for_this_node_are_left_alone(tmp_path: Path) -> None:
+    elsewhere = waiting("elsewhere", FUNCTION)
+    assert elsewhere.status.allocation is not None
+    results = tuple(replace(each, pool="node-2/fpga") for each in elsewhere.status.allocation.devices.results)
+    devices = replace(elsewhere.status.allocation.devices, results=results)
+    status = replace(elsewhere.status, allocation=replace(elsewhere.status.allocation, devices=devices))
+    async with site(tmp_path) as place:
+        for held in (replace(elsewhere, status=status), claim("at-once", FUNCTION), claim("pending")):
+            place.allocate(held)
+        await anyio.wait_all_tasks_blocked()
+        assert (place.cluster.told, place.made()) == ([], [])
+
+
+async def test_a_load_that_fails_in_vain_sends_the_pod_elsewhere_and_sets_the_card_back(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        place.shop.backend.fail("prepare", FUNCTION, PermanentError("the image is for another shell"))
+        place.allocate(waiting("crypto", FUNCTION))
+        await until(lambda: bool(place.cluster.told))
+        assert place.told() == [("crypto", FAILED, f"{FUNCTION}: the image is for another shell")]
+        assert place.made() == []
+        assert dict(place.shop.checkpoint.records) == {}
+        place.allocate(waiting("again", OTHER))
+        await until(lambda: len(place.cluster.told) == 2)
+        assert place.told()[1] == ("again", FAILED, f"{FUNCTION}: the image is for another shell")
+        assert place.shop.backend.calls == [("prepare", FUNCTION), ("abandon", FUNCTION)], "not even tried"
+        place.allocate(waiting("bare", "fpga-0-slot-1"))
+        await until(lambda: len(place.cluster.told) == 3)
+        assert place.told()[2][1] == LOADED, "another function"
+        place.now[0] += 300
+        place.allocate(waiting("later", FUNCTION))
+        await until(lambda: len(place.cluster.told) == 4)
+        assert place.told()[3][1] == LOADED
+
+
+async def test_a_load_that_fails_is_tried_again_before_the_pod_goes_elsewhere(tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        place.shop.backend.fail("prepare", FUNCTION, HardwareBusyError("busy"))
+        place.allocate(waiting("crypto", FUNCTION))
+        await until(lambda: bool(place.cluster.told))
+        assert place.told() == [("crypto", LOADED, "the devices of the claim are ready")]
+
+
+async def test_patience_has_an_end(tmp_path: Path) -> None:
+    async with site(tmp_path, patience_s=0) as place:
+        place.shop.backend.fail("prepare", FUNCTION, HardwareBusyError("busy"))
+        place.allocate(waiting("crypto", FUNCTION))
+        await until(lambda: bool(place.cluster.told))
+        assert place.told() == [("crypto", FAILED, f"{FUNCTION}: busy")]
+
+
+@pytest.mark.parametrize("way", ["deallocated", "deleted", "made anew"])
+async def test_what_was_loaded_for_a_pod_that_never_came_is_taken_back_at_once(way: str, tmp_path: Path) -> None:
+    async with site(tmp_path) as place:
+        held = waiting("crypto", FUNCTION)
+        place.allocate(held)
+        await until(lambda: bool(place.cluster.told))
+        suspicion = place.shop.preparing.suspects.next
+        if way == "deleted":
+            place.cluster.remove(ref(held))
+            place.followed.remove(seen(held))
+        else:
+            place.allocate(claim("crypto", uid="another" if way == "made anew" else ""))
+        await suspicion.wait()
+        suspects = place.shop.preparing.suspects.take()
+        assert suspects == {ref(held).uid}
+        await place.shop.collecting.collect(suspects)
+        assert place.made() == [], "without the grace that running pods get"
+
+
+@pytest.mark.parametrize("now", [None, claim("crypto"), claim("crypto", FUNCTION, uid="another")])
+async def test_a_claim_that_is_gone_before_the_cache_shows_it_is_told_nothing(
+    now: ResourceClaim | None, tmp_path: Path
+) -> None:
+    async with site(tmp_path) as place:
+        if now is not None:
+            place.cluster.add(now)
+        place.followed.put(seen(waiting("crypto", FUNCTION)))
+        await until(lambda: place.cluster.reads == 1)
+        await anyio.wait_all_tasks_blocked()
+        assert (place.cluster.told, place.made(), place.cluster.reads) == ([], [], 1)
+
+
+async def test_a_successor_tells_what_its_predecessor_made_ready(tmp_path: Path) -> None:
+    held = waiting("crypto", FUNCTION)
+    async with site(tmp_path) as place:
+        place.cluster.tell_errors.append(ConflictError("PATCH", 409, "Conflict", "changed"))
+        place.allocate(held)
+        await until(lambda: not place.cluster.tell_errors)
+        assert place.cluster.told == []
+    async with site(tmp_path) as place:
+        place.allocate(held)
+        await until(lambda: bool(place.cluster.told))
+        assert place.told()[0][:2] == ("crypto", LOADED)
+        assert place.shop.backend.calls == [], "it was there already"
+
+
+async def test_a_plugin_that_may_not_tell_stops_making_pods_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with site(tmp_path) as place:
+        place.cluster.tell_errors.append(ForbiddenError("PATCH", 403, "Forbidden", "resourceclaims/driver"))
+        place.allocate(waiting("crypto", FUNCTION))
+        await until(lambda: not place.preloading.is_on)
+        assert "the scheduler cannot be told: " in caplog.text
+
+
+def test_a_claim_waits_until_every_device_is_told() -> None:
+    held = seen(waiting("crypto", FUNCTION, "gpu-0"))
+    results = awaited(held.status, DRIVER, POOLS, CONDITIONS)
+    assert [each.device for each in results] == [FUNCTION, "gpu-0"]
+    for failure in (None, "in vain"):
+        devices = told(results, CONDITIONS, failure=failure, now=0)
+        half = replace(held.status, devices=devices[:1])
+        assert awaited(half, DRIVER, POOLS, CONDITIONS) == results
+        assert awaited(replace(held.status, devices=devices), DRIVER, POOLS, CONDITIONS) == ()
+    unsaid = AllocatedDeviceStatus(
+        driver=DRIVER, pool="node-1/fpga", device=FUNCTION, conditions=(Condition(type=LOADED, status="False"),)
+    )
+    assert awaited(replace(held.status, devices=(unsaid,)), DRIVER, POOLS, CONDITIONS) == results
+
+
+def test_what_a_claim_is_told_is_complete() -> None:
+    (device,) = told(
+        [replace(result(FUNCTION, share="s"), binding_conditions=(LOADED,))], CONDITIONS, failure="x", now=60
+    )
+    assert (device.driver, device.pool, device.device, device.share_id) == (DRIVER, "node-1/fpga", FUNCTION, "s")
+    assert [(one.type, one.status, one.reason, one.message, one.last_transition_time) for one in device.conditions] == [
+        (LOADED, "False", "LoadFailed", "x", "1970-01-01T00:01:00Z"),
+        (FAILED, "True", "LoadFailed", "x", "1970-01-01T00:01:00Z"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "at_least_s", "expected"),
+    [("aes", 0.2, True), ("aes", 0.3, False), (None, 0.2, True), (None, 0.3, False)],
+)
+def test_which_functions_load_slowly(function: str | None, at_least_s: float, expected: bool) -> None:
+    partition = Partition(kind=DeviceKind.FPGA, card_uuid="FPGA-0", placement=Placement(0, 1), function=function)
+    assert loads_slowly(fpga(0), partition, at_least_s) is expected
+    assert not loads_slowly(gpu(0), Partition(kind=DeviceKind.GPU, card_uuid="GPU-0"), 0)
+
+
+def test_only_slow_devices_get_conditions() -> None:
+    (pool,) = [pool for pool in INVENTORY.pools if pool.name.endswith("fpga")]
+    devices = [device for content in with_conditions(pool, {FUNCTION}, CONDITIONS).slices for device in content.devices]
+    conditional = {device.name: device for device in devices if device.binding_conditions}
+    assert set(conditional) == {FUNCTION}
+    assert conditional[FUNCTION].binding_conditions == (LOADED,)
+    assert conditional[FUNCTION].binding_failure_conditions == (FAILED,)

@@ -1,0 +1,168 @@
+"""Taking back what nobody unprepares: soon what was only begun, later what was prepared, never what is in use."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.errors import TransientError
+from api.model.claims import ResourceClaim
+from api.model.names import ClaimRef
+from driver.kubeletplugin.backends.base import HardwareBusyError
+from driver.kubeletplugin.claims.allocation import DeviceInUseError
+from tests.fakes.claims import claim
+from tests.fakes.cluster import FakeCluster
+from tests.kubeletplugin.claim_fixture import GRACE_S, Workshop, workshop
+
+SLICE = "gpu-0-1g-1gb-at-0"
+
+
+class Wavering(FakeCluster):
+    """Does not find claims for a while."""
+
+    misses = 0
+
+    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
+        if self.misses:
+            self.misses -= 1
+            return None
+        return await super().read_claim(claim)
+
+
+async def look(shop: Workshop, at: float) -> list[str]:
+    """What is prepared after a look at this time."""
+    shop.clock[0] = at
+    await shop.collecting.collect(set(shop.checkpoint.records))
+    return sorted(record.claim.name for record in shop.checkpoint.records.values())
+
+
+async def test_a_prepared_claim_is_taken_back_when_it_was_gone_for_longer_than_the_kubelet_needs(
+    tmp_path: Path,
+) -> None:
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        gone = shop.cluster.add(claim("gone", SLICE))
+        kept = shop.cluster.add(claim("kept", "gpu-1"))
+        for held in (gone, kept):
+            await shop.preparing.prepare(held)
+        shop.cluster.remove(gone)
+        assert await look(shop, 0) == ["gone", "kept"]
+        assert await look(shop, GRACE_S - 1) == ["gone", "kept"]
+        assert await look(shop, GRACE_S) == ["kept"]
+        assert set(shop.backend.made) == {f"{kept.uid}/gpu-1"}
+        assert shop.store.names() == [f"k8s.kerf.dev-claim_{kept.uid}"]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [claim("training"), claim("training", "gpu-1"), claim("training", SLICE, uid="another")],
+    ids=["deallocated", "allocated otherwise", "made anew"],
+)
+async def test_a_claim_that_no_longer_has_its_devices_is_as_good_as_gone(now: Any, tmp_path: Path) -> None:
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        await shop.preparing.prepare(shop.cluster.add(claim("training", SLICE)))
+        shop.cluster.add(now)
+        await look(shop, 0)
+        assert await look(shop, GRACE_S) == []
+
+
+async def test_a_claim_that_comes_back_is_left_alone_and_its_time_starts_anew(tmp_path: Path) -> None:
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        held = shop.cluster.add(claim("training", SLICE))
+        await shop.preparing.prepare(held)
+        shop.cluster.add(claim("training"))
+        await look(shop, 0)
+        shop.cluster.add(claim("training", SLICE))
+        await look(shop, 1)
+        shop.cluster.add(claim("training"))
+        assert await look(shop, GRACE_S) == ["training"]
+        assert await look(shop, 2 * GRACE_S) == []
+
+
+async def test_a_claim_that_is_allocated_again_at_the_last_moment_keeps_its_devices(tmp_path: Path) -> None:
+    """The look that found it gone may be old by the time its devices could be taken; so that looks again."""
+    cluster = Wavering()
+    async with workshop(tmp_path, cluster) as shop:
+        await shop.preparing.prepare(cluster.add(claim("training", SLICE)))
+        cluster.misses = 2
+        await look(shop, 0)
+        assert await look(shop, GRACE_S) == ["training"]
+        assert (cluster.misses, cluster.reads) == (0, 2)
+
+
+async def test_what_was_only_begun_is_taken_back_at_once(tmp_path: Path) -> None:
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        held = shop.cluster.add(claim("training", SLICE))
+        shop.backend.fail("prepare", SLICE, HardwareBusyError("busy"))
+        shop.backend.fail("abandon", SLICE, HardwareBusyError("busy"))
+        with pytest.raises(Exception, match="busy"):
+            await shop.preparing.prepare(held)
+        assert await look(shop, 0) == ["training"], "its claim is there: the kubelet will try again"
+        shop.cluster.remove(held)
+        assert await look(shop, 1) == []
+
+
+async def test_a_prepared_claim_of_an_earlier_boot_is_taken_back_at_once(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    held = cluster.add(claim("training", SLICE))
+    async with workshop(tmp_path, cluster) as shop:
+        await shop.preparing.prepare(held)
+    async with workshop(tmp_path, cluster, boot_id="boot-2") as shop:
+        assert await look(shop, 0) == ["training"]
+        cluster.remove(held)
+        assert await look(shop, 0) == []
+
+
+async def test_one_claim_that_cannot_be_looked_at_or_taken_back_does_not_keep_others(tmp_path: Path) -> None:
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        stuck = shop.cluster.add(claim("a-stuck", SLICE))
+        gone = shop.cluster.add(claim("gone", "gpu-1"))
+        for held in (stuck, gone):
+            await shop.preparing.prepare(held)
+            shop.cluster.remove(held)
+        await look(shop, 0)
+        shop.backend.fail("unprepare", SLICE, HardwareBusyError("in use by another client"))
+        assert await look(shop, GRACE_S) == ["a-stuck"]
+        assert await look(shop, GRACE_S + 1) == [], "and it is tried again"
+
+
+async def test_nothing_is_taken_back_while_the_api_server_is_silent(tmp_path: Path) -> None:
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        held = shop.cluster.add(claim("training", SLICE))
+        await shop.preparing.prepare(held)
+        shop.cluster.remove(held)
+        shop.cluster.is_down = True
+        for at in (0, GRACE_S, 10 * GRACE_S):
+            assert await look(shop, at) == ["training"]
+        with pytest.raises(TransientError):
+            await shop.preparing.release_if_gone(held)
+
+
+async def test_a_claim_that_the_kubelet_unprepared_meanwhile_is_no_longer_looked_at(tmp_path: Path) -> None:
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        held = shop.cluster.add(claim("training", SLICE))
+        await shop.preparing.prepare(held)
+        shop.cluster.remove(held)
+        await look(shop, 0)
+        await shop.preparing.unprepare(held)
+        reads = shop.cluster.reads
+        await shop.collecting.collect({held.uid})
+        assert shop.cluster.reads == reads
+
+
+async def test_a_directory_that_cannot_be_swept_is_told_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "cdi").write_text("a file")
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        shop.collecting.sweep_files()
+    assert "cannot remove stray CDI files" in caplog.text
+
+
+async def test_a_claim_in_the_way_of_another_is_suspected(tmp_path: Path) -> None:
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        first = shop.cluster.add(claim("first", SLICE))
+        second = shop.cluster.add(claim("second", "gpu-0"))
+        await shop.preparing.prepare(first)
+        with pytest.raises(DeviceInUseError):
+            await shop.preparing.prepare(second)
+        assert shop.preparing.suspects.take() == {first.uid}

@@ -1,0 +1,92 @@
+"""The rules of prepare and unprepare: what is found decides what is done, and every interruption is recoverable."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from api.model.names import ShareId
+from api.model.prepared import ClaimState, PreparedClaim
+from driver.kubeletplugin.claims.transitions import MAKE, PREPARE, UNPREPARE, Found, Step, found, is_gone
+from tests.fakes.claims import claim
+from tests.kubeletplugin.records import BOOT, device, record
+
+OTHER_SHARES = [device("gpu-1").share]
+SAME_SHARES = [device().share]
+
+
+@pytest.mark.parametrize(
+    ("held", "boot_id", "shares", "expected"),
+    [
+        (None, BOOT, SAME_SHARES, Found.NOTHING),
+        (None, BOOT, None, Found.NOTHING),
+        (record(state=ClaimState.STARTED), BOOT, SAME_SHARES, Found.STARTED),
+        (record(state=ClaimState.STARTED), BOOT, None, Found.STARTED),
+        (record(state=ClaimState.RELEASING), BOOT, SAME_SHARES, Found.STARTED),
+        (record(state=ClaimState.RELEASING), BOOT, None, Found.STARTED),
+        (record(), BOOT, SAME_SHARES, Found.PREPARED),
+        (record(), BOOT, None, Found.PREPARED),
+        (record(), "boot-2", SAME_SHARES, Found.STARTED),
+        (record(boot_id=""), BOOT, None, Found.STARTED),
+        (record(), BOOT, OTHER_SHARES, Found.OUTDATED),
+        (record(), BOOT, [*SAME_SHARES, *OTHER_SHARES], Found.OUTDATED),
+        (record(state=ClaimState.STARTED), "boot-2", OTHER_SHARES, Found.OUTDATED),
+    ],
+)
+def test_what_a_record_means(
+    held: PreparedClaim | None, boot_id: str, shares: Sequence[ShareId] | None, expected: Found
+) -> None:
+    assert found(held, boot_id, shares) is expected
+
+
+def test_every_finding_has_a_plan_for_prepare() -> None:
+    assert set(PREPARE) == set(Found)
+
+
+def test_every_finding_without_regard_to_an_allocation_has_a_plan_for_unprepare() -> None:
+    assert set(UNPREPARE) == set(Found) - {Found.OUTDATED}
+
+
+@pytest.mark.parametrize("steps", [*PREPARE.values(), *UNPREPARE.values()])
+def test_hardware_is_never_touched_without_a_started_record(steps: tuple[Step, ...]) -> None:
+    is_recorded = False
+    for step in steps:
+        if step in {Step.RECORD_STARTED, Step.RECORD_RELEASING}:
+            is_recorded = True
+        if step in {Step.RECORD_PREPARED, Step.DROP_RECORD}:
+            is_recorded = False
+        if step in {Step.PREPARE_HARDWARE, Step.RELEASE_HARDWARE}:
+            assert is_recorded
+
+
+@pytest.mark.parametrize("steps", [*PREPARE.values(), *UNPREPARE.values()])
+def test_a_cdi_file_never_names_hardware_that_is_being_released(steps: tuple[Step, ...]) -> None:
+    if Step.RELEASE_HARDWARE in steps:
+        assert steps.index(Step.REMOVE_CDI) < steps.index(Step.RELEASE_HARDWARE)
+    if Step.PREPARE_HARDWARE in steps:
+        assert steps[-3:] == (Step.PREPARE_HARDWARE, Step.WRITE_CDI, Step.RECORD_PREPARED)
+
+
+def test_a_new_claim_goes_through_the_steps_in_the_documented_order() -> None:
+    assert PREPARE[Found.NOTHING] == MAKE
+    assert [str(step) for step in MAKE] == [
+        "record started",
+        "prepare hardware",
+        "write CDI file",
+        "record prepared",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        (None, True),
+        (claim("training", "gpu-0-1g-1gb-at-0"), False),
+        (claim("training", "gpu-0-1g-1gb-at-0", "gpu-1"), False),
+        (claim("training", "gpu-0-1g-1gb-at-0", uid="another"), True),
+        (claim("training"), True),
+        (claim("training", "gpu-1"), True),
+    ],
+    ids=["deleted", "there", "there with more", "made anew", "deallocated", "allocated otherwise"],
+)
+def test_when_a_claim_is_gone(there: object, expected: bool) -> None:
+    assert is_gone(there, record()) is expected  # type: ignore[arg-type]  # pytest's table is of mixed types

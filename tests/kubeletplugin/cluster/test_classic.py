@@ -1,0 +1,113 @@
+"""Where drivers allocate the plugin tells of its cards in a NodeInventory, and serves what its kubelet can call."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node, NodeStatus, NodeSystemInfo
+from api.dra import v1alpha3, v1alpha4
+from api.errors import UnsupportedError
+from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
+from api.model.metadata import ObjectMeta
+from api.model.names import ClaimRef, DriverName
+from driver.kube.discovery import discover_classic
+from driver.kube.http.access import Access
+from driver.kube.http.client import Client
+from driver.kube.http.errors import NotFoundError
+from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.cluster.classic import ClassicCluster
+from driver.kubeletplugin.inventory.devices import Inventory, take_stock
+from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.settings import Settings
+from driver.local.apiserver import ApiServer, ApiServerSettings
+from tests.fakes.cards import gpu
+
+CRD = Path(__file__).parents[2] / "deploy" / "crds" / "kerf.dev_nodeinventories.yaml"
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    server = ApiServer(settings=ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",)))
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(server.serve)
+        async with Client(Access(server=server.url), user_agent="test") as client:
+            await client.apply(CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(CRD.read_text()), field_manager="test")
+            yield client
+        tasks.cancel_scope.cancel()
+
+
+def node(kubelet: str = "v1.30.14") -> Node:
+    info = NodeSystemInfo(kubelet_version=kubelet)
+    return Node(metadata=ObjectMeta(name="node-1", uid="1"), status=NodeStatus(node_info=info))
+
+
+def settings(driver: str = "kerf.dev") -> Settings:
+    choice = BackendChoice(name="simulated", config=None)
+    return Settings(node_name="node-1", driver_name=DriverName(driver), backends=(choice,))
+
+
+async def cluster_of(client: Client, kubelet: str = "v1.30.14", driver: str = "kerf.dev") -> ClassicCluster:
+    features = await discover_classic(client)
+    assert features is not None
+    created = await client.create(NODES, node(kubelet))
+    held = replace(created, status=node(kubelet).status)
+    return ClassicCluster(client, features, held, settings(driver), now=lambda: NOON)
+
+
+async def inventory(client: Client) -> NodeInventory:
+    """Once it is there."""
+    while True:
+        try:
+            return await client.get(NODE_INVENTORIES, "node-1")
+        except NotFoundError:
+            await anyio.sleep(0.01)
+
+
+async def test_the_inventory_says_what_there_is_and_at_the_end_that_nobody_is_there(client: Client) -> None:
+    # R-24, R-25
+    cluster = await cluster_of(client)
+    board = HealthBoard(driver=DriverName("kerf.dev"), now=lambda: 0.0)
+    stock = take_stock(cluster.place, {"simulated": [gpu(0), gpu(1)]}, (), board, Inventory())
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            cluster.publish(stock)
+            tasks.start_soon(cluster.run, lambda: None)
+            found = await inventory(client)
+            tasks.cancel_scope.cancel()
+    assert (found.spec.ready, found.spec.driver, found.spec.renewed_at) == (
+        True,
+        "kerf.dev",
+        "2024-05-01T12:00:00.000000Z",
+    )
+    assert [card.index for card in found.spec.cards] == [0, 1]
+    assert len(found.spec.gpu_models) == 1, "each geometry once"
+    assert [owner.name for owner in found.metadata.owner_references] == ["node-1"]
+    after = await inventory(client)
+    assert not after.spec.ready
+    assert after.spec.cards == found.spec.cards
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "service"),
+    [("v1.30.14", v1alpha3.SERVICE), ("v1.31.0", v1alpha4.SERVICE), ("v1.28.3", v1alpha3.SERVICE)],
+)
+async def test_the_kubelets_version_decides_which_answers_it_gets(
+    client: Client, kubelet: str, service: object
+) -> None:
+    assert (await cluster_of(client, kubelet)).offer.services[0] is service
+
+
+async def test_a_driver_name_that_old_kubelets_cannot_handle_is_refused(client: Client) -> None:
+    # K-14
+    with pytest.raises(UnsupportedError, match="at most 26"):
+        await cluster_of(client, driver="a-rather-long-driver-name.example.com")
+
+
+async def test_a_claim_that_is_not_there_is_none(client: Client) -> None:
+    assert await (await cluster_of(client)).read_claim(ClaimRef("default", "claim", "1")) is None

@@ -1,0 +1,76 @@
+"""Which fields the API server keeps is known before anything is published, and nothing is left of the question."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+import yaml
+
+from api.model.names import DriverName
+from driver.kube.discovery import discover
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.kubeletplugin.cluster.dropped_fields import fields_lost
+from driver.kubeletplugin.inventory.devices import Place
+from driver.local.apiserver import ApiServer, ApiServerSettings
+from driver.partitions.slice_limits import SliceLayout
+from tests.fakes.claims import DRIVER, NODE
+from tests.kubeletplugin.harness import LONGEST_S
+
+COUNTERS = ("devices[].consumesCounters", "sharedCounters")
+SHARES = ("devices[].allowMultipleAllocations", "devices[].capacity{}.requestPolicy")
+CONDITIONS = ("devices[].bindingConditions", "devices[].bindingFailureConditions")
+VERSIONS = pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+
+
+@asynccontextmanager
+async def client_of(directory: Path, settings: ApiServerSettings) -> AsyncIterator[Client]:
+    server = ApiServer(settings=settings)
+    with anyio.fail_after(LONGEST_S):
+        async with anyio.create_task_group() as group:
+            await group.start(server.serve)
+            (directory / "kubeconfig").write_text(yaml.safe_dump(server.kubeconfig()))
+            async with Client(await load_access(directory / "kubeconfig"), user_agent="kerf-test/1") as client:
+                yield client
+            group.cancel_scope.cancel()
+
+
+async def lost(directory: Path, version: str, layout: SliceLayout, dropped: Sequence[str]) -> set[str]:
+    fields = {"resourceslices": [f"spec.{path}" for path in dropped]}
+    settings = ApiServerSettings(resource_versions=(version,), dropped_fields=fields)
+    async with client_of(directory, settings) as client:
+        kind = (await discover(client)).resource.resource_slices
+        found = await fields_lost(client, kind, Place(driver=DriverName(DRIVER), node=NODE, layout=layout))
+        assert not (await client.list(kind)).items, "a question leaves nothing behind"
+        return set(found)
+
+
+@VERSIONS
+async def test_a_server_that_keeps_all_fields_loses_none(
+    tmp_path: Path, version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await lost(tmp_path, version, SliceLayout.SPLIT, ()) == set()
+    assert "cannot ask" not in caplog.text
+
+
+@pytest.mark.parametrize("feature", [("devices[].consumesCounters",), SHARES, CONDITIONS])
+async def test_fields_whose_gate_is_off_are_named(tmp_path: Path, feature: tuple[str, ...]) -> None:
+    """``{}`` in the server's setting stands for any key."""
+    expected = {path.replace("{}", ".memory") for path in feature}
+    assert await lost(tmp_path, "v1", SliceLayout.SPLIT, feature) == expected
+
+
+async def test_counters_that_stand_beside_their_devices_are_asked_for_too(tmp_path: Path) -> None:
+    assert await lost(tmp_path, "v1", SliceLayout.COMBINED, COUNTERS) == set(COUNTERS)
+
+
+async def test_a_server_that_refuses_the_question_is_taken_to_keep_all_until_a_loss_shows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client_of(tmp_path, ApiServerSettings()) as client:
+        kind = (await discover(client)).resource.resource_slices
+        nowhere = Place(driver=DriverName(DRIVER), node="not a name", layout=SliceLayout.SPLIT)
+        assert await fields_lost(client, kind, nowhere) == frozenset()
+    assert "cannot ask which fields of slices the API server keeps" in caplog.text

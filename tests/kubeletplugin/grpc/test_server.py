@@ -1,0 +1,70 @@
+"""gRPC servers on unix sockets: private, replacing stale ones, gone when they end, whatever cancels them."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from api.registration.v1 import GET_INFO, PluginInfo
+from driver.kubeletplugin.grpc.server import Handlers, SocketError, serving_at, unary
+from tests.fakes.kubelet import FakeKubelet
+from tests.kubeletplugin.harness import short_directory
+
+INFO = PluginInfo(name="kerf.dev", endpoint="/dra.sock", supported_versions=("v1.DRAPlugin",))
+
+
+async def answer(_: None) -> PluginInfo:
+    return INFO
+
+
+HANDLERS: Handlers = dict([unary(GET_INFO, answer)])
+
+
+async def asked(socket: Path) -> PluginInfo:
+    async with FakeKubelet._channel(socket) as channel:
+        call = channel.unary_unary(
+            "/pluginregistration.Registration/GetInfo",
+            request_serializer=GET_INFO.encode_request,
+            response_deserializer=GET_INFO.decode_response,
+        )
+        return await call(None, timeout=5)
+
+
+async def test_a_socket_is_for_root_only_and_goes_when_its_server_ends() -> None:
+    with short_directory() as root:
+        socket = root / "plugins/kerf.dev/dra.sock"
+        async with serving_at(socket, HANDLERS, grace_s=0):
+            assert socket.stat().st_mode & 0o777 == 0o600
+            assert await asked(socket) == INFO
+        assert not socket.exists()
+
+
+async def test_a_stale_socket_of_a_killed_process_is_replaced() -> None:
+    with short_directory() as root:
+        socket = root / "dra.sock"
+        listener = await anyio.create_unix_listener(socket)
+        await listener.aclose()
+        assert socket.exists()
+        async with serving_at(socket, HANDLERS, grace_s=0):
+            assert await asked(socket) == INFO
+
+
+async def test_a_directory_that_cannot_be_made_is_an_error_that_names_the_socket() -> None:
+    with short_directory() as root:
+        (root / "plugins").write_text("a file")
+        with pytest.raises(
+            SocketError, match=f"cannot serve at {root}/plugins/dra.sock: .*(Not a directory|File exists)"
+        ):
+            async with serving_at(root / "plugins/dra.sock", HANDLERS, grace_s=0):
+                pass
+
+
+async def test_cancellation_at_any_moment_leaves_no_socket_and_no_stray_error() -> None:
+    """A server cancelled in ``start`` once made grpc.aio raise InvalidStateError in the event loop."""
+    with short_directory() as root:
+        socket = root / "dra.sock"
+        for delay_s in (0, 0.0001, 0.0005, 0.001, 0.002, 0.005):
+            with anyio.move_on_after(delay_s):
+                async with serving_at(socket, HANDLERS, grace_s=0):
+                    await anyio.sleep_forever()
+            assert not socket.exists()

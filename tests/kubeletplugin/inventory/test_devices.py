@@ -1,0 +1,91 @@
+"""The inventory: what is published for which cards, in which order, with which taints."""
+
+from dataclasses import replace
+
+import pytest
+
+from api.model.names import DeviceId, DriverName
+from driver.kubeletplugin.backends.base import Condition, HealthChange
+from driver.kubeletplugin.inventory.devices import AmbiguousCardError, Inventory, Place, take_stock
+from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.partitions.geometry import DeviceKind, Partition, Placement
+from driver.partitions.slice_limits import SliceLayout
+from tests.fakes.cards import fpga, gpu
+from tests.fakes.claims import DRIVER, NODE
+
+PLACE = Place(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT)
+WELL = HealthBoard(driver=DRIVER, now=lambda: 0)
+
+
+def names(inventory: Inventory, pool: int = 0) -> list[str]:
+    return [device.name for content in inventory.pools[pool].slices for device in content.devices]
+
+
+def slice_of(start: int, card: str = "GPU-0") -> Partition:
+    return Partition(kind=DeviceKind.GPU, card_uuid=card, profile="1g.1gb", placement=Placement(start, 1))
+
+
+def test_each_kind_of_device_has_a_pool_and_every_device_its_backend() -> None:
+    inventory = take_stock(PLACE, {"one": [gpu(0)], "two": [gpu(1), fpga(0)]}, (), WELL, Inventory())
+    assert [pool.name for pool in inventory.pools] == ["node-1/gpu", "node-1/fpga"]
+    stocks = inventory.stocks.values()
+    backends = {device.device: offered.backend for stock in stocks for device, offered in stock.devices.items()}
+    assert (backends["gpu-0"], backends["gpu-1"], backends["fpga-0"]) == ("one", "two", "two")
+    assert set(backends) == {*names(inventory, 0), *names(inventory, 1)}
+    whole = inventory.find(DeviceId(DRIVER, "node-1/gpu", "gpu-0"))
+    assert whole is not None
+    assert whole.partition.is_whole
+    assert inventory.find(DeviceId(DRIVER, "node-1/gpu", "fpga-0")) is None
+
+
+def test_a_node_without_cards_of_a_kind_has_no_pool_for_it() -> None:
+    assert take_stock(PLACE, {"one": []}, (), WELL, Inventory()).pools == ()
+
+
+def test_two_backends_must_not_offer_one_card() -> None:
+    with pytest.raises(AmbiguousCardError, match="card GPU-0 is offered by two backends, one and two"):
+        take_stock(PLACE, {"one": [gpu(0)], "two": [gpu(0)]}, (), WELL, Inventory())
+
+
+def test_the_order_follows_what_is_taken_and_stays_when_a_new_one_means_nothing() -> None:
+    cards = {"one": [gpu(0), gpu(1)]}
+    empty = take_stock(PLACE, cards, (), WELL, Inventory())
+    again = take_stock(PLACE, cards, (), WELL, empty)
+    assert again.stocks[DeviceKind.GPU] is empty.stocks[DeviceKind.GPU], "not even compiled again"
+    taken = take_stock(PLACE, cards, [slice_of(0, "GPU-1")], WELL, empty)
+    assert names(taken)[0] == "gpu-1-1g-1gb-at-1", "beside what is taken, so that the other card stays whole"
+    full = [slice_of(start, card) for card in ("GPU-0", "GPU-1") for start in range(4)]
+    assert take_stock(PLACE, cards, full, WELL, taken).pools == taken.pools
+
+
+def test_new_cards_get_a_new_order_even_when_nothing_is_free() -> None:
+    before = take_stock(PLACE, {"one": [gpu(0)]}, [slice_of(start) for start in range(4)], WELL, Inventory())
+    after = take_stock(PLACE, {"one": [gpu(1)]}, [slice_of(start, "GPU-1") for start in range(4)], WELL, before)
+    assert all(name.startswith("gpu-1") for name in names(after))
+
+
+@pytest.mark.parametrize(("condition", "effect"), [(Condition.ILL, "NoSchedule"), (Condition.LOST, "NoExecute")])
+def test_devices_that_are_not_well_are_tainted_and_no_others(condition: Condition, effect: str) -> None:
+    board = HealthBoard(driver=DRIVER, now=lambda: 0)
+    board.note(HealthChange(card_uuid="GPU-0", partition=slice_of(0), condition=condition, reason="Xid 79"))
+    inventory = take_stock(PLACE, {"one": [gpu(0), gpu(1)]}, (), board, Inventory())
+    devices = [device for content in inventory.pools[0].slices for device in content.devices]
+    assert {device.name for device in devices if device.taints} == {
+        "gpu-0",
+        "gpu-0-1g-1gb-at-0",
+        "gpu-0-2g-2gb-at-0",
+        "gpu-0-4g-4gb-at-0",
+    }
+    assert {(taint.value, taint.effect) for device in devices for taint in device.taints} == {(condition, effect)}
+
+
+@pytest.mark.parametrize("layout", SliceLayout)
+def test_without_counters_only_whole_cards_are_offered_because_partitions_would_overlap(layout: SliceLayout) -> None:
+    place = replace(PLACE, layout=layout, keeps_counters=False)
+    inventory = take_stock(place, {"one": [gpu(0), gpu(1), fpga(0)]}, (), WELL, Inventory())
+    assert (names(inventory, 0), names(inventory, 1)) == (["gpu-0", "gpu-1"], ["fpga-0"])
+    contents = [content for pool in inventory.pools for content in pool.slices]
+    assert not any(content.shared_counters for content in contents)
+    assert not any(device.consumes_counters for content in contents for device in content.devices)
+    partition = DeviceId(DRIVER, "node-1/gpu", "gpu-0-1g-1gb-at-0")
+    assert inventory.find(partition), "claims that were allocated before can still be prepared"

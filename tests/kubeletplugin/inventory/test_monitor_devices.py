@@ -1,0 +1,146 @@
+"""Cards to look at while others use them: published where a class asks for it, only for admin access (KEP-5018)."""
+
+from dataclasses import replace
+
+import pytest
+
+from api.kerf.v1alpha1 import ResourceClassObject
+from api.model.claims import (
+    CelSelector,
+    DeviceClaim,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceRequest,
+    DeviceSelector,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+from api.model.devices import Device, Pool, ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.metadata import ObjectMeta
+from api.model.names import DeviceId
+from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, allocate
+from driver.allocation import Inventory as Published
+from driver.kubeletplugin.claims.allocation import OnlyToLookAtError, resolve
+from driver.kubeletplugin.inventory.devices import Inventory, take_stock
+from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.inventory.optional_devices import Offers, offers
+from driver.partitions.geometry import DeviceKind
+from driver.partitions.slice_limits import SliceLayout, check_pool
+from tests.fakes.cards import fpga, gpu
+from tests.fakes.claims import DRIVER, NODE, claim, result
+from tests.fakes.cluster import FakeCluster
+from tests.kubeletplugin.harness import machine
+
+PLACE = replace(FakeCluster().place, offers=Offers(monitors=frozenset({DeviceKind.GPU})))
+WELL = HealthBoard(driver=DRIVER, now=lambda: 0)
+MONITOR = "gpu-0-monitor"
+
+
+def stock(layout: SliceLayout = SliceLayout.SPLIT) -> Inventory:
+    return take_stock(replace(PLACE, layout=layout), {"one": [gpu(0), gpu(1), fpga(0)]}, (), WELL, Inventory())
+
+
+def devices(pool: Pool) -> dict[str, Device]:
+    return {device.name: device for content in pool.slices for device in content.devices}
+
+
+@pytest.mark.parametrize("layout", SliceLayout)
+def test_every_card_of_the_kind_is_published_once_more_as_a_device_that_takes_nothing(layout: SliceLayout) -> None:
+    gpus, fpgas = stock(layout).pools
+    check_pool(gpus, layout)
+    assert {name for name in devices(gpus) if name.endswith("-monitor")} == {MONITOR, "gpu-1-monitor"}
+    assert not [name for name in devices(fpgas) if name.endswith("-monitor")]
+    monitor, whole = devices(gpus)[MONITOR], devices(gpus)["gpu-0"]
+    assert (monitor.consumes_counters, monitor.taints) == ((), ())
+    assert (monitor.attributes.keys(), monitor.capacity.keys()) == (whole.attributes.keys(), whole.capacity.keys())
+    assert {int(capacity.value) for capacity in monitor.capacity.values()} == {0}
+    assert monitor.attributes["cut"].value == "monitor"
+    assert monitor.attributes["parent"] == whole.attributes["parent"]
+
+
+def test_classes_ask_for_them_kind_by_kind() -> None:
+    classes = [
+        ResourceClassObject(metadata=ObjectMeta(name="m"), spec={"device": "fpga", "cut": "Monitor"}),
+        ResourceClassObject(metadata=ObjectMeta(name="p"), spec={"device": "gpu", "cut": "Partition"}),
+    ]
+    assert offers(classes) == Offers(monitors=frozenset({DeviceKind.FPGA}))
+
+
+def test_who_asks_without_admin_access_is_told_what_the_claim_lacks() -> None:
+    inventory = stock()
+    offered = inventory.find(DeviceId(DRIVER, f"{NODE}/gpu", MONITOR))
+    assert offered is not None
+    assert offered.attributes["cut"].value == "monitor"
+    with pytest.raises(OnlyToLookAtError, match="needs adminAccess: true"):
+        resolve(claim("nosy", MONITOR), DRIVER, inventory)
+    (device,) = resolve(claim("admin", result(MONITOR, admin=True)), DRIVER, inventory)
+    assert device.admin_access
+
+
+async def test_a_card_in_use_is_looked_at_without_touching_it() -> None:
+    with machine() as node:
+        user = node.cluster.add(claim("training", "gpu-0-1g-1gb-at-0"))
+        admin = node.cluster.add(claim("admin", result(MONITOR, admin=True)))
+        async with node.plugin():
+            before = await node.kubelet.prepare(user)
+            (device,) = await node.kubelet.prepare(admin)
+            assert device.device_name == MONITOR
+            await node.kubelet.unprepare(admin)
+            assert await node.kubelet.prepare(user) == before
+            await node.kubelet.unprepare(user)
+        assert node.backend.made == {}
+
+
+def request(device_class: str, *, admin: bool | None = None) -> ResourceClaim:
+    exactly = ExactDeviceRequest(device_class_name=device_class, admin_access=admin)
+    return ResourceClaim(
+        metadata=ObjectMeta(name=device_class, namespace="default", uid=device_class),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="gpu", exactly=exactly),))),
+    )
+
+
+def test_the_scheduler_gives_a_look_at_a_card_that_is_taken_whole() -> None:
+    """The whole card itself it would not give: its counters are used up."""
+    gpus = stock().pools[0]
+    pool = ResourcePool(name=gpus.name, generation=1, resource_slice_count=len(gpus.slices))
+    published = Published.build(
+        ResourceSlice(
+            metadata=ObjectMeta(name=f"{index}-{NODE}"),
+            spec=ResourceSliceSpec(
+                driver=DRIVER,
+                pool=pool,
+                node_name=NODE,
+                devices=content.devices,
+                shared_counters=content.shared_counters,
+            ),
+        )
+        for index, content in enumerate(gpus.slices)
+    )
+    classes = {
+        cut: DeviceClass(
+            metadata=ObjectMeta(name=cut),
+            spec=DeviceClassSpec(
+                selectors=(DeviceSelector(cel=CelSelector(expression=f'device.attributes["{DRIVER}"].cut == "{cut}"')),)
+            ),
+        )
+        for cut in ("whole", "monitor")
+    }
+    taken = [claim(f"user-{index}", f"gpu-{index}") for index in range(2)]
+
+    def fits(asking: ResourceClaim) -> bool:
+        outcome = allocate(
+            published,
+            [asking],
+            NodeView(NODE, {}),
+            classes,
+            AllocatedState.from_claims(taken),
+            Features(),
+            share_id=lambda: "share",
+            budget=Budget(),
+        )
+        return isinstance(outcome, Fits)
+
+    assert fits(request("monitor", admin=True))
+    assert not fits(request("whole", admin=True))
+    assert not fits(request("whole"))

@@ -1,0 +1,91 @@
+"""The scheduler of 1.30: what it asks drivers, when it selects a node, when it gives up on a claim."""
+
+from typing import Any
+
+import pytest
+
+from api.core.v1 import Node, NodeStatus
+from api.model.classic import ClassicAllocation, ClassicClass, PodSchedulingContextSpec
+from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from driver.local.controllers.resource_claims_classic import release
+from driver.local.scheduler.classic import Ask, Go, Situation, Wait, stuck, wish
+from tests.controller.classic.scene import claim, consumer, context, pod
+
+ON_N1 = NodeSelector(
+    node_selector_terms=(
+        NodeSelectorTerm(match_fields=(NodeSelectorRequirement(key="metadata.name", operator="In", values=("n1",)),)),
+    )
+)
+ALLOCATED = ClassicAllocation(node_selector=ON_N1, drivers=("kerf.dev",))
+
+
+def node(name: str) -> Node:
+    return Node(metadata=ObjectMeta(name=name), status=NodeStatus(conditions=(Condition(type="Ready", status="True"),)))
+
+
+def situation(*nodes: str, **more: Any) -> Situation:
+    fields: dict[str, Any] = {
+        "pod": pod(),
+        "claims": {"gpu": claim()},
+        "classes": {"gpu": ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev")},
+        "context": None,
+        "nodes": [node(name) for name in nodes or ("n1", "n2")],
+    }
+    return Situation(**(fields | more))
+
+
+def test_with_one_pending_claim_a_node_is_selected_at_once() -> None:
+    assert wish(situation()) == Ask(PodSchedulingContextSpec(selected_node="n1", potential_nodes=("n1", "n2")))
+
+
+def test_with_several_it_waits_until_every_one_has_a_report() -> None:
+    claims = {"gpu": claim(), "nic": claim("nic")}
+    asked = wish(situation(claims=claims, context=context(potential=("n1", "n2"), reported={"gpu": ()})))
+    assert asked == Ask(PodSchedulingContextSpec(potential_nodes=("n1", "n2")))
+    known = wish(situation(claims=claims, context=context(reported={"gpu": ("n1",), "nic": ()})))
+    assert known == Ask(PodSchedulingContextSpec(selected_node="n2", potential_nodes=("n2",)))
+
+
+def test_a_node_that_a_driver_cannot_serve_is_not_selected_again() -> None:
+    found = wish(situation(context=context(selected="n1", reported={"gpu": ("n1",)})))
+    assert found == Ask(PodSchedulingContextSpec(selected_node="n2", potential_nodes=("n2",)))
+
+
+def test_once_all_claims_are_allocated_the_pod_goes_where_they_are() -> None:
+    assert wish(situation(claims={"gpu": claim(allocation=ALLOCATED)})) == Go("n1")
+
+
+@pytest.mark.parametrize(
+    ("held", "reason"),
+    [
+        (claim(class_name="missing"), "does not exist"),
+        (claim(immediate=True), "unallocated immediate"),
+        (claim(allocation=ALLOCATED, deallocate=True), "must be reallocated"),
+        (claim(allocation=ALLOCATED, reserved_for=(consumer("other"),)), "is in use"),
+        (claim(deleted=True, finalizers=("x",)), "is being deleted"),
+    ],
+)
+def test_what_keeps_a_pod_waiting(held: Any, reason: str) -> None:
+    found = wish(situation(claims={"gpu": held}))
+    assert isinstance(found, Wait)
+    assert reason in found.reason
+
+
+def test_a_claim_on_a_node_that_does_not_suit_is_to_be_deallocated() -> None:
+    elsewhere = situation("n2", claims={"gpu": claim(allocation=ALLOCATED)})
+    assert isinstance(wish(elsewhere), Wait)
+    assert stuck(elsewhere) == "gpu"
+    used = claim(allocation=ALLOCATED, reserved_for=(consumer("other"),))
+    assert stuck(situation("n2", claims={"gpu": used})) is None
+    assert stuck(situation("n2", claims={"gpu": claim(allocation=ALLOCATED, immediate=True)})) is None
+
+
+def test_with_its_last_pod_a_claim_is_to_be_deallocated_unless_it_is_immediate() -> None:
+    held = claim(allocation=ALLOCATED, reserved_for=(consumer(),))
+    patch = release(held, {"pod-pod": None})
+    assert patch is not None
+    assert patch["status"] == {"reservedFor": None, "deallocationRequested": True}
+    immediate = release(claim(allocation=ALLOCATED, reserved_for=(consumer(),), immediate=True), {"pod-pod": None})
+    assert immediate is not None
+    assert immediate["status"] == {"reservedFor": None}
+    assert release(held, {"pod-pod": pod()}) is None

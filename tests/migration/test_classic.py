@@ -1,0 +1,34 @@
+"""What of a classic class has no equivalent is said, never left out silently."""
+
+import pytest
+
+from api.kerf.classic_parameters import ClassParameters, FpgaClassParametersSpec, GpuClassParametersSpec
+from api.model.classic import ClassicClass
+from api.model.metadata import NodeSelector, ObjectMeta
+from driver.migration.classic import migrate_class
+
+PLAIN = ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev")
+ANYWHERE = ClassicClass(
+    metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev", suitable_nodes=NodeSelector(node_selector_terms=())
+)
+
+
+@pytest.mark.parametrize(
+    ("held", "offer", "words"),
+    [
+        (PLAIN, GpuClassParametersSpec(max_pods=4), "maxPods: 4 has no equivalent"),
+        (PLAIN, FpgaClassParametersSpec(max_pods=32, min_driver_version="5.1"), "minDriverVersion has no equivalent"),
+        (PLAIN, GpuClassParametersSpec(max_pods=32, claims_may_override=("size",)), "claimsMayOverride has no"),
+        (PLAIN, GpuClassParametersSpec(max_pods=32, monitor=True), "its claims need adminAccess"),
+        (PLAIN, GpuClassParametersSpec(max_pods=32, allow_whole=True), "a class of their own, gpu-whole"),
+        (ANYWHERE, GpuClassParametersSpec(max_pods=32), "suitableNodes has no equivalent"),
+    ],
+)
+def test_what_has_no_equivalent_is_said(held: ClassicClass, offer: ClassParameters, words: str) -> None:
+    (remark,) = migrate_class(held, offer).remarks
+    assert remark.startswith("ResourceClass gpu: ")
+    assert words in remark
+
+
+def test_where_everything_has_an_equivalent_nothing_is_said() -> None:
+    assert migrate_class(PLAIN, GpuClassParametersSpec(profile="1g.10gb", max_pods=32)).remarks == ()
