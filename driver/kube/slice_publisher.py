@@ -117,8 +117,7 @@ class SlicePublisher:
         )
         self._queue = KeyedQueue[str]()
         self._desired: dict[str, Pool] | None = None  # None: publish was not called yet
-        self._unpublished: set[str] = set()
-        self._pulse = Pulse()  # something was published, or an own write was seen
+        self._pulse = Pulse()  # an own write was seen
         self._awaited: set[ObjectRef] = set()  # own writes that the watch has not shown yet
         self._generations: dict[str, int] = {}
         self._accepted: dict[str, Accepted] = {}
@@ -150,18 +149,11 @@ class SlicePublisher:
             group.start_soon(self._informer.run)
             await self._informer.wait_synced()
             self._mark_all()
-            self._pulse.beat()  # there may be nothing to publish
             await self._queue.run(self._sync, workers=_WORKERS)
-
-    async def wait_published(self) -> None:
-        """What was last given to ``publish`` is on the server, and nothing else."""
-        while self._desired is None or not self._informer.synced or self._unpublished:
-            await self._pulse.wait()
 
     def _mark_all(self) -> None:
         """Look at every pool that should be there, or is."""
         for name in {*(self._desired or ()), *(value.spec.pool.name for value in self._informer.store.values())}:
-            self._unpublished.add(name)
             self._queue.add(name)
 
     async def _sync(self, name: str) -> None:
@@ -171,9 +163,7 @@ class SlicePublisher:
         await self._see_own_writes()
         writes = plan_pool(self._desired.get(name), self._informer.store.indexed("pool", name), self._context())
         if not writes:
-            self._unpublished.discard(name)
             self._problems.pop(name, None)
-            self._pulse.beat()
             return
         wait_s = self._written_at.get(name, -math.inf) + self._settings.min_interval_s - anyio.current_time()
         if wait_s > 0:

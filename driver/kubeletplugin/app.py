@@ -15,19 +15,16 @@ from driver.kube.discovery import discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kubeletplugin.backends.registry import load_backends
-from driver.kubeletplugin.cluster.base import Cluster, KubeCluster
+from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.cluster.structured import KubeCluster
 from driver.kubeletplugin.grpc.server import check_path
 from driver.kubeletplugin.handover import Turns
 from driver.kubeletplugin.instance import first_turn, serve_instance
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.runtime import logs
-from driver.runtime.backoff import Backoff
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """The kernel's own identity of this boot (random(4)); the same in every container."""
-
-_RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)
-"""For the API server: soon at first, at most a minute apart, nodes not in step."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,9 +44,9 @@ async def run(settings: Settings) -> None:
                 await serve_instance(settings, cluster, backends, turns, turn, boot_id=boot_id)
 
 
-async def connect(client: Client, settings: Settings, *, backoff: Backoff = _RETRY) -> Cluster:
+async def connect(client: Client, settings: Settings) -> Cluster:
     """The cluster, as soon as its API server answers. Raises KerfError for what waiting does not cure."""
-    for delay_s in backoff.delays(Random()):  # noqa: S311  (jitter, not a secret)
+    for delay_s in settings.retry.delays(Random()):  # noqa: S311  (jitter, not a secret)
         try:
             return await _connect(client, settings)
         except TransientError as error:

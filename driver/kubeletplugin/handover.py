@@ -1,19 +1,19 @@
 """Whose turn it is to work: one instance of the plugin at a time touches hardware, records and files.
 
 Two instances would undo each other's work. In a rolling update they overlap, and the old one hands over to the new one
-(docs/rolling-update.md). The locks are flock(2)'s: the kernel lets go of them however a process ends.
+(docs/rolling-update.md).
 """
 
-import fcntl
 import os
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
 import anyio
 
 from api.errors import PermanentError
+from driver.runtime.file_lock import FileLock, is_held, try_acquire
 
 LOCK: Final = "lock"
 """Held by the instance that works; its content is the process id."""
@@ -41,9 +41,8 @@ class AlreadyRunningError(LockError):
 class Turn:
     """The right to work, until it ends; its context ends it."""
 
-    def __init__(self, descriptor: int, queue: Path) -> None:
-        self._held = ExitStack()
-        self._held.callback(os.close, descriptor)
+    def __init__(self, lock: FileLock, queue: Path) -> None:
+        self._lock = lock
         self._queue = queue
 
     def __enter__(self) -> Self:
@@ -54,12 +53,13 @@ class Turn:
 
     def end(self) -> None:
         """Another instance may work from now on. What has ended already is left alone."""
-        self._held.close()
+        self._lock.release()
 
     async def asked(self) -> None:
         """Returns when another instance asks for its turn."""
-        while not _is_held(self._queue):  # noqa: ASYNC110  (a lock sets no event)
-            await anyio.sleep(POLL_S)
+        with _lock_errors(self._queue):
+            while not is_held(self._queue):  # noqa: ASYNC110  (a lock sets no event)
+                await anyio.sleep(POLL_S)
 
 
 class Turns:
@@ -69,10 +69,8 @@ class Turns:
         """Makes the directory when it is not there. Raises LockError when it cannot be made."""
         self._lock = directory / LOCK
         self._queue = directory / QUEUE
-        try:
+        with _lock_errors(self._lock):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unmakeable(self._lock, error) from error
 
     def take(self) -> Turn:
         """The turn, now. Raises AlreadyRunningError, naming the process that has it, and LockError."""
@@ -91,49 +89,33 @@ class Turns:
 
         Who does not ask stands back for those who do. Raises LockError.
         """
-        asking: int | None = None
+        asking: FileLock | None = None
         try:
             while True:
-                if asking is None and may_ask():
-                    asking = _try_lock(self._queue)
-                if (asking is not None or not _is_held(self._queue)) and (turn := self._try_take()) is not None:
+                with _lock_errors(self._queue):
+                    if asking is None and may_ask():
+                        asking = try_acquire(self._queue)
+                    is_next = asking is not None or not is_held(self._queue)
+                if is_next and (turn := self._try_take()) is not None:
                     return turn
                 await anyio.sleep(POLL_S)
         finally:
             if asking is not None:
-                os.close(asking)
+                asking.release()
 
     def _try_take(self) -> Turn | None:
-        descriptor = _try_lock(self._lock)
-        if descriptor is None:
+        with _lock_errors(self._lock):
+            lock = try_acquire(self._lock)
+        if lock is None:
             return None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return Turn(descriptor, self._queue)
+        lock.write(f"{os.getpid()}\n")
+        return Turn(lock, self._queue)
 
 
-def _try_lock(path: Path, operation: int = fcntl.LOCK_EX) -> int | None:
-    """An open descriptor that holds the lock; None when another one holds it."""
+@contextmanager
+def _lock_errors(path: Path) -> Iterator[None]:
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        yield
     except OSError as error:
-        raise _unmakeable(path, error) from error
-    try:
-        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _is_held(path: Path) -> bool:
-    """Whether somebody holds the lock exclusively. Looking shares it, so that those who look do not meet."""
-    descriptor = _try_lock(path, fcntl.LOCK_SH)
-    if descriptor is None:
-        return True
-    os.close(descriptor)
-    return False
-
-
-def _unmakeable(path: Path, error: OSError) -> LockError:
-    return LockError(f"{path}: cannot be made: {error.strerror}; make its directory writable, or choose another")
+        reason = f"cannot be made: {error.strerror}; make its directory writable, or choose another"
+        raise LockError(f"{path}: {reason}") from error

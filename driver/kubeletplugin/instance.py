@@ -19,7 +19,8 @@ from api.registration.v1 import PluginInfo
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.grpc.dra_service import DraNode, HealthFeed
+from driver.kubeletplugin.grpc.dra_service import NodeClaimService
+from driver.kubeletplugin.grpc.health_service import HealthFeed
 from driver.kubeletplugin.grpc.registration import Registering
 from driver.kubeletplugin.grpc.server import serving_at
 from driver.kubeletplugin.handover import AlreadyRunningError, Turn, Turns
@@ -27,11 +28,7 @@ from driver.kubeletplugin.plugin import Node
 from driver.kubeletplugin.proxy import Relay
 from driver.kubeletplugin.settings import Settings
 from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
 from driver.runtime.probes import Probes
-
-_RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)
-"""For the kubelet: soon at first, at most a minute apart."""
 
 _WORKING: Final = metrics.gauge("kerf_working", "1 while it is this instance's turn to work, else 0.")
 
@@ -95,12 +92,12 @@ class _Instance:
         self._turns = turns
         self._boot_id = boot_id
         self._relay = Relay()
-        self._feed = HealthFeed(self._relay.health, interval_s=settings.health_interval_s)
+        self._feed = HealthFeed(self._relay, interval_s=settings.health_interval_s)
         self._registering = self._make_registering()
         self._node: Node | None = None
         self._has_worked = False
         self._probes = Probes(metrics.REGISTRY)
-        self._probes.add_check("cards", lambda: self._node.problem if self._node else None)
+        self._probes.add_check("cards", lambda: self._node.inventorying.problem if self._node else None)
         self._probes.add_check("kubelet", lambda: self._registering.problem)
         self._probes.add_check("turn", self._why_waiting)
         self._offered = anyio.Event()
@@ -108,7 +105,8 @@ class _Instance:
 
     async def serve(self, task_status: TaskStatus[None]) -> None:
         """The sockets, for ever."""
-        handlers = {**DraNode(self._relay, self._cluster.offer.services).handlers, **self._feed.handlers}
+        claims = NodeClaimService(self._relay, self._cluster.offer.services)
+        handlers = {**claims.handlers, **self._feed.handlers}
         async with serving_at(self._settings.dra_socket, handlers, grace_s=self._settings.rpc_grace_s):
             try:
                 async with anyio.create_task_group() as services:
@@ -158,11 +156,11 @@ class _Instance:
                     await self._offered.wait()
                     await self._until_asked(node, turn)
                     self._leave()
-                    await node.drain(self._settings.handover_grace_s)
+                    await node.preparing.drain(self._settings.handover_grace_s)
                 finally:
                     self._leave()
                     with anyio.CancelScope(shield=True):
-                        await node.drain(self._settings.shutdown_grace_s)
+                        await node.preparing.drain(self._settings.shutdown_grace_s)
 
     async def _until_asked(self, node: Node, turn: Turn) -> None:
         async with anyio.create_task_group() as services:
@@ -203,7 +201,7 @@ class _Instance:
             silence_s=self._settings.registration_silence_s,
             poll_s=self._settings.socket_poll_s,
             grace_s=self._settings.rpc_grace_s,
-            backoff=_RETRY,
+            backoff=self._settings.retry,
             random=Random(),  # noqa: S311  (jitter, not a secret)
         )
 

@@ -5,18 +5,15 @@ end work in flight ends; slices stay, for a successor.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 import cdi
 from api.dra.health import DeviceHealth
-from api.model.names import ClaimRef
-from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.early_preparation import Preloading
@@ -30,18 +27,6 @@ from driver.kubeletplugin.inventory.devices import Place
 from driver.kubeletplugin.inventory.health import HealthBoard
 from driver.kubeletplugin.inventory.publisher import Inventorying
 from driver.kubeletplugin.settings import Settings
-from driver.partitions.geometry import Partition
-from driver.partitions.records import partition_of
-from driver.runtime.backoff import Backoff
-
-_RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)
-"""For failed backends: soon at first, at most a minute apart."""
-
-
-def taken(records: Iterable[PreparedClaim]) -> list[Partition]:
-    """What claims have of the hardware, each part once; admin access only looks (KEP-5018)."""
-    devices = (device for record in records for device in record.devices)
-    return list(dict.fromkeys(partition_of(device.part) for device in devices if not device.admin_access))
 
 
 class Node:
@@ -66,67 +51,51 @@ class Node:
         self._backends = backends
         self._checkpoint = checkpoint
         self._boot_id = boot_id
-        self._random = Random()  # noqa: S311  (jitter, not a secret)
         # A power cut ends the boot, and records of an earlier boot are *started*: their files are written anew.
         self._store = cdi.Store(settings.cdi_dir, cdi.VolatileFilesystem())
         # In the kubelet's directory: the container runtime must find the files under the path that the plugin has.
         self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
         self._board = HealthBoard(driver=settings.driver_name, now=time.time)
         self._on_health = on_health
-        self._inventorying = self._make_inventorying()
-        self._preparing = self._make_preparing(works)
+        self.inventorying = self._make_inventorying()
+        self.preparing = self._make_preparing(works)
         self._collecting = self._make_collecting()
         self._preloading = self._make_preloading()
-
-    @property
-    def problem(self) -> str | None:
-        """Why devices may be missing or out of date; None: all is well."""
-        return self._inventorying.problem
-
-    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
-        return await self._preparing.prepare(claim)
-
-    async def unprepare(self, claim: ClaimRef) -> None:
-        await self._preparing.unprepare(claim)
 
     def health(self) -> Sequence[DeviceHealth]:
         return self._board.reports(self._checkpoint.records.values())
 
     async def look(self) -> None:
         """See what cards there are, and remove files that nobody has a record of: then claims can be prepared."""
-        await self._inventorying.refresh()
+        await self.inventorying.refresh()
         self._collecting.sweep_files()
 
     async def run(self) -> None:
         """Publish the devices, watch their health, take back what nobody will unprepare: for ever."""
         async with anyio.create_task_group() as services:
-            if self._inventorying.inventory.loads_slowly(self._settings.early_load_s):
+            if self.inventorying.inventory.loads_slowly(self._settings.early_load_s):
                 services.start_soon(self._preloading.run)
                 with anyio.move_on_after(self._settings.follow_patience_s):
-                    await self._preloading.wait_on()
-            services.start_soon(self._cluster.run, self._inventorying.changed)
-            services.start_soon(self._inventorying.run)
+                    await self._preloading.followed.wait()
+            services.start_soon(self._cluster.run, self.inventorying.changed)
+            services.start_soon(self.inventorying.run)
             services.start_soon(self._collecting.run)
             for name in self._backends:
-                services.start_soon(self._inventorying.watch_health, name)
-
-    async def drain(self, grace_s: float) -> None:
-        """Begin nothing more and let what runs end, at most ``grace_s`` seconds."""
-        await self._preparing.drain(grace_s)
+                services.start_soon(self.inventorying.watch_health, name)
 
     def _make_inventorying(self) -> Inventorying:
         return Inventorying(
             place=self._place,
             backends=self._backends,
-            taken=lambda: taken(self._checkpoint.records.values()),
+            records=self._checkpoint.records,
             publish=self._cluster.publish,
             board=self._board,
             on_health=self._on_health,
             interval_s=self._settings.discovery_interval_s,
             rest_s=self._settings.publish_min_interval_s,
             timeout_s=self._settings.discovery_timeout_s,
-            backoff=_RETRY,
-            random=self._random,
+            backoff=self._settings.retry,
+            random=Random(),  # noqa: S311  (jitter, not a secret)
         )
 
     def _make_preparing(self, works: TaskGroup) -> Preparing:
@@ -139,15 +108,14 @@ class Node:
             store=self._store,
             metadata=self._metadata,
             on_change=self._claims_changed,
-            on_conflict=lambda claim: self._collecting.suspect(claim),
         )
         return Preparing(
             driver=driver,
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
             stepping=stepping,
-            read_claim=self._cluster.read_claim,
-            inventory=lambda: self._inventorying.inventory,
+            cluster=self._cluster,
+            inventorying=self.inventorying,
             tasks=works,
         )
 
@@ -159,13 +127,11 @@ class Node:
     def _make_preloading(self) -> Preloading:
         return Preloading(
             driver=self._settings.driver_name,
-            inventory=lambda: self._inventorying.inventory,
+            inventorying=self.inventorying,
             cluster=self._cluster,
-            preparing=self._preparing,
+            preparing=self.preparing,
             checkpoint=self._checkpoint,
             board=self._board,
-            suspect=self._collecting.suspect,
-            on_change=self._inventorying.changed,
             now=time.time,
             patience_s=self._settings.load_patience_s,
             setback_s=self._settings.load_setback_s,
@@ -175,16 +141,16 @@ class Node:
         return Collecting(
             driver=self._settings.driver_name,
             boot_id=self._boot_id,
-            preparing=self._preparing,
+            preparing=self.preparing,
             checkpoint=self._checkpoint,
             store=self._store,
             metadata=self._metadata,
-            read_claim=self._cluster.read_claim,
+            cluster=self._cluster,
             interval_s=self._settings.collect_interval_s,
             grace_s=self._settings.gone_grace_s,
             clock=time.monotonic,
         )
 
     def _claims_changed(self) -> None:
-        self._inventorying.changed()
+        self.inventorying.changed()
         self._on_health()

@@ -1,43 +1,24 @@
 """The kubelet's calls on their way to whoever works: they wait while it is another instance's turn."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
 
 from api.dra.health import DeviceHealth
 from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
+from driver.kubeletplugin.claims.preparer import StoppingError
+from driver.kubeletplugin.plugin import Node
 from driver.runtime.notifier import Pulse
-from driver.runtime.single_flight import StoppingError
-
-AnswerT = TypeVar("AnswerT")
-
-
-class Working(Protocol):
-    """What this needs of a node at work."""
-
-    async def prepare(self, claim: ClaimRef) -> PreparedClaim: ...
-
-    async def unprepare(self, claim: ClaimRef) -> None: ...
-
-    def health(self) -> Sequence[DeviceHealth]:
-        """How the devices of claims are."""
-        ...
 
 
 class Relay:
     """Passes calls on. The kubelet bounds how long they wait."""
 
     def __init__(self) -> None:
-        self._node: Working | None = None
+        self._node: Node | None = None
         self._is_closed = False
         self._change = Pulse()
 
-    @property
-    def node(self) -> Working | None:
-        """Who works in this instance; None: it is not its turn."""
-        return self._node
-
-    def enter(self, node: Working) -> None:
+    def enter(self, node: Node) -> None:
         """From now on ``node`` answers."""
         self._node = node
         self._change.beat()
@@ -52,25 +33,28 @@ class Relay:
         self._change.beat()
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
-        return await self._pass_on(lambda node: node.prepare(claim))
-
-    async def unprepare(self, claim: ClaimRef) -> None:
-        await self._pass_on(lambda node: node.unprepare(claim))
-
-    def health(self) -> Sequence[DeviceHealth] | None:
-        """None: another instance knows."""
-        return self._node.health() if self._node is not None else None
-
-    async def _pass_on(self, call: Callable[[Working], Awaitable[AnswerT]]) -> AnswerT:
         while True:
             node = await self._at_work()
             try:
-                return await call(node)
+                return await node.preparing.prepare(claim)
             except StoppingError:
-                if self._is_closed or self._node is node:
-                    raise  # else its turn is over, and the call waits for the next
+                if self._is_final(node):
+                    raise
 
-    async def _at_work(self) -> Working:
+    async def unprepare(self, claim: ClaimRef) -> None:
+        while True:
+            node = await self._at_work()
+            try:
+                return await node.preparing.unprepare(claim)
+            except StoppingError:
+                if self._is_final(node):
+                    raise
+
+    def health(self) -> Sequence[DeviceHealth] | None:
+        """Of every device in use; None: another instance knows."""
+        return self._node.health() if self._node is not None else None
+
+    async def _at_work(self) -> Node:
         while True:
             change = self._change.next
             if self._node is not None:
@@ -78,3 +62,7 @@ class Relay:
             if self._is_closed:
                 raise StoppingError
             await change.wait()
+
+    def _is_final(self, node: Node) -> bool:
+        """Whether ``node`` stops with the process; else its turn is over, and its calls wait for the next."""
+        return self._is_closed or self._node is node

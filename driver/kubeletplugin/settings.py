@@ -6,6 +6,7 @@ from typing import Final
 
 from api.model.names import KERF_DRIVER, DriverName
 from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.runtime.backoff import Backoff
 
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 """The kubelet's own default of ``--root-dir``."""
@@ -41,6 +42,9 @@ class Settings:
     probes_address: str = "0.0.0.0:8080"
     """Where ``/healthz``, ``/readyz`` and ``/metrics`` are served: in the pod's own network, where the kubelet asks."""
 
+    retry: Backoff = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)  # noqa: RUF009  (frozen)
+    """For an API server that is away, a kubelet that does not register the plugin and backends whose health watch ends:
+    soon at first, at most a minute apart, nodes not in step."""
     publish_min_interval_s: float = 2.0
     """At most one change of the slices in this time: each is a write and an event for every scheduler."""
     early_load_s: float | None = 10.0

@@ -1,4 +1,4 @@
-"""Partitions as the checkpoint keeps them, and back."""
+"""Partitions as the checkpoint keeps them (``api.model.prepared.CardPart``), and back."""
 
 from api.model.prepared import CardPart
 from driver.partitions.geometry import DeviceKind, Partition, Placement

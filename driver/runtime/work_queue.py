@@ -29,23 +29,17 @@ _log = logging.getLogger(__name__)
 
 
 class KeyedQueue(Generic[K]):
-    """A queue of keys and the workers that empty it. For one event loop; nothing is persisted.
+    """A queue of keys and the workers that empty it. For one event loop; nothing is persisted."""
 
-    ``len()`` is the number of keys that wait, due or not.
-    """
-
-    def __init__(self, *, retries: Backoff = RETRIES, random: Random | None = None) -> None:
+    def __init__(self, *, retries: Backoff = RETRIES) -> None:
         self._retries = retries
-        self._random = random or Random()  # noqa: S311  (jitter, not a secret)
+        self._random = Random()  # noqa: S311  (jitter, not a secret)
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()  # among keys due at the same time: first come, first served
         self._running: set[K] = set()
         self._delays: dict[K, Iterator[float]] = {}
         self._changed = Pulse()
-
-    def __len__(self) -> int:
-        return len(self._due)
 
     def add(self, key: K, *, after_s: float = 0.0) -> None:
         """Have ``key`` worked on, not before ``after_s`` seconds from now. Returns at once."""

@@ -25,7 +25,7 @@ from api.resource.v1 import KINDS
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
-from driver.kube.slice_publisher import PublishSettings, SlicePublisher
+from driver.kube.slice_publisher import PublishSettings
 from driver.kubeletplugin.settings import FIELD_MANAGER
 from driver.partitions.geometry import DeviceKind
 from driver.partitions.pool_compiler import compile_pool
@@ -36,6 +36,7 @@ from tests.bench.measurement import Row, say
 from tests.bench.node import SPACE, none_left, offer, resident_mb
 from tests.diagnostics.clusters import card
 from tests.e2e import pods
+from tests.kube.awaited_publisher import AwaitedPublisher
 from tests.realcluster import requirements
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, running
@@ -154,7 +155,7 @@ async def _published(clients: Mapping[str, Client], nodes: Sequence[Document]) -
         publishers = []
         for node in nodes:
             name = node["metadata"]["name"]
-            publisher = SlicePublisher(
+            publisher = AwaitedPublisher(
                 await stack.enter_async_context(clients[name]),
                 KINDS,
                 driver=KERF_DRIVER,

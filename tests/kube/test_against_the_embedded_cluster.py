@@ -31,10 +31,11 @@ from driver.kube.http.config import load_access
 from driver.kube.http.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.leader_election import LeaseSettings, lead
-from driver.kube.slice_publisher import PublishSettings, SlicePublisher
+from driver.kube.slice_publisher import PublishSettings
 from driver.kube.watch_decoder import EventType
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.apiserver.faults import Fault
+from tests.kube.awaited_publisher import AwaitedPublisher
 
 IN_TIME_S = 20
 """For what takes milliseconds on an idle machine."""
@@ -184,9 +185,9 @@ def pool(letter: str = "a") -> Pool:
 
 
 @asynccontextmanager
-async def publishing(client: Client, problems: list[str]) -> AsyncIterator[SlicePublisher]:
+async def publishing(client: Client, problems: list[str]) -> AsyncIterator[AwaitedPublisher]:
     owner = await client.create(NODES, node("n1"))
-    publisher = SlicePublisher(
+    publisher = AwaitedPublisher(
         client,
         (await discover(client)).resource,
         driver="kerf.dev",

@@ -23,7 +23,8 @@ from api.model.metadata import OwnerReference
 from api.model.quantity import Quantity
 from api.resource import registry
 from api.resource.kinds import ResourceKinds
-from driver.kube.slice_publisher import PublishSettings, SlicePublisher
+from driver.kube.slice_publisher import PublishSettings
+from tests.kube.awaited_publisher import AwaitedPublisher
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -54,7 +55,7 @@ class Published:
 
     def __init__(self, server: MemoryServer, kinds: ResourceKinds = ALL_KINDS[0]) -> None:
         self.problems: list[str] = []
-        self.publisher = SlicePublisher(
+        self.publisher = AwaitedPublisher(
             server.client(),
             kinds,
             driver="kerf.dev",
@@ -65,7 +66,7 @@ class Published:
         )
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[SlicePublisher]:
+    async def running(self) -> AsyncIterator[AwaitedPublisher]:
         async with anyio.create_task_group() as group:
             group.start_soon(self.publisher.run)
             yield self.publisher
@@ -439,7 +440,7 @@ async def test_whatever_happens_the_last_pools_come_to_be_on_the_server(
         scope = anyio.CancelScope()
         publisher = Published(server).publisher
 
-        async def run(it: SlicePublisher, until: anyio.CancelScope) -> None:
+        async def run(it: AwaitedPublisher, until: anyio.CancelScope) -> None:
             with until:
                 await it.run()
 

@@ -1,16 +1,16 @@
 """The part of the plugin that changes things, without its sockets, to be struck down at any effect."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
 import anyio
 
 import cdi
 from api.kerf.v1alpha1 import DeviceConfig
-from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, Handle
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
@@ -21,6 +21,8 @@ from driver.kubeletplugin.claims.preparer import Preparing
 from driver.kubeletplugin.claims.steps import Stepping
 from driver.kubeletplugin.inventory.devices import Inventory, take_stock
 from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.inventory.publisher import Inventorying
+from driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER
 from tests.fakes.cluster import FakeCluster
@@ -29,6 +31,25 @@ from tests.fakes.hardware import FakeBackend
 CARDS = (gpu(0), gpu(1), fpga(0))
 INVENTORY = take_stock(FakeCluster().place, {"fake": CARDS}, (), HealthBoard(driver=DRIVER, now=lambda: 0), Inventory())
 GRACE_S = 90.0
+
+
+def offering(inventory: Inventory, cluster: FakeCluster, backends: Mapping[str, Backend]) -> Inventorying:
+    """What the node offers: ``inventory``, until it looks at its hardware."""
+    inventorying = Inventorying(
+        place=lambda: cluster.place,
+        backends=backends,
+        records={},
+        publish=cluster.publish,
+        board=HealthBoard(driver=DRIVER, now=lambda: 0),
+        on_health=lambda: None,
+        interval_s=60,
+        rest_s=0,
+        timeout_s=60,
+        backoff=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
+        random=Random(0),
+    )
+    inventorying.inventory = inventory
+    return inventorying
 
 
 @dataclass
@@ -113,9 +134,9 @@ class Workshop:
     backend: WatchedBackend
     checkpoint: Checkpoint
     store: cdi.Store
+    inventorying: Inventorying
     preparing: Preparing
     collecting: Collecting
-    suspects: list[ClaimRef]
     clock: list[float]
     """One entry: monotonic seconds."""
 
@@ -139,8 +160,8 @@ async def workshop(
         backends = {other_backend.name: other_backend}
         cards = {other_backend.name: await other_backend.discover()}
         inventory = take_stock(cluster.place, cards, (), HealthBoard(driver=DRIVER, now=lambda: 0), Inventory())
+    inventorying = offering(inventory, cluster, backends)
     store = WatchedStore(root / "cdi", effects)
-    suspects: list[ClaimRef] = []
     clock = [0.0]
     with open_checkpoint(root) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
@@ -156,25 +177,24 @@ async def workshop(
                 lanes=Lanes(backends, timeout_s=60),
                 store=store,
                 on_change=lambda: None,
-                on_conflict=suspects.append,
             )
             preparing = Preparing(
                 driver=DRIVER,
                 boot_id=boot_id,
                 checkpoint=checkpoint,
                 stepping=stepping,
-                read_claim=cluster.read_claim,
-                inventory=lambda: inventory,
+                cluster=cluster,
+                inventorying=inventorying,
                 tasks=works,
             )
             collecting = Collecting(
                 **shared,
                 preparing=preparing,
                 store=store,
-                read_claim=cluster.read_claim,
+                cluster=cluster,
                 interval_s=600,
                 grace_s=GRACE_S,
                 clock=lambda: clock[0],
             )
-            yield Workshop(cluster, backend, opened, store, preparing, collecting, suspects, clock)
+            yield Workshop(cluster, backend, opened, store, inventorying, preparing, collecting, clock)
             await preparing.drain(0)

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -20,13 +21,16 @@ from driver.kube.http.errors import ForbiddenError, NotFoundError, UnreachableEr
 from driver.kubeletplugin.app import connect
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
+from driver.kubeletplugin.claims.preparer import StoppingError
 from driver.kubeletplugin.grpc.server import SocketError
 from driver.kubeletplugin.handover import AlreadyRunningError
 from driver.kubeletplugin.instance import SocketRemovedError
 from driver.partitions.slice_limits import SliceLayout
 from driver.runtime.backoff import Backoff
 from tests.fakes.claims import claim
+from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import ClaimError
+from tests.kubeletplugin.claim_fixture import workshop
 from tests.kubeletplugin.harness import Machine, machine
 from tests.kubeletplugin.wait import until
 
@@ -230,6 +234,14 @@ async def test_hardware_work_that_does_not_end_in_time_is_left_to_the_next_start
             assert set(node.backend.made) == {f"{held.uid}/{SLICE}"}
 
 
+async def test_a_claim_that_comes_when_the_plugin_stops_is_left_to_its_successor(tmp_path: Path) -> None:
+    async with workshop(tmp_path, FakeCluster()) as shop:
+        await shop.preparing.drain(0)
+        with pytest.raises(StoppingError, match="the kubelet's next try will find its successor"):
+            await shop.preparing.prepare(shop.cluster.add(claim("training", SLICE)))
+        assert shop.checkpoint.records == {}
+
+
 async def test_a_plugin_whose_dra_socket_was_removed_ends_so_that_it_is_started_again() -> None:
     with machine() as node:
 
@@ -283,8 +295,8 @@ class LateServer:
 
 async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
     backoff = Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
-    with machine() as node:
-        cluster = await connect(cast("Client", LateServer()), node.settings, backoff=backoff)
+    with machine(retry=backoff) as node:
+        cluster = await connect(cast("Client", LateServer()), node.settings)
     assert "nothing is offered in shares until ResourceClasses can be followed" in caplog.text
     assert "cannot ask which fields of slices the API server keeps" in caplog.text
     assert cluster.place.keeps_counters, "until a loss is seen"

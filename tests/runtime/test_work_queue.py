@@ -65,10 +65,10 @@ async def test_a_key_added_often_is_worked_on_once() -> None:
     queue, log = KeyedQueue[str](), Log()
     for _ in range(100):
         queue.add("a")
-    assert len(queue) == 1
+    assert len(queue._due) == 1
     await during(queue, log, 10, nothing)
     assert log.keys == ["a"]
-    assert len(queue) == 0
+    assert len(queue._due) == 0
 
 
 async def test_keys_are_served_in_the_order_in_which_they_came() -> None:
@@ -218,7 +218,7 @@ async def test_a_key_that_was_taken_when_all_ended_is_worked_on_when_it_goes_on(
         group.start_soon(lambda: queue.run(log.work, workers=2))
         await anyio.wait_all_tasks_blocked()
         queue.add("a")
-        while len(queue):  # until it is taken; its work has not begun then
+        while queue._due:  # until it is taken; its work has not begun then
             await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
     log.running.clear()
@@ -226,4 +226,4 @@ async def test_a_key_that_was_taken_when_all_ended_is_worked_on_when_it_goes_on(
     queue.add("a")
     await during(queue, log, 1, nothing)
     assert log.keys[-1:] == ["a"]
-    assert len(queue) == 0
+    assert len(queue._due) == 0

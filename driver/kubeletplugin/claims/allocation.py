@@ -4,7 +4,7 @@ Rules of ``resource.k8s.io`` allocation results (KEP-4381): results and configur
 read; configuration of the class comes before that of the claim, and the last that applies wins as a whole.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from api.errors import InvalidDocumentError, PermanentError, Problem, TransientError
@@ -13,8 +13,8 @@ from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig
 from api.model.allocations import AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
-from api.model.names import DeviceId, ShareId
-from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
+from api.model.names import ClaimRef, DeviceId, ShareId
+from api.model.prepared import ClaimState, DeviceDescription, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.inventory.devices import Inventory
 from driver.partitions.geometry import DeviceKind, Partition
 from driver.partitions.records import part_of, partition_of
@@ -173,6 +173,19 @@ def refuse_conflicts(wanted: Sequence[PreparedDevice], others: Iterable[Prepared
             for device in exclusive:
                 if not held.admin_access and _conflict(device, held):
                     raise DeviceInUseError(device.share, other, held.share)
+
+
+def is_shared(claim: ClaimRef, device: PreparedDevice, records: Mapping[str, PreparedClaim]) -> bool:
+    """Whether another claim than ``claim`` has, or is about to get, a share of ``device``: the last one takes it back.
+
+    ``records`` are by claim UID.
+    """
+    return device.share.share is not None and any(
+        held.share.id == device.share.id and not held.admin_access
+        for uid, record in records.items()
+        if uid != claim.uid and record.state is not ClaimState.RELEASING
+        for held in record.devices
+    )
 
 
 def _conflict(one: PreparedDevice, other: PreparedDevice) -> bool:

@@ -42,7 +42,7 @@ _UNWRITABLE: Final = "free space on its disk or make it writable; nothing was ch
 
 
 class Checkpoint:
-    """Records by claim UID. Reads come from memory; only one process may have it open (``locking``)."""
+    """Records by claim UID. Reads come from memory; only one process may have it open (``turns``)."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, *, sync_log: Callable[[], None]) -> None:
         """Reads everything. Raises CheckpointError when a record cannot be trusted.

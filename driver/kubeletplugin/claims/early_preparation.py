@@ -23,8 +23,8 @@ from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.preparer import ClaimGoneError, Preparing
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.binding_conditions import Conditions, awaited, told
-from driver.kubeletplugin.inventory.devices import Inventory
 from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.inventory.publisher import Inventorying
 from driver.partitions.records import partition_of
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
@@ -47,38 +47,34 @@ class Preloading:
         self,
         *,
         driver: DriverName,
-        inventory: Callable[[], Inventory],
+        inventorying: Inventorying,
         cluster: Cluster,
         preparing: Preparing,
         checkpoint: Checkpoint,
         board: HealthBoard,
-        suspect: Callable[[ClaimRef], None],
-        on_change: Callable[[], None],
         now: Callable[[], float],
         patience_s: float,
         setback_s: float,
         retries: Backoff = _RETRIES,
     ) -> None:
-        """``suspect`` has a claim looked at that may be gone; ``on_change`` is called when other devices should be
-        published. ``patience_s``: how long a failing load is tried again; ``setback_s``: how long its card gets no
-        further ones.
+        """``patience_s``: how long a failing load is tried again; ``setback_s``: how long its card gets no further
+        ones.
         """
         self._driver = driver
         self._conditions = Conditions.of(driver)
-        self._inventory = inventory
+        self._inventorying = inventorying
         self._cluster = cluster
         self._preparing = preparing
         self._checkpoint = checkpoint
         self._board = board
-        self._suspect = suspect
-        self._on_change = on_change
         self._now = now
         self._patience_s = patience_s
         self._setback_s = setback_s
         self._claims = cluster.follow_claims(self._changed)
         self._queue: KeyedQueue[ObjectRef] = KeyedQueue(retries=retries)
         self._failing_since: dict[ObjectRef, float] = {}
-        self._followed = anyio.Event()
+        self.followed = anyio.Event()
+        """Set once all claims are known."""
         self.is_on = False
         """Whether claims are followed: only then may the scheduler be told to wait."""
 
@@ -88,15 +84,12 @@ class Preloading:
             group.start_soon(self._claims.run)
             await self._claims.wait_synced()
             self._switch(on=True)
-            self._followed.set()
+            self.followed.set()
             await self._queue.run(self._look_at, workers=_WORKERS)
-
-    async def wait_on(self) -> None:
-        await self._followed.wait()
 
     def _switch(self, *, on: bool) -> None:
         self.is_on = on
-        self._on_change()
+        self._inventorying.changed()
 
     def _changed(self, change: Change[AllocatedClaim]) -> None:
         if any(_is_of(self._driver, claim) for claim in (change.old, change.new) if claim is not None):
@@ -104,10 +97,10 @@ class Preloading:
 
     async def _look_at(self, ref: ObjectRef) -> None:
         if self._board.end_setbacks():
-            self._on_change()
+            self._inventorying.changed()
         claim = self._claims.store.get(ref)
         self._suspect_gone(ref, claim)
-        pools = {pool.name for pool in self._inventory().pools}
+        pools = {pool.name for pool in self._inventorying.inventory.pools}
         results = awaited(claim.status, self._driver, pools, self._conditions) if claim is not None else ()
         if claim is None or not results or not self.is_on:
             self._failing_since.pop(ref, None)
@@ -124,7 +117,7 @@ class Preloading:
         for record in self._checkpoint.records.values():
             is_named_so = (record.claim.namespace, record.claim.name) == (ref.namespace, ref.name)
             if record.awaits_pod and is_named_so and record.claim.uid != allocated_uid:
-                self._suspect(record.claim)
+                self._preparing.suspects.add(record.claim)
 
     async def _make_ready(self, claim: AllocatedClaim) -> str | None:
         """None when the devices are ready, else why they will not be.
@@ -149,10 +142,10 @@ class Preloading:
     def _set_back(self, devices: Iterable[PreparedDevice], reason: str) -> None:
         for device in devices:
             self._board.set_back(partition_of(device.part), reason, self._setback_s)
-        self._on_change()
+        self._inventorying.changed()
 
     def _setback_of(self, results: Iterable[DeviceRequestAllocationResult]) -> str | None:
-        offered = (self._inventory().find(result.id) for result in results if not result.admin_access)
+        offered = (self._inventorying.inventory.find(result.id) for result in results if not result.admin_access)
         setbacks = (self._board.setback(device.partition) for device in offered if device is not None)
         return next((reason for reason in setbacks if reason is not None), None)
 

@@ -14,15 +14,14 @@ import anyio
 
 import cdi
 from api.errors import KerfError
-from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.claims import cdi_spec
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.metadata_files import MetadataFileError, MetadataFiles
-from driver.kubeletplugin.claims.preparer import Preparing, ReadClaim
+from driver.kubeletplugin.claims.preparer import Preparing
 from driver.kubeletplugin.claims.transitions import Found, found, is_gone
+from driver.kubeletplugin.cluster.base import Cluster
 from driver.runtime import metrics
-from driver.runtime.notifier import Pulse
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class Collecting:
         checkpoint: Checkpoint,
         store: cdi.Store,
         metadata: MetadataFiles,
-        read_claim: ReadClaim,
+        cluster: Cluster,
         interval_s: float,
         grace_s: float,
         clock: Callable[[], float],
@@ -53,18 +52,11 @@ class Collecting:
         self._checkpoint = checkpoint
         self._store = store
         self._metadata = metadata
-        self._read_claim = read_claim
+        self._cluster = cluster
         self._interval_s = interval_s
         self._grace_s = grace_s
         self._clock = clock
         self._gone_since: dict[str, float] = {}
-        self._suspects: set[str] = set()
-        self._suspicion = Pulse()
-
-    def suspect(self, claim: ClaimRef) -> None:
-        """Look soon whether ``claim`` is gone: it holds what the scheduler has given to another."""
-        self._suspects.add(claim.uid)
-        self._suspicion.beat()
 
     def sweep_files(self) -> None:
         """Remove CDI and metadata files of claims without a record, and what an interrupted write left."""
@@ -100,12 +92,12 @@ class Collecting:
         """For ever: every claim at the start and each interval, doubtful ones sooner."""
         next_full = self._clock()
         while True:
-            change = self._suspicion.next
+            change = self._preparing.suspects.next
             full = self._clock() >= next_full
             if full:
                 next_full = self._clock() + self._interval_s
-            uids = set(self._checkpoint.records) if full else self._suspects | self._gone_since.keys()
-            self._suspects = set()
+            suspects = self._preparing.suspects.take()
+            uids = set(self._checkpoint.records) if full else suspects | self._gone_since.keys()
             await self.collect(uids)
             pause_s = min(self._grace_s, self._interval_s) if self._gone_since else next_full - self._clock()
             with anyio.move_on_after(max(pause_s, 0)):
@@ -113,7 +105,7 @@ class Collecting:
 
     async def _look_at(self, record: PreparedClaim) -> None:
         uid = record.claim.uid
-        if not is_gone(await self._read_claim(record.claim), record):
+        if not is_gone(await self._cluster.read_claim(record.claim), record):
             self._gone_since.pop(uid, None)
             return
         since = self._gone_since.setdefault(uid, self._clock())

@@ -3,8 +3,9 @@
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import anyio
@@ -12,13 +13,13 @@ import msgspec
 
 from api.errors import KerfError
 from api.model.names import ClaimRef
-from api.model.prepared import PreparedDevice
+from api.model.prepared import PreparedClaim, PreparedDevice
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, HardwareBusyError, HardwareRefusedError
-from driver.kubeletplugin.claims.allocation import config_of
+from driver.kubeletplugin.claims.allocation import config_of, is_shared
 from driver.partitions.records import partition_of
 from driver.runtime import logs, metrics
-from driver.runtime.abreast import abreast
+from driver.runtime.concurrency import for_each
 
 _log = logging.getLogger(__name__)
 
@@ -59,34 +60,43 @@ class Lanes:
 
     async def prepare(self, claim: ClaimRef, devices: Sequence[PreparedDevice]) -> tuple[PreparedDevice, ...]:
         """The devices with their handles. Raises DevicesFailedError: some may be done then, ``release`` its devices."""
-        return await self._each("prepare", claim, devices, self._prepare)
+        return _all_done(devices, await for_each(partial(self._prepare, claim), devices))
 
     async def release(
-        self, claim: ClaimRef, devices: Sequence[PreparedDevice], is_shared: Callable[[PreparedDevice], bool]
+        self, claim: ClaimRef, devices: Sequence[PreparedDevice], records: Mapping[str, PreparedClaim]
     ) -> None:
         """Take back what was or may have been prepared; what is gone is fine. Raises DevicesFailedError.
 
-        A device that ``is_shared``, asked when its card is idle, is left to the claims that share it.
+        A device of which a claim in ``records`` (by UID) has a share is left to that claim; they are looked at when the
+        device's card is idle.
         """
-
-        async def release(claim: ClaimRef, device: PreparedDevice) -> PreparedDevice:
-            return device if is_shared(device) else await self._release(claim, device)
-
-        await self._each("release", claim, devices, release)
+        _all_done(devices, await for_each(partial(self._release, claim, records), devices))
 
     def edits(self, devices: Iterable[PreparedDevice]) -> list[ContainerEdits]:
         """What containers get of prepared ``devices``, in their order."""
         return [self._backend(device).edits(device.handle or {}) for device in devices]
 
-    async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice:
-        handle = await self._backend(device).prepare(_allocated(claim, device), config_of(device))
+    async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
+        try:
+            async with self._card("prepare", device):
+                handle = await self._backend(device).prepare(_allocated(claim, device), config_of(device))
+        except Exception as error:  # noqa: BLE001  (backends are third parties': the other devices go on)
+            return _failure("prepare", device, error)
         return msgspec.structs.replace(device, handle=handle)
 
-    async def _release(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice:
-        if device.handle is None:
-            await self._backend(device).abandon(_allocated(claim, device))
-        else:
-            await self._backend(device).unprepare(device.handle)
+    async def _release(
+        self, claim: ClaimRef, records: Mapping[str, PreparedClaim], device: PreparedDevice
+    ) -> PreparedDevice | Exception:
+        try:
+            async with self._card("release", device):
+                if is_shared(claim, device, records):
+                    pass
+                elif device.handle is None:
+                    await self._backend(device).abandon(_allocated(claim, device))
+                else:
+                    await self._backend(device).unprepare(device.handle)
+        except Exception as error:  # noqa: BLE001  (as above)
+            return _failure("release", device, error)
         return device
 
     def _backend(self, device: PreparedDevice) -> Backend:
@@ -95,31 +105,6 @@ class Lanes:
             known = ", ".join(sorted(self._backends)) or "none"
             raise HardwareRefusedError(f"its backend {device.backend!r} is not configured (any more); there is {known}")
         return backend
-
-    async def _each(
-        self,
-        operation: str,
-        claim: ClaimRef,
-        devices: Sequence[PreparedDevice],
-        work: Callable[[ClaimRef, PreparedDevice], Awaitable[PreparedDevice]],
-    ) -> tuple[PreparedDevice, ...]:
-        state = list(devices)
-        failures: dict[int, Exception] = {}
-
-        async def one(index: int) -> None:
-            device = devices[index]
-            try:
-                async with self._card(operation, device):
-                    state[index] = await work(claim, device)
-            except Exception as error:  # noqa: BLE001  (backends are third parties': the other devices go on)
-                failures[index] = error
-                if not isinstance(error, KerfError):
-                    _log.exception("backend %s failed unexpectedly to %s %s", device.backend, operation, device.share)
-
-        await abreast(one, range(len(devices)))
-        if failures:
-            raise DevicesFailedError(state, failures)
-        return tuple(state)
 
     @asynccontextmanager
     async def _card(self, operation: str, device: PreparedDevice) -> AsyncIterator[None]:
@@ -149,3 +134,21 @@ def _allocated(claim: ClaimRef, device: PreparedDevice) -> AllocatedDevice:
         admin_access=device.admin_access,
         consumed_capacity=device.consumed_capacity,
     )
+
+
+def _failure(operation: str, device: PreparedDevice, error: Exception) -> Exception:
+    if not isinstance(error, KerfError):
+        _log.error("backend %s failed unexpectedly to %s %s", device.backend, operation, device.share, exc_info=error)
+    return error
+
+
+def _all_done(
+    devices: Sequence[PreparedDevice], results: Sequence[PreparedDevice | Exception]
+) -> tuple[PreparedDevice, ...]:
+    failures = {index: result for index, result in enumerate(results) if isinstance(result, Exception)}
+    state = [
+        device if isinstance(result, Exception) else result for device, result in zip(devices, results, strict=True)
+    ]
+    if failures:
+        raise DevicesFailedError(state, failures)
+    return tuple(state)

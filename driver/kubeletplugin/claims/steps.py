@@ -5,10 +5,10 @@ fails, or the process dies, the record says *started* and the next call, or ``co
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
@@ -16,10 +16,9 @@ import cdi
 from api.errors import KerfError, TransientError
 from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from api.resource import device_metadata
-from driver.kubeletplugin.claims import cdi_spec
-from driver.kubeletplugin.claims import device_metadata as describing
-from driver.kubeletplugin.claims.allocation import DeviceInUseError, refuse_conflicts
+from api.resource.device_metadata import encode as encode_metadata
+from driver.kubeletplugin.claims import cdi_spec, device_metadata
+from driver.kubeletplugin.claims.allocation import refuse_conflicts
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError, Lanes
 from driver.kubeletplugin.claims.metadata_files import MetadataFiles
@@ -68,9 +67,8 @@ class Stepping:
         store: cdi.Store,
         metadata: MetadataFiles,
         on_change: Callable[[], None],
-        on_conflict: Callable[[ClaimRef], None],
     ) -> None:
-        """``on_change`` is called when what is in use has changed, ``on_conflict`` with a claim that is in the way."""
+        """``on_change`` is called when what is in use has changed."""
         self._driver = driver
         self._boot_id = boot_id
         self._checkpoint = checkpoint
@@ -78,23 +76,36 @@ class Stepping:
         self._store = store
         self._metadata = metadata
         self._on_change = on_change
-        self._on_conflict = on_conflict
-        self._steps: dict[Step, Callable[[Job], Awaitable[None]]] = {
-            Step.RECORD_STARTED: self._record_started,
-            Step.PREPARE_HARDWARE: self._prepare_hardware,
-            Step.WRITE_CDI: self._write_cdi,
-            Step.RECORD_PREPARED: self._record_prepared,
-            Step.RECORD_RELEASING: self._record_releasing,
-            Step.REMOVE_CDI: self._remove_cdi,
-            Step.RELEASE_HARDWARE: self._release_hardware,
-            Step.DROP_RECORD: self._drop_record,
-        }
         _RECORDS.set(len(checkpoint.records))  # those that the process before us has left
 
     async def carry_out(self, steps: Sequence[Step], job: Job) -> None:
         """One after the other; the first that fails is the last. Raises its KerfError."""
         for step in steps:
-            await self._steps[step](job)
+            match step:
+                case Step.RECORD_STARTED:
+                    await self._record_started(job)
+                case Step.PREPARE_HARDWARE:
+                    try:
+                        devices = await self._lanes.prepare(job.claim, job.existing.devices)
+                    except DevicesFailedError as error:
+                        job.record = replace(job.existing, devices=error.devices)
+                        await self._undo(job)
+                        raise
+                    job.record = replace(job.existing, devices=devices)
+                case Step.WRITE_CDI:
+                    self._write_cdi(job)
+                case Step.RECORD_PREPARED:
+                    self._put(job, replace(job.existing, state=ClaimState.PREPARED, awaits_pod=job.awaits_pod))
+                case Step.RECORD_RELEASING:  # handles are kept, so that exactly what was made is taken back
+                    self._put(job, replace(job.existing, state=ClaimState.RELEASING))
+                case Step.REMOVE_CDI:
+                    self._remove_cdi(job.claim)
+                case Step.RELEASE_HARDWARE:
+                    await self._lanes.release(job.claim, job.existing.devices, self._checkpoint.records)
+                case Step.DROP_RECORD:
+                    self._drop(job)
+                case _:
+                    assert_never(step)
 
     async def _record_started(self, job: Job) -> None:
         """Nothing is awaited between the check for conflicts and the record: two claims cannot both pass.
@@ -102,11 +113,7 @@ class Stepping:
         Hardware is touched once the record would survive a power cut.
         """
         others = (record for uid, record in self._checkpoint.records.items() if uid != job.claim.uid)
-        try:
-            refuse_conflicts(job.wanted, others)
-        except DeviceInUseError as error:
-            self._on_conflict(error.holder)
-            raise
+        refuse_conflicts(job.wanted, others)
         record = PreparedClaim(
             claim=job.claim,
             state=ClaimState.STARTED,
@@ -118,16 +125,6 @@ class Stepping:
         self._put(job, record)
         await self._checkpoint.sync()
 
-    async def _prepare_hardware(self, job: Job) -> None:
-        record = job.existing
-        try:
-            devices = await self._lanes.prepare(job.claim, record.devices)
-        except DevicesFailedError as error:
-            job.record = replace(record, devices=error.devices)
-            await self._undo(job)
-            raise
-        job.record = replace(record, devices=devices)
-
     async def _undo(self, job: Job) -> None:
         """Take back a prepare that failed. If that fails, too, the record stays, and it is tried again later."""
         try:
@@ -135,48 +132,28 @@ class Stepping:
         except KerfError as error:
             _log.error("could not take back what a failed prepare did, will try again: %s", error)
 
-    async def _write_cdi(self, job: Job) -> None:
+    def _write_cdi(self, job: Job) -> None:
         """What the file mounts comes first."""
         record = job.existing
-        documents = {request: device_metadata.encode(each) for request, each in describing.documents(record).items()}
+        documents = {request: encode_metadata(each) for request, each in device_metadata.documents(record).items()}
         paths = self._metadata.write(job.claim.uid, documents)
         mounts = {
-            request: describing.mount(self._driver, record, request, str(path)) for request, path in paths.items()
+            request: device_metadata.mount(self._driver, record, request, str(path)) for request, path in paths.items()
         }
         spec = cdi_spec.spec(self._driver, job.claim, record.devices, self._lanes.edits(record.devices), mounts)
         if spec is None:
-            await self._remove_cdi(job)
+            self._remove_cdi(job.claim)
         else:
             with _cdi_errors():
                 self._store.write(cdi_spec.file_name(self._driver, job.claim.uid), spec)
         job.record = replace(record, devices=cdi_spec.with_ids(job.claim, record.devices, spec))
 
-    async def _record_prepared(self, job: Job) -> None:
-        self._put(job, replace(job.existing, state=ClaimState.PREPARED, awaits_pod=job.awaits_pod))
-
-    async def _record_releasing(self, job: Job) -> None:
-        """Handles are kept, so that exactly what was made is taken back."""
-        self._put(job, replace(job.existing, state=ClaimState.RELEASING))
-
-    async def _remove_cdi(self, job: Job) -> None:
+    def _remove_cdi(self, claim: ClaimRef) -> None:
         with _cdi_errors():
-            self._store.remove(cdi_spec.file_name(self._driver, job.claim.uid))
-        self._metadata.remove(job.claim.uid)
+            self._store.remove(cdi_spec.file_name(self._driver, claim.uid))
+        self._metadata.remove(claim.uid)
 
-    async def _release_hardware(self, job: Job) -> None:
-        await self._lanes.release(job.claim, job.existing.devices, lambda device: self._is_shared(job.claim, device))
-
-    def _is_shared(self, claim: ClaimRef, device: PreparedDevice) -> bool:
-        """Whether another claim has, or is about to get, a share of ``device``: the last one takes it back."""
-        others = (record for uid, record in self._checkpoint.records.items() if uid != claim.uid)
-        return device.share.share is not None and any(
-            held.share.id == device.share.id and not held.admin_access
-            for record in others
-            if record.state is not ClaimState.RELEASING
-            for held in record.devices
-        )
-
-    async def _drop_record(self, job: Job) -> None:
+    def _drop(self, job: Job) -> None:
         self._checkpoint.drop(job.claim.uid)
         job.record = None
         self._changed()

@@ -1,1 +1,1 @@
-"""Grpc."""
+"""The gRPC services of the kubelet plugin, which the kubelet calls over unix sockets."""

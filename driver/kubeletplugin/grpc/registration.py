@@ -47,7 +47,8 @@ class Registering:
         self._backoff = backoff
         self._random = random
         self._status: RegistrationStatus | None = None
-        self._was_silent = False
+        self.was_silent = False
+        """Whether the kubelet was waited for in vain, at least once."""
         self._told = Pulse()
 
     @property
@@ -56,11 +57,6 @@ class Registering:
         if self._status is None:
             return f"the kubelet has not asked for {self._socket} yet: is it running, and is this its directory?"
         return None if self._status.registered else f"the kubelet refused the registration: {self._status.error}"
-
-    @property
-    def was_silent(self) -> bool:
-        """The kubelet was waited for in vain, at least once."""
-        return self._was_silent
 
     @property
     def handlers(self) -> Handlers:
@@ -96,7 +92,7 @@ class Registering:
             if not self._socket.exists():
                 return f"{self._socket} was removed"
             if self.problem is not None and (self._status is not None or patience_s <= 0):
-                self._was_silent = self._was_silent or self._status is None
+                self.was_silent = self.was_silent or self._status is None
                 return self.problem
             with anyio.move_on_after(self._poll_s):
                 await self._told.wait()

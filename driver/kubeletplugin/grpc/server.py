@@ -2,7 +2,7 @@
 
 Traits of grpc.aio shape this (grpcio 1.85): cancelling ``start`` or ``wait_for_termination`` breaks the server's own
 task and a later ``stop``, so the one is shielded and nobody waits for the other; and a client's deadline cancels the
-handler of its call, so handlers only wait for work that is done elsewhere (``joining``).
+handler of its call, so handlers only wait for work that is done elsewhere (``SingleFlight``).
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

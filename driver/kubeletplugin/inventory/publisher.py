@@ -6,7 +6,7 @@ published only when it makes a difference to the scheduler, and looked for no so
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -14,10 +14,12 @@ import anyio
 
 from api.errors import KerfError
 from api.model.devices import Pool
+from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import Backend, HardwareBusyError
 from driver.kubeletplugin.inventory.devices import Inventory, Place, take_stock
 from driver.kubeletplugin.inventory.health import HealthBoard
 from driver.partitions.geometry import Card, Partition
+from driver.partitions.records import partition_of
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.notifier import Pulse
@@ -42,7 +44,7 @@ class Inventorying:
         *,
         place: Callable[[], Place],
         backends: Mapping[str, Backend],
-        taken: Callable[[], Collection[Partition]],
+        records: Mapping[str, PreparedClaim],
         publish: Callable[[Inventory], None],
         board: HealthBoard,
         on_health: Callable[[], None],
@@ -52,12 +54,12 @@ class Inventorying:
         backoff: Backoff,
         random: Random,
     ) -> None:
-        """``taken``: what is in use now. ``interval_s``: how often to look for cards that nobody announces; ``rest_s``:
-        how long after a publishing none can follow; ``timeout_s``: how long one look may take.
+        """``records``: of this node's claims, a live view. ``interval_s``: how often to look for cards that nobody
+        announces; ``rest_s``: how long after a publishing none can follow; ``timeout_s``: how long one look may take.
         """
         self._place = place
         self._backends = backends
-        self._taken = taken
+        self._records = records
         self._publish = publish
         self._board = board
         self._on_health = on_health
@@ -88,8 +90,9 @@ class Inventorying:
         async with anyio.create_task_group() as group:
             for name, backend in self._backends.items():
                 group.start_soon(self._discover, name, backend)
+        taken = _taken(self._records.values())
         try:
-            self.inventory = take_stock(self._place(), self._cards, self._taken(), self._board, self.inventory)
+            self.inventory = take_stock(self._place(), self._cards, taken, self._board, self.inventory)
         except KerfError as error:
             self._note_problem("inventory", f"the devices cannot be published: {error}")
         else:
@@ -154,3 +157,9 @@ class Inventorying:
         if self._problems.get(subject) != problem:
             _log.error("%s", problem)
         self._problems[subject] = problem
+
+
+def _taken(records: Iterable[PreparedClaim]) -> list[Partition]:
+    """What claims have of the hardware, each part once; admin access only looks (KEP-5018)."""
+    devices = (device for record in records for device in record.devices)
+    return list(dict.fromkeys(partition_of(device.part) for device in devices if not device.admin_access))

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+import msgspec
 
 from api.model.names import ClaimRef, DeviceId, ShareId
 from driver.kubeletplugin.backends.base import AllocatedDevice
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of
+from driver.kubeletplugin.backends.simulated.faults import Faults
 from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Partition
@@ -39,6 +41,25 @@ def config_of(state: Path, *, gpus: int = 2, model: str = "h100-80gb-sxm", shell
     )
 
 
+class HandledBackend(SimulatedBackend):
+    """A simulated backend, and what others than the plugin do to its cards."""
+
+    def inject(self, faults: Faults) -> None:
+        """Say what goes wrong from now on."""
+        unborn = self._directory.path / "faults.json.new"
+        unborn.write_bytes(msgspec.json.encode(faults))
+        unborn.rename(unborn.with_suffix(""))
+
+    async def cut_by_hand(self, device: AllocatedDevice) -> None:
+        """Cut a GPU partition as an administrator would with nvidia-smi; Kerf must never touch it."""
+        await self._cards[device.partition.card_uuid].make(device, None, f"by-hand/{device.share.id.device}")
+
+    def reboot(self) -> None:
+        """Boot the machine: every card forgets its partitions, functions and modes. Nothing else changes."""
+        for card in self._cards.values():
+            (self._directory.path / f"{card.name}.json").unlink(missing_ok=True)
+
+
 class Machine:
     """A node with simulated cards, whose plugin can be started again and again."""
 
@@ -48,8 +69,8 @@ class Machine:
         self.config: Final = config_of(state, model=model, shell=shell)
         self.cards: Final[dict[str, Card]] = {card.uuid: card for card in cards_of(self.config)}
 
-    def open(self) -> SimulatedBackend:
-        return SimulatedBackend(self.config, sleep=self.clock.sleep, crash=crash)
+    def open(self) -> HandledBackend:
+        return HandledBackend(self.config, sleep=self.clock.sleep, crash=crash)
 
     def card(self, number: int) -> Card:
         return list(self.cards.values())[number]

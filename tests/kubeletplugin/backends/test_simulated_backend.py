@@ -165,7 +165,7 @@ async def test_seven_small_partitions_and_their_seven_containers_are_apart(machi
 
 async def test_partitions_made_by_hand_are_never_touched(machine: Machine, gpu: Card) -> None:
     backend, by_hand = machine.open(), cut(gpu, "3g.40gb", 4)
-    await backend.cut_by_hand(by_hand)
+    await backend.cut_by_hand(machine.device(by_hand))
     with pytest.raises(HardwareBusyError):
         await backend.prepare(machine.device(by_hand), None)
     with pytest.raises(HardwareBusyError):

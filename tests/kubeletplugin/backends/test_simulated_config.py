@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from api.errors import InvalidDocumentError, PermanentError
+from api.model.names import ClaimRef, DeviceId, ShareId
+from driver.kubeletplugin.backends.base import AllocatedDevice
 from driver.kubeletplugin.backends.simulated import open_backend
 from driver.kubeletplugin.backends.simulated.config import read_config
 from tests.partitions.cards import cut
@@ -86,7 +88,14 @@ def test_without_a_document_the_error_shows_one() -> None:
 
 async def test_a_state_directory_of_other_cards_is_refused(tmp_path: Path) -> None:
     backend = open_backend(write(tmp_path, GOOD))
-    cards = await backend.discover()
-    await backend.cut_by_hand(cut(cards[0], "1g.10gb", 0))
+    card, *_ = await backend.discover()
+    device = AllocatedDevice(
+        claim=ClaimRef("default", "training", "uid-of-training"),
+        share=ShareId(DeviceId("kerf.dev", "node-1/gpu", "gpu-0-1g-10gb-at-0"), None),
+        partition=cut(card, "1g.10gb", 0),
+        admin_access=False,
+        consumed_capacity={},
+    )
+    await backend.prepare(device, None)
     with pytest.raises(PermanentError, match="remembers gpu-0 as a h100-80gb-sxm, but it is configured as a a30-24gb"):
         open_backend(write(tmp_path, GOOD.replace("H100-80GB", "a30")))

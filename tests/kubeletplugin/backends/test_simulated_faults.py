@@ -14,7 +14,14 @@ from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.faults import Fault, Faults, Moment
 from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.partitions.geometry import Partition
-from tests.kubeletplugin.backends.claims import FPGA_MAKING, GPU_MAKING, GPU_TAKING_BACK, Crashed, Machine
+from tests.kubeletplugin.backends.claims import (
+    FPGA_MAKING,
+    GPU_MAKING,
+    GPU_TAKING_BACK,
+    Crashed,
+    HandledBackend,
+    Machine,
+)
 from tests.partitions.cards import cut, slots, whole
 
 KEEP = FpgaConfig(api_version="kerf.dev/v1alpha1", release="Keep")
@@ -211,7 +218,7 @@ async def test_a_prepare_whose_undoing_fails_too_is_left_to_abandon(
 async def test_undoing_that_hangs_is_given_up_and_left_to_abandon(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    backend = SimulatedBackend(machine.config, sleep=machine.clock.sleep, undo_s=0.01)
+    backend = HandledBackend(machine.config, sleep=machine.clock.sleep, undo_s=0.01)
     device = machine.device(WAYS[0].partition(machine))
     backend.inject(
         Faults(

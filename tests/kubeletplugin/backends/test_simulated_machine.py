@@ -114,7 +114,7 @@ class SimulatedHardware(RuleBasedStateMachine):
         card = self.machine.cards[partition.card_uuid]
         if partition.profile and may_coexist(card, [*self._others(card, ""), partition]):
             self.backend.inject(NO_FAULT)
-            anyio.run(self.backend.cut_by_hand, partition)
+            anyio.run(self.backend.cut_by_hand, self.machine.device(partition))
             self.by_hand.add(partition)
 
     @rule()

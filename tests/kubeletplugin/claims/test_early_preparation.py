@@ -55,7 +55,6 @@ class Site:
     shop: Workshop
     board: HealthBoard
     preloading: Preloading
-    suspects: list[str] = field(default_factory=list)
     now: list[float] = field(default_factory=lambda: [1000.0])
 
     @property
@@ -87,28 +86,25 @@ class Site:
 
 @asynccontextmanager
 async def site(root: Path, *, patience_s: float = 15) -> AsyncIterator[Site]:
-    suspects: list[str] = []
     now = [1000.0]
     board = HealthBoard(driver=DRIVER, now=lambda: now[0])
     async with workshop(root, FakeCluster()) as shop, anyio.create_task_group() as group:
         group.cancel_scope.deadline = anyio.current_time() + LONGEST_S
         preloading = Preloading(
             driver=DriverName(DRIVER),
-            inventory=lambda: INVENTORY,
+            inventorying=shop.inventorying,
             cluster=shop.cluster,
             preparing=shop.preparing,
             checkpoint=shop.checkpoint,
             board=board,
-            suspect=lambda held: suspects.append(held.uid),
-            on_change=lambda: None,
             now=lambda: now[0],
             patience_s=patience_s,
             setback_s=300,
             retries=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
         )
         group.start_soon(preloading.run)
-        await preloading.wait_on()
-        yield Site(shop, board, preloading, suspects, now)
+        await preloading.followed.wait()
+        yield Site(shop, board, preloading, now)
         assert not group.cancel_scope.cancel_called, "what the test waits for never came"
         group.cancel_scope.cancel()
 
@@ -186,14 +182,16 @@ async def test_what_was_loaded_for_a_pod_that_never_came_is_taken_back_at_once(w
         held = waiting("crypto", FUNCTION)
         place.allocate(held)
         await until(lambda: bool(place.cluster.told))
+        suspicion = place.shop.preparing.suspects.next
         if way == "deleted":
             place.cluster.remove(ref(held))
             place.followed.remove(seen(held))
         else:
             place.allocate(claim("crypto", uid="another" if way == "made anew" else ""))
-        await until(lambda: bool(place.suspects))
-        assert set(place.suspects) == {ref(held).uid}
-        await place.shop.collecting.collect(place.suspects)
+        await suspicion.wait()
+        suspects = place.shop.preparing.suspects.take()
+        assert suspects == {ref(held).uid}
+        await place.shop.collecting.collect(suspects)
         assert place.made() == [], "without the grace that running pods get"
 
 

@@ -165,4 +165,4 @@ async def test_a_claim_in_the_way_of_another_is_suspected(tmp_path: Path) -> Non
         await shop.preparing.prepare(first)
         with pytest.raises(DeviceInUseError):
             await shop.preparing.prepare(second)
-        assert shop.suspects == [first]
+        assert shop.preparing.suspects.take() == {first.uid}

@@ -12,7 +12,7 @@ from driver.kubeletplugin.claims.hardware import DevicesFailedError, Lanes
 from tests.fakes.cards import gpu
 from tests.fakes.claims import claim, ref
 from tests.fakes.hardware import FakeBackend
-from tests.kubeletplugin.records import device
+from tests.kubeletplugin.records import device, record
 
 CLAIM = ref(claim("training"))
 FIRST, SECOND = device("gpu-0-1g-1gb-at-0"), device("gpu-0-1g-1gb-at-1", start=1)
@@ -56,7 +56,7 @@ async def test_a_failure_names_the_device_and_leaves_the_others_done() -> None:
     with pytest.raises(DevicesFailedError, match=r"^gpu-0-1g-1gb-at-1: in use by another client$") as raised:
         await hardware.prepare(CLAIM, [FIRST, SECOND, ELSEWHERE])
     assert [handle is not None for handle in handles(raised.value.devices)] == [True, False, True]
-    await hardware.release(CLAIM, raised.value.devices, lambda device: False)
+    await hardware.release(CLAIM, raised.value.devices, {})
     assert backend.made == {}
     assert sorted(backend.calls[3:]) == [
         ("abandon", "gpu-0-1g-1gb-at-1"),
@@ -84,11 +84,12 @@ async def test_a_backend_that_hangs_is_given_up_and_its_card_works_on() -> None:
 async def test_a_backend_that_is_no_longer_configured_is_named() -> None:
     _, hardware = lanes()
     with pytest.raises(DevicesFailedError, match=r"its backend 'gone' is not configured \(any more\); there is fake"):
-        await hardware.release(CLAIM, [device(backend="gone")], lambda device: False)
+        await hardware.release(CLAIM, [device(backend="gone")], {})
 
 
 async def test_a_device_that_others_share_is_left_to_them() -> None:
     backend, hardware = lanes()
-    devices = await hardware.prepare(CLAIM, [FIRST, SECOND])
-    await hardware.release(CLAIM, devices, lambda device: device.share == FIRST.share)
+    shared, others = device(FIRST.share.id.device, share="one"), device(FIRST.share.id.device, share="other")
+    devices = await hardware.prepare(CLAIM, [shared, SECOND])
+    await hardware.release(CLAIM, devices, {"uid-of-other": record("other", others)})
     assert [made.device for made in backend.made.values()] == [FIRST.share.id.device]

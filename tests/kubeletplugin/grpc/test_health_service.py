@@ -8,7 +8,8 @@ import pytest
 from api.dra.health import DeviceHealth
 from api.model.devices import Device
 from driver.kubeletplugin.backends.base import Condition
-from driver.kubeletplugin.grpc.dra_service import HealthFeed
+from driver.kubeletplugin.grpc.health_service import HealthFeed
+from driver.kubeletplugin.proxy import Relay
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import V1_37, ClaimError
 from tests.kubeletplugin.harness import Machine, machine
@@ -104,24 +105,28 @@ async def test_a_card_that_vanished_is_no_longer_offered_and_its_claims_can_be_u
         assert node.backend.made == {}
 
 
-async def test_changes_that_follow_at_once_are_told_together() -> None:
+class Counting(Relay):
+    """Knows of no device, and how often it was asked."""
+
     computed = 0
 
-    def reports() -> tuple[DeviceHealth, ...]:
-        nonlocal computed
-        computed += 1
+    def health(self) -> tuple[DeviceHealth, ...]:
+        self.computed += 1
         return ()
 
-    feed = HealthFeed(reports, interval_s=60)
+
+async def test_changes_that_follow_at_once_are_told_together() -> None:
+    relay = Counting()
+    feed = HealthFeed(relay, interval_s=60)
     async with anyio.create_task_group() as kubelet:
         kubelet.start_soon(_read_to_the_end, feed)
-        await until(lambda: computed == 1)
+        await until(lambda: relay.computed == 1)
         for _ in range(100):
             feed.changed()
             await anyio.lowlevel.checkpoint()
-        await until(lambda: computed > 1)
+        await until(lambda: relay.computed > 1)
         feed.close()
-    assert computed == 2
+    assert relay.computed == 2
 
 
 async def _read_to_the_end(feed: HealthFeed) -> None:

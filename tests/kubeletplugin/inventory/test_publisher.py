@@ -36,7 +36,7 @@ class Node:
         self.inventorying = Inventorying(
             place=lambda: self.cluster.place,
             backends={"gpus": self.gpus, "fpgas": self.fpgas},
-            taken=lambda: (),
+            records={},
             publish=self.cluster.publish,
             board=self.board,
             on_health=self._hear,

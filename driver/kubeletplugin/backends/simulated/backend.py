@@ -1,7 +1,7 @@
 """The Backend protocol over the simulated cards."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from driver.kubeletplugin.backends.base import AllocatedDevice, Condition, Handl
 from driver.kubeletplugin.backends.simulated.card import SimulatedCard
 from driver.kubeletplugin.backends.simulated.config import SimulatedConfig, cards_of, read_config
 from driver.kubeletplugin.backends.simulated.container_edits import container_edits
-from driver.kubeletplugin.backends.simulated.faults import Ailment, Faults
+from driver.kubeletplugin.backends.simulated.faults import Ailment
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
@@ -74,7 +74,7 @@ class SimulatedBackend:
         owner = owner_of(device)
         if not (device.admin_access or card.has(owner)):
             self._refuse_lost(card)
-            async with _undone_on_failure(lambda: card.abandon(owner), self._undo_s):
+            async with _undone_on_failure(card, owner, self._undo_s):
                 await card.make(device, config, owner)
         return to_json(card.handle(device, config))
 
@@ -106,25 +106,9 @@ class SimulatedBackend:
             told = ailments
             await self._sleep(self._health_poll_s)
 
-    def inject(self, faults: Faults) -> None:
-        """Say what goes wrong from now on, as writing ``faults.json`` does."""
-        self._directory.inject(faults)
-
     def held(self) -> dict[str, Partition]:
         """What the cards hold, half-made partitions included, by its owner's mark."""
         return {owner: partition for card in self._cards.values() for owner, partition in card.held()}
-
-    async def cut_by_hand(self, partition: Partition) -> None:
-        """Cut a GPU partition as an administrator would with nvidia-smi; Kerf must never touch it."""
-        card = self._card(partition)
-        assert isinstance(card, SimulatedGpu)
-        assert partition.placement is not None
-        await card.cut(partition, f"by-hand/{card.name}/{partition.placement.start}")
-
-    def reboot(self) -> None:
-        """Boot the machine: every card forgets its partitions, functions and modes. Nothing else changes."""
-        for card in self._cards.values():
-            card.boot()
 
     def _card(self, partition: Partition) -> SimulatedCard:
         card = self._cards.get(partition.card_uuid)
@@ -193,14 +177,14 @@ def _health_change(partition: Partition, ailment: Ailment) -> HealthChange:
 
 
 @asynccontextmanager
-async def _undone_on_failure(undo: Callable[[], Awaitable[None]], limit_s: float) -> AsyncIterator[None]:
-    """Take back what was made when the body fails or is cancelled."""
+async def _undone_on_failure(card: SimulatedCard, owner: str, limit_s: float) -> AsyncIterator[None]:
+    """Take back what ``owner`` has of ``card`` when the body fails or is cancelled."""
     try:
         yield
     except (Exception, anyio.get_cancelled_exc_class()):
         with anyio.move_on_after(limit_s, shield=True) as scope:
             try:
-                await undo()
+                await card.abandon(owner)
             except KerfError as error:
                 _log.warning("a failed prepare could not be taken back: %s", error)
         if scope.cancelled_caught:

@@ -51,7 +51,3 @@ class SimulatedCard(Protocol):
     def held(self) -> Iterator[tuple[str, Partition]]:
         """Owners and what they hold, half-made partitions included."""
         ...
-
-    def boot(self) -> None:
-        """Forget what a card forgets when its machine boots."""
-        ...

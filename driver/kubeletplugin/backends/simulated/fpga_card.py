@@ -84,9 +84,6 @@ class SimulatedFpga:
             if region.owner:
                 yield region.owner, partition
 
-    def boot(self) -> None:
-        self._file.change(lambda state: FpgaState(shell=state.shell))
-
     def _slots(self, partition: Partition) -> Placement:
         return partition.placement or Placement(0, self._card.units)
 
@@ -109,7 +106,7 @@ class SimulatedFpga:
         usual_s: float | None = None,
         budget: Budget | None = None,
     ) -> None:
-        await self._stepper.run(step, self.name, lambda: self._file.change(change), usual_s=usual_s, budget=budget)
+        await self._stepper.run(step, self.name, self._file, change, usual_s=usual_s, budget=budget)
 
 
 def _fpga_config(device: AllocatedDevice, config: DeviceConfig | None) -> FpgaConfig:

@@ -61,10 +61,7 @@ class SimulatedGpu:
 
     async def make(self, device: AllocatedDevice, config: DeviceConfig | None, owner: str) -> None:
         del config  # how containers share the device is told to them, not to the card
-        await self.cut(device.partition, owner)
-
-    async def cut(self, partition: Partition, owner: str) -> None:
-        """Cut ``partition`` for ``owner``, by the steps that are still missing."""
+        partition = device.partition
         if partition.placement is None:
             await self._step(Step.SET_MIG_MODE, lambda state: gpu.take_whole(state, owner))
             return
@@ -108,8 +105,5 @@ class SimulatedGpu:
             )
             yield instance.owner, partition
 
-    def boot(self) -> None:
-        self._file.change(lambda state: GpuState(model=state.model))
-
     async def _step(self, step: Step, change: Callable[[GpuState], GpuState]) -> None:
-        await self._stepper.run(step, self.name, lambda: self._file.change(change))
+        await self._stepper.run(step, self.name, self._file, change)

@@ -1,16 +1,13 @@
 """The simulated hardware's memory: one directory with a JSON file for each card, shared by every process that opens it.
 
-Every read-modify-write holds the directory's lock (flock, which the kernel drops when its holder dies) and replaces the
-file at once, so that a process killed at any point leaves the state before or after the change. Nothing is synced to
+Every read-modify-write holds the directory's lock (which the kernel frees when its holder dies) and replaces the file
+at once, so that a process killed at any point leaves the state before or after the change. Nothing is synced to
 disk: what these files stand for does not survive a power cut either.
 
 The files are read and written in the event loop: a change takes some 0.2 ms and the lock is never held across an await.
 """
 
-import fcntl
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -19,6 +16,7 @@ import msgspec
 from driver.kubeletplugin.backends.base import HardwareRefusedError
 from driver.kubeletplugin.backends.simulated.faults import Fault, Faults, Moment
 from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.runtime import file_lock
 
 StateT = TypeVar("StateT", bound=msgspec.Struct)
 
@@ -34,15 +32,6 @@ class StateDirectory:
         path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
         self.path = path
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
-
     def faults(self) -> Faults:
         """Raises HardwareRefusedError, naming the file, when it cannot be understood."""
         return _read(self.path / _FAULTS, Faults) or Faults()
@@ -51,16 +40,11 @@ class StateDirectory:
         """The fault that strikes now, if any, counted down."""
         if not (self.path / _FAULTS).exists():
             return None
-        with self.locked():
+        with file_lock.acquire(self.path):
             fault, left = self.faults().strike(step, card, when)
             if fault is not None:
                 _write(self.path / _FAULTS, left)
         return fault
-
-    def inject(self, faults: Faults) -> None:
-        """Replace the faults by ``faults``."""
-        with self.locked():
-            _write(self.path / _FAULTS, faults)
 
 
 class CardFile(Generic[StateT]):
@@ -77,7 +61,7 @@ class CardFile(Generic[StateT]):
 
     def change(self, change: Callable[[StateT], StateT]) -> StateT:
         """Replace the state by ``change`` of it; when that raises, the state stays."""
-        with self._directory.locked():
+        with file_lock.acquire(self._directory.path):
             state = change(self.read())
             _write(self._path, state)
         return state

@@ -4,14 +4,13 @@ import math
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated.faults import Fault, Moment
-from driver.kubeletplugin.backends.simulated.state_store import StateDirectory
+from driver.kubeletplugin.backends.simulated.state_store import CardFile, StateDirectory, StateT
 from driver.kubeletplugin.backends.simulated.steps import DELAYS_S, Step
 
-ResultT = TypeVar("ResultT")
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 _IN_USE: Final = "In use by another client"
@@ -57,12 +56,13 @@ class Stepper:
         self,
         step: Step,
         card: str,
-        change: Callable[[], ResultT],
+        file: CardFile[StateT],
+        change: Callable[[StateT], StateT],
         *,
         usual_s: float | None = None,
         budget: Budget | None = None,
-    ) -> ResultT:
-        """Do ``change`` after the delay of ``step``; what it raises is the step's failure.
+    ) -> None:
+        """Do ``change`` to the card's state after the delay of ``step``; what it raises is the step's failure.
 
         ``usual_s`` is the delay where the configuration names none. Raises HardwareRefusedError when ``budget`` is
         used up before the step ends.
@@ -71,9 +71,8 @@ class Stepper:
         await self._strike(step, card, "before", budget)
         usual = DELAYS_S.get(step, 0.0) if usual_s is None else usual_s
         await self._wait(step, self._delays_s.get(step, usual) * self._pace, budget)
-        result = change()
+        file.change(change)
         await self._strike(step, card, "after", budget)
-        return result
 
     async def _strike(self, step: Step, card: str, when: Moment, budget: Budget) -> None:
         fault = self._directory.strike(step, card, when)

@@ -1,14 +1,19 @@
-"""Work by key: joined by equal calls, queued for by others, untouched by the callers' cancellation."""
+"""Items at the same time, and work by key: joined by equal calls, queued for by others, not cancelled with callers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from api.errors import PermanentError
-from driver.runtime.single_flight import Joining, StoppingError
+from api.errors import PermanentError, TransientError
+from driver.runtime.concurrency import SingleFlight, for_each
 from tests.fakes.hardware import Gate
+
+
+class StoppingError(TransientError):
+    """What callers get once there is no more work."""
 
 
 class Work:
@@ -31,17 +36,53 @@ class Work:
 
 
 @asynccontextmanager
-async def joining() -> AsyncIterator[Joining[str, str]]:
+async def single_flight() -> AsyncIterator[SingleFlight[str, str]]:
     async with anyio.create_task_group() as tasks:
-        yield Joining(tasks)
+        yield SingleFlight(tasks, stopping=StoppingError)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+async def test_each_is_worked_on_once(count: int) -> None:
+    done: list[int] = []
+
+    async def work(number: int) -> None:
+        await anyio.lowlevel.checkpoint()
+        done.append(number)
+
+    await for_each(work, range(count))
+    assert sorted(done) == list(range(count))
+
+
+async def test_results_come_in_the_order_of_the_items() -> None:
+    first_may_end = anyio.Event()
+
+    async def work(number: int) -> int:
+        if number == 0:
+            await first_may_end.wait()
+        first_may_end.set()
+        return 10 * number
+
+    assert await for_each(work, range(2)) == [0, 10]
+
+
+async def test_none_waits_for_another() -> None:
+    second_has_begun = anyio.Event()
+
+    async def work(number: int) -> None:
+        if number == 1:
+            second_has_begun.set()
+        with anyio.fail_after(5):
+            await second_has_begun.wait()
+
+    await for_each(work, range(2))
 
 
 async def test_a_call_for_the_same_work_joins_it() -> None:
     work, results = Work(), []
-    async with joining() as joined, anyio.create_task_group() as callers:
+    async with single_flight() as flights, anyio.create_task_group() as callers:
 
         async def call() -> None:
-            results.append(await joined.do("key", "prepare", work))
+            results.append(await flights.do("key", "prepare", work))
 
         for _ in range(3):
             callers.start_soon(call)
@@ -53,9 +94,9 @@ async def test_a_call_for_the_same_work_joins_it() -> None:
 
 async def test_work_of_different_keys_runs_at_once() -> None:
     one, other = Work("one"), Work("other")
-    async with joining() as joined, anyio.create_task_group() as callers:
-        callers.start_soon(joined.do, "one", "prepare", one)
-        callers.start_soon(joined.do, "other", "prepare", other)
+    async with single_flight() as flights, anyio.create_task_group() as callers:
+        callers.start_soon(flights.do, "one", "prepare", one)
+        callers.start_soon(flights.do, "other", "prepare", other)
         await one.gate.reached.wait()
         await other.gate.reached.wait()
         one.gate.opened.set()
@@ -65,9 +106,9 @@ async def test_work_of_different_keys_runs_at_once() -> None:
 async def test_other_work_for_the_key_waits_its_turn() -> None:
     prepare, unprepare = Work(), Work()
     unprepare.gate.opened.set()
-    async with joining() as joined, anyio.create_task_group() as callers:
-        callers.start_soon(joined.do, "key", "prepare", prepare)
-        callers.start_soon(joined.do, "key", "unprepare", unprepare)
+    async with single_flight() as flights, anyio.create_task_group() as callers:
+        callers.start_soon(flights.do, "key", "prepare", prepare)
+        callers.start_soon(flights.do, "key", "unprepare", unprepare)
         await anyio.wait_all_tasks_blocked()
         assert unprepare.begun == 0
         prepare.gate.opened.set()
@@ -76,14 +117,14 @@ async def test_other_work_for_the_key_waits_its_turn() -> None:
 
 async def test_work_goes_on_when_its_caller_is_cancelled_and_the_next_call_gets_its_result() -> None:
     work = Work()
-    async with joining() as joined:
+    async with single_flight() as flights:
         with anyio.CancelScope() as caller:
             async with anyio.create_task_group() as callers:
-                callers.start_soon(joined.do, "key", "prepare", work)
+                callers.start_soon(flights.do, "key", "prepare", work)
                 await work.gate.reached.wait()
                 caller.cancel()
         work.gate.opened.set()
-        assert await joined.do("key", "prepare", work) == "done"
+        assert await flights.do("key", "prepare", work) == "done"
     assert work.begun == 1
 
 
@@ -91,29 +132,29 @@ async def test_an_error_reaches_every_caller_and_is_not_remembered() -> None:
     failing, working = Work(error=PermanentError("no")), Work()
     failing.gate.opened.set()
     working.gate.opened.set()
-    async with joining() as joined:
+    async with single_flight() as flights:
         for _ in range(2):
             with pytest.raises(PermanentError, match="no"):
-                await joined.do("key", "prepare", failing)
-        assert await joined.do("key", "prepare", working) == "done"
+                await flights.do("key", "prepare", failing)
+        assert await flights.do("key", "prepare", working) == "done"
 
 
 async def test_an_unexpected_error_reaches_the_caller_and_stops_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     failing, working = Work(error=ZeroDivisionError("oops")), Work()
     failing.gate.opened.set()
     working.gate.opened.set()
-    async with joining() as joined:
+    async with single_flight() as flights:
         with pytest.raises(ZeroDivisionError):
-            await joined.do("key", "prepare", failing)
-        assert await joined.do("other", "prepare", working) == "done"
+            await flights.do("key", "prepare", failing)
+        assert await flights.do("other", "prepare", working) == "done"
     assert "prepare failed unexpectedly" in caplog.text
 
 
 async def test_cancelling_the_application_does_not_interrupt_work() -> None:
     work = Work()
     with anyio.CancelScope() as application:
-        async with joining() as joined, anyio.create_task_group() as callers:
-            callers.start_soon(joined.do, "key", "prepare", work)
+        async with single_flight() as flights, anyio.create_task_group() as callers:
+            callers.start_soon(flights.do, "key", "prepare", work)
             await work.gate.reached.wait()
             application.cancel()
             work.gate.opened.set()
@@ -122,26 +163,26 @@ async def test_cancelling_the_application_does_not_interrupt_work() -> None:
 
 async def test_draining_waits_for_work_and_takes_no_more() -> None:
     work, late = Work(), Work()
-    async with joining() as joined, anyio.create_task_group() as callers:
-        callers.start_soon(joined.do, "key", "prepare", work)
+    async with single_flight() as flights, anyio.create_task_group() as callers:
+        callers.start_soon(flights.do, "key", "prepare", work)
         await work.gate.reached.wait()
-        callers.start_soon(joined.drain, 60)
+        callers.start_soon(flights.drain, 60)
         await anyio.wait_all_tasks_blocked()
-        with pytest.raises(StoppingError, match="the kubelet's next try will find its successor"):
-            await joined.do("other", "prepare", late)
+        with pytest.raises(StoppingError):
+            await flights.do("other", "prepare", late)
         work.gate.opened.set()
     assert (work.ended, late.begun) == (1, 0)
 
 
 async def test_draining_cancels_what_does_not_end_in_time() -> None:
     work = Work()
-    async with joining() as joined, anyio.create_task_group() as callers:
+    async with single_flight() as flights, anyio.create_task_group() as callers:
 
         async def call() -> None:
             with pytest.raises(StoppingError):
-                await joined.do("key", "prepare", work)
+                await flights.do("key", "prepare", work)
 
         callers.start_soon(call)
         await work.gate.reached.wait()
-        await joined.drain(0)
+        await flights.drain(0)
     assert work.ended == 0

@@ -1,0 +1,118 @@
+"""Structured concurrency in two forms: one coroutine for each of several items, and one execution that callers share.
+
+Single flight is Go's ``golang.org/x/sync/singleflight``: callers that ask for the same work while it runs get its one
+result. Two things are added here. The work runs in a task of its own, because a gRPC client's deadline cancels the
+handler of its call, and the work belongs to the process. And work of another verb for the same key waits for the first
+to end, so that a key is never worked on twice at a time.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from typing import Any, Generic, TypeVar, TypeVarTuple
+
+import anyio
+from anyio.abc import TaskGroup
+
+from api.errors import KerfError
+
+ItemT = TypeVar("ItemT")
+KeyT = TypeVar("KeyT", bound=Hashable)
+ResultT = TypeVar("ResultT")
+ArgsT = TypeVarTuple("ArgsT")
+
+_log = logging.getLogger(__name__)
+
+
+async def for_each(work: Callable[[ItemT], Coroutine[Any, Any, ResultT]], items: Sequence[ItemT]) -> list[ResultT]:
+    """Run ``work`` on all ``items`` at the same time; returns the results in the order of ``items``.
+
+    A single item is worked on without a task: most claims have one device, most pods one claim, and a task would cost
+    more than the rest of such a call. Of several, what fails is raised in an ExceptionGroup.
+    """
+    if len(items) == 1:
+        return [await work(items[0])]
+    results: dict[int, ResultT] = {}
+
+    async def run(index: int) -> None:
+        results[index] = await work(items[index])
+
+    async with anyio.create_task_group() as group:
+        for index in range(len(items)):
+            group.start_soon(run, index)
+    return [results[index] for index in range(len(items))]
+
+
+class _Flight(Generic[ResultT]):
+    """One execution of some work, and what came of it."""
+
+    def __init__(self, verb: str, error: Exception) -> None:
+        self.verb = verb
+        self.scope = anyio.CancelScope(shield=True)
+        self.ended = anyio.Event()
+        self.error = error
+        self.results: list[ResultT] = []
+
+    async def result(self) -> ResultT:
+        await self.ended.wait()
+        if not self.results:
+            raise self.error
+        return self.results[0]
+
+
+class SingleFlight(Generic[KeyT, ResultT]):
+    """At most one execution of work for each key, shared by all who call for it meanwhile."""
+
+    def __init__(self, tasks: TaskGroup, *, stopping: Callable[[], Exception]) -> None:
+        """``tasks`` outlives the callers: the work is done there. ``stopping`` is the class of the error that callers
+        get whose work is not begun, or not ended, because of ``drain``.
+        """
+        self._tasks = tasks
+        self._stopping = stopping
+        self._flights: dict[KeyT, _Flight[ResultT]] = {}
+        self._is_stopping = False
+
+    async def do(
+        self, key: KeyT, verb: str, work: Callable[[*ArgsT], Coroutine[Any, Any, ResultT]], *args: *ArgsT
+    ) -> ResultT:
+        """What ``work(*args)`` returns or raises. Work of the same ``verb`` that runs for ``key`` is joined instead.
+
+        Cancelling the caller leaves the work running. Raises the error of ``stopping`` once ``drain`` was called.
+        """
+        while (running := self._flights.get(key)) is not None:
+            if running.verb == verb:
+                return await running.result()
+            await running.ended.wait()
+        if self._is_stopping:
+            raise self._stopping()
+        flight = self._flights[key] = _Flight(verb, self._stopping())
+        self._tasks.start_soon(self._run, key, flight, work, args)
+        return await flight.result()
+
+    async def drain(self, grace_s: float) -> None:
+        """Begin no more work; wait for what runs, at most ``grace_s`` seconds, then cancel it."""
+        self._is_stopping = True
+        with anyio.move_on_after(grace_s):
+            for flight in list(self._flights.values()):
+                await flight.ended.wait()
+        for flight in self._flights.values():
+            flight.scope.cancel()
+
+    async def _run(
+        self,
+        key: KeyT,
+        flight: _Flight[ResultT],
+        work: Callable[[*ArgsT], Coroutine[Any, Any, ResultT]],
+        args: tuple[*ArgsT],
+    ) -> None:
+        try:
+            with flight.scope:
+                flight.results.append(await work(*args))
+        except KerfError as error:
+            flight.error = error
+            _log.warning("%s failed: %s", flight.verb, error)
+        except Exception as error:  # noqa: BLE001  (it is the callers' to see; other keys go on)
+            flight.error = error
+            _log.exception("%s failed unexpectedly", flight.verb)
+        finally:
+            del self._flights[key]
+            flight.ended.set()

@@ -1,0 +1,55 @@
+"""Locks between processes, on files and on directories."""
+
+from pathlib import Path
+
+import pytest
+
+from driver.runtime.file_lock import acquire, is_held, try_acquire
+
+
+@pytest.fixture(params=["file", "directory"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Where the lock is: a file that is not there yet, or a directory that is."""
+    return tmp_path / "lock" if request.param == "file" else tmp_path
+
+
+def test_a_lock_is_held_by_one_until_its_context_ends(path: Path) -> None:
+    with acquire(path):
+        assert is_held(path)
+        assert try_acquire(path) is None
+        assert try_acquire(path, shared=True) is None
+    assert not is_held(path)
+    with acquire(path):
+        pass
+
+
+def test_a_shared_lock_keeps_only_exclusive_ones_away(path: Path) -> None:
+    one = try_acquire(path, shared=True)
+    assert one is not None
+    with one:
+        other = try_acquire(path, shared=True)
+        assert other is not None
+        other.release()
+        assert not is_held(path)
+        assert try_acquire(path) is None
+
+
+def test_a_lock_that_is_released_twice_frees_nobody_elses(path: Path) -> None:
+    first = acquire(path)
+    first.release()
+    with acquire(path):
+        first.release()
+        assert is_held(path)
+
+
+def test_the_content_of_a_locked_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text("a longer text")
+    with acquire(path) as lock:
+        lock.write("short")
+        assert path.read_text() == "short"
+
+
+def test_a_lock_that_cannot_be_made_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        try_acquire(tmp_path / "missing/lock")
