@@ -1,9 +1,13 @@
-"""Shared by all tests: the async backend and hypothesis's profiles."""
+"""Shared by all tests: the async backend, hypothesis's profiles, and how long a test may take."""
 
+import faulthandler
 import os
+from typing import Final
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
+from pytest_timeout import Settings
 
 from tests.runtime.real_time import REAL_TIME
 
@@ -13,7 +17,45 @@ settings.register_profile(
     "default", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("long", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("KERF_HYPOTHESIS_PROFILE", "default"))
+PROFILE: Final = os.environ.get("KERF_HYPOTHESIS_PROFILE", "default")
+settings.load_profile(PROFILE)
+
+LIMITS_S: Final = {"realcluster": 1800, "oracle": 1800, "long": 3600}
+"""For tests with these marks instead of the limit in pyproject.toml: real clusters start and settle, oracles judge
+thousands of cases, and "long" has forty times the generated cases."""
+_TO_RETURN_S: Final = 15
+"""At its limit a test is interrupted as soon as Python code runs again. One that has not ended so much later, because a
+C call or a fixture hangs, ends its process: pytest-xdist reports the crash of that test and goes on with the others."""
+_LAST_S: Final = pytest.StashKey[float]()
+"""After how many seconds the process of a test is ended."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        marks = [mark for mark in LIMITS_S if item.get_closest_marker(mark) or mark == PROFILE]
+        if marks and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(max(LIMITS_S[mark] for mark in marks)))
+
+
+def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> None:
+    item.stash[_LAST_S] = settings.timeout + _TO_RETURN_S
+    _set_watchdog(item)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Again, because pytest and its plugins forget their timers when a test fails: its fixtures may hang as well."""
+    _set_watchdog(item)
+
+
+def _set_watchdog(item: pytest.Item) -> None:
+    """The interpreter's own watchdog needs no lock of Python's; it writes the stacks, which name the test."""
+    if _LAST_S in item.stash and not item.config.getoption("usepdb"):
+        file = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(item.stash[_LAST_S], exit=True, file=file)
+
+
+def pytest_runtest_logfinish() -> None:
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture

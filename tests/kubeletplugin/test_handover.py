@@ -10,6 +10,12 @@ import pytest
 
 from driver.kubeletplugin.handover import POLL_S, AlreadyRunningError, LockError, Turn, Turns
 from tests.kubeletplugin.harness import LONGEST_S
+from tests.runtime.virtual_time import VIRTUAL_TIME
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return VIRTUAL_TIME
 
 
 def test_a_second_instance_is_told_the_path_and_the_process(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from driver.demo.resources import packaged
 from driver.kube.discovery import discover
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
+from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin import app
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.backends.simulated import open_backend
@@ -243,5 +244,5 @@ async def test_an_ill_card_is_tainted_on_the_server() -> None:
 async def test_a_node_that_the_cluster_does_not_know_is_an_error_not_a_wait() -> None:
     async with site(ApiServerSettings()) as place:
         await place.client.delete(NODES, NODE)
-        with pytest.raises(Exception, match=f"nodes.*{NODE}.*not found"):
+        with pytest.raises(NotFoundError, match=f"nodes.*{NODE}.*not found"):
             await app.run(place.settings)

@@ -34,6 +34,8 @@ def figures(taken: list[Partition]) -> tuple[int, int, int]:
 )
 def test_free_units_longest_run_and_stranded_units(taken: list[Partition], expected: tuple[int, int, int]) -> None:
     assert figures(taken) == expected
+    free, _, stranded = expected
+    assert fragmentation(H100, taken).usable_units == free - stranded
 
 
 def test_free_placements_of_each_profile() -> None:

@@ -152,12 +152,17 @@ class Ledger:
         held = self._claims.pop(claim, None)
         if held is None:
             return set()
-        for id_ in held.holders:
-            if self.holders.get(id_) == claim:
-                del self.holders[id_]
         for pool in held.by_pool:
             del self._parts[pool][claim]
             self._add_up(pool)
+        for id_ in held.holders:
+            if self.holders.get(id_) == claim:
+                parts = self._parts[PoolId(id_.driver, id_.pool)].items()
+                other = next((other for other, part in parts if id_.device in part.names), None)
+                if other is None:
+                    del self.holders[id_]
+                else:
+                    self.holders[id_] = other
         return set(held.by_pool)
 
     def _add_up(self, pool: PoolId) -> None:

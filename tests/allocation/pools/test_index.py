@@ -3,14 +3,29 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector, ResourceSlice
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from driver.allocation import DoesNotFit, Failed, Features, Fits, Inventory, NodeView, Obstacle, Outcome
+from driver.allocation import (
+    AllocatedState,
+    DoesNotFit,
+    Failed,
+    Features,
+    Fits,
+    Inventory,
+    NodeView,
+    Obstacle,
+    Outcome,
+    allocate,
+)
 from tests.allocation.builders import (
     ALL_FEATURES,
+    BUDGET,
+    DRIVER,
     NODE,
     claim,
+    class_,
     decide,
     device,
     labelled,
@@ -232,3 +247,35 @@ def test_a_removed_slice_is_gone_and_one_that_moves_is_seen_from_its_new_node() 
     moved = inventory.without_slice(listed).with_slice(slice_(device("a"), node_name="node-2"))
     assert moved.views(NODE, ALL_FEATURES) == []
     assert len(moved.views(NodeView("node-2", {}), ALL_FEATURES)) == 1
+
+
+def test_every_device_of_a_pool_has_the_texts_of_its_own_slice() -> None:
+    """The texts of a pool are kept in one row, and devices say where in it theirs stand."""
+    slices = [
+        slice_(*(device(f"{part}{number}", attributes={"uuid": f"{part}-{number}"}) for number in range(3)), name=part)
+        for part in ("left", "right")
+    ]
+    slices = [
+        replace(each, spec=replace(each.spec, pool=replace(each.spec.pool, resource_slice_count=2))) for each in slices
+    ]
+    for part in ("left", "right"):
+        for number in range(3):
+            one = claim(request("r", f'device.attributes["{DRIVER}"].uuid == "{part}-{number}"'))
+            assert names(decide(slices, one)) == [f"pool/{part}{number}"]
+
+
+def test_of_a_pool_with_slices_for_two_nodes_each_sees_its_own() -> None:
+    slices = [slice_(device(f"of-{node}"), name=node, slices=2, node_name=node) for node in ("node-1", "node-2")]
+    inventory = Inventory.build(slices)
+    for node in ("node-1", "node-2", "node-1"):
+        outcome = allocate(
+            inventory,
+            [ONE],
+            NodeView(node, {}),
+            {"any": class_()},
+            AllocatedState(),
+            ALL_FEATURES,
+            share_id=str,
+            budget=BUDGET,
+        )
+        assert names(outcome) == [f"pool/of-{node}"]

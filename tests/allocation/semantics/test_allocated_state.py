@@ -85,3 +85,24 @@ def test_a_ledger_says_what_a_state_of_the_same_claims_says() -> None:
     assert ledger.of(pool) == AllocatedState.from_claims([two]).of(pool)
     assert ledger.record(claim(name="two")) == {pool}
     assert ledger.of(pool) == AllocatedState().of(pool)
+
+
+def test_a_ledger_names_who_holds_a_device_as_long_as_it_is_held() -> None:
+    one, two = holding("one", held("a")), holding("two", held("b"))
+    ledger = Ledger()
+    ledger.record(one)
+    ledger.record(two)
+    assert ledger.holders == {A: ObjectRef("default", "one"), B: ObjectRef("default", "two")}
+    ledger.record(holding("one", held("c")))
+    ledger.remove(two.ref)
+    assert ledger.holders == {DeviceId(DRIVER, "pool", "c"): ObjectRef("default", "one")}
+
+
+def test_of_two_claims_that_share_a_device_the_one_that_stays_is_its_holder() -> None:
+    ledger = Ledger()
+    for name, id_ in (("one", "1"), ("two", "2")):
+        ledger.record(holding(name, share("b", id_)))
+    for gone, staying in (("two", "one"), ("one", "two")):
+        ledger.remove(ObjectRef("default", gone))
+        assert ledger.holders == {B: ObjectRef("default", staying)}
+        ledger.record(holding(gone, share("b", "3")))

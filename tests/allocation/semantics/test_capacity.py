@@ -59,6 +59,8 @@ def taken(of: dict[str, Capacity], wanted: str | None, *, fractional: bool = Tru
         (capacity("8", valid_range=range_("200m", step="100m")), "250m", "300m"),
         (capacity("8", valid_range=range_("0", step="500m")), "1100m", "1500m"),
         (capacity("8Gi", valid_range=range_("1Gi", step="1Gi")), "1500Mi", "2Gi"),
+        # thousandths of 10P do not fit into 64 bits, so that the whole range is of whole units
+        (capacity("20P", valid_range=range_("0", high="10P", step="500m")), "1100m", "2"),
     ],
 )
 def test_a_request_is_rounded_up_as_the_policy_says(of: dict[str, Capacity], wanted: str | None, amount: str) -> None:

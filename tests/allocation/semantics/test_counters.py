@@ -56,6 +56,17 @@ def test_a_message_names_the_counter_that_does_not_suffice() -> None:
     assert packed.exhausted(remaining[0], use) == "memory"
 
 
+@pytest.mark.parametrize(("slices", "memory", "named"), [(1, 1, "slices"), (0, 2, "memory"), (0, 1, "")])
+def test_a_message_names_the_first_counter_that_is_short_by_one(slices: int, memory: int, named: str) -> None:
+    most = device("most", uses={"card": {"slices": 4, "memory": 4}})
+    more = device("more", uses={"card": {"slices": slices, "memory": memory}})
+    packed = pack_counters([CounterSet(name="card", counters=counters({"slices": 4, "memory": 5}))], [most, more])
+    remaining = packed.remaining(packed.use(most))
+    assert remaining is not None
+    (use,) = packed.use(more)
+    assert packed.exhausted(remaining[0], use) == named
+
+
 def test_a_device_that_is_larger_than_its_card_never_fits() -> None:
     huge: Device = device("huge", uses={"card": {"slices": 9}})
     packed = pack_counters([CounterSet(name="card", counters=counters({"slices": 4}))], [huge])

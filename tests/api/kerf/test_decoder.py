@@ -351,6 +351,7 @@ def test_damaged_parameters_are_read_or_refused_by_place(parameters: dict[str, A
         config = decode_device_config(parameters, PATH)
     except InvalidDocumentError as error:
         problems = error.problems
+        assert problems
     else:
         assert decode_device_config(config_to_parameters(config), PATH) == config
     assert all(problem.path.startswith(PATH) for problem in problems)

@@ -141,22 +141,29 @@ class SteppedApi:
     def __init__(self, server: Server, name: str) -> None:
         self._server = server
         self._name = name
+        self.listed: list[ClassicClaim] = []
+        """Claims of lists that have arrived."""
+        self.answered: list[ClassicClaim] = []
+        """Claims of all other answers that have arrived."""
 
     async def pod(self, ref: ObjectRef) -> Pod | None:
         return await self._call(f"get pod {ref}", lambda: self._server.pods.get(ref))
 
     async def claims(self) -> Sequence[ClassicClaim]:
-        return await self._call("list claims", self._server.claims)
+        found = await self._call("list claims", self._server.claims)
+        self.listed += found
+        return found
 
     async def read_claim(self, ref: ObjectRef) -> ClassicClaim | None:
-        return await self._call(f"get claim {ref}", lambda: self._server.claim(ref.name))
+        found = await self._call(f"get claim {ref}", lambda: self._server.claim(ref.name))
+        self.answered += [found] if found else []
+        return found
 
     async def patch_claim(self, ref: ObjectRef, metadata: JsonObject) -> ClassicClaim:
-        return await self._call(f"patch claim {ref}", lambda: self._server.patch(ref, {"metadata": metadata}))
+        return await self._patch(f"patch claim {ref}", ref, {"metadata": metadata})
 
     async def patch_claim_status(self, ref: ObjectRef, metadata: JsonObject, status: JsonObject) -> ClassicClaim:
-        patch = {"metadata": metadata, "status": status}
-        return await self._call(f"patch status {ref}", lambda: self._server.patch(ref, patch))
+        return await self._patch(f"patch status {ref}", ref, {"metadata": metadata, "status": status})
 
     async def patch_context_status(self, ref: ObjectRef, metadata: JsonObject, status: JsonObject) -> None:
         await self._call(f"patch context {ref}", lambda: self._server.patch_context(ref, metadata, status))
@@ -164,6 +171,11 @@ class SteppedApi:
     async def confirm_leading(self) -> None:
         if await self._call("get lease", lambda: self._server.leader) != self._name:
             raise NotLeadingError(f"{self._name} does not lead")
+
+    async def _patch(self, call: str, ref: ObjectRef, patch: JsonObject) -> ClassicClaim:
+        answer = await self._call(call, lambda: self._server.patch(ref, patch))
+        self.answered.append(answer)
+        return answer
 
     async def _call(self, call: str, effect: Callable[[], ResultT]) -> ResultT:
         await Stop(call, "before")

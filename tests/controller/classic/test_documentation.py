@@ -3,13 +3,15 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
 from api.dra import v1alpha2, v1alpha3, v1alpha4
 from api.dra.service import DraService
+from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "classic.md").read_text()
@@ -93,24 +95,79 @@ def test_every_rpc_is_in_the_page(service: DraService) -> None:
 
 
 def test_every_path_that_the_page_names_is_there() -> None:
-    for path in re.findall(r"`((?:deploy|docs|driver|tests)/[\w./-]+)`", PAGE):
+    paths = re.findall(r"`((?:deploy|docs|driver|tests)/[\w./-]+)`", PAGE)
+    assert "tests/e2e/classic/test_lifecycle.py" in paths
+    for path in paths:
         assert (ROOT / path).exists(), path
 
 
-def test_the_plugins_pod_has_no_privileges_but_the_folders_that_it_needs() -> None:
+MANIFEST = ROOT / "deploy" / "manifests" / "20-kubelet-plugin.yaml"
+DOCUMENTS = [document for document in yaml.safe_load_all(MANIFEST.read_text()) if document]
+(POD,) = (document["spec"]["template"]["spec"] for document in DOCUMENTS if document["kind"] == "DaemonSet")
+(CONTAINER,) = POD["containers"]
+HOST_FOLDERS = {volume["name"]: volume["hostPath"]["path"] for volume in POD["volumes"] if "hostPath" in volume}
+
+
+def settings_of_the_pod() -> Settings:
+    """What the arguments in the manifest mean; the folders are those that no argument changes."""
+    given = dict(argument.removeprefix("--").split("=", 1) for argument in CONTAINER["args"][1:])
+    assert given.keys() == {"node-name", "backend", "probes-address", "instance"}
+    name, _, config = given["backend"].partition("=")
+    return Settings(
+        node_name=given["node-name"],
+        backends=(BackendChoice(name=name, config=Path(config)),),
+        instance=given["instance"],
+    )
+
+
+def mount_of(path: Path) -> dict[str, Any]:
+    """The container's mount in which ``path`` lies."""
+    (found,) = (mount for mount in CONTAINER["volumeMounts"] if path.is_relative_to(mount["mountPath"]))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_plugins_pod_gets_every_folder_that_the_plugin_writes_to() -> None:
+    # R-15: by volumes that the manifest names, each at the path that the kubelet and the runtime are told
+    settings = settings_of_the_pod()
+    written = {settings.dra_socket, settings.registration_socket, settings.state, settings.cdi_dir}
+    (backend,) = settings.backends
+    assert backend.config is not None
+    (hardware,) = (document for document in DOCUMENTS if document["kind"] == "ConfigMap")
+    written.add(Path(yaml.safe_load(hardware["data"][backend.config.name])["state"]))
+    for path in written:
+        mount = mount_of(path)
+        assert HOST_FOLDERS[mount["name"]] == mount["mountPath"], path
+        assert not mount.get("readOnly"), path
+
+
+def test_the_plugins_pod_gets_the_description_of_its_hardware() -> None:
     # R-15
-    documents = list(yaml.safe_load_all((ROOT / "deploy" / "manifests" / "20-kubelet-plugin.yaml").read_text()))
-    (plugin,) = (document for document in documents if document["kind"] == "DaemonSet")
-    spec = plugin["spec"]["template"]["spec"]
-    (container,) = spec["containers"]
-    security = container["securityContext"]
+    (backend,) = settings_of_the_pod().backends
+    assert backend.config is not None
+    (volume,) = (one for one in POD["volumes"] if one["name"] == mount_of(backend.config)["name"])
+    (hardware,) = (document for document in DOCUMENTS if document["kind"] == "ConfigMap")
+    assert volume["configMap"]["name"] == hardware["metadata"]["name"]
+    assert backend.config.name in hardware["data"]
+    assert backend.config.parent == Path(mount_of(backend.config)["mountPath"])
+
+
+def test_the_plugins_pod_has_no_privileges_and_no_folders_beyond_those() -> None:
+    # R-15, R-30
+    security = CONTAINER["securityContext"]
     assert not security.get("privileged")
     assert not security["allowPrivilegeEscalation"]
     assert security["capabilities"] == {"drop": ["ALL"]}
-    assert not any(spec.get(namespace) for namespace in ("hostNetwork", "hostPID", "hostIPC"))
-    assert {volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume} <= {
+    assert not any(POD.get(namespace) for namespace in ("hostNetwork", "hostPID", "hostIPC"))
+    assert set(HOST_FOLDERS.values()) == {
         "/var/lib/kubelet/plugins",
         "/var/lib/kubelet/plugins_registry",
         "/var/run/cdi",
         "/var/lib/kerf",
     }
+
+
+def test_the_page_says_where_the_needs_of_the_plugins_pod_are_written() -> None:
+    # R-15
+    (row,) = (row for row in ROWS if "R-15" in row.ids)
+    assert f"`{MANIFEST.relative_to(ROOT)}`" in row.shown_by

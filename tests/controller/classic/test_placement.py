@@ -1,6 +1,7 @@
 """Which devices claims get: the smallest that will do, so that large ones stay possible; all of a pod's or none."""
 
 import time
+from collections.abc import Collection
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from driver.controller.classic.node_model import InventoryError, stock_of
 from driver.controller.classic.placement import NodeState, Want, place
 from driver.controller.classic.requirements import Ask, asked
 from driver.controller.classic.scheduling_contexts import plan_context
-from driver.controller.classic.usage import Holding, state_of
+from driver.controller.classic.usage import Holding, Holdings, state_of
 from driver.partitions.geometry import Card, DeviceKind, Placement
 from tests.controller.classic.hardware import DRIVER, fpga, gpu, inventory
 from tests.controller.classic.scene import Scene, context, pod
@@ -66,9 +67,80 @@ def test_large_wants_choose_first_so_that_all_fit() -> None:
     assert given_to(state(gpu("n1", 0)), SMALL, SMALL, SMALL, HALF) is not None
 
 
-def test_freed_partitions_make_large_ones_possible_again() -> None:
-    # R-23: after any number of small ones have come and gone the whole card can be had
-    assert given_to(state(gpu("n1", 0), taken=()), WHOLE) == ["gpu-0"]
+def occupied_slices(names: Collection[str]) -> dict[str, set[int]]:
+    """The memory slices of each card that partitions occupy, read from the partitions' names alone."""
+    sizes = {"1g-10gb": 1, "1g-20gb": 2, "2g-20gb": 2, "3g-40gb": 4, "4g-40gb": 4, "7g-80gb": 8}
+    occupied: dict[str, set[int]] = {"gpu-0": set(), "gpu-1": set()}
+    for name in names:
+        card, profile, start = name[:5], name[6:13], int(name[17:])
+        units = set(range(start, start + sizes[profile]))
+        assert not units & occupied[card], f"{name} overlaps another partition"
+        occupied[card] |= units
+    return occupied
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb"]), st.integers(0, 12)),
+        min_size=1,
+        max_size=25,
+    )
+)
+def test_freed_partitions_make_large_ones_possible_again(load: list[tuple[str, int]]) -> None:
+    # R-23: after any load, a half or a whole card can be had exactly where its memory slices are free
+    stock = stock_of(inventory("n1", gpu("n1", 0), gpu("n1", 1)).spec)
+    holdings = Holdings(lambda node: None)
+    held: dict[str, str] = {}
+
+    def free(ask: Ask, count: int = 1) -> list[str] | None:
+        return given_to(state_of(stock, [one for each in holdings.on("n1").values() for one in each]), *[ask] * count)
+
+    for number, (profile, leaving) in enumerate(load):
+        devices = free(Ask(kind=DeviceKind.GPU, profile=profile))
+        assert devices is not None or held, "nothing is taken, yet a partition cannot be had"
+        if devices is not None:
+            uid = f"claim-{number}"
+            [held[uid]] = devices
+            holdings.put(uid, (Holding("n1", tuple(devices)),))
+        if leaving < len(held):
+            uid = list(held)[leaving]
+            del held[uid]
+            holdings.put(uid, ())
+        occupied = occupied_slices(held.values())
+        halves = [units for units in occupied.values() for start in (0, 4) if not units & set(range(start, start + 4))]
+        assert (free(HALF) is not None) == bool(halves)
+        assert (free(WHOLE) is not None) == any(not units for units in occupied.values())
+    for uid in held:
+        holdings.put(uid, ())
+    assert free(WHOLE, 2) == ["gpu-0", "gpu-1"]
+    assert free(Ask(kind=DeviceKind.GPU, profile="7g.80gb"), 2) == ["gpu-0-7g-80gb-at-0", "gpu-1-7g-80gb-at-0"]
+
+
+@pytest.mark.parametrize(
+    ("small", "count", "large"),
+    [
+        ("1g.10gb", 3, ["gpu-0-4g-40gb-at-0", "gpu-1"]),
+        ("1g.20gb", 2, ["gpu-0-4g-40gb-at-0", "gpu-1"]),
+        ("2g.20gb", 1, ["gpu-0-4g-40gb-at-0", "gpu-1"]),
+        ("3g.40gb", 1, ["gpu-0-4g-40gb-at-0", "gpu-1"]),
+        ("1g.10gb", 7, [None, "gpu-1"]),
+        ("2g.20gb", 3, [None, "gpu-1"]),
+    ],
+)
+def test_small_partitions_are_packed_so_that_the_largest_stay_possible(
+    small: str, count: int, large: list[str | None]
+) -> None:
+    # R-23: 4g.40gb has one placement, the first half of a card: small ones stay out of it as long as they can
+    taken: list[str] = []
+    for _ in range(count):
+        devices = given_to(
+            state(gpu("n1", 0), gpu("n1", 1), taken=tuple(taken)), Ask(kind=DeviceKind.GPU, profile=small)
+        )
+        assert devices is not None
+        taken += devices
+    four = given_to(state(gpu("n1", 0), taken=tuple(taken)), Ask(kind=DeviceKind.GPU, profile="4g.40gb"))
+    whole = given_to(state(gpu("n1", 0), gpu("n1", 1), taken=tuple(taken)), WHOLE)
+    assert [four and four[0], whole and whole[0]] == large
 
 
 def test_a_function_goes_where_it_is_loaded_already() -> None:
@@ -116,6 +188,7 @@ def test_an_inventory_that_contradicts_itself_is_refused() -> None:
 def test_what_is_given_never_overlaps(asks: list[Ask]) -> None:
     # R-19
     found = place(state(gpu("n1", 0), gpu("n1", 1)), [Want("claim", "", n, ask) for n, ask in enumerate(asks)])
+    assert found is not None or len(asks) > 2, "two cards have room for any two of these"
     parts = [one.cut.of(one.card.card.uuid) for one in found or ()]
     assert not any(one.overlaps(other) for number, one in enumerate(parts) for other in parts[:number])
     assert found is None or len(parts) == len(asks)

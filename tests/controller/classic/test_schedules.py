@@ -23,7 +23,6 @@ from driver.controller.classic.claims import plan_claim
 from driver.controller.classic.node_model import stock_of
 from driver.controller.classic.reconciler import Syncing
 from driver.controller.classic.scheduling_contexts import plan_context
-from driver.controller.classic.usage import Holdings, holdings_of
 from driver.kube.store import Change
 from driver.partitions.geometry import Partition
 from tests.controller.classic.hardware import DRIVER, gpu, inventory
@@ -35,6 +34,33 @@ CLAIMS = ("a", "b", "c", "d")
 MODEL = "a30-24gb"
 """Four memory slices: a few claims fill a card."""
 CONTROLLERS = ("x", "y")
+
+
+class Told:
+    """The newest state of each claim that a controller was told of, by its watch or in an answer."""
+
+    def __init__(self) -> None:
+        self.newest: dict[str, ClassicClaim] = {}
+        self.uids: dict[ObjectRef, str] = {}
+        """What the watch showed last under a name."""
+        self.gone: set[str] = set()
+
+    def is_news(self, value: ClassicClaim) -> bool:
+        uid, known = value.metadata.uid, self.newest.get(value.metadata.uid)
+        return uid not in self.gone and (known is None or _version(known) < _version(value))
+
+    def by_watch(self, value: ClassicClaim) -> None:
+        self.uids[value.ref] = value.metadata.uid
+        self.by_answer(value)
+
+    def by_answer(self, value: ClassicClaim) -> None:
+        if self.is_news(value):
+            self.newest[value.metadata.uid] = value
+
+    def of_end(self, ref: ObjectRef) -> None:
+        uid = self.uids.pop(ref)
+        self.newest.pop(uid, None)
+        self.gone.add(uid)
 
 
 class Controller:
@@ -54,9 +80,12 @@ class Controller:
         for size in ("1g.6gb", "2g.12gb", "4g.24gb"):
             self.scene.claim_parameters(size, {"profile": size})
         self.seen = len(self.server.log)
+        self.told = Told()
         for value in self.server.claims():
             self.scene.put_claim(value)
-        self.syncing = Syncing(SteppedApi(self.server, self.name), KINDS, self.scene.world)
+            self.told.by_watch(value)
+        self.api = SteppedApi(self.server, self.name)
+        self.syncing = Syncing(self.api, KINDS, self.scene.world)
         self.passes: dict[object, Coroutine[Any, Any, object]] = {}
         self.leads = False
 
@@ -74,8 +103,19 @@ class Controller:
             self.seen += 1
             if value is not None:
                 self.scene.put_claim(value)
+                self.told.by_watch(value)
             else:
                 self.forget(ref)
+                self.told.of_end(ref)
+
+    def may_know(self, uid: str) -> list[ClassicClaim | None]:
+        """The states of a claim that may be the newest to this controller; None: it is gone, or unknown.
+
+        It is one state, but while a list is worked through: then the list's may have been taken in, or not yet.
+        """
+        newest = self.told.newest.get(uid)
+        listed = [one for one in self.api.listed if one.metadata.uid == uid and self.told.is_news(one)]
+        return [newest, *listed]
 
     def forget(self, ref: ObjectRef) -> None:
         old = self.scene.caches.claims.get(ref)
@@ -108,6 +148,14 @@ class Controller:
         del self.passes[key]
         if key == "take over":
             self.leads = not failed
+            if self.leads:
+                self.api.answered += self.api.listed
+
+    def hear_answers(self) -> None:
+        """Have what calls were answered with count as told; lists only once the pass over them has ended."""
+        for value in self.api.answered:
+            self.told.by_answer(value)
+        self.api.answered.clear()
 
 
 class Cluster:
@@ -270,16 +318,22 @@ class Cluster:
             assert value.status.allocation is None or is_marked
 
     def the_index_is_what_the_claims_say(self) -> None:
+        """What each controller counts as taken is what the newest claims that it was told of have, and no more."""
         for controller in self.controllers.values():
-            world = controller.scene.world
-            anew = Holdings(lambda node: None)
-            for value in controller.scene.caches.claims.values():
-                newest = world.claim(value.ref)
-                assert newest is not None
-                anew.put(newest.metadata.uid, holdings_of(newest, DRIVER))
+            controller.hear_answers()
+            holdings = controller.scene.world.holdings
             for node in NODES:
-                known = {uid for uid in world.holdings.on(node) if not world.holdings.is_reserved(uid)}
-                assert known >= {uid for uid in anew.on(node) if not world.holdings.is_reserved(uid)}
+                counted = {
+                    uid: {device for one in held for device in one.devices or ()}
+                    for uid, held in holdings.on(node).items()
+                }
+                for uid in controller.told.newest.keys() | counted:
+                    possible = [_devices(one, node) for one in controller.may_know(uid)]
+                    have = counted.get(uid, set())
+                    if holdings.is_reserved(uid):
+                        assert any(have >= devices for devices in possible), f"{uid} of {node}: {have}, not {possible}"
+                    else:
+                        assert have in possible, f"{uid} of {node}: {have}, not {possible}"
 
     def come_to_rest(self) -> None:
         """Faults stop: everybody gets what fits, whoever is done gives back, and nothing is left behind."""
@@ -346,6 +400,16 @@ def _parts(value: ClassicClaim, node: str) -> list[Partition]:
             assert cut is not None
             found.append(cut.of(card.card.uuid))
     return found
+
+
+def _devices(value: ClassicClaim | None, node: str) -> set[str]:
+    """The names of the devices of ``node`` that ``value`` has been given."""
+    results = value.status.allocation.devices.results if value is not None and value.status.allocation else ()
+    return {result.device for result in results if (result.driver, result.pool) == (DRIVER, f"{node}/gpu")}
+
+
+def _version(value: ClassicClaim) -> int:
+    return int(value.metadata.resource_version)
 
 
 def _with_uid(value: ClassicClaim, uid: str) -> ClassicClaim:

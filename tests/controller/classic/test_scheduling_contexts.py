@@ -283,6 +283,7 @@ def test_asking_changes_nothing() -> None:
     scene = small_scene()
     asking = context(selected="n1", potential=("n1", "n2"))
     first = plan_context(asking, pod(), scene.world)
+    assert first.grants
     assert plan_context(asking, pod(), scene.world) == first
     assert not any(scene.world.holdings.on(node) for node in ("n1", "n2"))
 

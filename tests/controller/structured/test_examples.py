@@ -91,7 +91,9 @@ def test_by_size_gets_the_smallest_partition_of_18_gib(model: str, profiles: set
 @pytest.mark.parametrize("model", [model.id for model in gpu_models()])
 @pytest.mark.parametrize("example", ["gpu-small", "gpu-whole", "shared-claim"])
 def test_every_gpu_can_serve_what_asks_for_no_size(example: str, model: str) -> None:
-    for document in of_kind("ResourceClass", documents(EXAMPLES / f"{example}.yaml")).values():
+    classes = of_kind("ResourceClass", documents(EXAMPLES / f"{example}.yaml")).values()
+    assert classes
+    for document in classes:
         assert first_match(document, gpus(model)) is not None
 
 

@@ -363,8 +363,15 @@ async def test_a_class_that_goes_while_its_status_is_written_is_no_error() -> No
     cluster = Cluster()
     cluster.put_class("small", SMALL)
     missing = NotFoundError("PATCH", 404, "NotFound", "not found")
-    cluster.fail = lambda write: missing if write.verb == "status" else None
+    failed: list[str] = []
+
+    def fail(write: Write) -> Exception | None:
+        failed.append(write.verb)
+        return missing if write.verb == "status" else None
+
+    cluster.fail = fail
     await cluster.reconciler.reconcile("small")
+    assert "status" in failed
 
 
 async def test_a_status_is_never_said_of_another_class_of_the_name() -> None:

@@ -255,7 +255,7 @@ async def test_a_watch_that_is_left_early_closes_its_connection() -> None:
         await response.prepare(request)
         try:
             await response.write(added(2))
-            await asyncio.sleep(3600)
+            await anyio.sleep_forever()
         finally:
             closed.set()
         return response

@@ -413,7 +413,9 @@ async def test_management_nodes_are_never_in_a_container(machine: Machine) -> No
         config = AES if partition.kind == "fpga" and not partition.function else None
         for admin in (False, True):
             handle = await backend.prepare(machine.device(partition, f"claim-{number}", admin=admin), config)
-            for node in backend.edits(handle).device_nodes:
+            nodes = backend.edits(handle).device_nodes
+            assert nodes
+            for node in nodes:
                 assert "fme" not in node.path
                 assert node.path not in ("/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps/nvidia-cap2")
 

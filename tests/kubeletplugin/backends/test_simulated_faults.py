@@ -328,5 +328,6 @@ async def test_claims_that_race_for_overlapping_placements_never_get_both(machin
     async with anyio.create_task_group() as tasks:
         for number, partition in enumerate(partitions):
             tasks.start_soon(race, number, backend, partition)
+    assert won, "nothing was there before them"
     assert set(won) == set(backend.held().values())
     assert not any(a is not b and a.overlaps(b) for a in won for b in won)

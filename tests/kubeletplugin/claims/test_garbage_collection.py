@@ -10,6 +10,7 @@ from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.claims.allocation import DeviceInUseError
+from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from tests.fakes.claims import claim
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import GRACE_S, Workshop, workshop
@@ -94,7 +95,7 @@ async def test_what_was_only_begun_is_taken_back_at_once(tmp_path: Path) -> None
         held = shop.cluster.add(claim("training", SLICE))
         shop.backend.fail("prepare", SLICE, HardwareBusyError("busy"))
         shop.backend.fail("abandon", SLICE, HardwareBusyError("busy"))
-        with pytest.raises(Exception, match="busy"):
+        with pytest.raises(DevicesFailedError, match="busy"):
             await shop.preparing.prepare(held)
         assert await look(shop, 0) == ["training"], "its claim is there: the kubelet will try again"
         shop.cluster.remove(held)

@@ -55,7 +55,8 @@ def test_every_card_of_the_kind_is_published_once_more_as_a_device_that_takes_no
     assert (monitor.consumes_counters, monitor.taints) == ((), ())
     assert (monitor.attributes.keys(), monitor.capacity.keys()) == (whole.attributes.keys(), whole.capacity.keys())
     assert {int(capacity.value) for capacity in monitor.capacity.values()} == {0}
-    assert monitor.attributes["cut"].value == "monitor"
+    own = {name: monitor.attributes[name].value for name in ("cut", "profile", "function", "shared", "start", "size")}
+    assert own == {"cut": "monitor", "profile": "", "function": "", "shared": False, "start": 0, "size": 0}
     assert monitor.attributes["parent"] == whole.attributes["parent"]
 
 

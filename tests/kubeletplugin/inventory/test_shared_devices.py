@@ -12,6 +12,7 @@ from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, DeviceId
 from driver.kubeletplugin.backends.base import HardwareBusyError
+from driver.kubeletplugin.claims.allocation import DeviceInUseError
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.inventory.devices import Inventory, take_stock
 from driver.kubeletplugin.inventory.health import HealthBoard
@@ -140,7 +141,7 @@ async def test_the_whole_partition_and_its_shares_exclude_each_other(tmp_path: P
     whole = claim("whole", "gpu-0-1g-1gb-at-0")
     async with workshop(tmp_path, cluster_of(FIRST, whole)) as shop:
         await shop.preparing.prepare(ref(FIRST))
-        with pytest.raises(Exception, match="two claims for one exclusive device"):
+        with pytest.raises(DeviceInUseError, match="two claims for one exclusive device"):
             await shop.preparing.prepare(ref(whole))
 
 

@@ -123,15 +123,18 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size
 @given(OPERATIONS)
 def test_the_past_is_listed_as_it_was(operations: list[tuple[str, bool]]) -> None:
     storage = Storage(history=100)
-    snapshots: dict[int, list[Stored]] = {storage.revision: []}
-    for name, keep in operations:
+    kept: dict[str, int] = {}
+    snapshots: dict[int, dict[str, int]] = {storage.revision: {}}
+    for step, (name, keep) in enumerate(operations):
         if keep:
-            storage.put(PODS, key(name), body(name, at=storage.revision))
-        elif storage.get(PODS, key(name)):
+            storage.put(PODS, key(name), body(name, at=step))
+            kept[name] = step
+        elif kept.pop(name, None) is not None:
             storage.remove(PODS, key(name))
-        snapshots[storage.revision] = storage.items(PODS)
+        snapshots[storage.revision] = dict(sorted(kept.items()))
     for revision, expected in snapshots.items():
-        assert storage.items(PODS, revision=revision) == expected
+        items = storage.items(PODS, revision=revision)
+        assert [(each.key.name, each.body["spec"]["at"]) for each in items] == list(expected.items())
 
 
 @given(OPERATIONS, st.integers(0, 30))

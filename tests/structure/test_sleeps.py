@@ -1,0 +1,92 @@
+"""Tests do not sleep: they wait on the virtual clock, or for a condition. Where real time passes is listed, and why.
+
+Modules on the virtual clock (``tests/runtime/virtual_time.py``) may sleep as they like. Benchmarks are no tests.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+TESTS: Final = Path(__file__).parents[1]
+SLEEPS: Final = {"time.sleep", "anyio.sleep", "asyncio.sleep"}
+
+POLLS: Final = {
+    "cdi/runtimes/conftest.py": "containerd has started when its socket is there",
+    "controller/classic/cluster.py": "the controller writes to an API server behind sockets",
+    "controller/test_app.py": "the controller writes to an API server behind sockets",
+    "e2e/conftest.py": "a real node's slices have settled when they are the same after a while",
+    "e2e/wait.py": "a real cluster is asked",
+    "e2e/test_rolling_update.py": "pods come and go on a real cluster during an update",
+    "fakes/kubelet.py": "the plugin's socket appears in a directory, which sets no event",
+    "flows/test_early_preparation.py": "the embedded cluster is asked as its users ask it",
+    "kube/test_against_the_embedded_cluster.py": "the API server is asked as its clients ask it",
+    "kubeletplugin/cluster/test_classic.py": "the API server is asked as its clients ask it",
+    "kubeletplugin/test_rolling_update.py": "the readiness probe is asked over HTTP, as the kubelet asks it",
+    "kubeletplugin/test_with_the_embedded_cluster.py": "the API server is asked as its clients ask it",
+    "kubeletplugin/wait.py": "what the plugin does by itself is seen in files and stand-ins",
+    "local/test_kubelet.py": "the watcher of a directory sets no event",
+    "realcluster/cluster.py": "a real control plane is asked whether it serves",
+    "realcluster/kerf.py": "processes of Kerf are asked whether they are ready",
+    "realcluster/machine.py": "a machine is up when its first process has made a file",
+    "realcluster/processes.py": "the kernel is asked for processes that start and end",
+}
+"""Modules that look again and again, in real time and within a bound, for what sets no event in their process."""
+
+PAUSES: Final = {
+    "e2e/test_restarts.py": "the API server is to be away for longer than clients' first retries",
+    "e2e/test_whole_cards.py": "what was published first is to be what is published once a real node has settled",
+    "kube/test_against_the_embedded_cluster.py": "the leader stays until the other one, behind a socket, waits for it",
+    "kubeletplugin/test_rolling_update.py": "an instance is to be still waiting after it has looked at the lock again",
+}
+"""Modules that let real time pass."""
+
+
+class Sleep(NamedTuple):
+    """One call that sleeps in real time."""
+
+    module: str
+    line: int
+    is_poll: bool
+
+
+def real_sleeps(module: str, text: str) -> Iterator[Sleep]:
+    """The calls of a module's ``text`` that let time pass; with the virtual clock as its backend, none does."""
+    tree = ast.parse(text)
+    backends = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "anyio_backend")
+    if any("VIRTUAL_TIME" in ast.unparse(backend.body[-1]) for backend in backends):
+        return
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.While)]
+    polls = {id(inner) for loop in loops for inner in ast.walk(loop)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in SLEEPS and ast.unparse(node.args[0]) != "0":
+            yield Sleep(module, node.lineno, id(node) in polls)
+
+
+def found() -> list[Sleep]:
+    paths = [path for path in sorted(TESTS.rglob("*.py")) if path.relative_to(TESTS).parts[0] != "bench"]
+    assert len(paths) > 100, "these are the project's tests"
+    texts = {path.relative_to(TESTS).as_posix(): path.read_text() for path in paths}
+    return [sleep for module, text in texts.items() if "sleep(" in text for sleep in real_sleeps(module, text)]
+
+
+def test_whoever_polls_in_real_time_is_listed_with_the_reason() -> None:
+    assert {sleep.module for sleep in found() if sleep.is_poll} == set(POLLS)
+
+
+def test_whoever_lets_real_time_pass_is_listed_with_the_reason() -> None:
+    assert {sleep.module for sleep in found() if not sleep.is_poll} == set(PAUSES)
+
+
+def test_sleep_is_not_imported_by_its_bare_name() -> None:
+    """It would not be found above."""
+    bare = re.compile(r"^\s*from (time|anyio|asyncio) import .*\bsleep\b", re.MULTILINE)
+    assert bare.search("import time\nfrom time import monotonic, sleep\n")
+    assert [path for path in TESTS.rglob("*.py") if bare.search(path.read_text())] == []
+
+
+def test_a_sleep_counts_unless_it_is_on_the_virtual_clock_or_of_no_time() -> None:
+    text = "def wait():\n    anyio.sleep(1)\n    asyncio.sleep(0)\n    while True:\n        time.sleep(2)\n"
+    assert list(real_sleeps("a.py", text)) == [Sleep("a.py", 2, is_poll=False), Sleep("a.py", 5, is_poll=True)]
+    assert list(real_sleeps("a.py", f"{text}\ndef anyio_backend():\n    return VIRTUAL_TIME\n")) == []
