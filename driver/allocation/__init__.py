@@ -4,8 +4,7 @@ Nothing in here does I/O, reads a clock or draws random numbers; what kube-sched
 (``k8s.io/dynamic-resource-allocation/structured``) decides, this decides alike.
 """
 
-from driver.allocation.cluster import Cluster, Nowhere, Placed, Placement
-from driver.allocation.keeping import Keep, Profile
+from driver.allocation.cluster import ClusterAllocator, ClusterOutcome, NodeAllocation, NoFittingNode
 from driver.allocation.pools.index import Inventory
 from driver.allocation.search.backtracking import allocate
 from driver.allocation.semantics.allocated_state import AllocatedState
@@ -38,7 +37,8 @@ __all__ = [
     "AllocatedState",
     "AttributeExpression",
     "Budget",
-    "Cluster",
+    "ClusterAllocator",
+    "ClusterOutcome",
     "Dialect",
     "DoesNotFit",
     "ExpressionCompileError",
@@ -48,14 +48,11 @@ __all__ = [
     "Fits",
     "InvalidNodeSelectorError",
     "Inventory",
-    "Keep",
+    "NoFittingNode",
+    "NodeAllocation",
     "NodeView",
-    "Nowhere",
     "Obstacle",
     "Outcome",
-    "Placed",
-    "Placement",
-    "Profile",
     "Reason",
     "Selector",
     "Undecided",

@@ -62,8 +62,6 @@ class Reading:
     """Sorted, without repetition."""
     is_exact: bool
     """False: it may read anything besides."""
-    reads_domains: bool
-    """Whether some of ``reads`` are of whole domains."""
     reads_driver: bool
     reads_sharing: bool
     """Whether it reads ``device.allowMultipleAllocations``."""
@@ -130,7 +128,6 @@ class _Reader:
             expression="".join(self._output),
             reads=reads,
             is_exact=self._is_exact,
-            reads_domains=any(read.id is None for read in reads),
             reads_driver=self._reads_driver or not self._is_exact,
             reads_sharing=self._reads_sharing or not self._is_exact,
             domains=names | {plain[2] for plain in map(_PLAIN_STRING.fullmatch, strings) if plain},

@@ -101,6 +101,31 @@ class _Input(NamedTuple):
     values: tuple[tuple[Read, Attribute | Quantity], ...]
 
 
+class Reads(NamedTuple):
+    """What an expression reads of a device, whatever it does with it."""
+
+    places: tuple[Read, ...]
+    """Of whole domains, too."""
+    is_exact: bool
+    """False: it may read anything besides."""
+    reads_driver: bool
+    reads_sharing: bool
+
+    def of(self, driver: str, device: Device) -> _Input:
+        """What an evaluation sees of a device of ``driver``."""
+        places: Iterable[Read] = self.places
+        if not self.is_exact:
+            places = _everything(driver, device)
+        elif domains := {read[:2] for read in places if read.id is None}:
+            places = {*places, *(read for read in _everything(driver, device) if read[:2] in domains)}
+            places = sorted(read for read in places if read.id is not None)
+        return _Input(
+            driver=driver if self.reads_driver else "",
+            sharing=bool(device.allow_multiple_allocations) if self.reads_sharing else False,
+            values=tuple([(read, value) for read in places if (value := _value(read, driver, device)) is not None]),
+        )
+
+
 class _Failure(NamedTuple):
     """A kept run-time error."""
 
@@ -114,6 +139,7 @@ class _Expression(Generic[ResultT]):
         self.source = source
         self._program = program
         self._reading = reading
+        self.reads = Reads(reading.reads, reading.is_exact, reading.reads_driver, reading.reads_sharing)
         self._results: dict[_Input, ResultT | _Failure] = {}
 
     def may_read(self, driver: str, attribute: str) -> bool:
@@ -125,7 +151,7 @@ class _Expression(Generic[ResultT]):
         )
 
     def _evaluate(self, driver: str, device: Device) -> ResultT:
-        key = _input(self._reading, driver, device)
+        key = self.reads.of(driver, device)
         result = self._results.get(key)
         if result is None:
             result = self._fresh(key)
@@ -261,22 +287,6 @@ def _missing_feature(message: str) -> str | None:
 def _first_line(message: str) -> str:
     """The engine's message without its status code and source excerpt."""
     return re.sub(r"^[A-Z_]+: |^ERROR: <input>:| \[[A-Z_]+\]$", "", message.partition("\n")[0]).removeprefix("ERROR: ")
-
-
-def _input(reading: Reading, driver: str, device: Device) -> _Input:
-    """What ``reading`` says the expression reads of the device."""
-    reads: Iterable[Read] = reading.reads
-    if not reading.is_exact:
-        reads = _everything(driver, device)
-    elif reading.reads_domains:
-        domains = {read[:2] for read in reads if read.id is None}
-        reads = {*reads, *(read for read in _everything(driver, device) if read[:2] in domains)}
-        reads = sorted(read for read in reads if read.id is not None)
-    return _Input(
-        driver=driver if reading.reads_driver else "",
-        sharing=bool(device.allow_multiple_allocations) if reading.reads_sharing else False,
-        values=tuple((read, value) for read in reads if (value := _value(read, driver, device)) is not None),
-    )
 
 
 def _everything(driver: str, device: Device) -> tuple[Read, ...]:

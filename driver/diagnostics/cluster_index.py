@@ -13,7 +13,7 @@ from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
-from driver.allocation import AllocatedState, Budget, Features, Inventory, Outcome, allocate
+from driver.allocation import AllocatedState, Budget, ClusterAllocator, Features, Inventory, Outcome, allocate
 from driver.allocation.explain.diagnosis import Diagnosis, diagnose
 from driver.allocation.explain.holders import Holdings, PoolKey
 from driver.diagnostics.card_usage import CardUse, PublishedCards, in_use, published_cards
@@ -174,6 +174,10 @@ class Cluster:
             share_id=lambda: f"{claims[0].ref}#{next(numbers)}",
             budget=self.budget,
         )
+
+    def allocator(self) -> ClusterAllocator:
+        """An allocator for all nodes as things are, to play something through."""
+        return ClusterAllocator(self.features, self.inventory, nodes=map(view, self.nodes), claims=self.state.claims)
 
     def diagnose(self, claims: Sequence[ResourceClaim], node: Node, holdings: Holdings) -> tuple[Diagnosis, ...]:
         """Why ``claims`` do not fit on ``node``, once ``attempt`` has said so."""

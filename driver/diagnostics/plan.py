@@ -6,17 +6,17 @@ and images: name a node to see what happens there.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 import msgspec
 
-from api.core.v1 import Node
 from api.model.allocations import AllocationResult, ResourceClaimStatus
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
-from driver.allocation import Fits
+from driver.allocation import NodeAllocation
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.explain.feature_gates import unheeded
 from driver.diagnostics.explain.report import Subject, WhyAnswer
@@ -154,51 +154,63 @@ def _sizes(before: Cluster, after: Cluster) -> Iterator[SizeLeft]:
 class _Planner:
     """Places demands one after the other and remembers what they took."""
 
-    def __init__(self, cluster: Cluster, demands: Sequence[Demand], others: Iterable[ResourceClaim] = ()) -> None:
+    def __init__(self, cluster: Cluster, demands: Sequence[Demand]) -> None:
         self._cluster = cluster
         self._demands = demands
-        self._occupancy = cluster.occupancy.copy()
+        self._allocator = cluster.allocator()
         self._shared: dict[ObjectRef, ResourceClaim] = {}
-        self._first_node = [0] * len(demands)
-        """For each demand: nodes before it have no room for it any more, since others only take."""
+        self._nodes: dict[object, frozenset[str]] = {}
         self.allocated: list[ResourceClaim] = []
-        for claim in others:
-            self._hold(claim)
 
     def place(self, position: int, copy: int) -> Placed | None:
         """Devices for one more copy of a demand; None: there is no node for it."""
         demand = self._demands[position]
         claims = self._claims(demand, copy)
-        nodes = self._cluster.nodes
-        fitting: list[tuple[Node, Sequence[AllocationResult]]] = []
-        for number in range(self._first_node[position], len(nodes)):
-            results = self._fit(demand, claims, nodes[number])
-            if results is not None:
-                fitting.append((nodes[number], results))
-                if copy > 1:
-                    break
-            elif not fitting:
-                self._first_node[position] = number + 1
-        if not fitting:
+        unallocated = [claim for claim in claims if claim.status.allocation is None]
+        nodes = self._nodes_for(position, claims)
+        if unallocated:
+            numbers = count()
+            placement = self._allocator.place(
+                unallocated,
+                self._cluster.classes,
+                share_id=lambda: f"{unallocated[0].ref}#{next(numbers)}",
+                budget=self._cluster.budget,
+                nodes=nodes,
+            )
+            if not isinstance(placement, NodeAllocation):
+                return None
+            node, results = placement.node, placement.results
+        elif nodes:
+            node, results = min(nodes), ()
+        else:
             return None
-        node, results = fitting[0]
         return Placed(
             demand=str(demand),
             copy=copy,
-            node=node.metadata.name,
-            fitting_nodes=len(fitting) if copy == 1 else 0,
+            node=node,
+            fitting_nodes=self._count_fitting(unallocated, nodes) if copy == 1 else 0,
             devices=tuple(self._take(demand, claims, results)),
         )
 
+    def _count_fitting(self, claims: Sequence[ResourceClaim], nodes: frozenset[str]) -> int:
+        if not claims:
+            return len(nodes)
+        fitting = self._allocator.fitting_nodes(claims, self._cluster.classes, budget=self._cluster.budget, nodes=nodes)
+        return len(fitting)
+
     def more(self, position: int, placed: int, track: Track) -> More:
-        """How many more copies fit, found by going on as long as they do."""
+        """How many more copies fit, found by going on as long as they do, and then taking them away again."""
         demand = self._demands[position]
+        before, shared = len(self.allocated), dict(self._shared)
         copies = 0
-        trial = _Planner(self._cluster, self._demands, self.allocated)
         for number in track(range(1, 1 + MOST_COUNTED), f"counting how many more of {demand} fit"):
-            if trial.place(position, placed + number) is None:
+            if self.place(position, placed + number) is None:
                 break
             copies += 1
+        for claim in self.allocated[before:]:
+            self._allocator.remove_claim(claim.ref)
+        del self.allocated[before:]
+        self._shared = shared
         return More(demand=str(demand), copies=copies, is_bound=copies == MOST_COUNTED)
 
     def why_not(self, position: int, after: Cluster, track: Track) -> WhyAnswer:
@@ -219,14 +231,14 @@ class _Planner:
             for asked in demand.claims
         ]
 
-    def _fit(self, demand: Demand, claims: Sequence[ResourceClaim], node: Node) -> Sequence[AllocationResult] | None:
-        if node_obstacle(demand.pod, claims, node):
-            return None
-        unallocated = [claim for claim in claims if claim.status.allocation is None]
-        if not unallocated:
-            return ()
-        outcome = self._cluster.attempt(unallocated, node, self._occupancy.of(self._cluster.pools(node)))
-        return outcome.results if isinstance(outcome, Fits) else None
+    def _nodes_for(self, position: int, claims: Sequence[ResourceClaim]) -> frozenset[str]:
+        """The nodes where a demand's pods may run, and can use what its ``claims`` have already."""
+        key = position, *(claim.ref for claim in claims if claim.status.allocation)
+        if key not in self._nodes:
+            pod = self._demands[position].pod
+            fitting = (node for node in self._cluster.nodes if node_obstacle(pod, claims, node) is None)
+            self._nodes[key] = frozenset({node.metadata.name for node in fitting})
+        return self._nodes[key]
 
     def _take(
         self, demand: Demand, claims: Sequence[ResourceClaim], results: Sequence[AllocationResult]
@@ -236,15 +248,12 @@ class _Planner:
         )
         for (claim, asked), result in zip(unallocated, results, strict=True):
             holding = _replace(claim, status=ResourceClaimStatus(allocation=result))
-            self._hold(holding)
+            self._allocator.set_claim(holding)
+            self.allocated.append(holding)
             if asked.is_shared:
                 self._shared[asked.claim.ref] = holding
             for each in result.devices.results:
                 yield PlannedDevice(claim=asked.claim.metadata.name, request=each.request, device=str(each.id))
-
-    def _hold(self, claim: ResourceClaim) -> None:
-        self._occupancy.add(claim)
-        self.allocated.append(claim)
 
 
 def _own(claim: ResourceClaim, demand: Demand, copy: int) -> ResourceClaim:

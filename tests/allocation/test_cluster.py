@@ -1,6 +1,6 @@
 """Placing in a whole cluster: as if every node were asked, whatever has changed since."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -11,19 +11,20 @@ from msgspec.structs import replace
 
 from api.model.allocations import ResourceClaimStatus
 from api.model.claims import DerivedAttribute, DeviceClass, ResourceClaim
-from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, ResourceSlice
+from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector, ResourceSlice
 from driver.allocation import (
     AllocatedState,
     Budget,
-    Cluster,
+    ClusterAllocator,
+    ClusterOutcome,
     Failed,
     Fits,
     Inventory,
+    NodeAllocation,
     NodeView,
-    Nowhere,
+    NoFittingNode,
     Outcome,
-    Placed,
-    Placement,
+    Undecided,
     allocate,
 )
 from tests.allocation.builders import (
@@ -101,25 +102,30 @@ class World:
     rules: list[DeviceTaintRule] = field(default_factory=list)
     claims: dict[str, ResourceClaim] = field(default_factory=dict)
 
-    def place(self, asked: ResourceClaim, classes: Mapping[str, DeviceClass] = CLASSES) -> Placement:
+    def outcomes(self, asked: ResourceClaim, nodes: Collection[str]) -> Iterator[tuple[NodeView, Outcome]]:
         inventory = Inventory.build(self.slices.values(), self.rules)
         allocated = AllocatedState.from_claims(self.claims.values())
-        for node in self.nodes.values():
+        for name in sorted(self.nodes.keys() & nodes):
+            node = self.nodes[name]
             outcome: Outcome = allocate(
-                inventory, [asked], node, classes, allocated, ALL_FEATURES, share_id=share_ids(), budget=BUDGET
+                inventory, [asked], node, CLASSES, allocated, ALL_FEATURES, share_id=share_ids(), budget=BUDGET
             )
+            yield node, outcome
+
+    def place(self, asked: ResourceClaim, nodes: Collection[str]) -> ClusterOutcome:
+        for node, outcome in self.outcomes(asked, nodes):
             if isinstance(outcome, Fits):
-                return Placed(node.name, outcome.results)
+                return NodeAllocation(node.name, outcome.results)
             if isinstance(outcome, Failed) and outcome.kind == "fatal":
                 return outcome
-        return Nowhere(())
+        return NoFittingNode({})
 
 
 class Both:
     """Changes made to a cluster and to its world alike."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(ALL_FEATURES)
+        self.cluster = ClusterAllocator(ALL_FEATURES, Inventory.build(()))
         self.world = World()
 
     def set_node(self, name: str, zone: str) -> None:
@@ -145,10 +151,26 @@ class Both:
     def remove_claim(self, name: str) -> None:
         self.cluster.remove_claim(self.world.claims.pop(name).ref)
 
-    def place(self, asked: ResourceClaim) -> Placement:
-        placement = self.cluster.place([asked], CLASSES, share_id=share_ids(), budget=BUDGET)
-        assert placement == self.world.place(asked)
+    def set_taint(self, device: str) -> None:
+        selector = DeviceTaintSelector(device=device)
+        taint = DeviceTaint(key="repair", effect="NoSchedule")
+        self.world.rules = [DeviceTaintRule(spec=DeviceTaintRuleSpec(device_selector=selector, taint=taint))]
+        self.cluster.set_taint_rules(self.world.rules)
+
+    def place(self, asked: ResourceClaim, nodes: frozenset[str] | None = None) -> ClusterOutcome:
+        """The placement, compared with what asking each node says."""
+        offered = self.world.nodes if nodes is None else nodes
+        placement = self.cluster.place([asked], CLASSES, share_id=share_ids(), budget=BUDGET, nodes=nodes)
+        assert placement == self.world.place(asked, offered)
         return placement
+
+    def ask_each(self, asked: ResourceClaim) -> None:
+        outcomes = {node.name: outcome for node, outcome in self.world.outcomes(asked, self.world.nodes)}
+        fitting = [name for name, outcome in outcomes.items() if isinstance(outcome, Fits)]
+        assert self.cluster.fitting_nodes([asked], CLASSES, budget=BUDGET) == fitting
+        for name, outcome in outcomes.items():
+            said = self.cluster.allocate_on(name, [asked], CLASSES, share_id=share_ids(), budget=BUDGET)
+            assert said == outcome
 
 
 @given(seed=st.integers(0, 2**32))
@@ -168,23 +190,27 @@ def test_a_cluster_that_changes_places_as_if_each_node_were_asked_anew(seed: int
                     both.set_slice(each)
             case 3 if random.random() < 0.5:
                 both.set_slice(network(random.randint(0, 2)))
+            case 5 if random.random() < 0.3:
+                both.set_taint(random.choice(["card-0-0", "card-1-2", "plain", "none"]))
             case 4 if both.world.claims:
                 both.remove_claim(random.choice(list(both.world.claims)))
             case _:
                 asked = random.choice(list(ASKED.values()))
-                placement = both.place(asked)
-                if isinstance(placement, Placed) and random.random() < 0.8:
+                offered = frozenset({f"n-{number}" for number in range(5) if random.random() < 0.7})
+                placement = both.place(asked, random.choice([None, offered]))
+                if isinstance(placement, NodeAllocation) and random.random() < 0.8:
                     status = ResourceClaimStatus(allocation=placement.results[0])
                     named = replace(asked.metadata, name=f"claim-{step}")
                     both.set_claim(replace(asked, metadata=named, status=status))
     for asked in ASKED.values():
         both.place(asked)
+        both.ask_each(asked)
 
 
-def alike(count: int) -> Cluster:
+def alike(count: int) -> ClusterAllocator:
     names = [f"n-{number}" for number in range(count)]
     slices = [each for name in names for each in node_slices(name, 0)]
-    return Cluster(ALL_FEATURES, nodes=[NodeView(name, {}) for name in names], slices=slices)
+    return ClusterAllocator(ALL_FEATURES, Inventory.build(slices), nodes=[NodeView(name, {}) for name in names])
 
 
 TWO = Budget(steps=2)
@@ -196,30 +222,34 @@ def test_what_does_not_fit_on_one_node_is_not_tried_on_those_that_are_alike() ->
     cluster = alike(1000)
     asked = ASKED["two of one card"]
     many = claim(request("r", count=9))
-    assert isinstance(cluster.place([many], CLASSES, share_id=str, budget=BUDGET), Nowhere)
+    assert isinstance(cluster.place([many], CLASSES, share_id=str, budget=BUDGET), NoFittingNode)
     placement = cluster.place([asked], CLASSES, share_id=str, budget=TWO)
-    assert isinstance(placement, Placed)
+    assert isinstance(placement, NodeAllocation)
     assert placement.node == "n-0"
 
 
 def test_a_node_on_which_the_budget_ran_out_is_named_and_not_remembered() -> None:
     cluster = alike(2)
     asked = ASKED["two of one card"]
-    assert cluster.place([asked], CLASSES, share_id=str, budget=Budget(steps=1)) == Nowhere(("n-0", "n-1"))
-    assert isinstance(cluster.place([asked], CLASSES, share_id=str, budget=TWO), Placed)
+    assert cluster.place([asked], CLASSES, share_id=str, budget=Budget(steps=1)) == NoFittingNode(
+        {"n-0": Undecided("steps", 1), "n-1": Undecided("steps", 1)}
+    )
+    assert isinstance(cluster.place([asked], CLASSES, share_id=str, budget=TWO), NodeAllocation)
 
 
 def test_only_the_nodes_that_are_offered_are_tried() -> None:
-    placement = alike(3).place([ASKED["any device"]], CLASSES, share_id=str, budget=BUDGET, nodes=["n-2", "unknown"])
-    assert isinstance(placement, Placed)
+    placement = alike(3).place(
+        [ASKED["any device"]], CLASSES, share_id=str, budget=BUDGET, nodes=frozenset({"n-2", "unknown"})
+    )
+    assert isinstance(placement, NodeAllocation)
     assert placement.node == "n-2"
 
 
 def test_taint_rules_hold_in_a_cluster_too() -> None:
     rule = DeviceTaintRule(spec=DeviceTaintRuleSpec(taint=DeviceTaint(key="repair", effect="NoSchedule")))
     node = NodeView("n", {})
-    cluster = Cluster(ALL_FEATURES, nodes=[node], slices=node_slices("n", 0), taint_rules=[rule])
-    assert isinstance(cluster.place([ASKED["any device"]], CLASSES, share_id=str, budget=BUDGET), Nowhere)
+    cluster = ClusterAllocator(ALL_FEATURES, Inventory.build(node_slices("n", 0), [rule]), nodes=[node])
+    assert isinstance(cluster.place([ASKED["any device"]], CLASSES, share_id=str, budget=BUDGET), NoFittingNode)
 
 
 @pytest.mark.parametrize("classes", [{}, {"any": class_("any", "device.nope")}])
@@ -233,5 +263,5 @@ def test_a_class_that_changes_is_another_question() -> None:
     cluster = alike(1)
     asked = ASKED["any device"]
     none = {"any": class_("any", "false")}
-    assert isinstance(cluster.place([asked], none, share_id=str, budget=BUDGET), Nowhere)
-    assert isinstance(cluster.place([asked], CLASSES, share_id=str, budget=BUDGET), Placed)
+    assert isinstance(cluster.place([asked], none, share_id=str, budget=BUDGET), NoFittingNode)
+    assert isinstance(cluster.place([asked], CLASSES, share_id=str, budget=BUDGET), NodeAllocation)

@@ -1,7 +1,8 @@
 """The allocator beside Kubernetes' own: claims per second in one process each, device by device the same.
 
 The peer is the Go allocator that kube-scheduler uses (``tests/oracle/allocator``): one claim at a time, nodes offered
-in order until one fits. It gets so many claims as it can place in a while; ours gets the same ones, and then more.
+in order until one fits. It gets so many claims as it can place in a while; ours gets the same ones, and then more. No
+two claims ask the same, so nothing that is remembered of a claim answers another.
 """
 
 import json
@@ -10,11 +11,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any, Final, cast
 
 from api.model.base import JsonObject
+from api.model.claims import ResourceClaim
 from api.resource.v1 import KINDS
 from driver.allocation import Fits
 from tests.allocation.builders import decide
@@ -35,8 +36,8 @@ CLAIMS: Final = 2000
 """Of ours, for a rate that is not that of the first few."""
 GO_S: Final = 15.0
 """For the peer, in each scenario: its sample is small where it is slow, and each row says of how many claims it is."""
-FEWEST: Final = {NODES: len(cluster_workload.PROFILES), MORE: 2}
-"""Claims of the peer's at least, however long they take: one of each profile, where that is minutes only two."""
+FEWEST: Final = {NODES: len(cluster_workload.KINDS), MORE: 2}
+"""Claims of the peer's at least, however long they take: one of each kind, where that is minutes only two."""
 GO_LIMIT_S: Final = 180.0
 """For one claim of the peer's, on a machine that has something else to do, too."""
 _FEATURES: Final = (
@@ -106,10 +107,10 @@ def _ours(nodes: int) -> JsonObject:
 def _cluster(nodes: int) -> Iterator[bytes]:
     names = [cluster_workload.node_name(number) for number in range(nodes)]
     features = dict.fromkeys(_FEATURES, True)
-    record = {
+    record: JsonObject = {
         "op": "cluster",
         "features": features,
-        "classes": [KINDS.device_classes.encode(cluster_workload.CLASS)],
+        "classes": [KINDS.device_classes.encode(each) for each in cluster_workload.CLASSES.values()],
         "nodes": names,
     }
     yield json.dumps(record).encode().removesuffix(b"}") + b', "slices": ['
@@ -125,21 +126,22 @@ def _play(judge: Judge, scenario: str, nodes: int) -> tuple[list[float], list[li
         for device in held
     ]
     judge.ask({"op": "taken", "allocated": {"devices": devices}})
-    _place(judge, "none")  # compiles the class; ours has looked at every node before, too
+    _place(judge, cluster_workload.nothing())  # compiles the class; ours has looked at every node before, too
     seconds: list[float] = []
     places: list[list[str] | None] = []
-    for number in count():
-        answer = _place(judge, cluster_workload.PROFILES[number % len(cluster_workload.PROFILES)])
+    for asked in cluster_workload.claims(scenario, CLAIMS):
+        answer = _place(judge, asked)
         seconds.append(answer["seconds"])
         results = answer["results"]
-        places.append([answer["node"], results[0]["devices"]["results"][0]["device"]] if results else None)
-        if len(places) >= CLAIMS or (sum(seconds) > GO_S and len(places) >= FEWEST[nodes]):
+        given = [each["device"] for each in results[0]["devices"]["results"]] if results else []
+        places.append([answer["node"], *given] if results else None)
+        if sum(seconds) > GO_S and len(places) >= FEWEST[nodes]:
             break
     return seconds, places
 
 
-def _place(judge: Judge, profile: str) -> Any:
-    claim = KINDS.resource_claims.encode(cluster_workload.claim(0, profile))
+def _place(judge: Judge, asked: ResourceClaim) -> Any:
+    claim = KINDS.resource_claims.encode(asked)
     claim["spec"]["devices"]["requests"][0]["exactly"]["allocationMode"] = "ExactCount"  # else the API server's default
     answer = judge.ask({"op": "place", "claims": [claim], "limit": GO_LIMIT_S})
     assert answer["error"] is None, answer

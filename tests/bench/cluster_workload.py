@@ -8,8 +8,8 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle, islice
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from api.model.claims import (
 from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.wire import dec_hook, enc_hook
-from driver.allocation import Budget, Cluster, Features, NodeView, Placed
+from driver.allocation import Budget, ClusterAllocator, Features, Inventory, NodeAllocation, NodeView
 from driver.partitions.catalog import gpu_model
 from driver.partitions.geometry import GpuCard
 from driver.partitions.pool_compiler import compile_pool
@@ -41,12 +41,44 @@ DRIVER: Final = "kerf.dev"
 CARDS: Final = 8
 _PLACEHOLDER: Final = "n-00000"
 FEATURES: Final = Features()
-CLASS: Final = DeviceClass(
-    metadata=ObjectMeta(name="gpu"),
-    spec=DeviceClassSpec(selectors=(DeviceSelector(cel=CelSelector(expression=f'device.driver == "{DRIVER}"')),)),
+_ATTRIBUTES: Final = f'device.attributes["{DRIVER}"]'
+_MEMORY: Final = f'device.capacity["{DRIVER}"].memory'
+
+
+def _class(name: str, expression: str) -> DeviceClass:
+    selector = DeviceSelector(cel=CelSelector(expression=expression))
+    return DeviceClass(metadata=ObjectMeta(name=name), spec=DeviceClassSpec(selectors=(selector,)))
+
+
+CLASSES: Final = {
+    "gpu": _class("gpu", f'device.driver == "{DRIVER}"'),
+    "partition": _class("partition", f'device.driver == "{DRIVER}" && {_ATTRIBUTES}.cut == "partition"'),
+}
+
+
+class Kind(NamedTuple):
+    """What a pod asks for, but for the memory that it needs at least."""
+
+    class_: str
+    selector: str
+    """Beside the one for memory; may be empty."""
+    memory: int
+    """Most that may be asked for, in MiB."""
+    devices: int = 1
+
+
+KINDS: Final = (
+    Kind("partition", f'{_ATTRIBUTES}.profile == "1g.10gb"', 9_984),
+    Kind("gpu", f'{_ATTRIBUTES}.profile == "2g.20gb"', 20_096),
+    Kind("partition", f'{_ATTRIBUTES}.profile in ["3g.40gb", "4g.40gb"]', 40_448),
+    Kind("gpu", f'{_ATTRIBUTES}.profile == ""', 81_559),
+    Kind("partition", "", 20_096),
+    Kind("gpu", f'{_ATTRIBUTES}.profile == "1g.10gb"', 9_984, devices=2),
 )
-PROFILES: Final = ("1g.10gb", "2g.20gb", "3g.40gb", "")
-"""What pods ask for, in turns; the last is a whole card."""
+"""What pods ask for, in turns."""
+
+MOST_CLAIMS: Final = 6000
+"""In one scenario: no two claims of all scenarios are the same question, so nothing remembered answers another."""
 
 SCENARIOS: Final[Mapping[str, str]] = {
     "empty": "nothing is taken",
@@ -115,10 +147,23 @@ def taken(scenario: str, nodes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield node_name(number), tuple(held)
 
 
-def claim(number: int, profile: str) -> ResourceClaim:
-    expression = f'device.attributes["{DRIVER}"].profile == "{profile}"'
+def claim(number: int) -> ResourceClaim:
+    """The claim of that number: of a kind in turns, with a minimum of memory that no other of that kind has."""
+    return _claim(number, KINDS[number % len(KINDS)])
+
+
+def nothing() -> ResourceClaim:
+    """A claim that no device is good enough for."""
+    return _claim(0, Kind("gpu", "", 1_000_000))
+
+
+def _claim(number: int, kind: Kind) -> ResourceClaim:
+    enough = f'{_MEMORY}.compareTo(quantity("{kind.memory * 1024 - number}Ki")) >= 0'
+    expression = " && ".join(filter(None, (kind.selector, enough)))
     request = ExactDeviceRequest(
-        device_class_name="gpu", count=1, selectors=(DeviceSelector(cel=CelSelector(expression=expression)),)
+        device_class_name=kind.class_,
+        count=kind.devices,
+        selectors=(DeviceSelector(cel=CelSelector(expression=expression)),),
     )
     return ResourceClaim(
         metadata=ObjectMeta(name=f"c-{number}", namespace="default"),
@@ -126,8 +171,11 @@ def claim(number: int, profile: str) -> ResourceClaim:
     )
 
 
-def claims(count: int) -> list[ResourceClaim]:
-    return [claim(number, profile) for number, profile in enumerate(islice(cycle(PROFILES), count))]
+def claims(scenario: str, count: int) -> Iterator[ResourceClaim]:
+    """What is asked for in a scenario, and in no other."""
+    first = [*SCENARIOS].index(scenario) * MOST_CLAIMS
+    assert count <= MOST_CLAIMS
+    return map(claim, range(first, first + count))
 
 
 def _holding(node: str, devices: Sequence[str]) -> ResourceClaim:
@@ -168,8 +216,8 @@ def measure(nodes: int, scenarios: Sequence[str], count: int) -> JsonObject:
     reader = _Reader(nodes)
     views = [NodeView(node_name(number), {}) for number in range(nodes)]
     begin = time.perf_counter()
-    cluster = Cluster(FEATURES, nodes=views, slices=reader)
-    cluster.place([claim(0, "none")], {"gpu": CLASS}, share_id=str, budget=Budget())  # looks at every node
+    cluster = ClusterAllocator(FEATURES, Inventory.build(reader), nodes=views)
+    cluster.place([nothing()], CLASSES, share_id=str, budget=Budget())  # looks at every node
     index_s = time.perf_counter() - begin - reader.seconds
     figures: JsonObject = {"index_s": index_s, "memory_mb": memory_mb() - before_mb}
     figures["slice_ms"] = [_slice_ms(cluster, encoded) for encoded in islice(slices(nodes), 100)]
@@ -178,14 +226,14 @@ def measure(nodes: int, scenarios: Sequence[str], count: int) -> JsonObject:
     return figures
 
 
-def _slice_ms(cluster: Cluster, encoded: bytes) -> float:
+def _slice_ms(cluster: ClusterAllocator, encoded: bytes) -> float:
     changed = msgspec.json.decode(encoded, type=ResourceSlice, dec_hook=dec_hook)
     begin = time.perf_counter()
     cluster.set_slice(changed)
     return (time.perf_counter() - begin) * 1000
 
 
-def _claim_ms(cluster: Cluster, number: int) -> float:
+def _claim_ms(cluster: ClusterAllocator, number: int) -> float:
     comes = _holding(node_name(number % CARDS), ["gpu-0"])
     begin = time.perf_counter()
     cluster.set_claim(comes)
@@ -194,27 +242,28 @@ def _claim_ms(cluster: Cluster, number: int) -> float:
     return seconds * 1000
 
 
-def _play(cluster: Cluster, scenario: str, nodes: int, count: int) -> JsonObject:
+def _play(cluster: ClusterAllocator, scenario: str, nodes: int, count: int) -> JsonObject:
     """Place claim after claim; the time of each includes taking what it got."""
     held = [_holding(node, devices) for node, devices in taken(scenario, nodes)]
     for each in held:
         cluster.set_claim(each)
-    cluster.place([claim(0, "none")], {"gpu": CLASS}, share_id=str, budget=Budget())  # sees what has come
+    cluster.place([nothing()], CLASSES, share_id=str, budget=Budget())  # sees what has come
     places, seconds = [], []
-    for each in claims(count):
+    asked = [*claims(scenario, count)]
+    for each in asked:
         begin = time.perf_counter()
-        placement = cluster.place([each], {"gpu": CLASS}, share_id=str, budget=Budget())
-        if isinstance(placement, Placed):
+        placement = cluster.place([each], CLASSES, share_id=str, budget=Budget())
+        if isinstance(placement, NodeAllocation):
             cluster.set_claim(replace(each, status=ResourceClaimStatus(allocation=placement.results[0])))
         seconds.append(time.perf_counter() - begin)
-        places.append([placement.node, _device(placement)] if isinstance(placement, Placed) else None)
-    for each in (*held, *claims(count)):
+        places.append([placement.node, *_devices(placement)] if isinstance(placement, NodeAllocation) else None)
+    for each in (*held, *asked):
         cluster.remove_claim(each.ref)
     return {"seconds": seconds, "places": places}
 
 
-def _device(placement: Placed) -> str:
-    return placement.results[0].devices.results[0].device
+def _devices(placement: NodeAllocation) -> list[str]:
+    return [result.device for result in placement.results[0].devices.results]
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ from itertools import compress
 from statistics import mean, stdev
 from typing import Final, NamedTuple
 
-from tests.allocation import policies
-from tests.bench import clairvoyant_search, offline_optimum, repack_policy
+from tests.bench import clairvoyant_search, offline_optimum, policies, repack_policy
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted, Request
 

@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Final, NamedTuple
 
 from driver.cli.output import table
-from tests.allocation import policies
+from tests.bench import policies
 from tests.bench.measurement import Row
 from tests.partitions import loss_system
 from tests.partitions.loss_system import Accepted

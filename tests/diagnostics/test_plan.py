@@ -98,6 +98,11 @@ def test_a_shared_claim_is_allocated_once_and_keeps_its_pods_together() -> None:
     assert answer.more == (), "more pods would take nothing more"
 
 
+def test_more_pods_with_a_shared_claim_are_counted_where_it_can_be_used() -> None:
+    documents = named("s", "3g-40gb"), template("t", "3g-40gb"), pod("p", by_name("s"), by_template("t"))
+    assert planned(gpus(2, 2), *documents).more[0].copies == 2, "all on the node that has the shared claim"
+
+
 def test_claims_and_templates_of_the_cluster_can_be_named() -> None:
     now = placed(gpus(2), claim("old", "1g-10gb"), on="node-2")
     answer = planned(now, template("t", "1g-10gb"), pod("p", by_name("old"), by_template("t")))

@@ -4,13 +4,6 @@ from typing import Final
 
 PRODUCT_GERUNDS: Final[frozenset[str]] = frozenset(
     {
-        "driver/allocation/agreeing.py",
-        "driver/allocation/filling.py",
-        "driver/allocation/keeping.py",
-        "driver/allocation/packing.py",
-        "driver/allocation/pairing.py",
-        "driver/allocation/scouting.py",
-        "driver/allocation/spreading.py",
         "driver/controller/listing.py",
         "driver/diagnostics/filtering.py",
         "driver/local/binding.py",
@@ -20,10 +13,6 @@ PRODUCT_GERUNDS: Final[frozenset[str]] = frozenset(
 )
 TEST_GERUNDS: Final[frozenset[str]] = frozenset(
     {
-        "tests/allocation/test_agreeing.py",
-        "tests/allocation/test_keeping.py",
-        "tests/allocation/test_packing.py",
-        "tests/allocation/test_scouting.py",
         "tests/controller/test_listing.py",
         "tests/local/test_binding.py",
         "tests/local/test_extending.py",
@@ -39,7 +28,6 @@ CLASS_NAMES: Final[frozenset[str]] = frozenset(
         "Caches 2",
         "Change 2",
         "Cluster 2",
-        "Cluster 3",
         "Comparison 2",
         "Condition 2",
         "Demand 2",
@@ -54,12 +42,9 @@ CLASS_NAMES: Final[frozenset[str]] = frozenset(
         "Page 2",
         "Pending 2",
         "Place 2",
-        "Place 3",
         "Placed 2",
         "Placed 3",
-        "Placed 4",
         "Placement 2",
-        "Profile 2",
         "Queueing 2",
         "Request 2",
         "Request 3",
@@ -67,7 +52,6 @@ CLASS_NAMES: Final[frozenset[str]] = frozenset(
         "Selector 2",
         "Shape 2",
         "Shape 3",
-        "Side 2",
         "Situation 2",
         "Snapshot 2",
         "Source 2",

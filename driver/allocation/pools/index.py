@@ -45,7 +45,7 @@ class Inventory:
         shapes, layouts = Shapes(), Layouts()
         grouped: dict[PoolId, list[PublishedSlice]] = defaultdict(list)
         for slice_ in slices:
-            grouped[_pool_of(slice_)].append(shapes.publish(slice_))
+            grouped[PoolId.of(slice_)].append(shapes.publish(slice_))
         rules = tuple(rule.spec for rule in taint_rules)
         pools = {id_: Pool(id_, of_pool, _rules_of(id_, rules), layouts) for id_, of_pool in grouped.items()}
         of_node: dict[str, set[PoolId]] = defaultdict(set)
@@ -63,11 +63,24 @@ class Inventory:
 
     def with_slice(self, changed: ResourceSlice) -> "Inventory":
         """The same inventory with one slice added, or replaced by its name."""
-        return self._with_pool(_pool_of(changed), [*self._others(changed), self._shapes.publish(changed)])
+        return self._with_pool(PoolId.of(changed), [*self._others(changed), self._shapes.publish(changed)])
 
     def without_slice(self, removed: ResourceSlice) -> "Inventory":
         """The same inventory without the slice of that name and pool."""
-        return self._with_pool(_pool_of(removed), self._others(removed))
+        return self._with_pool(PoolId.of(removed), self._others(removed))
+
+    def with_taint_rules(self, taint_rules: Iterable[DeviceTaintRule]) -> "Inventory":
+        """The same inventory with the taints of these rules in place of others."""
+        rules = tuple(rule.spec for rule in taint_rules)
+        pools = {id_: Pool(id_, pool.slices, _rules_of(id_, rules), self._layouts) for id_, pool in self._pools.items()}
+        return Inventory(
+            pools=pools,
+            of_node=self._of_node,
+            shared=self._shared,
+            rules=rules,
+            shapes=self._shapes,
+            layouts=self._layouts,
+        )
 
     def nodes_of(self, pool: PoolId) -> frozenset[str]:
         """The nodes that slices of a pool are for by name."""
@@ -84,7 +97,7 @@ class Inventory:
         return sorted(views, key=lambda view: view.layout.traits.conditional != 0)
 
     def _others(self, slice_: ResourceSlice) -> list[PublishedSlice]:
-        pool = self._pools.get(_pool_of(slice_))
+        pool = self._pools.get(PoolId.of(slice_))
         return [each for each in pool.slices if each.name != slice_.metadata.name] if pool else []
 
     def _with_pool(self, id_: PoolId, slices: Sequence[PublishedSlice]) -> "Inventory":
@@ -107,10 +120,6 @@ class Inventory:
             shapes=self._shapes,
             layouts=self._layouts,
         )
-
-
-def _pool_of(slice_: ResourceSlice) -> PoolId:
-    return PoolId(slice_.spec.driver, slice_.spec.pool.name)
 
 
 def _rules_of(pool: PoolId, rules: Iterable[DeviceTaintRuleSpec]) -> tuple[DeviceTaintRuleSpec, ...]:

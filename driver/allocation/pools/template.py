@@ -3,7 +3,8 @@
 All that is worked out of devices is worked out here, once for all nodes that publish the same.
 """
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -14,7 +15,7 @@ from driver.allocation.semantics.allocated_state import Taken
 from driver.allocation.semantics.bitset import bits, keep
 from driver.allocation.semantics.capacity import unqualified
 from driver.allocation.semantics.counters import CLASHING, Counters, Groups, Use, admitted, fits
-from driver.allocation.semantics.matching import Selectors, holds, may_read
+from driver.allocation.semantics.matching import Selectors, holds, may_read, reads_of
 
 
 class Template(NamedTuple):
@@ -112,6 +113,7 @@ class Layout:
         self._varying: set[int] = set()
         self._selections: dict[Hashable, Selection] = {}
         self._discerned: dict[Selectors, tuple[int, ...]] = {}
+        self._equal: dict[Hashable, Iterable[tuple[int, int]]] = {}
         self._standings: dict[Taken, Standing] = {}
         self._blocked: dict[tuple[int, int], int] = {}
 
@@ -144,11 +146,19 @@ class Layout:
         """The texts that ``selectors`` may read."""
         read = self._discerned.get(selectors)
         if read is None:
-            slots = {slot for template in self.templates for slot in template.slots}
-            names = {name for name in {slot.attribute for slot in slots} if may_read(selectors, self.driver, name)}
-            read = tuple(sorted({slot.text for slot in slots if slot.attribute in names}))
+            texts = (at for name, at in self._text_attributes if may_read(selectors, self.driver, name))
+            read = tuple(sorted(frozenset().union(*texts)))
             keep(self._discerned, selectors, read)
         return read
+
+    @cached_property
+    def _text_attributes(self) -> Sequence[tuple[str, frozenset[int]]]:
+        """The attributes that are texts, each with the texts that it is on some device."""
+        texts: dict[str, set[int]] = defaultdict(set)
+        for template in self.templates:
+            for slot in template.slots:
+                texts[slot.attribute].add(slot.text)
+        return [(name, frozenset(at)) for name, at in texts.items()]
 
     def select(self, selectors: Selectors, texts: Texts) -> Selection:
         """The devices that ``selectors`` select in a pool with those ``texts``."""
@@ -157,22 +167,48 @@ class Layout:
         return selection if selection is not None else keep(self._selections, key, self._select(selectors, texts))
 
     def _select(self, selectors: Selectors, texts: Texts) -> Selection:
+        """A device is looked at by a selector only if all selectors before hold for it."""
+        selected = (1 << len(self.templates)) - 1
+        errors: dict[int, str] = {}
+        if len(selectors) == 1:
+            return self._evaluate(selectors[0], texts)
+        for selector in selectors:
+            of_one = self.select((selector,), texts)
+            errors |= {index: message for index, message in of_one.errors.items() if selected >> index & 1}
+            selected &= of_one.selected
+        return Selection(selected=selected, errors=dict(sorted(errors.items())))
+
+    def _evaluate(self, selector: str, texts: Texts) -> Selection:
+        """One evaluation for all devices that have in common what the selector reads."""
         selected = 0
         errors: dict[int, str] = {}
-        for index, template in enumerate(self.templates):
-            outcome: bool | str = template.fault if template.fault and selectors else True
+        for index, devices in self._equal_to(selector, texts):
+            template = self.templates[index]
+            outcome = template.fault or holds(
+                self.driver, with_texts(template.device, template.slots, texts), (selector,)
+            )
             if outcome is True:
-                outcome = holds(self.driver, with_texts(template.device, template.slots, texts), selectors)
-            if outcome is True:
-                selected |= 1 << index
+                selected |= devices
             elif outcome is not False:
-                errors[index] = outcome
-        return Selection(selected=selected, errors=errors)
+                errors |= dict.fromkeys(bits(devices), outcome)
+        return Selection(selected=selected, errors=dict(sorted(errors.items())))
 
-    def reordered(self, indices: Sequence[int]) -> "Layout":
-        """The same devices in another order: ``indices`` are their places here."""
-        templates = [self.templates[index] for index in indices]
-        return Layout(self.driver, templates, tuple(self._others.values()), self.counters)
+    def _equal_to(self, selector: str, texts: Texts) -> Iterable[tuple[int, int]]:
+        """The devices between which ``selector`` cannot tell: the first of them, and the mask of all.
+
+        Selectors that differ in constants only, such as the amount of memory, read the same.
+        """
+        reads = reads_of(selector)
+        key = (reads, *[texts[at] for at in self._read((selector,))])
+        equal = self._equal.get(key)
+        if equal is None:
+            masks: dict[Hashable, int] = defaultdict(int)
+            for index, template in enumerate(self.templates):
+                device = with_texts(template.device, template.slots, texts)
+                masks[template.fault, reads and reads.of(self.driver, device)] |= 1 << index
+            equal = tuple([((mask & -mask).bit_length() - 1, mask) for mask in masks.values()])
+            keep(self._equal, key, equal)
+        return equal
 
     def standing(self, taken: Taken) -> Standing:
         """How a pool stands of which that much is ``taken``."""

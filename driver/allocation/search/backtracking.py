@@ -6,20 +6,16 @@ request begins with the first device again. Nothing of this may be reordered: th
 (``k8s.io/dynamic-resource-allocation/structured``, allocateOne).
 
 What is cut short are failures. A situation equal to one that failed is left at once, and bounds end a search that
-cannot succeed. After a few failures a scout looks ahead in an order of its own (``scouting.py``): what it says has no
-solution is left, and where it found one the search follows it without looking for reasons against it.
+cannot succeed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Final
+from dataclasses import dataclass
 
 from api.model.claims import DeviceClass, ResourceClaim
 from driver.allocation.explain.obstacles import explain
 from driver.allocation.pools.index import Inventory
 from driver.allocation.pools.node_devices import Offer
-from driver.allocation.scouting import FEW_LOOKS, MANY_LOOKS, Scout
 from driver.allocation.search.assignment import Placement, Tally
 from driver.allocation.search.bounds import Forecaster
 from driver.allocation.search.nogoods import Memory, Situation
@@ -89,14 +85,6 @@ def search(
     return question
 
 
-_PART_STEPS: Final = 2000
-"""For each part of a question that is tried by itself: a small part of what a whole search may take."""
-
-
-_FAILURES_BEFORE_SCOUTING: Final = 4
-"""Most searches that fail at all are over by then."""
-
-
 class _BudgetSpentError(Exception):
     """The search has taken as much as it may."""
 
@@ -114,8 +102,6 @@ class _Choice:
     """For which a device is chosen; None: a want is chosen."""
     options: int
     """What is still to be tried: wants of the request, or devices."""
-    is_promising: bool | None = None
-    """What a scout says of it."""
     latest: int = -1
     """The option that was tried last."""
     placed: Placement | None = None
@@ -141,13 +127,6 @@ class _Search:
         self._steps_left = budget.steps
         self._begin = budget.clock()
         self._has_failed = False
-        self._failures = 0
-        self._was_misled = False
-        """Whether a scout found a way that was none: it does not look at all that the search does."""
-
-    @cached_property
-    def _scout(self) -> Scout:
-        return Scout(self._question)
 
     def run(self) -> tuple[Want, ...] | None:
         """The want chosen for each request, whose devices ``tally`` holds then; None: there is no solution.
@@ -159,15 +138,11 @@ class _Search:
         while following is not None:
             self._check_time()
             choices.append(following)
-            failed = None
-            while not self._advance(choices[-1], failed):
-                failed = choices.pop()
-                self._failures += 1
-                self._was_misled |= bool(failed.is_promising)
-                if failed.is_promising is not False:
-                    self._memory.record(self.tally, failed.situation)
+            while not self._advance(choices[-1]):
+                failed = choices.pop().situation
                 if not choices or self._is_hopeless():
                     return None
+                self._memory.record(self.tally, failed)
             following = self._after(choices[-1])
         alternatives = {choice.situation.request: choice.latest for choice in choices if choice.want is None}
         return tuple(
@@ -179,37 +154,15 @@ class _Search:
         is_first, self._has_failed = not self._has_failed, True
         if not is_first or not self._question.safe:
             return False
-        empty = Tally(self._question)
-        if not self._forecaster.can_succeed(empty, position=0) or self._has_hopeless_part():
-            return True
-        start = Situation(request=0, want=None, chosen=0, start=0)
-        return self._scout.can_succeed(empty, start, MANY_LOOKS) is False
+        return not self._forecaster.can_succeed(Tally(self._question), position=0)
 
-    def _has_hopeless_part(self) -> bool:
-        """Whether requests that some constraint binds together cannot be served even when they are the only ones.
-
-        Without this a search would try every choice for the requests before them.
-        """
-        for part in self._question.parts:
-            if len(part) == len(self._question.requests):
-                return False
-            steps = min(_PART_STEPS, self._steps_left)
-            budget = replace(self._budget, steps=steps, seconds=self._seconds_left)
-            try:
-                if _Search(replace(self._question, requests=part), budget).run() is None:
-                    return True
-            except _BudgetSpentError:
-                continue
-        return False
-
-    def _advance(self, choice: _Choice, failed: _Choice | None) -> bool:
-        """Give up the latest option, of which ``failed`` came, and take the next that can be had; False: none can."""
+    def _advance(self, choice: _Choice) -> bool:
+        """Give up the latest option and take the next that can be had; False: none can."""
         if choice.placed is not None:
             self.tally.remove(choice.placed)
             choice.placed = None
             if not self._question.may_fail and choice.options:
-                likeness = self._scout if failed is not None and failed.is_promising is False else self._memory
-                choice.options &= ~likeness.as_good_as(self.tally, choice.situation, choice.latest)
+                choice.options &= ~self._memory.as_good_as(self.tally, choice.situation, choice.latest)
         while choice.options:
             option = choice.take_option()
             if choice.want is None:
@@ -267,22 +220,8 @@ class _Search:
 
     def _choice(self, situation: Situation, want: Want | None) -> _Choice:
         """The choice at ``situation``; without options where it is known that nothing comes of it."""
-        is_promising = self._scouted(situation)
-        if is_promising is None and self._is_known_to_fail(situation):
-            return _Choice(situation, want, options=0)
-        options = 0 if is_promising is False else self._options(situation, want)
-        return _Choice(situation, want, options, is_promising)
-
-    def _may_scout(self, situation: Situation) -> bool:
-        return self._failures >= _FAILURES_BEFORE_SCOUTING and situation.request < self._question.safe
-
-    def _scouted(self, situation: Situation) -> bool | None:
-        """What a scout soon says; None: nothing, or that there is a way, where that has been wrong before."""
-        if not self._may_scout(situation):
-            return None
-        scout = self._scout
-        is_promising = scout.has_way(self.tally, situation) or scout.can_succeed(self.tally, situation, FEW_LOOKS)
-        return None if is_promising and self._was_misled else is_promising
+        options = 0 if self._is_known_to_fail(situation) else self._options(situation, want)
+        return _Choice(situation, want, options)
 
     def _is_known_to_fail(self, situation: Situation) -> bool:
         """Whether bounds or an equal situation say that nothing comes of it."""
@@ -297,9 +236,7 @@ class _Search:
             return True
         if self._memory.has_failed(self.tally, situation):
             return True
-        if may_bound and is_new and not self._forecaster.can_succeed(self.tally, situation.request):
-            return True
-        return self._may_scout(situation) and self._scout.can_succeed(self.tally, situation, MANY_LOOKS) is False
+        return may_bound and is_new and not self._forecaster.can_succeed(self.tally, situation.request)
 
     def _options(self, situation: Situation, want: Want | None) -> int:
         if want is None:

@@ -7,22 +7,21 @@ take can be had together at most.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, partial
 from itertools import accumulate, chain
 from math import inf
+from typing import Final
 
-from driver.allocation.agreeing import Party, can_agree
-from driver.allocation.packing import most
-from driver.allocation.pairing import Need, can_pair
 from driver.allocation.search.assignment import Tally
 from driver.allocation.search.capacity_sums import Sums
 from driver.allocation.search.constraints import Value
 from driver.allocation.search.problem import MAX_RESULTS, Question, Request, UnanswerableError, Want
 from driver.allocation.semantics.bitset import bits
-from driver.allocation.spreading import NOT_ANY, Spread, bound_by
 
 _Open = Mapping[Want, int]
 """The devices that each want could be given now, as far as it depends on it alone."""
+
+_NOT_ANY: Final[Value] = ("", "")
+"""Stands for no value at all: such a device can come first, but only one."""
 
 
 class Forecaster:
@@ -34,9 +33,7 @@ class Forecaster:
         self._requests = question.requests[: question.safe]
         """Those that come before anything that may fail for good: what is behind is not reached without them."""
         self._sums = Sums(question)
-        self._spread = Spread(question)
         self._by_want: dict[tuple[Want, int], dict[Value, int]] = {}
-        self._packed: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def is_starved(self, tally: Tally, position: int) -> bool:
         """Whether some request from ``position`` on finds too few devices in nobody's use: the cheapest bound."""
@@ -66,22 +63,7 @@ class Forecaster:
             self._can_hold(tally, requests, open_, claim, index)
             for claim in {request.claim for request in requests}
             for index in range(len(self._question.constraints[claim]))
-        ) and self._can_agree(tally, requests, open_)
-
-    def _can_agree(self, tally: Tally, requests: Sequence[Request], open_: _Open) -> bool:
-        """Whether all that must match can, at once."""
-        parties: dict[str, list[Party]] = defaultdict(list)
-        for claim in {request.claim for request in requests}:
-            for index, constraint in enumerate(self._question.constraints[claim]):
-                bound = bound_by(requests, claim, index) if constraint.kind == "match" else []
-                if bound:
-                    by_value = self._by_value(bound, open_, index)
-                    state = tally.states[claim][index]
-                    if state.devices:
-                        by_value = {value: mask for value, mask in by_value.items() if value in state.values}
-                    parties[constraint.attribute].append(Party(tuple(bound), by_value))
-        room = partial(self._sums.room, tally)
-        return all(can_agree(each, open_, self._offer.shareable, room) for each in parties.values() if len(each) > 1)
+        )
 
     def within_limit(self, tally: Tally, requests: Iterable[Request], also: int = 0) -> bool:
         """Whether the claims of ``requests`` can stay within their limit; ``also`` counts for the first of them."""
@@ -125,47 +107,7 @@ class Forecaster:
                 return False
             if needed > self.supply(tally, free):
                 return False
-        if allowed != -1 and not self._spread.suffices(requests, open_, allowed):  # else each constraint is looked at
-            return False
-        return self._can_pair(tally, requests, open_, allowed)
-
-    def _can_pair(self, tally: Tally, requests: Sequence[Request], open_: _Open, allowed: int) -> bool:
-        groups: dict[int, list[Need]] = defaultdict(list)
-        for request in requests:
-            devices = 0
-            for want in request.wants:
-                devices |= open_[want]
-            # What watches conflicts with its own claim only.
-            watches = any(want.is_admin for want in request.wants)
-            groups[request.claim if watches else -1].append(Need(devices & allowed, request.fewest))
-        return all(can_pair(needs, self._rooms(tally, needs)) for needs in groups.values())
-
-    def _rooms(self, tally: Tally, needs: Iterable[Need]) -> Mapping[int, int]:
-        devices = 0
-        for need in needs:
-            devices |= need.devices
-        return {device: self._room(tally, device) for device in bits(devices & self._offer.shareable)}
-
-    def _room(self, tally: Tally, device: int) -> int:
-        """At most how many shares of a device can be taken."""
-        smallest = self._smallest_demands.get(device)
-        if not smallest:
-            return MAX_RESULTS * len(self._question.claims)
-        return min(self._sums.left_of(tally, device, name) // amount for name, amount in smallest.items())
-
-    @cached_property
-    def _smallest_demands(self) -> Mapping[int, Mapping[str, int]]:
-        """The least of each capacity that any want takes of a shared device; without those of which some take none."""
-        smallest: dict[int, dict[str, int]] = {}
-        for want in chain.from_iterable(request.wants for request in self._question.requests):
-            for device in bits(want.usable & self._offer.shareable):
-                demand = want.demands.get(device)
-                amounts = {name: amount.nano for name, amount in demand.amounts.items()} if demand else {}
-                least = smallest.get(device, amounts)
-                smallest[device] = {
-                    name: min(least[name], amount) for name, amount in amounts.items() if least.get(name) and amount
-                }
-        return smallest
+        return True
 
     def supply(self, tally: Tally, devices: int) -> float:
         """At most how many times something of ``devices`` can be taken together."""
@@ -175,20 +117,7 @@ class Forecaster:
         for set_, members in self._question.members.items():
             if devices & members:
                 supply += self._from_set(set_, tally.remaining[set_], devices & members)
-        return min(supply, self._from_linked(tally, devices)) if devices & self._question.linked else supply
-
-    def _from_linked(self, tally: Tally, devices: int) -> int:
-        """As ``supply``, with an eye on devices that take from two sets."""
-        takers: dict[int, int] = defaultdict(int)
-        for device in bits(devices):
-            for use in self._offer.uses(device):
-                takers[use.set] |= 1 << device
-        rooms = {set_: self._from_set(set_, tally.remaining[set_], mask) for set_, mask in takers.items()}
-        key = devices, tuple(rooms.values())
-        if key not in self._packed:
-            things = [[use.set for use in self._offer.uses(device)] for device in bits(devices)]
-            self._packed[key] = most(things, rooms)
-        return self._packed[key]
+        return supply
 
     def _from_set(self, set_: int, remaining: int | None, devices: int) -> int:
         """How many of ``devices`` a counter set can give at most, each counter looked at by itself."""
@@ -213,34 +142,15 @@ class Forecaster:
         return self._can_hold(tally, requests, open_, claim, index)
 
     def _can_hold(self, tally: Tally, requests: Sequence[Request], open_: _Open, claim: int, index: int) -> bool:
-        bound = bound_by(requests, claim, index)
+        bound = _bound_by(requests, claim, index)
         if not bound:
             return True
         by_value = self._by_value(bound, open_, index)
         state = tally.states[claim][index]
         if self._question.constraints[claim][index].kind == "distinct":
-            numbers = {value: number for number, value in enumerate(by_value)}
-            return (
-                sum(request.fewest for request in bound) <= _hit(by_value)
-                and self._can_differ(bound, open_, index, numbers)
-                and self._spread.can_differ(bound, open_, index)
-            )
+            return sum(request.fewest for request in bound) <= _hit(by_value)
         values = state.values if state.devices else by_value.keys()
         return any(self._enough(tally, bound, open_, by_value.get(value, 0)) for value in values)
-
-    def _can_differ(
-        self, requests: Iterable[Request], open_: _Open, constraint: int, numbers: Mapping[Value, int]
-    ) -> bool:
-        """Whether requests can be paired with values, each with values of its own."""
-        needs: list[Need] = []
-        for request in requests:
-            values = 0
-            for want in request.wants:
-                for value, devices in self._usable_by_value(want, constraint).items():
-                    if devices & open_[want]:
-                        values |= 1 << numbers[value]
-            needs.append(Need(values, request.fewest))
-        return can_pair(needs, {})
 
     def _by_value(self, requests: Iterable[Request], open_: _Open, constraint: int) -> Mapping[Value, int]:
         """The devices that ``requests`` could be given, by what the constraint compares of them."""
@@ -266,7 +176,16 @@ class Forecaster:
             values = self._question.values(want, constraint, device)
         except UnanswerableError:  # the search will meet it
             return ()
-        return values or ((NOT_ANY,) if values is not None else ())
+        return values or ((_NOT_ANY,) if values is not None else ())
+
+
+def _bound_by(requests: Iterable[Request], claim: int, constraint: int) -> list[Request]:
+    """The requests of a claim for which a constraint holds whatever is chosen for them."""
+    return [
+        request
+        for request in requests
+        if request.claim == claim and request.fewest and all(constraint in want.constraints for want in request.wants)
+    ]
 
 
 def _hit(by_value: Mapping[Value, int]) -> int:

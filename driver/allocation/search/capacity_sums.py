@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import NamedTuple
 
 from driver.allocation.search.assignment import Tally
@@ -63,29 +62,9 @@ class Sums:
                 for want in request.wants:
                     devices[name] |= want.usable
         return all(
-            amount <= sum(self.left_of(tally, device, name) for device in bits(devices[name]))
+            amount <= sum(self._left_of(tally, device, name) for device in bits(devices[name]))
             for name, amount in needed.items()
         )
-
-    def room(self, tally: Tally, parties: Sequence[Sequence[Request]], devices: int) -> float:
-        """At most how many of ``parties``, each of some requests, can be served by ``devices``, which are shared."""
-        least = [self._least_of(requests) for requests in parties]
-        smallest = {name: min(each[name] for each in least) for name in set.intersection(*map(set, least))}
-        rooms = [
-            sum(self.left_of(tally, device, name) for device in bits(devices)) // amount
-            for name, amount in smallest.items()
-            if amount
-        ]
-        return min(rooms, default=inf)
-
-    def _least_of(self, requests: Sequence[Request]) -> Mapping[str, int]:
-        """The least of each capacity that requests take together."""
-        together: dict[str, int] = defaultdict(int)
-        for request in requests:
-            least = [self._least_shares(want) for want in request.wants]
-            for name in set.intersection(*map(set, least)):
-                together[name] += min(want.count * each[name] for want, each in zip(request.wants, least, strict=True))
-        return together
 
     def _least_shares(self, want: Want) -> Mapping[str, int]:
         """The least of each capacity that the want takes, whichever device it gets; without what it may not take."""
@@ -99,7 +78,7 @@ class Sums:
             least = self._shares[want] = {name: min(each[name] for each in amounts) for name in names}
         return least
 
-    def left_of(self, tally: Tally, device: int, name: str) -> int:
+    def _left_of(self, tally: Tally, device: int, name: str) -> int:
         """What is left of a capacity of a shared device."""
         value = self._offer.devices[device].capacity[name].value.nano
         return value - self._offer.consumed.get(device, {}).get(name, 0) - tally.taken[device].get(name, 0)

@@ -147,29 +147,12 @@ class Question:
             unlimited &= ~members
         return unlimited
 
-    @cached_property
-    def linked(self) -> int:
-        """The usable devices that take from several counter sets."""
-        return sum(1 << device for device in bits(self._usable) if len(self.offer.uses(device)) > 1)
-
     @property
     def _usable(self) -> int:
         usable = 0
         for request in self.requests:
             usable |= request.usable
         return usable
-
-    @cached_property
-    def parts(self) -> list[tuple[Request, ...]]:
-        """The requests that constraints bind together, apart from the others; of those that are safe to try."""
-        parts: list[tuple[set[tuple[int, int]], list[Request]]] = []
-        for request in self.requests[: self.safe]:
-            bound = {(request.claim, index) for want in request.wants for index in want.constraints}
-            joined = [part for part in parts if part[0] & bound]
-            parts = [part for part in parts if not part[0] & bound]
-            constraints = bound.union(*(part[0] for part in joined))
-            parts.append((constraints, [*(each for part in joined for each in part[1]), request]))
-        return [tuple(requests) for constraints, requests in parts if constraints]
 
     @cached_property
     def safe(self) -> int:

@@ -56,11 +56,11 @@ class Horizon:
     """Devices that the current want tries."""
 
 
-def want_traits(want: Want, *, with_claim: bool = True) -> Hashable:
+def want_traits(want: Want) -> Hashable:
     """All of a want that the devices' twins depend on."""
     asked = want.ask.capacity.requests if want.ask.capacity else {}
     return (
-        want.claim if with_claim else None,
+        want.claim,
         want.candidates,
         want.usable,
         want.failing_mask,

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from api.model.claims import ResourceClaim
+from api.model.devices import ResourceSlice
 from api.model.names import DeviceId, ObjectRef, ShareId
 from api.model.quantity import Quantity
 
@@ -23,6 +23,11 @@ class PoolId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.driver}/{self.name}"
+
+    @classmethod
+    def of(cls, slice_: ResourceSlice) -> "PoolId":
+        """The pool of a slice."""
+        return cls(slice_.spec.driver, slice_.spec.pool.name)
 
 
 class Amount(NamedTuple):
@@ -120,17 +125,23 @@ class AllocatedState:
 
 
 class Ledger:
-    """What claims hold as they come and go: the same as an ``AllocatedState`` of all, updated at one claim's cost."""
+    """What claims hold as they come and go: the same as an ``AllocatedState`` of all, worked out pool by pool."""
 
     def __init__(self) -> None:
-        self._claims: dict[ObjectRef, AllocatedState] = {}
-        self._parts: dict[PoolId, dict[ObjectRef, Taken]] = defaultdict(dict)
+        self._claims: dict[ObjectRef, ResourceClaim] = {}
+        """Those that hold something."""
+        self._by_pool: dict[PoolId, dict[ObjectRef, ResourceClaim]] = defaultdict(dict)
         self._taken: dict[PoolId, Taken] = {}
+        """Of pools that have not changed since somebody asked."""
         self.holders: dict[DeviceId, ObjectRef] = {}
 
     def of(self, pool: PoolId) -> Taken:
         """What is taken of a pool."""
-        return self._taken.get(pool, NOTHING)
+        taken = self._taken.get(pool)
+        if taken is None:
+            claims = self._by_pool.get(pool, {})
+            taken = self._taken[pool] = AllocatedState.from_claims(claims.values()).of(pool)
+        return taken
 
     def record(self, claim: ResourceClaim) -> set[PoolId]:
         """Count what ``claim`` holds, in place of what it held before.
@@ -138,41 +149,37 @@ class Ledger:
         Gives the pools of which other things are taken now.
         """
         changed = self.remove(claim.ref)
-        if claim.status.allocation is None:
+        devices = _held(claim)
+        if not devices:
             return changed
-        held = self._claims[claim.ref] = AllocatedState.from_claims([claim])
-        self.holders.update(held.holders)
-        for pool, part in held.by_pool.items():
-            self._parts[pool][claim.ref] = part
-            self._add_up(pool)
-        return changed | held.by_pool.keys()
+        self._claims[claim.ref] = claim
+        self.holders |= dict.fromkeys(devices, claim.ref)
+        pools = {PoolId(id_.driver, id_.pool) for id_ in devices}
+        for pool in pools:
+            self._by_pool[pool][claim.ref] = claim
+            self._taken.pop(pool, None)
+        return changed | pools
 
     def remove(self, claim: ObjectRef) -> set[PoolId]:
         """Forget a claim. Gives the pools of which other things are taken now."""
         held = self._claims.pop(claim, None)
-        if held is None:
-            return set()
-        for pool in held.by_pool:
-            del self._parts[pool][claim]
-            self._add_up(pool)
-        for id_ in held.holders:
+        devices = () if held is None else _held(held)
+        pools = {PoolId(id_.driver, id_.pool) for id_ in devices}
+        for pool in pools:
+            del self._by_pool[pool][claim]
+            self._taken.pop(pool, None)
+        for id_ in devices:
             if self.holders.get(id_) == claim:
-                parts = self._parts[PoolId(id_.driver, id_.pool)].items()
-                other = next((other for other, part in parts if id_.device in part.names), None)
+                others = self._by_pool[PoolId(id_.driver, id_.pool)].items()
+                other = next((other for other, its in others if id_ in _held(its)), None)
                 if other is None:
                     del self.holders[id_]
                 else:
                     self.holders[id_] = other
-        return set(held.by_pool)
+        return pools
 
-    def _add_up(self, pool: PoolId) -> None:
-        parts = self._parts[pool].values()
-        consumed: dict[tuple[str, str], Quantity] = {}
-        for device, capacity, quantity in chain.from_iterable(part.consumed for part in parts):
-            before = consumed.get((device, capacity))
-            consumed[device, capacity] = quantity if before is None else before + quantity
-        self._taken[pool] = Taken(
-            exclusive=frozenset().union(*(part.exclusive for part in parts)),
-            shared=frozenset().union(*(part.shared for part in parts)),
-            consumed=frozenset(Amount(*at, quantity) for at, quantity in consumed.items()),
-        )
+
+def _held(claim: ResourceClaim) -> list[DeviceId]:
+    """The devices of which a claim holds something."""
+    allocation = claim.status.allocation
+    return [result.id for result in allocation.devices.results if not result.admin_access] if allocation else []

@@ -10,6 +10,7 @@ from driver.allocation.semantics.outcomes import NodeView
 from driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,
+    Reads,
     UnsupportedExpressionError,
     compile_selector,
 )
@@ -113,3 +114,11 @@ def may_read(selectors: Selectors, driver: str, attribute: str) -> bool:
         except (ExpressionCompileError, UnsupportedExpressionError):
             return False  # it fails on every device; what stands behind it is not evaluated
     return False
+
+
+def reads_of(selector: str) -> Reads | None:
+    """What a selector reads of a device; None: nothing, it does not compile."""
+    try:
+        return compile_selector(selector).reads
+    except (ExpressionCompileError, UnsupportedExpressionError):
+        return None

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Final, TypeAlias
 
 import anyio
@@ -40,16 +39,15 @@ from api.model.metadata import Condition, Object, ObjectMeta
 from api.model.names import ObjectRef
 from api.wire import to_builtins
 from driver.allocation import (
-    AllocatedState,
     Budget,
+    ClusterAllocator,
     DoesNotFit,
     Failed,
     Features,
-    Fits,
     Inventory,
+    NodeAllocation,
     NodeView,
     Outcome,
-    allocate,
     node_matches,
 )
 from driver.kube.discovery import ApiFeatures
@@ -101,45 +99,34 @@ class Snapshot:
     nodes: Sequence[Node]
     """By name."""
     classes: dict[str, DeviceClass]
-    inventory: Inventory
-    allocated: AllocatedState
+    allocator: ClusterAllocator
 
 
 def decide(
-    pod: Pod,
-    claims: Sequence[ResourceClaim],
-    now: Snapshot,
-    features: Features,
-    *,
-    share_id: Callable[[], str],
-    budget: Budget,
+    pod: Pod, claims: Sequence[ResourceClaim], now: Snapshot, *, share_id: Callable[[], str], budget: Budget
 ) -> Decision:
     """A node for ``pod`` and devices for those of its ``claims`` that have none; ``budget`` is for each node."""
     unallocated = [claim for claim in claims if claim.status.allocation is None]
-    obstacles: Counter[str] = Counter()
+    reasons = {node.metadata.name: obstacle(pod, node) or _bound_elsewhere(claims, view(node)) for node in now.nodes}
+    open_ = [name for name, reason in reasons.items() if reason is None]
+    if not unallocated and open_:
+        return Placed(open_[0], ())
+    obstacles = Counter(reason for reason in reasons.values() if reason is not None)
     details: list[str] = []
-    for node in now.nodes:
-        reason = obstacle(pod, node) or _bound_elsewhere(claims, view(node))
-        if reason is None and unallocated:
-            outcome = allocate(
-                now.inventory,
-                unallocated,
-                view(node),
-                now.classes,
-                now.allocated,
-                features,
-                share_id=share_id,
-                budget=budget,
+    if open_:
+        placement = now.allocator.place(
+            unallocated, now.classes, share_id=share_id, budget=budget, nodes=frozenset(open_)
+        )
+        if isinstance(placement, NodeAllocation):
+            return Placed(placement.node, tuple(zip(unallocated, placement.results, strict=True)))
+        if isinstance(placement, Failed):
+            return Pending(placement.message)
+        obstacles["cannot allocate all claims"] = len(open_)
+        for name in open_:
+            outcome = placement.undecided.get(name) or now.allocator.allocate_on(
+                name, unallocated, now.classes, share_id=share_id, budget=budget
             )
-            if isinstance(outcome, Fits):
-                return Placed(node.metadata.name, tuple(zip(unallocated, outcome.results, strict=True)))
-            if isinstance(outcome, Failed) and outcome.kind == "fatal":
-                return Pending(outcome.message)
-            reason = "cannot allocate all claims"
-            details += [f"{node.metadata.name}: {detail}" for detail in _details(outcome)]
-        if reason is None:
-            return Placed(node.metadata.name, ())
-        obstacles[reason] += 1
+            details += [f"{name}: {detail}" for detail in _details(outcome)]
     summary = ", ".join(f"{count} {reason}" for reason, count in sorted(obstacles.items())) or "the cluster has no node"
     return Pending(f"0/{len(now.nodes)} nodes are available: {summary}." + "".join(f" {text}." for text in details))
 
@@ -183,18 +170,17 @@ class Scheduler:
         self._kinds = api.resource
         self._events = events
         self._share_id = share_id
-        self._features = features
         self._clock = clock
         self._again_s = math.inf
         """When to try again although nothing has changed, in seconds."""
         self._wake = anyio.Event()
-        self._inventory = Inventory.build(())
+        self._allocator = ClusterAllocator(features, Inventory.build(()))
         self._assumed: dict[ObjectRef, ResourceClaim] = {}
         self._bound: set[ObjectRef] = set()
         self._extended: dict[str, str] = {}
         """Claims made for extended resources, by pod UID, until the pods show them."""
         self._pods = Informer(client, PODS, on_change=self._pod_changed)
-        self._nodes = Informer(client, NODES, on_change=self._changed)
+        self._nodes = Informer(client, NODES, on_change=self._node_changed)
         self._classes = Informer(client, api.resource.device_classes, on_change=self._changed)
         self._claims = Informer(client, api.resource.resource_claims, on_change=self._claim_changed)
         self._slices = Informer(client, api.resource.resource_slices, on_change=self._slice_changed)
@@ -237,7 +223,7 @@ class Scheduler:
             if extended is None:
                 return  # its making wakes the scheduler
             claims.append(extended)
-        decision = decide(pod, claims, self._snapshot(), self._features, share_id=self._share_id, budget=_BUDGET)
+        decision = decide(pod, claims, self._snapshot(), share_id=self._share_id, budget=_BUDGET)
         if isinstance(decision, Pending):
             await self._report_pending(pod, decision.message)
             return
@@ -297,13 +283,10 @@ class Scheduler:
         return None
 
     def _snapshot(self) -> Snapshot:
-        unseen = (claim for ref, claim in self._assumed.items() if self._claims.store.get(ref) is None)
-        held = (self._assumed.get(claim.ref, claim) for claim in self._claims.store.values())
         return Snapshot(
             nodes=sorted(self._nodes.store.values(), key=lambda node: node.metadata.name),
             classes={class_.metadata.name: class_ for class_ in self._classes.store.values()},
-            inventory=self._inventory,
-            allocated=AllocatedState.from_claims(chain(held, unseen)),
+            allocator=self._allocator,
         )
 
     async def _reserve(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
@@ -320,7 +303,7 @@ class Scheduler:
         if allocation is not None:
             status["allocation"] = to_builtins(_stamped(allocation, self._clock()))
         claim = await self._patch(name, namespace, {"metadata": _as_read(claim), "status": status}, "status")
-        self._assumed[claim.ref] = claim
+        self._assume(claim)
         return claim
 
     async def _deallocate(self, claim: ResourceClaim) -> None:
@@ -328,7 +311,12 @@ class Scheduler:
         status: JsonObject = {"reservedFor": None, "allocation": None, "devices": None}
         patch: JsonObject = {"metadata": _as_read(claim), "status": status}
         claim = await self._patch(claim.metadata.name, claim.metadata.namespace, patch, "status")
+        self._assume(claim)
+
+    def _assume(self, claim: ResourceClaim) -> None:
+        """Let an own write count until the watch shows it."""
         self._assumed[claim.ref] = claim
+        self._allocator.set_claim(claim)
 
     def _look_again_after(self, seconds: float) -> None:
         self._again_s = min(self._again_s, seconds)
@@ -361,6 +349,13 @@ class Scheduler:
     def _changed(self, _: object) -> None:
         self._wake.set()
 
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.new is None:
+            self._allocator.remove_node(change.ref.name)
+        else:
+            self._allocator.set_node(view(change.new))
+        self._wake.set()
+
     def _pod_changed(self, change: Change[Pod]) -> None:
         if change.new is None or change.new.spec.node_name:
             self._bound.discard(change.ref)
@@ -372,17 +367,22 @@ class Scheduler:
         assumed = self._assumed.get(change.ref)
         if assumed is not None and (change.new is None or _version(change.new) >= _version(assumed)):
             del self._assumed[change.ref]
+        if change.ref not in self._assumed:
+            if change.new is None:
+                self._allocator.remove_claim(change.ref)
+            else:
+                self._allocator.set_claim(change.new)
         self._wake.set()
 
     def _slice_changed(self, change: Change[ResourceSlice]) -> None:
         if change.old is not None and (change.new is None or _pool(change.old) != _pool(change.new)):
-            self._inventory = self._inventory.without_slice(change.old)
+            self._allocator.remove_slice(change.old)
         if change.new is not None:
-            self._inventory = self._inventory.with_slice(change.new)
+            self._allocator.set_slice(change.new)
         self._wake.set()
 
     def _rules_changed(self, _: object) -> None:
-        self._inventory = Inventory.build(self._slices.store.values(), self._rules.store.values())
+        self._allocator.set_taint_rules(self._rules.store.values())
         self._wake.set()
 
 

@@ -1,11 +1,10 @@
 """Families in which devices or requests are bound to each other in more than one way, or to what is never reached."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
 from typing import Final
 
 from api.model.claims import DeviceRequest
-from api.model.devices import Attribute, Device, DeviceTaint, DeviceToleration, ResourceSlice
+from api.model.devices import Attribute, DeviceTaint, DeviceToleration, ResourceSlice
 from tests.allocation.builders import (
     DRIVER,
     alternative,
@@ -36,71 +35,6 @@ from tests.allocation.hard_cases.families import (
 ROW: Final = f"{DRIVER}/row"
 ROOT: Final = f"{DRIVER}/root"
 COLUMN: Final = f"{DRIVER}/column"
-_FANO: Final = (0, 1, 3)
-"""Of seven points, numbered modulo seven, the lines: any two of them meet."""
-
-
-def _crowded_pairs(n: int) -> list[tuple[int, int]]:
-    """One half and one more of ``n`` have only half as many to be paired with, the rest has enough."""
-    half = n // 2
-    crowded = [(one, (one + step) % half) for one in range(half + 1) for step in range(min(3, half))]
-    return [*crowded, *((one, other) for one in range(half + 1, n) for other in (one - 1, one))]
-
-
-def _rows_and_columns_that_do_not_pair(n: int) -> Hard:
-    """All rows and all columns must differ; there is one of each for every request, but they cannot be paired."""
-    devices = (
-        device(f"d{number:03}", attributes={"row": row, "column": column})
-        for number, (row, column) in enumerate(_crowded_pairs(n))
-    )
-    return Hard([slice_(*devices)], [claim(*requests(n), constraints=[distinct(ROW), distinct(COLUMN)])], fits=False)
-
-
-def _linked(pairs: Sequence[tuple[int, int]]) -> list[Device]:
-    return [
-        device(f"d{number:03}", uses={f"card-{one:02}": {"slots": 1}, f"switch-{other:02}": {"ports": 1}})
-        for number, (one, other) in enumerate(pairs)
-    ]
-
-
-def _cards_and_switches_that_do_not_pair(n: int) -> Hard:
-    """The same with counters: each device takes the slot of a card and a port of a switch."""
-    sets = {f"card-{one:02}": {"slots": 1} for one in range(n)}
-    sets |= {f"switch-{one:02}": {"ports": 1} for one in range(n)}
-    return Hard(partitioned(*_linked(_crowded_pairs(n)), sets=sets), pod(requests(n)), fits=False)
-
-
-def _links_of_five(n: int) -> Hard:
-    """Each device links two of five ports: two devices of each five can be had, though half a port is left."""
-    groups = max(1, n // 5)
-    ends = [(group, *pair) for group in range(groups) for pair in combinations(range(5), 2)]
-    devices = (
-        device(f"d{group}-{one}{other}", uses={f"p{group}-{one}": {"u": 1}, f"p{group}-{other}": {"u": 1}})
-        for group, one, other in ends
-    )
-    sets = {f"p{group}-{port}": {"u": 1} for group in range(groups) for port in range(5)}
-    return Hard(partitioned(*devices, sets=sets), pod(requests(2 * groups + 1)), fits=False)
-
-
-def tagged(tags: Sequence[tuple[str, ...]], wanted: int) -> Hard:
-    devices = (
-        device(f"d{number:03}", attributes={"tags": Attribute(strings=each)}) for number, each in enumerate(tags)
-    )
-    return Hard([slice_(*devices)], [claim(*requests(wanted), constraints=[distinct(TAGS)])], fits=False)
-
-
-def _tags_in_triangles(n: int) -> Hard:
-    """Any two of three devices share a tag that the third has not."""
-    groups = max(1, n // 3)
-    tags = [(f"t{group}-{one}", f"t{group}-{(one + 1) % 3}") for group in range(groups) for one in range(3)]
-    return tagged(tags, groups + 1)
-
-
-def _tags_in_planes(n: int) -> Hard:
-    """Any two of seven devices share a tag, each tag is on three of them."""
-    groups = max(1, n // 7)
-    tags = [tuple(f"t{group}-{(one + step) % 7}" for step in _FANO) for group in range(groups) for one in range(7)]
-    return tagged(tags, groups + 1)
 
 
 def _sides_with_too_few_cards(n: int) -> Hard:
@@ -270,13 +204,6 @@ def _pairs_at_the_last_roots(n: int) -> Hard:
     gpus, nics = zip(*map(_both, range(pairs)), strict=True)
     constraints = [same(ROOT, f"gpu{number}", f"nic{number}") for number in range(pairs)]
     return Hard(slices, [claim(*gpus, *nics, constraints=constraints)], fits=True)
-
-
-def _hosts_with_one_to_spare(n: int) -> Hard:
-    """Each claim wants two devices of one host, each host has three; there is a host too few."""
-    slices = plain(3 * (n - 1), lambda number: {"row": number // 3})
-    asked = [claim(request("r", count=2), constraints=[same(ROW)], name=f"c{number}") for number in range(n)]
-    return Hard(slices, asked, fits=False)
 
 
 def _any_two_share_a_tag(n: int) -> Hard:

@@ -475,3 +475,21 @@ def test_a_pod_may_have_more_devices_than_python_has_frames() -> None:
     outcome = decide(slices, *(claim(request("r", count=32), name=f"c{number}") for number in range(40)))
     assert isinstance(outcome, Fits)
     assert len({each.device for each in chosen(outcome)}) == 1280
+
+
+def test_shares_are_alike_only_where_they_take_the_same_counters() -> None:
+    """Once the second device was said to fail because the first one had, though what they take differs."""
+    taking = [{"c0": 1}, {"c0": 4, "c1": 4}, {"c0": 2, "c1": 4}, {"c0": 4, "c1": 2}, {"c0": 1, "c1": 2}, {}]
+    devices = [
+        device(
+            f"d{number}",
+            allow_multiple_allocations=number != 4,
+            uses={"set": amounts} if amounts else {},
+            groups={"set": [] if number else ["mig"]},
+        )
+        for number, amounts in enumerate(taking)
+    ]
+    slices = partitioned(*devices, sets={"set": {"c0": 6, "c1": 4}})
+    outcome = decide(slices, claim(request("r", count=3)))
+    assert isinstance(outcome, Fits)
+    assert [result.device for result in outcome.results[0].devices.results] == ["d3", "d4", "d5"]

@@ -16,7 +16,8 @@ from api.model.claims import (
 )
 from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from driver.allocation import AllocatedState, Budget, Features, Inventory
+from driver.allocation import Budget, ClusterAllocator, Features, Inventory
+from driver.local.filtering import view
 from driver.local.scheduler.structured import Decision, Pending, Placed, Snapshot, decide
 
 BUDGET = Budget()
@@ -47,16 +48,16 @@ def allocated(claim: ResourceClaim, allocation: AllocationResult) -> ResourceCla
 
 def snapshot(slices: Iterable[ResourceSlice], held: Iterable[ResourceClaim] = ()) -> Snapshot:
     slices = tuple(slices)
+    nodes = [node(slice_.spec.node_name or "") for slice_ in slices]
     return Snapshot(
-        nodes=[node(slice_.spec.node_name or "") for slice_ in slices],
+        nodes=nodes,
         classes=CLASSES,
-        inventory=Inventory.build(slices),
-        allocated=AllocatedState.from_claims(held),
+        allocator=ClusterAllocator(Features(), Inventory.build(slices), nodes=map(view, nodes), claims=held),
     )
 
 
 def placed(claims: list[ResourceClaim], now: Snapshot, budget: Budget = BUDGET) -> Decision:
-    return decide(Pod(), claims, now, Features(), share_id=lambda: "share", budget=budget)
+    return decide(Pod(), claims, now, share_id=lambda: "share", budget=budget)
 
 
 TWO_NODES = [slice_of("node-1", "a"), slice_of("node-2", "a", "b")]

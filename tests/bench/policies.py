@@ -1,21 +1,33 @@
 """The allocator's strategies as policies of the loss system (``tests/partitions/loss_system.py``)."""
 
 from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from api.model.allocations import ResourceClaimStatus
+from api.model.claims import DeviceClass, ResourceClaim
 from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
-from driver.allocation import Budget, Cluster, Features, Keep, NodeView, Nowhere, Placed, Placement, Profile
+from driver.allocation import (
+    Budget,
+    ClusterAllocator,
+    ClusterOutcome,
+    Features,
+    Inventory,
+    NodeAllocation,
+    NodeView,
+    NoFittingNode,
+)
 from driver.partitions.geometry import GpuCard, Partition
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
 from tests.allocation.builders import claim, class_, request
+from tests.bench.keep import Keep, Profile
 
 DRIVER = "kerf.dev"
-CLASSES = {"any": class_()}
+CLASS = class_()
 
 
 def profile_of(device: Device) -> Profile | None:
@@ -27,26 +39,34 @@ def profile_of(device: Device) -> Profile | None:
 
 def first_fit() -> "Allocator":
     """The scheduler's order."""
-    return Allocator(Cluster.place)
+
+    def place(cluster: ClusterAllocator, _: object, asked: ResourceClaim, of_class: DeviceClass) -> ClusterOutcome:
+        return cluster.place([asked], {of_class.metadata.name: of_class}, share_id=str, budget=Budget())
+
+    return Allocator(place)
 
 
 def keep() -> "Allocator":
     return Allocator(Keep(profile_of).place)
 
 
+Place: TypeAlias = Callable[[ClusterAllocator, Sequence[NodeView], ResourceClaim, DeviceClass], ClusterOutcome]
+"""A node and devices for a claim of that class; the nodes come with the cluster, by name."""
+
+
 class Allocator:
     """A policy: a way to place claims in a cluster of nodes with one card each."""
 
-    def __init__(self, place: Callable[..., Placement]) -> None:
-        """``place`` is called as ``Cluster.place`` is, with the cluster before all."""
+    def __init__(self, place: Place) -> None:
         self._place = place
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterAllocator | None = None
+        self._nodes: list[NodeView] = []
         self._partitions: dict[tuple[str, str], Partition] = {}
         self._held: dict[Partition, ObjectRef] = {}
         self._number = 0
 
-    def _start(self, cards: Sequence[GpuCard]) -> Cluster:
-        cluster = Cluster(Features())
+    def _start(self, cards: Sequence[GpuCard]) -> ClusterAllocator:
+        cluster = ClusterAllocator(Features(), Inventory.build(()))
         for card in cards:
             node = f"n-{card.index:03}"
             compiled = compile_pool(node, node, [card], layout=SliceLayout.COMBINED)
@@ -59,7 +79,8 @@ class Allocator:
                 shared_counters=content.shared_counters,
             )
             cluster.set_slice(ResourceSlice(metadata=ObjectMeta(name=node), spec=spec))
-            cluster.set_node(NodeView(node, {}))
+            self._nodes.append(NodeView(node, {}))
+            cluster.set_node(self._nodes[-1])
             self._partitions |= {(node, name): partition for name, partition in compiled.partitions.items()}
         return cluster
 
@@ -70,9 +91,9 @@ class Allocator:
         self._number += 1
         expression = f'device.attributes["{DRIVER}"].profile == "{profile}"'
         asked = claim(request("r", expression), name=f"c{self._number}")
-        placement = self._place(cluster, [asked], CLASSES, share_id=str, budget=Budget())
-        if not isinstance(placement, Placed):
-            assert placement == Nowhere(())
+        placement = self._place(cluster, self._nodes, asked, CLASS)
+        if not isinstance(placement, NodeAllocation):
+            assert placement == NoFittingNode({})
             return None
         cluster.set_claim(replace(asked, status=ResourceClaimStatus(allocation=placement.results[0])))
         device = placement.results[0].devices.results[0].device

@@ -7,20 +7,21 @@ large ones; kube-scheduler knows no such order, so a driver gets it by the order
 (``driver.partitions.publish_order``), and who places himself gets it here.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from api.model.allocations import AllocationResult
-from api.model.claims import DeviceClass, ResourceClaim
+from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimSpec
 from api.model.devices import Device
-from driver.allocation.cluster import Cluster, Nowhere, Placed, Placement
+from driver.allocation.cluster import ClusterAllocator, ClusterOutcome, NodeAllocation, NoFittingNode
 from driver.allocation.pools.node_devices import Offer
 from driver.allocation.pools.pool_view import PoolView
 from driver.allocation.pools.template import Layout, Standing
 from driver.allocation.search.backtracking import search
+from driver.allocation.search.problem import Question
 from driver.allocation.semantics.bitset import keep
 from driver.allocation.semantics.counters import fits
-from driver.allocation.semantics.outcomes import Budget, Failed, Fits, Undecided
+from driver.allocation.semantics.outcomes import Budget, Fits, NodeView
 
 
 class Profile(NamedTuple):
@@ -49,40 +50,37 @@ class Keep:
         self._profile_of = profile_of
         self._worths: dict[tuple[Layout, int, int], int] = {}
         self._orders: dict[tuple[Layout, Standing], Layout] = {}
-        self._ranks: dict[tuple[Hashable, Hashable], _Rank | None] = {}
+        self._ranks: dict[ResourceClaimSpec, dict[Hashable, _Rank | None]] = {}
 
     def place(
-        self,
-        cluster: Cluster,
-        claims: Sequence[ResourceClaim],
-        classes: Mapping[str, DeviceClass],
-        *,
-        share_id: Callable[[], str],
-        budget: Budget,
-        nodes: Iterable[str] | None = None,
-    ) -> Placement:
-        """As ``Cluster.place``, on the node and the devices where the least is lost."""
+        self, cluster: ClusterAllocator, nodes: Iterable[NodeView], claim: ResourceClaim, class_: DeviceClass
+    ) -> ClusterOutcome:
+        """As ``ClusterAllocator.place``, on the node and the devices where the least is lost.
+
+        ``class_`` is that of all requests. The selectors must not tell nodes apart.
+        """
         best: tuple[_Rank, Offer] | None = None
-        undecided: list[str] = []
-        for kind, offer in cluster.different(claims, classes, nodes):
-            key = (cluster.pod(claims, classes), kind)
-            if key not in self._ranks:
-                answer = search(self._ordered(offer), claims, classes, share_id=str, budget=budget)
-                if isinstance(answer, Failed) and answer.kind == "fatal":
-                    return answer
-                if isinstance(answer, Undecided):
-                    undecided.append(offer.node.name)
-                    continue
-                keep(self._ranks, key, self._rank(offer, answer.results) if isinstance(answer, Fits) else None)
-            rank = self._ranks[key]
+        ranks = self._ranks.setdefault(claim.spec, {})
+        for node in nodes:
+            offer = Offer.build(cluster.inventory, node, cluster.ledger, cluster.features)
+            key = tuple([(view.layout, each) for view, each in zip(offer.views, offer.standings, strict=True)])
+            if key not in ranks:
+                found = self._search(offer, claim, class_)
+                keep(ranks, key, None if found is None else self._rank(offer, found.results))
+            rank = ranks[key]
             if rank is not None and (best is None or rank < best[0]):
                 best = rank, offer
         if best is None:
-            return Nowhere(tuple(undecided))
-        offer = best[1]
-        answer = search(self._ordered(offer), claims, classes, share_id=share_id, budget=budget)
-        assert isinstance(answer, Fits), "it fitted on a node of the same kind"
-        return Placed(offer.node.name, answer.results)
+            return NoFittingNode({})
+        found = self._search(best[1], claim, class_)
+        assert found is not None, "it fitted on a node of the same kind"
+        return NodeAllocation(best[1].node.name, found.results)
+
+    def _search(self, offer: Offer, claim: ResourceClaim, class_: DeviceClass) -> Fits | None:
+        classes = {class_.metadata.name: class_}
+        answer = search(self._ordered(offer), [claim], classes, share_id=str, budget=Budget())
+        assert isinstance(answer, Fits | Question)
+        return answer if isinstance(answer, Fits) else None
 
     def _ordered(self, offer: Offer) -> Offer:
         """What the node offers, the best places first."""
@@ -98,7 +96,7 @@ class Keep:
             sizes = [sum(_units(layout, use.set, use.amount or 0) for use in uses) for uses in layout.uses]
             ranks = [self._rank_of(layout, standing.remaining, index) for index in range(len(layout.templates))]
             indices = sorted(range(len(layout.templates)), key=lambda index: (sizes[index], ranks[index], index))
-            ordered = keep(self._orders, (layout, standing), layout.reordered(indices))
+            ordered = keep(self._orders, (layout, standing), _reordered(layout, indices))
         return ordered
 
     def _rank(self, offer: Offer, results: Iterable[AllocationResult]) -> _Rank:
@@ -143,6 +141,11 @@ class Keep:
             worth = sum(profile.weight * _count(each, remaining, guards) for profile, each in amounts.items())
             keep(self._worths, (layout, set_, remaining), worth)
         return worth
+
+
+def _reordered(layout: Layout, indices: Iterable[int]) -> Layout:
+    """The same devices in another order: ``indices`` are their places in ``layout``."""
+    return Layout(layout.driver, [layout.templates[index] for index in indices], (), layout.counters)
 
 
 def _units(layout: Layout, set_: int, packed: int) -> int:

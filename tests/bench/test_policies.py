@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from driver.partitions.geometry import GpuCard, Partition
-from tests.allocation.policies import first_fit, keep
+from tests.bench.policies import first_fit, keep
 from tests.partitions import loss_system
 from tests.partitions.cards import gpu
 
