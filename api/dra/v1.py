@@ -1,31 +1,18 @@
 """``k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin``: kubelet 1.34 and later."""
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from api._generated.dra_v1 import api_pb2
-from api.dra.service import DraService
-from api.grpc_method import Method
-from api.model.names import ClaimRef
+from api.dra.service import DraService, build_service
 from api.model.prepared import PrepareOutcome, ReportedDevice
 
-_SERVICE: Final = api_pb2.DESCRIPTOR.services_by_name["DRAPlugin"].full_name
+
+def _encode_outcome(outcome: PrepareOutcome) -> api_pb2.NodePrepareResourceResponse:
+    return api_pb2.NodePrepareResourceResponse(devices=map(_device_to_wire, outcome.devices), error=outcome.error)
 
 
-def _claims_to_wire(claims: Iterable[ClaimRef]) -> list[api_pb2.Claim]:
-    return [api_pb2.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name) for claim in claims]
-
-
-def _claims_to_model(claims: Iterable[api_pb2.Claim]) -> tuple[ClaimRef, ...]:
-    return tuple(ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims)
-
-
-def _encode_prepare_request(claims: Sequence[ClaimRef]) -> bytes:
-    return api_pb2.NodePrepareResourcesRequest(claims=_claims_to_wire(claims)).SerializeToString()
-
-
-def _decode_prepare_request(data: bytes) -> tuple[ClaimRef, ...]:
-    return _claims_to_model(api_pb2.NodePrepareResourcesRequest.FromString(data).claims)
+def _decode_outcome(claim: api_pb2.NodePrepareResourceResponse) -> PrepareOutcome:
+    return PrepareOutcome(devices=tuple(map(_device_to_model, claim.devices)), error=claim.error)
 
 
 def _device_to_wire(device: ReportedDevice) -> api_pb2.Device:
@@ -48,55 +35,10 @@ def _device_to_model(device: api_pb2.Device) -> ReportedDevice:
     )
 
 
-def _encode_prepare_response(outcomes: Mapping[str, PrepareOutcome]) -> bytes:
-    claims = {
-        uid: api_pb2.NodePrepareResourceResponse(devices=map(_device_to_wire, outcome.devices), error=outcome.error)
-        for uid, outcome in outcomes.items()
-    }
-    return api_pb2.NodePrepareResourcesResponse(claims=claims).SerializeToString()
-
-
-def _decode_prepare_response(data: bytes) -> dict[str, PrepareOutcome]:
-    return {
-        uid: PrepareOutcome(devices=tuple(map(_device_to_model, claim.devices)), error=claim.error)
-        for uid, claim in api_pb2.NodePrepareResourcesResponse.FromString(data).claims.items()
-    }
-
-
-def _encode_unprepare_request(claims: Sequence[ClaimRef]) -> bytes:
-    return api_pb2.NodeUnprepareResourcesRequest(claims=_claims_to_wire(claims)).SerializeToString()
-
-
-def _decode_unprepare_request(data: bytes) -> tuple[ClaimRef, ...]:
-    return _claims_to_model(api_pb2.NodeUnprepareResourcesRequest.FromString(data).claims)
-
-
-def _encode_unprepare_response(errors: Mapping[str, str]) -> bytes:
-    claims = {uid: api_pb2.NodeUnprepareResourceResponse(error=error) for uid, error in errors.items()}
-    return api_pb2.NodeUnprepareResourcesResponse(claims=claims).SerializeToString()
-
-
-def _decode_unprepare_response(data: bytes) -> dict[str, str]:
-    response = api_pb2.NodeUnprepareResourcesResponse.FromString(data)
-    return {uid: claim.error for uid, claim in response.claims.items()}
-
-
-SERVICE: Final = DraService(
+SERVICE: Final[DraService] = build_service(
+    api_pb2,
+    service=api_pb2.DESCRIPTOR.services_by_name["DRAPlugin"].full_name,
     supported_version="v1.DRAPlugin",
-    prepare=Method(
-        service=_SERVICE,
-        name="NodePrepareResources",
-        encode_request=_encode_prepare_request,
-        decode_request=_decode_prepare_request,
-        encode_response=_encode_prepare_response,
-        decode_response=_decode_prepare_response,
-    ),
-    unprepare=Method(
-        service=_SERVICE,
-        name="NodeUnprepareResources",
-        encode_request=_encode_unprepare_request,
-        decode_request=_decode_unprepare_request,
-        encode_response=_encode_unprepare_response,
-        decode_response=_decode_unprepare_response,
-    ),
+    encode_outcome=_encode_outcome,
+    decode_outcome=_decode_outcome,
 )

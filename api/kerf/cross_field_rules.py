@@ -76,25 +76,28 @@ def _is_strategy_or_unset(strategy: str, field: str, attribute: str) -> Rule:
     )
 
 
-_SPEC_RULES: Final = (
+def _is_for_partitions(field: str) -> Rule:
+    return Rule(
+        field=field,
+        message="is for partitions; cut: Whole takes the card as it is",
+        holds=lambda spec: getattr(spec, field) is None or spec.cut in {None, "Partition"},
+        cel=f"!has(self.{field}) || !has(self.cut) || self.cut == 'Partition'",
+    )
+
+
+_SIZE_RULES: Final = (
     Rule(
         field="minimum",
         message="excludes profile: a profile is an exact size",
         holds=lambda spec: spec.profile is None or spec.minimum is None,
         cel="!(has(self.profile) && has(self.minimum))",
     ),
-    Rule(
-        field="profile",
-        message="is for partitions; cut: Whole takes the card as it is",
-        holds=lambda spec: spec.profile is None or spec.cut == "Partition",
-        cel="!has(self.profile) || !has(self.cut) || self.cut == 'Partition'",
-    ),
-    Rule(
-        field="function",
-        message="is for partitions; cut: Whole takes the card as it is",
-        holds=lambda spec: spec.function is None or spec.cut == "Partition",
-        cel="!has(self.function) || !has(self.cut) || self.cut == 'Partition'",
-    ),
+    _is_for_partitions("profile"),
+)
+_FUNCTION_RULE: Final = _is_for_partitions("function")
+_SPEC_RULES: Final = (
+    *_SIZE_RULES,
+    _FUNCTION_RULE,
     _only_for("gpu", "profile", "profile"),
     _only_for("gpu", "sharing", "sharing"),
     _only_for("fpga", "function", "function"),
@@ -173,26 +176,6 @@ _TOLERATION_RULES: Final = (
     ),
 )
 
-_SIZE_RULES: Final = (
-    Rule(
-        field="minimum",
-        message="excludes profile: a profile is an exact size",
-        holds=lambda spec: spec.profile is None or spec.minimum is None,
-        cel="!(has(self.profile) && has(self.minimum))",
-    ),
-    Rule(
-        field="profile",
-        message="is for partitions; cut: Whole takes the card as it is",
-        holds=lambda spec: spec.profile is None or spec.cut != "Whole",
-        cel="!has(self.profile) || !has(self.cut) || self.cut == 'Partition'",
-    ),
-)
-_FUNCTION_RULE: Final = Rule(
-    field="function",
-    message="is for partitions; cut: Whole takes the card as it is",
-    holds=lambda spec: spec.function is None or spec.cut != "Whole",
-    cel="!has(self.function) || !has(self.cut) || self.cut == 'Partition'",
-)
 _MONITOR_RULE: Final = Rule(
     field="monitor",
     message="takes nothing: cut, profile, minimum and sharing say nothing beside it",

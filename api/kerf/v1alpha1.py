@@ -5,7 +5,7 @@ it to a ``resource.k8s.io`` DeviceClass of the same name. GpuConfig and FpgaConf
 or a claim; only Kerf reads them, strictly: an unknown field is an error with its path.
 
 Structs say what one field may hold, ``api.kerf.cross_field_rules`` what several may hold together. ``api.kerf.decoder``
-reads documents. The CRD manifest is generated from the structs by ``api.kerf.crd_schema``: docstrings become
+reads documents. The CRD manifest is generated from the structs by ``tests.generate.crds``: docstrings become
 descriptions.
 """
 

@@ -33,6 +33,11 @@ class ObjectMeta(Value):
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
 
+    @property
+    def version(self) -> int:
+        """``resource_version`` as a number, which is comparable (KEP-5504); 0 before the object was written."""
+        return int(self.resource_version) if self.resource_version.isdecimal() else 0
+
 
 class Object(Value):
     """An API object: everything that has ``metadata``. Its kind and version belong to the codec, not to the value."""
@@ -63,18 +68,11 @@ class Condition(Value):
 
 
 class LabelSelectorRequirement(Value):
-    """One expression of a label selector; ``operator``: In, NotIn, Exists, DoesNotExist."""
+    """One expression of a label selector; ``operator``: In, NotIn, Exists, DoesNotExist; in texts also Gt, Lt."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
-
-
-class LabelSelector(Value):
-    """``metav1.LabelSelector``: all requirements are AND-ed; an empty one matches everything."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class NodeSelectorRequirement(Value):

@@ -2,13 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, NoReturn, TypeAlias, TypeVar
 
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.classic import ClassicAllocation, ClassicClaim, ClassicClass, ClassicTemplate, PodSchedulingContext
+from api.model.metadata import Object
 from api.resource.kinds import GROUP
-from api.wire import Kind, identity_kind
+from api.wire import Kind, converted_kind, identity_kind
+
+WireT = TypeVar("WireT", bound=Object)
+WireClaimT = TypeVar("WireClaimT", bound=Object)
+WireClassT = TypeVar("WireClassT", bound=Object)
+ModelT = TypeVar("ModelT")
 
 CONTEXTS: Final = "podschedulingcontexts"
 """The resource whose presence in discovery tells that such controllers have a place in the cluster."""
@@ -31,6 +38,45 @@ class ClassicKinds:
     """The merge patch of ``status`` that makes a claim unallocated again."""
 
 
-def scheduling_contexts(version: str) -> Kind[PodSchedulingContext]:
-    """Its JSON is the model's own shape in every version."""
-    return identity_kind(PodSchedulingContext, group=GROUP, version=version, plural=CONTEXTS, namespaced=True)
+Conversion: TypeAlias = tuple[type[WireT], Callable[[WireT], ModelT], Callable[[ModelT], WireT]]
+"""A wire type, with the functions to the model and back."""
+
+
+def build_kinds(
+    version: str,
+    *,
+    claims: Conversion[WireClaimT, ClassicClaim],
+    templates: Conversion[WireT, ClassicTemplate],
+    classes: Conversion[WireClassT, ClassicClass],
+    class_kind: str,
+    to_resource_claim: Callable[[WireClaimT], ResourceClaim],
+    allocated: Callable[[ClassicAllocation, str], JsonObject],
+    released: JsonObject,
+) -> ClassicKinds:
+    """The kinds of ``version``, which calls its classes ``class_kind``; the other fields are those of ClassicKinds."""
+    named = partial(converted_kind, group=GROUP, version=version)
+    return ClassicKinds(
+        version=version,
+        claims=named(ClassicClaim, *claims, plural="resourceclaims", namespaced=True, kind="ResourceClaim"),
+        templates=named(
+            ClassicTemplate,
+            *templates,
+            plural="resourceclaimtemplates",
+            namespaced=True,
+            kind="ResourceClaimTemplate",
+        ),
+        classes=named(ClassicClass, *classes, plural=f"{class_kind.lower()}es", namespaced=False, kind=class_kind),
+        # Its JSON is the model's own shape in every version.
+        scheduling_contexts=identity_kind(
+            PodSchedulingContext, group=GROUP, version=version, plural=CONTEXTS, namespaced=True
+        ),
+        resource_claims=named(
+            ResourceClaim, claims[0], to_resource_claim, _refuse_to_write, plural="resourceclaims", namespaced=True
+        ),
+        allocated=allocated,
+        released=released,
+    )
+
+
+def _refuse_to_write(_claim: ResourceClaim) -> NoReturn:
+    raise NotImplementedError("the kubelet plugin reads claims, it writes none")

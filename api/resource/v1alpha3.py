@@ -39,10 +39,9 @@ from api.model.classic import (
     ClassicTemplateSpec,
 )
 from api.model.metadata import NodeSelector, Object, ObjectMeta
-from api.resource.classic import ClassicKinds, scheduling_contexts
-from api.resource.kinds import GROUP
+from api.resource.classic import build_kinds
 from api.resource.resource_handle import API_VERSION
-from api.wire import converted_kind, to_builtins
+from api.wire import to_builtins
 
 VERSION: Final = "v1alpha3"
 _SHARING: Final = "ClaimSharing"
@@ -275,61 +274,18 @@ def _resource_claim_to_model(wire: WireClaim) -> ResourceClaim:
     return ResourceClaim(metadata=wire.metadata, status=status)
 
 
-def _resource_claim_from_model(model: ResourceClaim) -> WireClaim:
-    raise NotImplementedError("the kubelet plugin reads claims, it writes none")
-
-
 def _allocated(allocation: ClassicAllocation, driver: str) -> JsonObject:
     fields: JsonObject = to_builtins(WireClaimStatus(allocation=_allocation_from_model(allocation, driver)))
     return fields
 
 
-KINDS: Final = ClassicKinds(
-    version=VERSION,
-    claims=converted_kind(
-        ClassicClaim,
-        WireClaim,
-        _claim_to_model,
-        _claim_from_model,
-        group=GROUP,
-        version=VERSION,
-        plural="resourceclaims",
-        namespaced=True,
-        kind="ResourceClaim",
-    ),
-    templates=converted_kind(
-        ClassicTemplate,
-        WireTemplate,
-        _template_to_model,
-        _template_from_model,
-        group=GROUP,
-        version=VERSION,
-        plural="resourceclaimtemplates",
-        namespaced=True,
-        kind="ResourceClaimTemplate",
-    ),
-    classes=converted_kind(
-        ClassicClass,
-        WireClass,
-        _class_to_model,
-        _class_from_model,
-        group=GROUP,
-        version=VERSION,
-        plural="deviceclasses",
-        namespaced=False,
-        kind="DeviceClass",
-    ),
-    scheduling_contexts=scheduling_contexts(VERSION),
-    resource_claims=converted_kind(
-        ResourceClaim,
-        WireClaim,
-        _resource_claim_to_model,
-        _resource_claim_from_model,
-        group=GROUP,
-        version=VERSION,
-        plural="resourceclaims",
-        namespaced=True,
-    ),
+KINDS: Final = build_kinds(
+    VERSION,
+    claims=(WireClaim, _claim_to_model, _claim_from_model),
+    templates=(WireTemplate, _template_to_model, _template_from_model),
+    classes=(WireClass, _class_to_model, _class_from_model),
+    class_kind="DeviceClass",
+    to_resource_claim=_resource_claim_to_model,
     allocated=_allocated,
     released={"allocation": None, "deallocationRequested": None},
 )

@@ -20,21 +20,19 @@ from typing import Final
 import anyio
 
 from api.core.v1 import NODES
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from api.model.claims import DeviceClass
-from driver.controller.listing import Listed, start_informers
-from driver.controller.settings import Settings
+from api.kerf.v1alpha1 import RESOURCE_CLASSES
+from driver.controller.settings import LISTING_HINT, Settings
 from driver.controller.structured.event_handlers import Triggers
 from driver.controller.structured.match_counts import Matches
 from driver.controller.structured.matching_devices import Published
 from driver.controller.structured.orphaned_slices import Sweeping
 from driver.controller.structured.reconciler import Caches, Reconciler
-from driver.controller.structured.snapshot import OwnWrites
+from driver.kube.assume_cache import AssumeCache
 from driver.kube.discovery import ApiFeatures, discover, discover_classic
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
-from driver.kube.informer import Informer
+from driver.kube.informer import AnyInformer, Informer, start_informers
 from driver.kube.leader_election import lead
 from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
@@ -70,39 +68,39 @@ class _Controller:
         self._events = EventReporter(client, component=NAME, instance=settings.identity)
         self._probes = Probes(REGISTRY)
         published = Published()
-        own_classes: OwnWrites[ResourceClassObject] = OwnWrites(time.monotonic)
-        own_device_classes: OwnWrites[DeviceClass] = OwnWrites(time.monotonic)
-        self._triggers = Triggers(
-            self._queue,
-            published,
-            lambda: self._resource_classes.store.values(),
-            own_classes,
-            own_device_classes,
-            recount_s=settings.recount_s,
-            settle_s=settings.settle_s,
+        self._resource_classes = Informer(
+            client, RESOURCE_CLASSES, on_change=lambda change: self._triggers.on_resource_class(change)
         )
-        self._resource_classes = Informer(client, RESOURCE_CLASSES, on_change=self._triggers.on_resource_class)
         self._device_classes = Informer(
-            client, features.resource.device_classes, on_change=self._triggers.on_device_class
+            client,
+            features.resource.device_classes,
+            on_change=lambda change: self._triggers.on_device_class(change),
         )
         self._slices = Informer(
             client,
             features.resource.resource_slices,
             field_selector=f"spec.driver={settings.driver}",
-            on_change=self._triggers.on_slice,
+            on_change=lambda change: self._triggers.on_slice(change),
         )
-        self._nodes = Informer(client, NODES, on_change=self._triggers.on_node)
+        self._nodes = Informer(client, NODES, on_change=lambda change: self._triggers.on_node(change))
+        caches = Caches(
+            resource_classes=AssumeCache(self._resource_classes.store),
+            device_classes=AssumeCache(self._device_classes.store),
+            nodes=self._nodes.store,
+            published=published,
+        )
+        self._triggers = Triggers(
+            self._queue,
+            published,
+            caches.resource_classes,
+            caches.device_classes,
+            recount_s=settings.recount_s,
+            settle_s=settings.settle_s,
+        )
         self._reconciler = Reconciler(
             client,
             features.resource.device_classes,
-            Caches(
-                resource_classes=self._resource_classes.store,
-                device_classes=self._device_classes.store,
-                nodes=self._nodes.store,
-                published=published,
-                own_classes=own_classes,
-                own_device_classes=own_device_classes,
-            ),
+            caches,
             driver=settings.driver,
             compile_selector=_compile_selector,
             events=self._events,
@@ -118,7 +116,7 @@ class _Controller:
         )
 
     async def run(self) -> None:
-        informers: Mapping[str, Listed] = {
+        informers: Mapping[str, AnyInformer] = {
             "resourceclasses": self._resource_classes,
             "deviceclasses": self._device_classes,
             "resourceslices": self._slices,
@@ -128,7 +126,9 @@ class _Controller:
         async with anyio.create_task_group() as group:
             await group.start(self._probes.serve, settings.probes)
             group.start_soon(self._events.run)
-            await start_informers(group, self._probes, informers, within_s=settings.startup_s)
+            await start_informers(
+                group, informers, add_check=self._probes.add_check, within_s=settings.startup_s, hint=LISTING_HINT
+            )
             await lead(self._client, settings.lease, settings.identity, settings.leading, self._work)
             group.cancel_scope.cancel()
 

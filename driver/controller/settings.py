@@ -8,6 +8,8 @@ from api.model.names import KERF_DRIVER, DriverName, ObjectRef
 from driver.kube.leader_election import LeaseSettings
 
 LEASE: Final = ObjectRef("kerf-system", "kerf-controller")
+LISTING_HINT: Final = "are deploy/crds installed, and may this controller list it (deploy/manifests, deploy/classic)?"
+"""What an administrator should look at where a list does not come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,11 +97,6 @@ class Stage:
         running = await self._running.enter_async_context(program(name, arguments, self.places.log(name)))
         self.programs.append(running)
 
-    async def restart_program(self, crashed: Program) -> None:
-        """Start a program again that was killed."""
-        self.programs.remove(crashed)
-        await self.start_program(crashed.name, crashed.arguments)
-
     async def stop_programs(self) -> None:
         """End Kerf's programs in an orderly way, before what they left is looked at."""
         await self._running.aclose()

@@ -19,7 +19,7 @@ from driver.allocation.explain.holders import Holdings, PoolKey
 from driver.diagnostics.card_usage import CardUse, PublishedCards, in_use, published_cards
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.explain.feature_gates import features_of
-from driver.local.filtering import view
+from driver.scheduling.node_filter import node_view
 
 _BUDGET: Final = Budget()
 _OF_SLICES: Final = ("inventory", "cards", "_slice_pools", "_slices_by_pool")
@@ -167,7 +167,7 @@ class Cluster:
         return allocate(
             self.inventory,
             claims,
-            view(node),
+            node_view(node),
             self.classes,
             AllocatedState.from_claims(self.occupancy.of(self.pools(node)) if held is None else held),
             self.features,
@@ -177,11 +177,13 @@ class Cluster:
 
     def allocator(self) -> ClusterAllocator:
         """An allocator for all nodes as things are, to play something through."""
-        return ClusterAllocator(self.features, self.inventory, nodes=map(view, self.nodes), claims=self.state.claims)
+        return ClusterAllocator(
+            self.features, self.inventory, nodes=map(node_view, self.nodes), claims=self.state.claims
+        )
 
     def diagnose(self, claims: Sequence[ResourceClaim], node: Node, holdings: Holdings) -> tuple[Diagnosis, ...]:
         """Why ``claims`` do not fit on ``node``, once ``attempt`` has said so."""
-        return diagnose(self.inventory, claims, view(node), self.classes, holdings, self.features)
+        return diagnose(self.inventory, claims, node_view(node), self.classes, holdings, self.features)
 
 
 def _by_ref(objects: Iterable[ObjectT]) -> dict[ObjectRef, ObjectT]:

@@ -25,10 +25,10 @@ from api.model.names import DeviceId, ObjectRef
 from driver.allocation import Fits
 from driver.diagnostics.card_usage import CardUse
 from driver.diagnostics.cluster_index import Cluster, Occupancy
-from driver.diagnostics.filtering import node_obstacle
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Partition
 from driver.partitions.unit_map import grid_of
+from driver.scheduling.node_filter import explain_filter
 
 WHOLE: Final = "whole"
 """The size of a whole card."""
@@ -191,7 +191,7 @@ def _place_anew(cluster: Cluster, occupancy: Occupancy, group: Sequence[Resource
     claims = [_replace(claim, status=ResourceClaimStatus()) for claim in group]
     pods: list[Pod | None] = [pod for claim in group for ref in _users(claim) if (pod := cluster.pods.get(ref))]
     for node in cluster.nodes:
-        if any(node_obstacle(pod, (), node) for pod in pods or [None]):
+        if any(explain_filter(pod, (), node) for pod in pods or [None]):
             continue
         outcome = cluster.attempt(claims, node, occupancy.of(cluster.pools(node)))
         if isinstance(outcome, Fits):

@@ -11,7 +11,7 @@ from driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis
 from driver.allocation.explain.near_misses import Miss
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.explain.report import InTheWay, NearMiss, NodeGroup, NodeReason, UnmetCondition
-from driver.diagnostics.filtering import node_obstacle
+from driver.scheduling.node_filter import explain_filter
 
 UNDECIDED = "undecided"
 """The obstacle of a node on which the search was given up."""
@@ -35,7 +35,7 @@ class Judged:
 
 def judge(cluster: Cluster, pod: Pod | None, claims: Sequence[ResourceClaim], node: Node) -> Judged:
     """Whether ``pod`` with ``claims``, of which some may be allocated, fits on ``node``. Raises UndecidableError."""
-    if obstacle := node_obstacle(pod, claims, node):
+    if obstacle := explain_filter(pod, claims, node):
         return _for_the_node(node, "node-filter", obstacle)
     unallocated = [claim for claim in claims if claim.status.allocation is None]
     if not unallocated:

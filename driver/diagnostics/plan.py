@@ -21,10 +21,10 @@ from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.explain.feature_gates import unheeded
 from driver.diagnostics.explain.report import Subject, WhyAnswer
 from driver.diagnostics.explain.why import why_not
-from driver.diagnostics.filtering import node_obstacle
 from driver.diagnostics.frag import sizes_left
 from driver.diagnostics.progress import Track, unwatched
 from driver.diagnostics.workload import Demand
+from driver.scheduling.node_filter import explain_filter
 
 MOST_COUNTED: Final = 1000
 """Copies of each demand that are counted beyond the plan: "at least 1000" is all that anybody needs to know."""
@@ -236,7 +236,7 @@ class _Planner:
         key = position, *(claim.ref for claim in claims if claim.status.allocation)
         if key not in self._nodes:
             pod = self._demands[position].pod
-            fitting = (node for node in self._cluster.nodes if node_obstacle(pod, claims, node) is None)
+            fitting = (node for node in self._cluster.nodes if explain_filter(pod, claims, node) is None)
             self._nodes[key] = frozenset({node.metadata.name for node in fitting})
         return self._nodes[key]
 

@@ -19,11 +19,11 @@ from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from api.model.metadata import ObjectMeta
 from api.model.names import KERF_DRIVER, ObjectRef
 from api.resource.v1 import KINDS
+from driver.controller.device_types import device_type_of, known_device_types
 from driver.controller.structured.class_compiler import compile_class
-from driver.controller.structured.device_types import known_shapes, shape_of
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.errors import QuestionError
-from driver.diagnostics.extended import extended_claim
+from driver.scheduling.extended_resources import expected_claim
 
 _COPIES: Final = {
     ("apps/v1", "Deployment"): "replicas",
@@ -184,7 +184,7 @@ def _of_pod(
                 raise QuestionError.unknown("ResourceClaimTemplate", ref, known)
             asked.append(Asked(_claim_of(known[ref], ObjectRef(ref.namespace, entry.name)), is_shared=False))
         used.add(ref)
-    extended = extended_claim(pod, classes.values())
+    extended = expected_claim(pod, classes.values())
     if extended is not None:
         asked.append(Asked(extended, is_shared=False))
     name = pod.metadata.name or pod.metadata.generate_name
@@ -202,12 +202,12 @@ def _claim_of(template: ResourceClaimTemplate, name: ObjectRef) -> ResourceClaim
 
 
 def _compiled(cluster: Cluster, resource_classes: Sequence[ResourceClass]) -> list[DeviceClass]:
-    """The DeviceClasses that the controller would make. Raises ClassRefusedError."""
+    """The DeviceClasses that the controller would make. Raises UnsatisfiableError."""
     if not resource_classes:
         return []
     published = (device for slice_ in cluster.state.slices for device in slice_.spec.devices)
-    shapes = known_shapes(frozenset(map(shape_of, published)))
+    device_types = known_device_types(frozenset(map(device_type_of, published)))
     return [
-        compile_class(each, driver=KERF_DRIVER, nodes=cluster.nodes, shapes=shapes).device_class
+        compile_class(each, driver=KERF_DRIVER, nodes=cluster.nodes, device_types=device_types).device_class
         for each in resource_classes
     ]

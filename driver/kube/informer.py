@@ -13,11 +13,14 @@ resets: a server that fails every call sees less than a request a second after t
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from random import Random
-from typing import Final, Generic
+from typing import Final, Generic, Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
+from api.errors import TransientError
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
 from api.wire import Kind, UndecodableObjectError
@@ -158,3 +161,46 @@ class Informer(Generic[ObjectT]):
     def _tell(self, change: Change[ObjectT]) -> None:
         if self._on_change is not None:
             self._on_change(change)
+
+
+class AnyInformer(Protocol):
+    """An informer, whatever its kind."""
+
+    @property
+    def synced(self) -> bool: ...
+    async def run(self) -> None: ...
+    async def wait_synced(self) -> None: ...
+
+
+class NotListedError(TransientError):
+    """Lists that did not come in time."""
+
+    def __init__(self, names: list[str], within_s: float, hint: str) -> None:
+        super().__init__(f"not listed within {within_s:g} s: {', '.join(names)}; {hint}")
+
+
+async def start_informers(
+    group: TaskGroup,
+    informers: Mapping[str, AnyInformer],
+    *,
+    add_check: Callable[[str, Callable[[], str | None]], None],
+    within_s: float,
+    hint: str,
+) -> None:
+    """Run ``informers`` in ``group``, with a check for each, and wait for their lists: nothing is decided without them.
+
+    A list that does not come should end the process with its name: whoever looks at the pod sees what is missing, and
+    Kubernetes starts it again. ``hint`` says what may be the reason. Raises NotListedError.
+    """
+    for name, informer in informers.items():
+        add_check(name, partial(_why_not_listed, informer, hint))
+        group.start_soon(informer.run)
+    with anyio.move_on_after(within_s):
+        for informer in informers.values():
+            await informer.wait_synced()
+    if missing := [name for name, informer in informers.items() if not informer.synced]:
+        raise NotListedError(missing, within_s, hint)
+
+
+def _why_not_listed(informer: AnyInformer, hint: str) -> str | None:
+    return None if informer.synced else f"not listed yet; {hint}"

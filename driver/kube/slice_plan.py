@@ -15,7 +15,7 @@ this follow the rules:
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -86,15 +86,6 @@ class DeleteSlice:
 
 
 Write: TypeAlias = DeleteSlice | UpdateSlice | CreateSlice
-
-
-def plan(pools: Sequence[Pool], existing: Iterable[ResourceSlice], context: SliceContext) -> tuple[Write, ...]:
-    """The writes for all pools of the driver on the node; pools that only exist are removed."""
-    found: dict[str, list[ResourceSlice]] = {pool.name: [] for pool in pools}
-    for value in existing:
-        found.setdefault(value.spec.pool.name, []).append(value)
-    desired = {pool.name: pool for pool in pools}
-    return tuple(write for name, slices in found.items() for write in plan_pool(desired.get(name), slices, context))
 
 
 def plan_pool(pool: Pool | None, existing: Iterable[ResourceSlice], context: SliceContext) -> tuple[Write, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from driver.partitions.geometry import Card, Partition
 from driver.partitions.partition_specs import Cut
@@ -24,10 +24,9 @@ class Fragmentation:
     largest_free_run: int
     stranded_units: int
     """Free units that no choice of partitions can use: an eighth slice of seven 1g, or a hole that nothing fits."""
-    free_placements: Mapping[str, int]
-    """How many placements of each profile or function can be had now; ``""`` for runs of slots without a function."""
     free_instances: Mapping[str, int]
-    """How many of each can be had at once, each profile taken alone."""
+    """How many of each profile or function can be had at once, each taken alone; ``""`` for runs of slots without a
+    function."""
 
     @property
     def usable_units(self) -> int:
@@ -39,35 +38,24 @@ def fragmentation(card: Card, taken: Collection[Partition]) -> Fragmentation:
     """Of ``card`` while ``taken`` are in use; partitions of other cards are passed over."""
     grid = grid_of(card)
     free = grid.free(partition for partition in taken if partition.card_uuid == card.uuid)
-    sizes = _sizes(grid, free)
     return Fragmentation(
         card_uuid=card.uuid,
         units=grid.units,
         free_units=free.units,
         largest_free_run=longest_run(free.mask),
         stranded_units=free.units - grid.packable(free.mask),
-        free_placements=sizes.placements,
-        free_instances=sizes.instances,
+        free_instances=_free_instances(grid, free),
     )
 
 
-class _Sizes(NamedTuple):
-    """What can be had of each size."""
-
-    placements: Mapping[str, int]
-    instances: Mapping[str, int]
-
-
 @lru_cache(maxsize=_STATES)
-def _sizes(grid: Grid, free: Free) -> _Sizes:
+def _free_instances(grid: Grid, free: Free) -> Mapping[str, int]:
     cuts: dict[str, list[Cut]] = {}
     for cut in grid.cuts:
         if cut.placement is not None:
             named = cut.profile or cut.function
             cuts.setdefault(named.name if named else "", []).append(cut)
-    placements = {name: sum(grid.fits(cut, free) for cut in of_name) for name, of_name in cuts.items()}
-    instances = {name: _most(grid, of_name, free) for name, of_name in cuts.items()}
-    return _Sizes(MappingProxyType(placements), MappingProxyType(instances))
+    return MappingProxyType({name: _most(grid, of_name, free) for name, of_name in cuts.items()})
 
 
 def _most(grid: Grid, cuts: Iterable[Cut], free: Free) -> int:

@@ -12,6 +12,7 @@ from typing import Final
 from api.errors import PermanentError
 from api.model.devices import Attribute, CounterSet, Device, Pool, SliceContent
 from api.model.names import is_dns_label, is_dns_subdomain
+from api.model.semver import parse_version
 
 MAX_DEVICES: Final = 64
 """Devices of a slice whose devices have taints or consume counters."""
@@ -34,7 +35,6 @@ MAX_TAINTS_COMBINED: Final = 4
 MAX_POOL_NAME: Final = 253
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SEMVER: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 
 
 class SliceLayout(Enum):
@@ -163,6 +163,6 @@ def _value_problem(attribute: Attribute) -> str:
         return "" if attribute.value is not None else "no value"
     if len(text.encode()) > MAX_VALUE:
         return f"{text!r} has more than {MAX_VALUE} bytes"
-    if attribute.version is not None and not _SEMVER.fullmatch(text):
+    if attribute.version is not None and parse_version(text) is None:
         return f"{text!r} is no semantic version"
     return ""

@@ -25,7 +25,7 @@ from api.model.device_attributes import pool_name
 from api.model.names import KERF_DRIVER
 from api.resource.v1alpha2 import KINDS
 from api.wire import to_builtins
-from driver.controller.classic import node_model, placement, possibilities, requests
+from driver.controller.classic import node_model, placement, requests
 from driver.controller.classic.allocator import ONLY_REQUEST, only_node
 from driver.controller.classic.scheduling_contexts import plan_context
 from driver.kube.http.client import Client, PatchType
@@ -66,7 +66,7 @@ MANY: Final = 10_000
 OTHER: Final = "bare.test"
 """The driver for which the bare loop allocates."""
 
-_REMEMBERING: Final = (placement.matching, possibilities.possible, requests._spec, node_model._left)
+_REMEMBERING: Final = (placement.matching, requests._satisfiable, requests._spec, node_model._left)
 """What the process remembers beside its state of the cluster."""
 
 Work: TypeAlias = Callable[[], Awaitable[object]]

@@ -70,7 +70,9 @@ def test_a_daemon_starts_without_what_only_people_need() -> None:
     loaded = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
-    assert loaded.isdisjoint({"rich", "kubernetes", "pydantic", "cel_expr_python", "jsonschema", "driver.local"})
+    assert loaded.isdisjoint(
+        {"rich", "kubernetes", "pydantic", "cel_expr_python", "jsonschema", "jsonpatch", "driver.local"}
+    )
 
 
 def test_models_lists_every_gpu_and_shell(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ from api.kerf.decoder import decode_resource_class
 from api.model.metadata import OwnerReference
 from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
+from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
-from driver.controller.structured.device_types import known_shapes
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.backends.base import Condition, HealthChange
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
@@ -107,7 +107,9 @@ def offers() -> Iterator[tuple[str, Document]]:
 def device_class(spec: Document) -> Document:
     metadata = {"name": "offer", "uid": "11111111-1111-1111-1111-111111111111"}
     document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": metadata, "spec": spec}
-    compiled = compile_class(decode_resource_class(document), driver=KERF_DRIVER, nodes=(), shapes=known_shapes())
+    compiled = compile_class(
+        decode_resource_class(document), driver=KERF_DRIVER, nodes=(), device_types=known_device_types()
+    )
     return KINDS.device_classes.encode(compiled.device_class)
 
 

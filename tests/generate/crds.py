@@ -14,8 +14,8 @@ from typing import Any, Final
 import yaml
 
 from api.kerf import classic_parameters, node_inventory, v1alpha1
-from api.kerf.crd_schema import DEFINITIONS, FieldDocs, crd
 from api.model import devices, metadata
+from tests.generate.crd_schema import DEFINITIONS, FieldDocs, crd
 
 ROOT: Final = Path(__file__).parents[2]
 GENERATED: Final = Path("deploy/crds")

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -29,7 +29,6 @@ from driver.kube.slice_plan import (
     SliceContext,
     UpdateSlice,
     Write,
-    plan,
     plan_pool,
     problems,
     slice_name,
@@ -37,6 +36,15 @@ from driver.kube.slice_plan import (
 
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n1", uid="node-uid")
 NOW = "2026-11-20T08:00:00Z"
+
+
+def plan(pools: Sequence[Pool], existing: Iterable[ResourceSlice], context: SliceContext) -> tuple[Write, ...]:
+    """The writes for all pools of the driver on the node; pools that only exist are removed."""
+    found: dict[str, list[ResourceSlice]] = {pool.name: [] for pool in pools}
+    for value in existing:
+        found.setdefault(value.spec.pool.name, []).append(value)
+    desired = {pool.name: pool for pool in pools}
+    return tuple(write for name, slices in found.items() for write in plan_pool(desired.get(name), slices, context))
 
 
 def context(**changes: Mapping[str, int] | Mapping[str, Accepted] | OwnerReference) -> SliceContext:

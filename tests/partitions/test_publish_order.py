@@ -41,6 +41,18 @@ def test_an_empty_card_is_published_from_small_to_large_and_whole_last() -> None
     assert profiles == ["1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", None]
 
 
+@given(
+    model=st.sampled_from(gpu_models()), share=st.fractions(min_value=0, max_value=1), compute_slices=st.integers(0, 7)
+)
+def test_the_first_that_is_large_enough_is_the_smallest(model: GpuModel, share: float, compute_slices: int) -> None:
+    """The scheduler, which knows no sizes, picks what leaves the most."""
+    memory_bytes = int(model.memory_bytes * share)
+    profiles = [model.profile(partition.profile or "") for partition in publish_order([gpu(model)], ()).partitions]
+    fitting = [p for p in profiles if p and p.memory_bytes >= memory_bytes and p.compute_slices >= compute_slices]
+    sizes = [(profile.placements[0].size, profile.compute_slices) for profile in fitting]
+    assert sizes[:1] == sorted(sizes)[:1]
+
+
 def test_of_equal_sizes_the_one_that_takes_least_engines_comes_first() -> None:
     order = publish_order([gpu("rtx-pro-6000")], ())
     quarters = [p.profile for p in order.partitions if p.placement and p.placement.size == 3]

@@ -2,23 +2,8 @@
 
 from typing import Final
 
-PRODUCT_GERUNDS: Final[frozenset[str]] = frozenset(
-    {
-        "driver/controller/listing.py",
-        "driver/diagnostics/filtering.py",
-        "driver/local/binding.py",
-        "driver/local/extending.py",
-        "driver/local/filtering.py",
-    }
-)
-TEST_GERUNDS: Final[frozenset[str]] = frozenset(
-    {
-        "tests/controller/test_listing.py",
-        "tests/local/test_binding.py",
-        "tests/local/test_extending.py",
-        "tests/local/test_filtering.py",
-    }
-)
+PRODUCT_GERUNDS: Final[frozenset[str]] = frozenset()
+TEST_GERUNDS: Final[frozenset[str]] = frozenset()
 CLASS_NAMES: Final[frozenset[str]] = frozenset(
     {
         "Ailment 2",
@@ -48,10 +33,8 @@ CLASS_NAMES: Final[frozenset[str]] = frozenset(
         "Queueing 2",
         "Request 2",
         "Request 3",
-        "Requirement 2",
         "Selector 2",
         "Shape 2",
-        "Shape 3",
         "Situation 2",
         "Snapshot 2",
         "Source 2",

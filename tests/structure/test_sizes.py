@@ -18,7 +18,7 @@ ONE_OF_A_KIND: Final[Mapping[str, str]] = {
     "driver/cli": "one module for each subcommand of kerf",
 }
 """Folders whose modules are one of a kind each, with what they are."""
-LINES_OF_THE_PRODUCT: Final = 48_900
+LINES_OF_THE_PRODUCT: Final = 46_700
 """Lines of all hand-written modules. The number only goes down, with the product, to 47,000; there it stays."""
 
 

@@ -30,12 +30,11 @@ from driver.controller.classic.event_handlers import Key, Triggers
 from driver.controller.classic.outcomes import About, Complaint, Outcome
 from driver.controller.classic.reconciler import Ended, Syncing
 from driver.controller.classic.state import Caches, World
-from driver.controller.listing import Listed, start_informers
-from driver.controller.settings import Settings
+from driver.controller.settings import LISTING_HINT, Settings
 from driver.kube.discovery import ClassicFeatures
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client
-from driver.kube.informer import Informer
+from driver.kube.informer import AnyInformer, Informer, start_informers
 from driver.kube.leader_election import lead
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
@@ -114,7 +113,7 @@ class ClassicController:
 
     async def run(self) -> None:
         """Until cancelled. Nothing is decided before every list is in."""
-        informers: Mapping[str, Listed] = {
+        informers: Mapping[str, AnyInformer] = {
             "resourceclaims": self._claims,
             "podschedulingcontexts": self._contexts,
             "classes": self._classes,
@@ -126,7 +125,9 @@ class ClassicController:
         async with anyio.create_task_group() as group:
             await group.start(self._probes.serve, settings.probes)
             group.start_soon(self._events.run)
-            await start_informers(group, self._probes, informers, within_s=settings.startup_s)
+            await start_informers(
+                group, informers, add_check=self._probes.add_check, within_s=settings.startup_s, hint=LISTING_HINT
+            )
             await lead(self._client, settings.lease, settings.identity, settings.leading, self._work)
             group.cancel_scope.cancel()
 

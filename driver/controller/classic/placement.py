@@ -14,7 +14,6 @@ from driver.controller.classic.requirements import Ask
 from driver.partitions.geometry import DeviceKind
 from driver.partitions.partition_specs import Cut
 from driver.partitions.publish_order import preference
-from driver.partitions.smallest_fit import Amounts
 from driver.partitions.unit_map import Free, Grid
 
 AnswerT = TypeVar("AnswerT")
@@ -192,8 +191,7 @@ def _will_do(cut: Cut, ask: Ask) -> bool:
     assert cut.profile is not None, "every GPU partition has one"
     if ask.profile is not None:
         return cut.profile.name == ask.profile
-    have = Amounts(memory_bytes=cut.profile.memory_bytes, compute_slices=cut.profile.compute_slices)
-    return have.covers(ask.minimum)
+    return cut.profile.memory_bytes >= ask.memory_bytes and cut.profile.compute_slices >= ask.compute_slices
 
 
 def _least_units(state: NodeState, ask: Ask) -> int:

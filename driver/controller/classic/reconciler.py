@@ -29,6 +29,7 @@ from driver.controller.classic.outcomes import About, Complaint, Outcome
 from driver.controller.classic.scheduling_contexts import concerns, plan_context
 from driver.controller.classic.state import World
 from driver.kube.http.errors import ConflictError, NotFoundError, ServerError, StatusError
+from driver.kube.patches import if_unchanged
 
 FENCE: Final = "kerf.dev/leader-change"
 """Annotation that a new leader writes on marked claims: that it changes is all that matters."""
@@ -200,10 +201,10 @@ class Syncing:
                     self._world.note(newest)
 
     async def _patch_metadata(self, claim: ClassicClaim, fields: JsonObject) -> ClassicClaim:
-        return self._noted(await self._api.patch_claim(claim.ref, _as_read(claim) | fields))
+        return self._noted(await self._api.patch_claim(claim.ref, if_unchanged(claim.metadata) | fields))
 
     async def _patch_status(self, claim: ClassicClaim, status: JsonObject) -> ClassicClaim:
-        return self._noted(await self._api.patch_claim_status(claim.ref, _as_read(claim), status))
+        return self._noted(await self._api.patch_claim_status(claim.ref, if_unchanged(claim.metadata), status))
 
     def _noted(self, answer: ClassicClaim) -> ClassicClaim:
         self._world.note(answer)
@@ -211,12 +212,7 @@ class Syncing:
 
     async def _report(self, context: PodSchedulingContext, report: Sequence[UnsuitableNodes]) -> None:
         status = {"resourceClaims": to_builtins(tuple(report))}
-        await self._api.patch_context_status(context.ref, _as_read(context), status)
-
-
-def _as_read(value: ClassicClaim | PodSchedulingContext) -> JsonObject:
-    """Metadata that makes a patch fail when the object has changed, or is another one of the same name."""
-    return {"uid": value.metadata.uid, "resourceVersion": value.metadata.resource_version}
+        await self._api.patch_context_status(context.ref, if_unchanged(context.metadata), status)
 
 
 def _consumer(pod: Pod) -> ResourceClaimConsumerReference:

@@ -23,10 +23,12 @@ from api.kerf.v1alpha1 import GROUP
 from api.model.classic import MAX_CONSUMERS, ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
-from driver.controller.classic.possibilities import possible
-from driver.controller.classic.requirements import Asked, asked
+from driver.controller.classic.requirements import Ask, Asked, asked
 from driver.controller.classic.state import World
+from driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
 
+_DOCUMENT: Final = "parameters"
+"""What complaints are about: the claim's and its class's, which are looked at together."""
 _DOCUMENTS: Final = 1024
 """Remembered as they were read: every class, and those of claims that are tried again and again."""
 
@@ -75,9 +77,28 @@ def _asked(claim: ClassicClaim, request: ClassicRequest, world: World) -> Asked:
     offer = _offer(class_, wish, world)
     try:
         found = asked(request.name, offer, wish, driver=world.driver, count=request.count)
-        return replace(found, ask=possible(found.ask, world.published))
+        return replace(found, ask=_satisfiable(found.ask, world.published))
     except InvalidDocumentError as error:
         raise BadRequestError("claim", str(error)) from error
+
+
+@lru_cache(maxsize=1024)  # sets of wants in a cluster
+def _satisfiable(ask: Ask, published: frozenset[DeviceType]) -> Ask:
+    """``ask`` with its models as cards spell them. Raises UnsatisfiableError."""
+    types = known_device_types(published)
+    models = resolve_models(_DOCUMENT, ask.kind, ask.models, types)
+    if not ask.whole:
+        check_satisfiable(
+            _DOCUMENT,
+            types,
+            kind=ask.kind,
+            cut="partition",
+            models=models,
+            profile=ask.profile,
+            function=ask.function,
+            minimum=ask.minimum,
+        )
+    return replace(ask, models=tuple(models))
 
 
 def _offer(class_: ClassicClass, wish: ClaimParameters | None, world: World) -> ClassParameters:

@@ -5,7 +5,7 @@ the claim may set. A claim gets whole cards only where the class says so.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -21,9 +21,10 @@ from api.kerf.classic_parameters import (
     GpuMinimum,
 )
 from api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, NodeChoice, config_to_parameters
+from api.model import device_attributes as v
 from api.model.allocations import ConfigSource, DeviceAllocationConfiguration, OpaqueAllocationConfiguration
+from api.model.quantity import Quantity
 from driver.partitions.geometry import DeviceKind
-from driver.partitions.smallest_fit import Amounts
 
 _FITTING: Final[dict[type[ClassParameters], type[ClaimParameters]]] = {
     GpuClassParametersSpec: GpuClaimParametersSpec,
@@ -58,8 +59,13 @@ class Ask:
     """At least, on the host."""
 
     @property
-    def minimum(self) -> Amounts:
-        return Amounts(memory_bytes=self.memory_bytes, compute_slices=self.compute_slices)
+    def minimum(self) -> Mapping[str, Quantity]:
+        """By capacity."""
+        amounts = {
+            v.CAPACITY_MEMORY: Quantity.of_bytes(self.memory_bytes),
+            v.CAPACITY_COMPUTE_SLICES: Quantity(self.compute_slices),
+        }
+        return {capacity: amount for capacity, amount in amounts.items() if amount}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

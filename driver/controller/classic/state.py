@@ -1,8 +1,7 @@
 """Everything that a decision may look at: what the caches show, and our own writes that they do not show yet.
 
 One event loop changes and reads it; between a look and the reservation that follows from it nothing is awaited, so two
-decisions never give away one device. Versions of objects are compared as numbers, as the API server counts them
-(KEP-5504).
+decisions never give away one device.
 """
 
 from bisect import bisect_left, insort
@@ -19,14 +18,12 @@ from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
 from api.model.names import ObjectRef
 from driver.controller.classic.node_model import InventoryError, Stock, stock_of
 from driver.controller.classic.placement import ByLook, Look, NodeState, cost, has_room
-from driver.controller.classic.possibilities import Geometry
 from driver.controller.classic.usage import Holding, Holdings, holdings_of, state_of
+from driver.controller.device_types import DeviceType, device_types_of
+from driver.kube.assume_cache import AssumeCache
 from driver.kube.store import Change, Store
 from driver.partitions import catalog
 from driver.partitions.geometry import GpuCard
-
-_REMEMBERED: Final = 4096
-"""Claims that are no more: what a cluster deletes while one answer is on its way, many times over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +74,13 @@ class World:
         self.pods_can_be_limited: Final = pods_can_be_limited
         self.has_room: Final = ByLook(has_room)
         self.cost: Final = ByLook(cost)
-        self.published: frozenset[Geometry] = frozenset()
-        """Geometries that nodes have, or had, beside those of the shipped tables."""
+        self.published: frozenset[DeviceType] = frozenset()
+        """Device types that nodes have, or had, beside those of the shipped tables."""
         self.waiting: Final[dict[ObjectRef, None]] = {}
         """Claims that are to be allocated without a pod and are not yet, as the cache shows them."""
         self._monotonic = monotonic
         self._silence_s = silence_s
-        self._own: dict[str, ClassicClaim] = {}
-        self._gone: dict[str, None] = {}
-        """UIDs of claims that are no more, the latest last."""
+        self._claims = AssumeCache(caches.claims, monotonic=monotonic)
         self._stocks: dict[str, _Known] = {}
         self._states: dict[str, NodeState] = {}
         self._alike: dict[Look, list[str]] = {}
@@ -100,39 +95,25 @@ class World:
 
     def claim(self, ref: ObjectRef) -> ClassicClaim | None:
         """The newest state of a claim that is known."""
-        cached = self.caches.claims.get(ref)
-        return None if cached is None else self._newest(cached)
+        return self._claims.get(ref)
 
     def note(self, answer: ClassicClaim) -> None:
         """``answer`` is to a write or a read of ours; the watch may have told of the claim's end before."""
-        uid = answer.metadata.uid
-        if uid in self._gone:
-            return
-        cached = self.caches.claims.get(answer.ref)
-        if cached is not None and cached.metadata.uid == uid and _number(cached) >= _number(answer):
-            return
-        known = self._own.get(uid)
-        if known is None or _number(known) < _number(answer):
-            self._own[uid] = answer
-            self.holdings.put(uid, holdings_of(answer, self.driver))
+        if self._claims.assume(answer):
+            self.holdings.put(answer.metadata.uid, holdings_of(answer, self.driver))
 
     def on_claim(self, change: Change[ClassicClaim]) -> None:
         """The cache has seen a change."""
+        self._claims.on_change(change)
         if change.new is not None and change.new.spec.immediate and change.new.status.allocation is None:
             self.waiting[change.ref] = None
         else:
             self.waiting.pop(change.ref, None)
         if change.new is None:
             assert change.old is not None, "a change has a side"
-            uid = change.old.metadata.uid
-            self._own.pop(uid, None)
-            self.holdings.put(uid, ())
-            self._gone[uid] = None
-            if len(self._gone) > _REMEMBERED:
-                del self._gone[next(iter(self._gone))]
-            return
-        newest = self._newest(change.new)
-        self.holdings.put(newest.metadata.uid, holdings_of(newest, self.driver))
+            self.holdings.put(change.old.metadata.uid, ())
+        elif (newest := self._claims.get(change.ref)) is not None:
+            self.holdings.put(newest.metadata.uid, holdings_of(newest, self.driver))
 
     def on_inventory(self, change: Change[NodeInventory]) -> None:
         name, inventory = change.ref.name, change.new
@@ -204,13 +185,6 @@ class World:
         """Have devices count as the claim's while the write that gives them to it is under way."""
         self.holdings.reserve(claim.metadata.uid, holdings)
 
-    def _newest(self, cached: ClassicClaim) -> ClassicClaim:
-        own = self._own.get(cached.metadata.uid)
-        if own is None or _number(own) > _number(cached):
-            return own or cached
-        del self._own[cached.metadata.uid]
-        return cached
-
     def _forget_state(self, node: str) -> None:
         state = self._states.pop(node, None)
         self._unseen.add(node)
@@ -221,11 +195,6 @@ class World:
                 del self._alike[state.look]
 
 
-def _number(claim: ClassicClaim) -> int:
-    version = claim.metadata.resource_version
-    return int(version) if version.isdecimal() else 0
-
-
 def _stock(spec: NodeInventorySpec) -> Stock | InventoryError:
     try:
         return stock_of(spec)
@@ -233,9 +202,10 @@ def _stock(spec: NodeInventorySpec) -> Stock | InventoryError:
         return error
 
 
-def _unshipped(stock: Stock | InventoryError) -> frozenset[Geometry]:
+def _unshipped(stock: Stock | InventoryError) -> frozenset[DeviceType]:
     if isinstance(stock, InventoryError):
         return frozenset()
     shipped = {model.id for model in catalog.gpu_models()} | {shell.name for shell in catalog.shells()}
     cards = (held.card for held in stock.cards if held.model not in shipped)
-    return frozenset(card.model if isinstance(card, GpuCard) else card.shell for card in cards)
+    geometries = {card.model if isinstance(card, GpuCard) else card.shell for card in cards}
+    return frozenset(each for geometry in geometries for each in device_types_of(geometry))

@@ -7,7 +7,7 @@ devices carry, and looks at the driver first, because another driver's devices d
 error and aborts a pod's whole scheduling attempt.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from api.core.v1 import Node
 from api.errors import Problem
 from api.kerf.v1alpha1 import (
     API_VERSION,
+    ClassCut,
     FpgaConfig,
     GpuConfig,
     NodeChoice,
@@ -34,26 +35,23 @@ from api.model.claims import (
     OpaqueDeviceConfiguration,
 )
 from api.model.metadata import ObjectMeta, OwnerReference
-from driver.controller.structured.device_types import Shape
+from api.model.quantity import Quantity
+from driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
 from driver.controller.structured.node_choice import chosen
-from driver.controller.structured.refusals import (
-    CUTS,
-    ClassRefusedError,
-    check_possible,
-    minimum_sizes,
-    resolve_models,
-)
 
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "kerf"
 MAX_EXPRESSION: Final = 10 * 1024
 """Bytes of a CEL expression (``CELSelectorExpressionMaxLength``)."""
 
+_CUTS: Final[Mapping[ClassCut, str]] = {"Whole": "whole", "Partition": "partition", "Monitor": "monitor"}
+"""A class's word for the attribute ``cut``."""
+_DOCUMENT: Final = "ResourceClass"
 _CUT_WORDS: Final = {"Whole": "whole card", "Monitor": "a look at a card"}
 _NODES: Final = "spec.nodes"
 _ALLOCATION: Final = "spec.allocation"
 _IN_SHARES: Final = "shared allocation"
-_AWAITED: Final = frozenset({_IN_SHARES, f"cut {CUTS['Monitor']}"})
+_AWAITED: Final = frozenset({_IN_SHARES, f"cut {_CUTS['Monitor']}"})
 """What nodes publish only once a class asks for it."""
 
 
@@ -95,16 +93,25 @@ class CompiledClass:
 
 
 def compile_class(
-    resource_class: ResourceClass, *, driver: str, nodes: Iterable[Node], shapes: Collection[Shape]
+    resource_class: ResourceClass, *, driver: str, nodes: Iterable[Node], device_types: Collection[DeviceType]
 ) -> CompiledClass:
     """The DeviceClass that ``resource_class`` means.
 
-    ``nodes`` are the cluster's, for classes that choose by label; ``shapes`` is all hardware that can exist. Raises
-    ClassRefusedError when the class names hardware that cannot exist, or is too long to say.
+    ``nodes`` are the cluster's, for classes that choose by label; ``device_types`` are all that can exist.
+    Raises UnsatisfiableError when the class names hardware that cannot exist, or is too long to say.
     """
     spec = resource_class.spec
-    models = resolve_models(spec, shapes)
-    check_possible(spec, models, shapes)
+    models = resolve_models(_DOCUMENT, spec.device, spec.models, device_types)
+    check_satisfiable(
+        _DOCUMENT,
+        device_types,
+        kind=spec.device,
+        cut=_CUTS[spec.cut],
+        models=models,
+        profile=spec.profile,
+        function=spec.function,
+        minimum=_minimum(spec),
+    )
     requirements = tuple(_requirements(spec, driver, models, nodes))
     expression = _conjunction(requirements)
     _check_length(expression, requirements)
@@ -155,7 +162,7 @@ def _requirements(
 
     yield Requirement(field="", wants=f"driver {driver}", cel=f"device.driver == {_literal(driver)}")
     yield is_("spec.device", "kind", v.ATTRIBUTE_KIND, spec.device)
-    yield is_("spec.cut", "cut", v.ATTRIBUTE_CUT, CUTS[spec.cut])
+    yield is_("spec.cut", "cut", v.ATTRIBUTE_CUT, _CUTS[spec.cut])
     if len(models) == 1:
         yield is_("spec.models", "model", v.ATTRIBUTE_MODEL, models[0])
     elif models:
@@ -168,9 +175,11 @@ def _requirements(
         # Devices that stand for a function would load it, whatever function the claim's config names.
         no_function = f"{attribute}{v.ATTRIBUTE_FUNCTION} == {_literal('')}"
         yield Requirement(field="spec.function", wants="no function of its own", cel=no_function)
-    for field, capacity, amount in minimum_sizes(spec):
+    for capacity, amount in _minimum(spec).items():
         enough = f"device.capacity[{_literal(driver)}].{capacity}.compareTo(quantity({_literal(str(amount))})) >= 0"
-        yield Requirement(field=field, wants=f"{capacity} of at least {amount}", cel=enough, capacity=capacity)
+        yield Requirement(
+            field=f"spec.minimum.{capacity}", wants=f"{capacity} of at least {amount}", cel=enough, capacity=capacity
+        )
     is_shared = spec.allocation == "Shared"
     yield Requirement(
         field=_ALLOCATION,
@@ -180,6 +189,17 @@ def _requirements(
     if spec.nodes is not None and spec.nodes != NodeChoice():
         names = [v.node_attribute(name) for name in chosen(spec.nodes, nodes)]
         yield is_one_of(_NODES, "a chosen node", v.ATTRIBUTE_NODE, names)
+
+
+def _minimum(spec: ResourceClassSpec) -> dict[str, Quantity]:
+    """The amount of each capacity that the class sets a minimum of: fields and capacities go by the same names."""
+    fields = msgspec.structs.fields(spec.minimum) if spec.minimum is not None else ()
+    amounts = {field.encode_name: getattr(spec.minimum, field.name) for field in fields}
+    return {
+        capacity: amount if isinstance(amount, Quantity) else Quantity(amount)
+        for capacity, amount in amounts.items()
+        if amount is not None
+    }
 
 
 def _conjunction(requirements: Iterable[Requirement]) -> str:
@@ -193,7 +213,7 @@ def _literal(text: str) -> str:
 
 def _size(spec: ResourceClassSpec) -> str:
     words = [spec.profile or spec.function or _CUT_WORDS.get(spec.cut, "")]
-    words += [f"{capacity} >= {amount}" for _, capacity, amount in minimum_sizes(spec)]
+    words += [f"{capacity} >= {amount}" for capacity, amount in _minimum(spec).items()]
     return ", ".join(word for word in words if word) or "any partition"
 
 
@@ -205,4 +225,4 @@ def _check_length(expression: str, requirements: Sequence[Requirement]) -> None:
             f"takes {len(longest.cel.encode())} bytes of CEL, {length} with the rest of the class, and an expression "
             f"may have {MAX_EXPRESSION}: name or select fewer, or split the class"
         )
-        raise ClassRefusedError("SelectorTooLong", [Problem(longest.field, message)])
+        raise UnsatisfiableError(_DOCUMENT, "SelectorTooLong", [Problem(longest.field, message)])

@@ -1,6 +1,6 @@
 """Which classes need a pass after a change in the cluster."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from api.core.v1 import Node
@@ -8,7 +8,7 @@ from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from driver.controller.structured.matching_devices import News, Published
-from driver.controller.structured.snapshot import OwnWrites
+from driver.kube.assume_cache import AssumeCache
 from driver.kube.store import Change
 
 
@@ -25,9 +25,8 @@ class Triggers:
         self,
         queue: Queueing,
         published: Published,
-        classes: Callable[[], Iterable[ResourceClassObject]],
-        own_classes: OwnWrites[ResourceClassObject],
-        own_device_classes: OwnWrites[DeviceClass],
+        classes: AssumeCache[ResourceClassObject],
+        device_classes: AssumeCache[DeviceClass],
         *,
         recount_s: float,
         settle_s: float,
@@ -35,18 +34,17 @@ class Triggers:
         self._queue = queue
         self._published = published
         self._classes = classes
-        self._own_classes = own_classes
-        self._own_device_classes = own_device_classes
+        self._device_classes = device_classes
         self._recount_s = recount_s
         self._settle_s = settle_s
 
     def on_resource_class(self, change: Change[ResourceClassObject]) -> None:
-        self._own_classes.moved(change.ref)
+        self._classes.on_change(change)
         self._queue.add(change.ref.name)
 
     def on_device_class(self, change: Change[DeviceClass]) -> None:
         """A DeviceClass bears the name of its class; one without a class ends its pass at once."""
-        self._own_device_classes.moved(change.ref)
+        self._device_classes.on_change(change)
         self._queue.add(change.ref.name)
 
     def on_slice(self, change: Change[ResourceSlice]) -> None:
@@ -58,12 +56,12 @@ class Triggers:
     def on_node(self, change: Change[Node]) -> None:
         """Nodes report much that is of no interest here: only labels decide, of classes that look at nodes."""
         if _labels(change.old) != _labels(change.new):
-            for held in self._classes():
+            for held in self._classes.values():
                 if held.spec.get("nodes"):
                     self._queue.add(held.metadata.name, after_s=self._settle_s)
 
     def all_classes(self, *, after_s: float = 0.0) -> None:
-        for held in self._classes():
+        for held in self._classes.values():
             self._queue.add(held.metadata.name, after_s=after_s)
 
 

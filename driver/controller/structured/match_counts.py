@@ -8,10 +8,9 @@ from typing import NamedTuple, TypeAlias
 
 from api.kerf.v1alpha1 import MatchingDevices
 from api.model.devices import Device
+from driver.controller.device_types import DeviceType, largest_of
 from driver.controller.structured.class_compiler import CompiledClass, Requirement
-from driver.controller.structured.device_types import Shape
 from driver.controller.structured.matching_devices import Group
-from driver.controller.structured.refusals import largest_of
 
 Matches: TypeAlias = Callable[[str, Device], bool]
 """A compiled selector: whether it holds for a device of a driver."""
@@ -32,10 +31,10 @@ def count(compiled: CompiledClass, groups: Iterable[Group], compile_selector: Co
 
 
 def _matching(compiled: CompiledClass, groups: Iterable[Group], matches: Matches) -> Iterator[Group]:
-    """One device is asked for all of its shape: a large cluster has millions of devices, and some dozen shapes."""
-    verdicts: dict[tuple[Shape, bool, str], bool] = {}
+    """One device is asked for all of its type: a large cluster has millions of devices, and some dozen types."""
+    verdicts: dict[tuple[DeviceType, bool, str], bool] = {}
     for group in groups:
-        key = (group.shape, group.shared, group.node if compiled.chooses_nodes else "")
+        key = (group.device_type, group.shared, group.node if compiled.chooses_nodes else "")
         if key not in verdicts:
             verdicts[key] = matches(group.driver, group.device)
         if verdicts[key]:
@@ -72,6 +71,6 @@ def _sentence(missed: Requirement, met: Sequence[Requirement], left: Sequence[Gr
     with_those = f" with {those}" if those else ""
     sentence = f"{missed.field}: none of the {total} published devices{with_those} has {missed.wants}"
     if missed.capacity:
-        largest = max((group.shape for group in left), key=lambda shape: (shape.size(missed.capacity), str(shape)))
+        largest = max((group.device_type for group in left), key=lambda each: (each.size(missed.capacity), str(each)))
         sentence += f"; {largest_of(missed.capacity, largest)}"
     return sentence

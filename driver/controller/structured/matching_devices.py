@@ -1,6 +1,6 @@
 """What the nodes publish, summed up slice by slice: enough to count what a class matches without reading every device.
 
-Devices of one shape on one node that are offered in the same way are alike to a class (``hardware.Shape``), so one of
+Devices of one type on one node that are offered in the same way are alike to a class (``DeviceType``), so one of
 them answers for all.
 """
 
@@ -13,15 +13,15 @@ from typing import TypeAlias
 from api.model import device_attributes as v
 from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.names import ObjectRef
-from driver.controller.structured.device_types import Shape, shape_of
+from driver.controller.device_types import DeviceType, device_type_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The devices of one slice that have one shape, on one node."""
+    """The devices of one slice that have one type, on one node."""
 
     driver: str
-    shape: Shape
+    device_type: DeviceType
     shared: bool
     """Offered in shares (KEP-5075)."""
     node: str
@@ -41,8 +41,8 @@ class News(Enum):
     """Devices of a kind that there were none of: a class that matched nothing may match now."""
 
 
-_Kind: TypeAlias = tuple[Shape, bool]
-"""With whether devices of the shape are offered in shares."""
+_Kind: TypeAlias = tuple[DeviceType, bool]
+"""With whether devices of the type are offered in shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ class Published:
             if summary.generation == newest[summary.pool]:
                 yield from summary.groups
 
-    def shapes(self) -> frozenset[Shape]:
-        return frozenset(shape for shape, _ in self._kinds)
+    def device_types(self) -> frozenset[DeviceType]:
+        return frozenset(device_type for device_type, _ in self._kinds)
 
 
 def _kinds(summary: _Summary | None) -> Counter[_Kind]:
-    return Counter((group.shape, group.shared) for group in (summary.groups if summary else ()))
+    return Counter((group.device_type, group.shared) for group in (summary.groups if summary else ()))
 
 
 def _summarize(slice_: ResourceSlice) -> _Summary:
@@ -99,14 +99,24 @@ def _summarize(slice_: ResourceSlice) -> _Summary:
 
 
 def _groups(driver: str, node_name: str, devices: Iterable[Device]) -> Iterator[Group]:
-    alike: dict[tuple[Shape, bool, str], list[Device]] = {}
+    alike: dict[tuple[DeviceType, bool, str], list[Device]] = {}
     for device in devices:
-        key = (shape_of(device), bool(device.allow_multiple_allocations), _text(device, v.ATTRIBUTE_NODE) or node_name)
+        key = (
+            device_type_of(device),
+            bool(device.allow_multiple_allocations),
+            _text(device, v.ATTRIBUTE_NODE) or node_name,
+        )
         alike.setdefault(key, []).append(device)
-    for (shape, shared, node), members in alike.items():
+    for (device_type, shared, node), members in alike.items():
         cards = frozenset(_text(device, v.ATTRIBUTE_PARENT) or device.name for device in members)
         yield Group(
-            driver=driver, shape=shape, shared=shared, node=node, total=len(members), cards=cards, device=members[0]
+            driver=driver,
+            device_type=device_type,
+            shared=shared,
+            node=node,
+            total=len(members),
+            cards=cards,
+            device=members[0],
         )
 
 

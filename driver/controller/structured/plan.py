@@ -66,7 +66,9 @@ def plan(snapshot: Snapshot, *, driver: str) -> Plan:
     resource_class = None
     try:
         resource_class = decode_resource_class_object(held)
-        compiled = compile_class(resource_class, driver=driver, nodes=snapshot.nodes, shapes=snapshot.shapes)
+        compiled = compile_class(
+            resource_class, driver=driver, nodes=snapshot.nodes, device_types=snapshot.device_types
+        )
     except InvalidDocumentError as refusal:
         stays = snapshot.device_class is not None and owns(held.metadata, snapshot.device_class)
         message = "its DeviceClass stays as it was compiled before" if stays else "there is no DeviceClass of it"

@@ -12,14 +12,15 @@ from api.kerf.v1alpha1 import API_VERSION, ResourceClassObject
 from api.model.claims import DeviceClass
 from api.model.names import ObjectRef
 from api.wire import Kind
+from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import CompiledClass
-from driver.controller.structured.device_types import known_shapes
 from driver.controller.structured.match_counts import CompileSelector, blame, count
 from driver.controller.structured.matching_devices import Published
 from driver.controller.structured.plan import InPlace, plan
-from driver.controller.structured.snapshot import OwnWrites, Snapshot, Written
+from driver.controller.structured.snapshot import Snapshot, Written
 from driver.controller.structured.status import Announcement, Matched, announcements, differ, status_of
 from driver.controller.structured.writer import Writing, carry_out, write_status
+from driver.kube.assume_cache import AssumeCache
 from driver.kube.events import EventKind
 from driver.kube.http.errors import NotFoundError
 from driver.kube.store import Store
@@ -47,18 +48,16 @@ class Announcing(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caches:
-    """What the informers know."""
+    """What the informers know, with own writes."""
 
-    resource_classes: Store[ResourceClassObject]
-    device_classes: Store[DeviceClass]
+    resource_classes: AssumeCache[ResourceClassObject]
+    device_classes: AssumeCache[DeviceClass]
     nodes: Store[Node]
     published: Published
-    own_classes: OwnWrites[ResourceClassObject]
-    own_device_classes: OwnWrites[DeviceClass]
 
 
 class Reconciler:
-    """Works on classes by name. Keeps nothing that a restart would miss: only what it wrote and has not seen back."""
+    """Works on classes by name. Keeps nothing that a restart would miss: only what it wrote not long ago."""
 
     def __init__(
         self,
@@ -89,33 +88,32 @@ class Reconciler:
         Raises TransientError when it should be tried again.
         """
         ref = ObjectRef("", name)
-        shown = _Shown(self._caches.resource_classes.get(ref), self._caches.device_classes.get(ref))
-        held = self._caches.own_classes.over(ref, shown.resource_class)
+        held = self._caches.resource_classes.get(ref)
         if held is None or held.is_terminating:  # what was compiled from it is garbage-collected
             self._written.pop(name, None)
             self._tell_ready(name, None)
             return
         snapshot = Snapshot(
             resource_class=held,
-            device_class=self._caches.own_device_classes.over(ref, shown.device_class),
+            device_class=self._caches.device_classes.get(ref),
             written=self._recently_written(name),
             nodes=tuple(self._caches.nodes.values()),
-            shapes=known_shapes(self._caches.published.shapes()),
+            device_types=known_device_types(self._caches.published.device_types()),
         )
         with _passes.time():
-            await self._pass(snapshot, shown)
+            await self._pass(snapshot)
 
     def _recently_written(self, name: str) -> Written | None:
         written = self._written.get(name)
         return written if written is not None and self._monotonic() - written.at < _ASK_AGAIN_S else None
 
-    async def _pass(self, snapshot: Snapshot, shown: "_Shown") -> None:
+    async def _pass(self, snapshot: Snapshot) -> None:
         held = snapshot.resource_class
         decided = plan(snapshot, driver=self._driver)
         standing, answer = await carry_out(decided.step, self._client, self._device_classes)
         if answer is not None and decided.compiled is not None:
             _writes.labels("DeviceClass").inc()
-            self._caches.own_device_classes.note(shown.device_class, answer)
+            self._caches.device_classes.assume(answer)
             self._written[held.metadata.name] = Written(
                 desired=decided.compiled.device_class, answer=answer, at=self._monotonic()
             )
@@ -128,7 +126,7 @@ class Reconciler:
         except NotFoundError:
             return  # the class went while we looked at it
         _writes.labels("ResourceClass").inc()
-        self._caches.own_classes.note(shown.resource_class, written)
+        self._caches.resource_classes.assume(written)
         for announcement in announcements(held.status, status):
             self._announce(held, announcement)
 
@@ -164,11 +162,3 @@ class Reconciler:
         log = _log.warning if announcement.type == "Warning" else _log.info
         log("ResourceClass %s: %s: %s", metadata.name, announcement.reason, announcement.message)
         self._events.report(about, type=announcement.type, reason=announcement.reason, message=announcement.message)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """What the caches showed when a pass began, without our own writes."""
-
-    resource_class: ResourceClassObject | None
-    device_class: DeviceClass | None

@@ -18,8 +18,8 @@ import yaml
 from api.kerf.v1alpha1 import MatchingDevices, ResourceClass, ResourceClassObject, ResourceClassStatus
 from api.model.metadata import Condition
 from api.wire import to_builtins
+from driver.controller.device_types import UnsatisfiableError
 from driver.controller.structured.plan import InPlace, Obstacle, Plan
-from driver.controller.structured.refusals import ClassRefusedError
 
 ACCEPTED: Final = "Accepted"
 READY: Final = "Ready"
@@ -94,7 +94,7 @@ def announcements(old: ResourceClassStatus, new: ResourceClassStatus) -> Iterato
 def _accepted(plan: Plan) -> Condition:
     if plan.refusal is None:
         return Condition(type=ACCEPTED, status="True", reason="Valid", message="the spec makes sense")
-    reason = plan.refusal.reason if isinstance(plan.refusal, ClassRefusedError) else "InvalidSpec"
+    reason = plan.refusal.reason if isinstance(plan.refusal, UnsatisfiableError) else "InvalidSpec"
     return Condition(type=ACCEPTED, status="False", reason=reason, message="; ".join(map(str, plan.refusal.problems)))
 
 

@@ -8,7 +8,7 @@ from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.explain.report import ClaimState
-from driver.diagnostics.extended import extended_claim
+from driver.scheduling.extended_resources import expected_claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def claims_of(cluster: Cluster, pod: Pod) -> PodClaims:
         else:
             states.append(ClaimState(name=name or entry.name, state="missing"))
             missing = missing or _why_missing(cluster, pod, entry)
-    extended = None if pod.spec.node_name else extended_claim(pod, cluster.classes.values())
+    extended = None if pod.spec.node_name else expected_claim(pod, cluster.classes.values())
     if extended is not None:
         states.append(state_of(extended))
         found.append(extended)

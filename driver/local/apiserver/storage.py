@@ -143,12 +143,6 @@ class Storage:
         later.reverse()
         return later
 
-    def compact(self) -> None:
-        """Forget the history of every kind: later requests for old revisions are expired."""
-        for shelf in self._shelves.values():
-            shelf.events.clear()
-            shelf.horizon = self.revision
-
     def _shelf(self, resource: GroupResource) -> _Shelf:
         return self._shelves.setdefault(resource, _Shelf())
 

@@ -26,6 +26,7 @@ from driver.kube.events import EventReporter
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import NotFoundError
 from driver.kube.informer import Informer
+from driver.kube.patches import if_unchanged
 from driver.kube.store import Change
 from driver.runtime.work_queue import KeyedQueue
 
@@ -104,17 +105,12 @@ def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject 
     status: JsonObject = {"reservedFor": to_builtins(kept) or None}
     if not kept:
         status |= {"allocation": None, "devices": None}
-    return {"metadata": as_read(claim.metadata), "status": status}
+    return {"metadata": if_unchanged(claim.metadata), "status": status}
 
 
 def owning_pod(claim: Object) -> OwnerReference | None:
     """The pod that the claim was made for; None for a user's own claim."""
     return next((owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"), None)
-
-
-def as_read(metadata: ObjectMeta) -> JsonObject:
-    """Metadata that makes a patch fail when the object has changed, or is another one of the same name."""
-    return {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
 
 
 class ClaimController(Generic[ClaimT, TemplateT]):
@@ -210,7 +206,7 @@ class ClaimController(Generic[ClaimT, TemplateT]):
             )
         if claim.status.allocation is None and FINALIZER in claim.metadata.finalizers:
             rest = [finalizer for finalizer in claim.metadata.finalizers if finalizer != FINALIZER]
-            unprotect: JsonObject = {"metadata": {**as_read(claim.metadata), "finalizers": rest or None}}
+            unprotect: JsonObject = {"metadata": {**if_unchanged(claim.metadata), "finalizers": rest or None}}
             claim = await self._client.patch(
                 self._claiming.claims, name, unprotect, type=PatchType.MERGE, namespace=namespace
             )

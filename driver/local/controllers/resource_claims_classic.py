@@ -12,7 +12,8 @@ from api.model.classic import ClassicClaim, ClassicTemplate
 from api.model.metadata import ObjectMeta
 from api.resource.classic import ClassicKinds
 from api.wire import to_builtins
-from driver.local.controllers.resource_claims import Claiming, as_read, is_done
+from driver.kube.patches import if_unchanged
+from driver.local.controllers.resource_claims import Claiming, is_done
 
 
 def classic_claiming(kinds: ClassicKinds) -> Claiming[ClassicClaim, ClassicTemplate]:
@@ -33,4 +34,4 @@ def release(claim: ClassicClaim, pods: Mapping[str, Pod | None]) -> JsonObject |
     status: JsonObject = {"reservedFor": to_builtins(kept) or None}
     if not kept and not claim.spec.immediate:
         status["deallocationRequested"] = True
-    return {"metadata": as_read(claim.metadata), "status": status}
+    return {"metadata": if_unchanged(claim.metadata), "status": status}

@@ -30,8 +30,9 @@ from driver.kube.events import EventReporter
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import AlreadyExistsError, NotFoundError
 from driver.kube.informer import Informer
-from driver.local.filtering import obstacle, view
+from driver.kube.patches import if_unchanged
 from driver.runtime.notifier import Pulse
+from driver.scheduling.node_filter import filter_node, node_view
 
 _RETRY_S: Final = 1.0
 """After a failed write, when nothing else wakes the scheduler."""
@@ -126,7 +127,7 @@ def _suits(node: Node, situation: Situation) -> bool:
             selector = situation.classes[claim.spec.requests[0].class_name].suitable_nodes
             if node.metadata.name in unsuitable.get(entry, ()):
                 return False
-        if selector is not None and not node_matches(view(node), None, all_nodes=False, selector=selector):
+        if selector is not None and not node_matches(node_view(node), None, all_nodes=False, selector=selector):
             return False
     return True
 
@@ -210,7 +211,7 @@ class ClassicScheduler:
             claims=claims,
             classes={class_.metadata.name: class_ for class_ in self._classes.store.values()},
             context=self._contexts.store.get(pod.ref),
-            nodes=[node for node in self._nodes.store.values() if obstacle(pod, node) is None],
+            nodes=[node for node in self._nodes.store.values() if filter_node(pod, node) is None],
         )
 
     async def _ask(self, situation: Situation, spec: PodSchedulingContextSpec) -> None:
@@ -254,9 +255,7 @@ class ClassicScheduler:
                 return
 
     async def _patch_status(self, claim: ClassicClaim, status: JsonObject, *, checked: bool = True) -> None:
-        metadata = {"uid": claim.metadata.uid}
-        if checked:
-            metadata["resourceVersion"] = claim.metadata.resource_version
+        metadata = if_unchanged(claim.metadata) if checked else {"uid": claim.metadata.uid}
         await self._client.patch(
             self._kinds.claims,
             claim.metadata.name,

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
@@ -35,7 +35,7 @@ from api.model.allocations import AllocationResult, ResourceClaimConsumerReferen
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass, DeviceRequest, ResourceClaim
 from api.model.devices import ResourceSlice
-from api.model.metadata import Condition, Object, ObjectMeta
+from api.model.metadata import Condition, ObjectMeta
 from api.model.names import ObjectRef
 from api.wire import to_builtins
 from driver.allocation import (
@@ -46,20 +46,20 @@ from driver.allocation import (
     Features,
     Inventory,
     NodeAllocation,
-    NodeView,
     Outcome,
-    node_matches,
 )
+from driver.kube.assume_cache import AssumeCache
 from driver.kube.discovery import ApiFeatures
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client, PatchType
 from driver.kube.informer import Informer
+from driver.kube.patches import if_unchanged
 from driver.kube.store import Change
-from driver.local.binding import Failed as FailedDevices
-from driver.local.binding import NotYet, verdict
 from driver.local.controllers.resource_claims import FINALIZER, owning_pod
-from driver.local.extending import asked, claim_for, classes_by_resource
-from driver.local.filtering import obstacle, view
+from driver.scheduling.binding_conditions import Failed as FailedDevices
+from driver.scheduling.binding_conditions import NotYet, check_binding
+from driver.scheduling.extended_resources import build_claim, build_requests, classes_by_resource
+from driver.scheduling.node_filter import filter_node, find_claim_elsewhere, node_view
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def decide(
 ) -> Decision:
     """A node for ``pod`` and devices for those of its ``claims`` that have none; ``budget`` is for each node."""
     unallocated = [claim for claim in claims if claim.status.allocation is None]
-    reasons = {node.metadata.name: obstacle(pod, node) or _bound_elsewhere(claims, view(node)) for node in now.nodes}
+    reasons = {node.metadata.name: _filter(pod, claims, node) for node in now.nodes}
     open_ = [name for name, reason in reasons.items() if reason is None]
     if not unallocated and open_:
         return Placed(open_[0], ())
@@ -131,12 +131,11 @@ def decide(
     return Pending(f"0/{len(now.nodes)} nodes are available: {summary}." + "".join(f" {text}." for text in details))
 
 
-def _bound_elsewhere(claims: Iterable[ResourceClaim], node: NodeView) -> str | None:
-    for claim in claims:
-        selector = claim.status.allocation and claim.status.allocation.node_selector
-        if selector and not node_matches(node, None, None, selector):
-            return "node(s) are not where an allocated claim can be used"
-    return None
+def _filter(pod: Pod, claims: Sequence[ResourceClaim], node: Node) -> str | None:
+    """Why a node cannot take a pod whatever devices are free there; None: it can."""
+    if reason := filter_node(pod, node):
+        return reason
+    return "node(s) are not where an allocated claim can be used" if find_claim_elsewhere(claims, node) else None
 
 
 def _details(outcome: Outcome) -> list[str]:
@@ -175,7 +174,6 @@ class Scheduler:
         """When to try again although nothing has changed, in seconds."""
         self._wake = anyio.Event()
         self._allocator = ClusterAllocator(features, Inventory.build(()))
-        self._assumed: dict[ObjectRef, ResourceClaim] = {}
         self._bound: set[ObjectRef] = set()
         self._extended: dict[str, str] = {}
         """Claims made for extended resources, by pod UID, until the pods show them."""
@@ -183,6 +181,7 @@ class Scheduler:
         self._nodes = Informer(client, NODES, on_change=self._node_changed)
         self._classes = Informer(client, api.resource.device_classes, on_change=self._changed)
         self._claims = Informer(client, api.resource.resource_claims, on_change=self._claim_changed)
+        self._assumed = AssumeCache(self._claims.store)
         self._slices = Informer(client, api.resource.resource_slices, on_change=self._slice_changed)
         self._rules = Informer(
             client, api.device_taint_rules or api.resource.device_taint_rules, on_change=self._rules_changed
@@ -217,7 +216,7 @@ class Scheduler:
         if isinstance(claims, str):
             await self._report_pending(pod, claims)
             return
-        requests, mappings = asked(pod, classes_by_resource(self._classes.store.values()))
+        requests, mappings = build_requests(pod, classes_by_resource(self._classes.store.values()))
         if requests:
             extended = await self._extended_claim(pod, requests, mappings)
             if extended is None:
@@ -229,7 +228,7 @@ class Scheduler:
             return
         allocations = {claim.ref: allocation for claim, allocation in decision.allocations}
         reserved = [await self._reserve(claim, allocations.get(claim.ref), pod) for claim in claims]
-        match verdict(reserved, self._clock()):
+        match check_binding(reserved, self._clock()):
             case NotYet(left_s):
                 self._look_again_after(left_s)
                 await self._report_pending(pod, f"waiting for devices to be made ready on node {decision.node}")
@@ -250,7 +249,7 @@ class Scheduler:
         names, claims = pod.claim_names(), []
         for entry in pod.spec.resource_claims:
             ref = ObjectRef(pod.metadata.namespace, names.get(entry.name, ""))
-            claim = self._assumed.get(ref) or self._claims.store.get(ref)
+            claim = self._assumed.get(ref)
             if claim is None:
                 return f"waiting for the claim of {entry.name!r} to be made"
             if claim.is_terminating:
@@ -267,10 +266,10 @@ class Scheduler:
         """The pod's claim for extended resources as last written or seen, made if there is none; None: not seen yet."""
         if name := pod.extended_claim_name:
             ref = ObjectRef(pod.metadata.namespace, name)
-            return self._assumed.get(ref) or self._claims.store.get(ref)
+            return self._assumed.get(ref)
         name = self._extended.get(pod.metadata.uid)
         if name is None:
-            claim = await self._client.create(self._kinds.resource_claims, claim_for(pod, requests))
+            claim = await self._client.create(self._kinds.resource_claims, build_claim(pod, requests))
             name = self._extended[pod.metadata.uid] = claim.metadata.name
         status = PodExtendedResourceClaimStatus(resource_claim_name=name, request_mappings=mappings)
         patch: JsonObject = {
@@ -293,7 +292,8 @@ class Scheduler:
         """Write the allocation, unless it is there already, and the pod's reservation; the claim as it is then."""
         name, namespace = claim.metadata.name, claim.metadata.namespace
         if FINALIZER not in claim.metadata.finalizers:
-            protect = {"metadata": {**_as_read(claim), "finalizers": [*claim.metadata.finalizers, FINALIZER]}}
+            finalizers = [*claim.metadata.finalizers, FINALIZER]
+            protect = {"metadata": {**if_unchanged(claim.metadata), "finalizers": finalizers}}
             claim = await self._patch(name, namespace, protect)
         consumer = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
         if consumer in claim.status.reserved_for and allocation is None:
@@ -302,21 +302,22 @@ class Scheduler:
         status: JsonObject = {"reservedFor": to_builtins(tuple(consumers))}
         if allocation is not None:
             status["allocation"] = to_builtins(_stamped(allocation, self._clock()))
-        claim = await self._patch(name, namespace, {"metadata": _as_read(claim), "status": status}, "status")
+        patch: JsonObject = {"metadata": if_unchanged(claim.metadata), "status": status}
+        claim = await self._patch(name, namespace, patch, "status")
         self._assume(claim)
         return claim
 
     async def _deallocate(self, claim: ResourceClaim) -> None:
         """Take back an allocation whose devices cannot be made ready, and every pod's reservation."""
         status: JsonObject = {"reservedFor": None, "allocation": None, "devices": None}
-        patch: JsonObject = {"metadata": _as_read(claim), "status": status}
+        patch: JsonObject = {"metadata": if_unchanged(claim.metadata), "status": status}
         claim = await self._patch(claim.metadata.name, claim.metadata.namespace, patch, "status")
         self._assume(claim)
 
     def _assume(self, claim: ResourceClaim) -> None:
         """Let an own write count until the watch shows it."""
-        self._assumed[claim.ref] = claim
-        self._allocator.set_claim(claim)
+        if self._assumed.assume(claim):
+            self._allocator.set_claim(claim)
 
     def _look_again_after(self, seconds: float) -> None:
         self._again_s = min(self._again_s, seconds)
@@ -353,7 +354,7 @@ class Scheduler:
         if change.new is None:
             self._allocator.remove_node(change.ref.name)
         else:
-            self._allocator.set_node(view(change.new))
+            self._allocator.set_node(node_view(change.new))
         self._wake.set()
 
     def _pod_changed(self, change: Change[Pod]) -> None:
@@ -364,14 +365,12 @@ class Scheduler:
         self._wake.set()
 
     def _claim_changed(self, change: Change[ResourceClaim]) -> None:
-        assumed = self._assumed.get(change.ref)
-        if assumed is not None and (change.new is None or _version(change.new) >= _version(assumed)):
-            del self._assumed[change.ref]
-        if change.ref not in self._assumed:
-            if change.new is None:
-                self._allocator.remove_claim(change.ref)
-            else:
-                self._allocator.set_claim(change.new)
+        self._assumed.on_change(change)
+        claim = self._assumed.get(change.ref)
+        if claim is None:
+            self._allocator.remove_claim(change.ref)
+        else:
+            self._allocator.set_claim(claim)
         self._wake.set()
 
     def _slice_changed(self, change: Change[ResourceSlice]) -> None:
@@ -403,14 +402,4 @@ def _is_pending(pod: Pod) -> bool:
 
 
 def _age(pod: Pod) -> tuple[str, int]:
-    return (pod.metadata.creation_timestamp or "", _version(pod))
-
-
-def _version(value: Object) -> int:
-    """Resource versions are comparable integers (KEP-5504)."""
-    return int(value.metadata.resource_version or 0)
-
-
-def _as_read(claim: ResourceClaim) -> JsonObject:
-    """Metadata that makes a patch fail when the claim has changed, or is another one of the same name."""
-    return {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+    return (pod.metadata.creation_timestamp or "", pod.metadata.version)

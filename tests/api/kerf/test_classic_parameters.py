@@ -13,13 +13,13 @@ from api.kerf.classic_parameters import (
     GpuMinimum,
     ParametersObject,
 )
-from api.kerf.crd_schema import DEFINITIONS, crd
 from api.kerf.decoder import decode_parameters, decode_parameters_object
 from api.kerf.node_inventory import NodeInventory
 from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from tests.generate import crds
+from tests.generate.crd_schema import DEFINITIONS, crd
 
 GOOD: dict[str, list[JsonObject]] = {
     "GpuClassParameters": [

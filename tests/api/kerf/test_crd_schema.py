@@ -11,11 +11,11 @@ from cel_expr_python import cel
 from hypothesis import assume, given
 
 from api.errors import InvalidDocumentError
-from api.kerf.crd_schema import DEFINITIONS, RESOURCE_CLASS, crd, escaped
 from api.kerf.cross_field_rules import RULES
 from api.kerf.decoder import decode_resource_class_object
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
 from tests.generate import crds
+from tests.generate.crd_schema import DEFINITIONS, RESOURCE_CLASS, crd, escaped
 
 from .documents import class_specs, damaged, without_nulls
 

@@ -88,7 +88,7 @@ async def test_a_size_that_no_hardware_has_is_told_of_and_a_corrected_one_is_giv
     await world.parameters("p", {"minimum": {"memory": "5000Gi"}}, "GpuClaimParameters")
     reference = {"apiGroup": "kerf.dev", "kind": "GpuClaimParameters", "name": "p"}
     await world.claim("large", "open", parametersRef=reference)
-    await world.says("ResourceClaim", "large", "spec.minimum: no partition of any model that is asked for is so large")
+    await world.says("ResourceClaim", "large", "spec.minimum.memory: 5000Gi is more than any known model can be cut to")
     await world.parameters("p", {"minimum": {"memory": "18Gi"}}, "GpuClaimParameters")
     assert await world.has("large") == ["gpu-0-1g-20gb-at-6"]
 

@@ -179,8 +179,11 @@ def test_bad_class_parameters_are_told_of_at_the_class_and_at_the_claim() -> Non
     ("spec", "message"),
     [
         ({"profil": "1g.10gb"}, 'spec.profil: unknown field; did you mean "profile"?'),
-        ({"profile": "1g.99gb", "models": ["h100-80gb-sxm"]}, '"1g.99gb" is no profile of h100-80gb-sxm'),
-        ({"minimum": {"memory": "5000Gi"}}, "no partition of any model that is asked for is so large"),
+        ({"profile": "1g.99gb", "models": ["h100-80gb-sxm"]}, '"1g.99gb" is no profile of model h100-80gb-sxm'),
+        (
+            {"minimum": {"memory": "5000Gi"}},
+            "spec.minimum.memory: 5000Gi is more than any known model can be cut to; the largest is ",
+        ),
         ({"models": ["h200-1tb"]}, "there is no GPU model 'h200-1tb'"),
         ({"cut": "Whole"}, "the class does not give whole cards"),
     ],

@@ -1,7 +1,6 @@
 """What the controller knows of claims: the newest of what caches and the server's answers say."""
 
 from api.model.names import ObjectRef
-from driver.controller.classic.state import _REMEMBERED
 from driver.controller.classic.usage import holdings_in
 from driver.kube.store import Change
 from tests.controller.classic.scene import Scene, claim
@@ -56,16 +55,6 @@ def test_an_answer_that_comes_after_the_claims_end_holds_nothing() -> None:
     except StopIteration:
         pass
     assert not play.scene.world.holdings.on("n1")
-
-
-def test_of_claims_that_are_no_more_only_the_latest_are_remembered() -> None:
-    scene = Scene()
-    for number in range(_REMEMBERED + 2):
-        scene.claim(f"c{number}")
-        forget(scene, f"c{number}")
-    scene.world.note(claim(f"c{_REMEMBERED}", allocation=HELD))
-    assert not scene.world.holdings.on("n1")
-    assert len(scene.world._gone) == _REMEMBERED
 
 
 def test_what_is_written_while_it_is_still_reserved_counts_once() -> None:

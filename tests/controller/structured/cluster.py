@@ -19,11 +19,11 @@ from api.wire import Kind
 from driver.cel.compile import compile_selector
 from driver.controller.structured.matching_devices import Published
 from driver.controller.structured.reconciler import Caches, Reconciler
-from driver.controller.structured.snapshot import OwnWrites
+from driver.kube.assume_cache import AssumeCache
 from driver.kube.events import EventKind
 from driver.kube.http.client import PatchType
 from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
-from driver.kube.store import Store
+from driver.kube.store import Change, Store
 
 DEVICE_CLASSES: Final = KINDS.device_classes
 DRIVER: Final = "kerf.dev"
@@ -70,19 +70,16 @@ class Cluster:
 
     def new_reconciler(self) -> Reconciler:
         """This process after a restart: of what was written nothing is remembered."""
-        self._own_classes: OwnWrites[ResourceClassObject] = OwnWrites(lambda: self.seconds)
-        self._own_device_classes: OwnWrites[DeviceClass] = OwnWrites(lambda: self.seconds)
+        self._caches = Caches(
+            resource_classes=AssumeCache(self._classes, monotonic=lambda: self.seconds),
+            device_classes=AssumeCache(self._device_classes, monotonic=lambda: self.seconds),
+            nodes=self._nodes,
+            published=self.published,
+        )
         return Reconciler(
             self,
             DEVICE_CLASSES,
-            Caches(
-                resource_classes=self._classes,
-                device_classes=self._device_classes,
-                nodes=self._nodes,
-                published=self.published,
-                own_classes=self._own_classes,
-                own_device_classes=self._own_device_classes,
-            ),
+            self._caches,
             driver=DRIVER,
             compile_selector=lambda expression: compile_selector(expression).matches,
             events=self,
@@ -180,20 +177,21 @@ class Cluster:
 
     def deliver(self) -> None:
         """Let the caches catch up, as by a new list: what came and went in between is never seen."""
-        self._fill(RESOURCE_CLASSES, self._classes, self._own_classes)
-        self._fill(DEVICE_CLASSES, self._device_classes, self._own_device_classes)
+        self._fill(RESOURCE_CLASSES, self._classes, self._caches.resource_classes)
+        self._fill(DEVICE_CLASSES, self._device_classes, self._caches.device_classes)
 
-    def _fill(self, kind: Kind[ObjectT], store: Store[ObjectT], own: OwnWrites[ObjectT]) -> None:
-        for ref in store.refs():
-            if (kind.kind, ref.name) not in self.objects:
-                store.remove(ref)
-                own.moved(ref)
+    def _fill(self, kind: Kind[ObjectT], store: Store[ObjectT], cache: AssumeCache[ObjectT]) -> None:
+        for gone in store.values():
+            if (kind.kind, gone.metadata.name) not in self.objects:
+                store.remove(gone.ref)
+                cache.on_change(Change(gone.ref, gone, None))
         for (kind_name, _), held in self.objects.items():
             if kind_name == kind.kind:
                 value = decode(kind, held)
-                if store.get(value.ref) != value:
+                old = store.get(value.ref)
+                if old != value:
                     store.put(value)
-                    own.moved(value.ref)
+                    cache.on_change(Change(value.ref, old, value))
 
     # --- what there is ------------------------------------------------------------------------------------------------
 

@@ -18,11 +18,10 @@ from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from api.resource.v1 import KINDS
 from driver.cel.compile import compile_selector
+from driver.controller.device_types import SIZES, UnsatisfiableError, known_device_types
 from driver.controller.structured.class_compiler import MAX_EXPRESSION, CompiledClass, compile_class
-from driver.controller.structured.device_types import SIZES, known_shapes
 from driver.controller.structured.match_counts import Matches, count
 from driver.controller.structured.matching_devices import Published
-from driver.controller.structured.refusals import ClassRefusedError
 from driver.partitions.catalog import gpu_models, shells
 
 from .hardware import fpgas, gpus, slices
@@ -47,7 +46,7 @@ PUBLISHED: Final = [
 def compiled(spec: Mapping[str, Any], driver: str = "kerf.dev") -> CompiledClass:
     metadata = {"name": "offer", "uid": "uid-1"}
     document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": metadata, "spec": spec}
-    return compile_class(decode_resource_class(document), driver=driver, nodes=NODES, shapes=known_shapes())
+    return compile_class(decode_resource_class(document), driver=driver, nodes=NODES, device_types=known_device_types())
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
@@ -82,7 +81,7 @@ def test_the_longest_expression_is_the_api_servers() -> None:
     names = [f"node-{number:03}" for number in range(500)]
     assert len(compiled({"device": "gpu", "nodes": {"names": names}}).expression) < MAX_EXPRESSION
     longer = [f"node-of-a-cluster-with-long-names-{number:03}" for number in range(300)]
-    with pytest.raises(ClassRefusedError, match=r"spec\.nodes: takes \d+ bytes of CEL.*name or select fewer"):
+    with pytest.raises(UnsatisfiableError, match=r"spec\.nodes: takes \d+ bytes of CEL.*name or select fewer"):
         compiled({"device": "gpu", "nodes": {"names": longer}})
 
 
@@ -191,7 +190,7 @@ def should_match(spec: dict[str, Any], node: str, device: Device) -> bool:
 def test_a_compiled_class_selects_exactly_what_the_class_promises(spec: dict[str, Any]) -> None:
     try:
         found = compiled(spec)
-    except ClassRefusedError:
+    except UnsatisfiableError:
         promised = [
             device for one in PUBLISHED for device in one.spec.devices if should_match(spec, _node(one), device)
         ]

@@ -9,8 +9,8 @@ import yaml
 from api.kerf.decoder import decode_device_config, decode_resource_class
 from api.model.devices import Device
 from driver.cel.compile import compile_selector
+from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
-from driver.controller.structured.device_types import known_shapes
 from driver.partitions.catalog import gpu_models, shells
 from driver.partitions.geometry import Card
 
@@ -35,7 +35,9 @@ def claim_specs(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def first_match(document: dict[str, Any], cards: list[Card]) -> Device | None:
     """What a claim for the class gets on an empty node: the first device that matches, in publish order."""
-    compiled = compile_class(decode_resource_class(document), driver="kerf.dev", nodes=(), shapes=known_shapes())
+    compiled = compile_class(
+        decode_resource_class(document), driver="kerf.dev", nodes=(), device_types=known_device_types()
+    )
     matches = compile_selector(compiled.expression).matches
     devices = (device for one in slices("n1", cards) for device in one.spec.devices)
     return next((device for device in devices if matches("kerf.dev", device)), None)
@@ -47,7 +49,7 @@ def test_an_example_stands_alone(path: Path) -> None:
     classes, templates = of_kind("ResourceClass", found), of_kind("ResourceClaimTemplate", found)
     claims = of_kind("ResourceClaim", found)
     for document in classes.values():
-        compile_class(decode_resource_class(document), driver="kerf.dev", nodes=(), shapes=known_shapes())
+        compile_class(decode_resource_class(document), driver="kerf.dev", nodes=(), device_types=known_device_types())
     for spec in claim_specs(found):
         for request in spec["devices"]["requests"]:
             assert request["exactly"]["deviceClassName"] in classes

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from api.errors import InvalidDocumentError, PermanentError, TransientError
 from api.kerf.decoder import decode_resource_class_object
 from api.model.base import JsonObject
+from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
-from driver.controller.structured.device_types import known_shapes
 from driver.kube.http.errors import ConflictError, ForbiddenError, ServerError, UnreachableError
 
 from .cluster import DRIVER, Cluster, Write
@@ -135,7 +135,9 @@ class Histories(RuleBasedStateMachine):
         statuses = {one.type: one.status for one in held.status.conditions}
         assert held.status.observed_generation == held.metadata.generation
         try:
-            compiled = compile_class(decode_resource_class_object(held), driver=DRIVER, nodes=(), shapes=known_shapes())
+            compiled = compile_class(
+                decode_resource_class_object(held), driver=DRIVER, nodes=(), device_types=known_device_types()
+            )
         except InvalidDocumentError:
             assert statuses["Accepted"] == "False"
             return

@@ -10,11 +10,11 @@ from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
-from driver.controller.structured.device_types import known_shapes
+from driver.controller.device_types import known_device_types
 from driver.controller.structured.event_handlers import Triggers
 from driver.controller.structured.matching_devices import News, Published
-from driver.controller.structured.snapshot import OwnWrites
-from driver.kube.store import Change
+from driver.kube.assume_cache import AssumeCache
+from driver.kube.store import Change, Store
 
 from .hardware import fpgas, gpus, slices
 
@@ -30,18 +30,18 @@ def totals(found: Published) -> int:
     return sum(group.total for group in found.groups())
 
 
-def test_devices_of_one_shape_are_one_group() -> None:
+def test_devices_of_one_type_are_one_group() -> None:
     groups = list(published(*slices("n1", gpus("h100-80gb-sxm", 2))).groups())
-    by_profile = {group.shape.profile: group for group in groups}
+    by_profile = {group.device_type.profile: group for group in groups}
     assert by_profile["1g.10gb"].total == 14
     assert by_profile["1g.10gb"].cards == {"GPU-h100-80gb-sxm-0@n1", "GPU-h100-80gb-sxm-1@n1"}
     assert by_profile["1g.10gb"].node == "n1"
-    assert by_profile[""].shape.cut == "whole"
+    assert by_profile[""].device_type.cut == "whole"
 
 
-def test_everything_published_by_a_known_card_is_of_a_known_shape() -> None:
+def test_everything_published_by_a_known_card_is_of_a_known_type() -> None:
     given = [*slices("n1", gpus("rtx-pro-6000")), *slices("n1", fpgas("edge-3"))]
-    assert published(*given).shapes() <= known_shapes()
+    assert published(*given).device_types() <= known_device_types()
 
 
 def test_only_the_newest_generation_of_a_pool_counts() -> None:
@@ -62,7 +62,7 @@ def test_a_republished_order_is_no_difference() -> None:
     fewer = replace(devices, spec=replace(devices.spec, devices=devices.spec.devices[1:]))
     assert found.update(fewer.ref, fewer) is News.COUNTS
     assert found.update(fewer.ref, None) is News.COUNTS
-    assert (totals(found), found.shapes()) == (0, frozenset())
+    assert (totals(found), found.device_types()) == (0, frozenset())
 
 
 class Queue:
@@ -87,8 +87,11 @@ CLASSES = [
 
 
 def triggers(queue: Queue) -> Triggers:
-    own: OwnWrites[Any] = OwnWrites(lambda: 0.0)
-    return Triggers(queue, Published(), lambda: CLASSES, own, own, recount_s=5, settle_s=1)
+    classes: Store[ResourceClassObject] = Store()
+    for each in CLASSES:
+        classes.put(each)
+    device_classes: AssumeCache[DeviceClass] = AssumeCache(Store())
+    return Triggers(queue, Published(), AssumeCache(classes), device_classes, recount_s=5, settle_s=1)
 
 
 def node(labels: dict[str, str] | None, version: str = "1") -> Node | None:

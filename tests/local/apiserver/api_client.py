@@ -12,6 +12,7 @@ import anyio.lowlevel
 import msgspec
 
 from driver.local.apiserver import ApiServer
+from driver.local.apiserver.storage import Storage
 
 IN_TIME_S = 20
 """For what takes milliseconds on an idle machine."""
@@ -20,6 +21,13 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+def compact(storage: Storage) -> None:
+    """Forget the history of every kind, as etcd's compaction does: later requests for old revisions are expired."""
+    for shelf in storage._shelves.values():
+        shelf.events.clear()
+        shelf.horizon = storage.revision
 
 
 @dataclass

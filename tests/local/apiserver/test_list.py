@@ -12,7 +12,7 @@ from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.meta.status_errors import RefusedError
 from driver.local.apiserver.registry.read import list_page
 from driver.local.apiserver.storage import Key, Storage
-from tests.local.apiserver.api_client import Api, Cluster
+from tests.local.apiserver.api_client import Api, Cluster, compact
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 CONFIG_MAPS: ResourceType = next(type_ for type_ in core_types() if type_.plural == "configmaps")
@@ -59,7 +59,7 @@ async def test_an_expired_token_is_answered_with_one_that_goes_on_with_the_prese
     await fill(api, "a", "b", "c")
     token = (await api.get(f"{MAPS}?limit=1")).body["metadata"]["continue"]
     await api.delete(f"{MAPS}/b")
-    api.server.storage.compact()
+    compact(api.server.storage)
     expired = await api.get(f"{MAPS}?limit=9&continue={token}")
     assert (expired.status, expired.body["reason"]) == (410, "Expired")
     assert expired.body["message"].startswith("The provided continue parameter is too old")

@@ -111,7 +111,16 @@ def test_a_json_patch_does_what_the_rfc_shows(document: Any, operations: Any, ex
         {"op": "add", "path": "/list/01", "value": 1},
         {"op": "add", "path": "/a/x", "value": 1},
         {"op": "move", "from": "/object", "path": "/object/x"},
+        {"op": "move", "from": "/missing", "path": "/a"},
+        {"op": "copy", "from": "/missing", "path": "/a"},
+        {"op": "copy", "from": "/list/-", "path": "/b"},
+        {"op": "replace", "path": "/list/-", "value": 1},
+        {"op": "test", "path": "/list/-", "value": 1},
+        {"op": "remove", "path": "/list/-"},
+        {"op": "add", "path": "/list/" + "9" * 5000, "value": 1},
         {"op": "invent", "path": "/a"},
+        {"op": ["add"], "path": "/a"},
+        {"path": "/a"},
     ],
 )
 def test_a_json_patch_that_does_not_fit_is_refused_as_invalid(operation: dict[str, Any]) -> None:
@@ -123,7 +132,18 @@ def test_a_json_patch_that_does_not_fit_is_refused_as_invalid(operation: dict[st
 
 @pytest.mark.parametrize(
     "operations",
-    [{"op": "add"}, "add", [1], [{"op": "add", "path": "no-slash", "value": 1}], [{"op": "add", "path": "/a"}]],
+    [
+        {"op": "add"},
+        "add",
+        [1],
+        [{"op": "add", "path": "no-slash", "value": 1}],
+        [{"op": "add", "path": "/a"}],
+        [{"op": "add", "path": 1, "value": 1}],
+        [{"op": "add", "value": 1}],
+        [{"op": "remove", "path": "/~2"}],
+        [{"op": "move", "path": "/a"}],
+        [{"op": "copy", "from": None, "path": "/a"}],
+    ],
 )
 def test_what_is_no_json_patch_is_a_bad_request(operations: Any) -> None:
     with pytest.raises(RefusedError) as refusal:
@@ -135,6 +155,26 @@ def test_a_json_patch_of_too_many_operations_is_too_large() -> None:
     with pytest.raises(RefusedError) as refusal:
         json_patched({}, [{"op": "test", "path": "", "value": {}}] * (MAX_OPERATIONS + 1))
     assert refusal.value.code == 413
+
+
+def test_copies_that_double_a_document_again_and_again_are_refused() -> None:
+    operations = [{"op": "copy", "from": "", "path": f"/{number}"} for number in range(64)]
+    with pytest.raises(RefusedError) as refusal:
+        json_patched({"a": "b"}, operations)
+    assert refusal.value.code == 422
+
+
+def test_a_document_that_is_nested_too_deep_is_refused() -> None:
+    operations = [{"op": "add", "path": "/a" * depth, "value": {}} for depth in range(1, 2000)]
+    with pytest.raises(RefusedError) as refusal:
+        json_patched({}, [*operations, {"op": "copy", "from": "/a", "path": "/b"}])
+    assert refusal.value.code == 422
+
+
+def test_operations_after_a_scalar_root_do_not_fit() -> None:
+    with pytest.raises(RefusedError) as refusal:
+        json_patched({}, [{"op": "replace", "path": "", "value": 1}, {"op": "add", "path": "/a", "value": 1}])
+    assert refusal.value.code == 422
 
 
 def pointer(*steps: str) -> str:

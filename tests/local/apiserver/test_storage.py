@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from api.model.base import JsonObject
 from driver.local.apiserver.storage import Event, ExpiredRevisionError, GroupResource, Key, Storage, Stored
+from tests.local.apiserver.api_client import compact
 
 PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
@@ -77,7 +78,7 @@ def test_other_kinds_changes_do_not_age_a_history() -> None:
 def test_compaction_forgets_the_past_of_every_kind() -> None:
     storage = Storage(history=10)
     storage.put(PODS, key("p"), body("p"))
-    storage.compact()
+    compact(storage)
     with pytest.raises(ExpiredRevisionError):
         storage.events_after(PODS, 1)
     assert storage.events_after(PODS, 2) == []

@@ -14,7 +14,7 @@ SHAPE = shape_of(
         "items": keyed("name"),
         "items[].env": keyed("name"),
         "names": Shape(unique=True, patch_key="*"),
-        "volumes": keyed("name", retain=True),
+        "volumes": keyed("name"),
     }
 )
 ITEMS = [{"name": "a", "v": 1}, {"name": "b", "v": 2}]

@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.local.apiserver.api_client import TABLE, Api, Cluster
+from tests.local.apiserver.api_client import TABLE, Api, Cluster, compact
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -86,7 +86,7 @@ async def test_a_watch_of_one_object_or_namespace_sees_no_other(api: Api) -> Non
 
 async def test_a_forgotten_past_is_an_error_event_and_the_end(api: Api) -> None:
     await api.made(MAPS, config_map("a"))
-    api.server.storage.compact()
+    compact(api.server.storage)
     async with api.watch(MAPS, "resourceVersion=1") as watch:
         event = await watch.next()
         assert event["type"] == "ERROR"

@@ -17,8 +17,8 @@ from api.model.claims import (
 from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from driver.allocation import Budget, ClusterAllocator, Features, Inventory
-from driver.local.filtering import view
 from driver.local.scheduler.structured import Decision, Pending, Placed, Snapshot, decide
+from driver.scheduling.node_filter import node_view
 
 BUDGET = Budget()
 CLASSES = {"any": DeviceClass(metadata=ObjectMeta(name="any"))}
@@ -52,7 +52,7 @@ def snapshot(slices: Iterable[ResourceSlice], held: Iterable[ResourceClaim] = ()
     return Snapshot(
         nodes=nodes,
         classes=CLASSES,
-        allocator=ClusterAllocator(Features(), Inventory.build(slices), nodes=map(view, nodes), claims=held),
+        allocator=ClusterAllocator(Features(), Inventory.build(slices), nodes=map(node_view, nodes), claims=held),
     )
 
 

@@ -42,17 +42,17 @@ POD: Final = shape_of(
         "spec.imagePullSecrets": _NAMED,
         "spec.imagePullSecrets[]": ATOMIC,
         "spec.nodeSelector": ATOMIC,
-        "spec.resourceClaims": keyed("name", retain=True),
+        "spec.resourceClaims": keyed("name"),
         "spec.resources.claims": keyed("name", patch=""),
         "spec.schedulingGates": _NAMED,
         "spec.topologySpreadConstraints": keyed("topologyKey", "whenUnsatisfiable"),
         "spec.topologySpreadConstraints[].labelSelector": ATOMIC,
-        "spec.volumes": keyed("name", retain=True),
+        "spec.volumes": keyed("name"),
         "status.conditions": CONDITIONS,
         "status.hostIPs": Shape(patch_key="ip"),
         "status.podIPs": keyed("ip"),
         "status.nodeAllocatableResourceClaimStatuses": keyed("resourceClaimName"),
-        "status.resourceClaimStatuses": keyed("name", retain=True),
+        "status.resourceClaimStatuses": keyed("name"),
     }
 )
 NODE: Final = shape_of(

@@ -39,9 +39,6 @@ class Catalogue:
             raise path_not_found()
         return Served(type_, found)
 
-    def of_kind(self, group: str, kind: str) -> ResourceType | None:
-        return next((type_ for type_ in self if type_.group == group and type_.kind == kind), None)
-
     def define(self, type_: ResourceType) -> None:
         self._types[type_.group_resource] = type_
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.model.base import JsonObject
+from api.model.metadata import LabelSelectorRequirement as Requirement
 from driver.local.apiserver.meta.status_errors import RefusedError, bad_request, quoted
+from driver.scheduling.label_selector import match_labels
 
 _TOKEN: Final = re.compile(r"\s*(!=|==|=|!|<|>|\(|\)|,|[^\s=!<>(),]+)")
 _KEY: Final = re.compile(r"(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -20,44 +22,13 @@ _MAX_PART: Final = 63
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
-    """One condition on one label or field. ``operator``: in, notin, exists, missing, lt, gt."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        value = labels.get(self.key)
-        match self.operator:
-            case "in":
-                return value is not None and value in self.values
-            case "notin":  # a missing label is not in any set
-                return value is None or value not in self.values
-            case "exists":
-                return value is not None
-            case "missing":
-                return value is None
-            case _:
-                return _compares(self.operator, value, self.values[0])
-
-
-def _compares(operator: str, value: str | None, bound: str) -> bool:
-    try:
-        number = int(value or "")
-    except ValueError:
-        return False
-    return number < int(bound) if operator == "lt" else number > int(bound)
-
-
-@dataclass(frozen=True, slots=True)
 class Selector:
     """Requirements that must all hold; none: everything matches."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, values: Mapping[str, str]) -> bool:
-        return all(requirement.matches(values) for requirement in self.requirements)
+        return match_labels(self.requirements, values)
 
 
 def parse_labels(text: str) -> Selector:
@@ -84,18 +55,20 @@ class _LabelParser:
     def _requirement(self) -> Requirement:
         if self._peek() == "!":
             self._next()
-            return Requirement(self._key(), "missing")
+            return Requirement(key=self._key(), operator="DoesNotExist")
         key = self._key()
         match self._peek():
             case "" | ",":
-                return Requirement(key, "exists")
+                return Requirement(key=key, operator="Exists")
             case "=" | "==" | "!=":
-                operator = "notin" if self._next() == "!=" else "in"
-                return Requirement(key, operator, (self._value(),))
+                operator = "NotIn" if self._next() == "!=" else "In"
+                return Requirement(key=key, operator=operator, values=(self._value(),))
             case "in" | "notin":
-                return Requirement(key, self._next(), self._values())
+                operator = "NotIn" if self._next() == "notin" else "In"
+                return Requirement(key=key, operator=operator, values=self._values())
             case "<" | ">":
-                return Requirement(key, "lt" if self._next() == "<" else "gt", (self._number(),))
+                operator = "Lt" if self._next() == "<" else "Gt"
+                return Requirement(key=key, operator=operator, values=(self._number(),))
             case other:
                 raise self._refused(other, "in, notin, =, ==, !=, gt, lt")
 
@@ -163,7 +136,8 @@ def _field_requirement(term: str) -> Requirement:
     if match is None:
         raise bad_request(f"invalid selector: {quoted(term)}; can't understand {quoted(term)}")
     key, operator, value = match.groups()
-    return Requirement(key, "notin" if operator == "!=" else "in", (re.sub(r"\\(.)", r"\1", value),))
+    values = (re.sub(r"\\(.)", r"\1", value),)
+    return Requirement(key=key, operator="NotIn" if operator == "!=" else "In", values=values)
 
 
 FieldReader = Callable[[JsonObject], str]

@@ -24,8 +24,6 @@ class Shape:
     """A list of objects that these fields identify."""
     patch_key: str = ""
     """The field by which a strategic merge patch identifies list items; empty: the list is replaced."""
-    retain_keys: bool = False
-    """Strategic merge patch may list the keys that stay (``$retainKeys``)."""
     fields: Mapping[str, "Shape"] = field(default_factory=dict)
     items: "Shape | None" = None
     """Of list items, and of the values of a map."""
@@ -64,10 +62,10 @@ def _grown(node: Shape, steps: list[str], shape: Shape) -> Shape:
 ATOMIC: Final = Shape(atomic=True)
 
 
-def keyed(*keys: str, patch: str | None = None, retain: bool = False, defaults: JsonObject | None = None) -> Shape:
+def keyed(*keys: str, patch: str | None = None, defaults: JsonObject | None = None) -> Shape:
     """A list of objects with identity; ``patch``: what a strategic merge patch goes by, when that is another field."""
     patch_key = keys[0] if patch is None else patch
-    return Shape(keys=keys, patch_key=patch_key, retain_keys=retain, key_defaults=defaults or {})
+    return Shape(keys=keys, patch_key=patch_key, key_defaults=defaults or {})
 
 
 METADATA_ROWS: Final[Mapping[str, Shape]] = {

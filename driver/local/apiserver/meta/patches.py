@@ -1,13 +1,22 @@
 """JSON patch (RFC 6902) and JSON merge patch (RFC 7386). Arguments are never changed."""
 
+import copy
 from http import HTTPStatus
 from typing import Any, Final
+
+import jsonpatch
+import msgspec
 
 from api.model.base import JsonObject
 from driver.local.apiserver.meta.status_errors import RefusedError, bad_request, patch_misfit
 
 MAX_OPERATIONS: Final = 10_000
 """Longest JSON patch (``maxJSONPatchOperations`` of kube-apiserver)."""
+MAX_COPIED_BYTES: Final = 3 * 1024 * 1024
+"""What all ``copy`` operations of a patch may copy (``AccumulatedCopySizeLimit``, the limit of a request's body in
+kube-apiserver): each could double the document."""
+_NEEDED: Final = {"add": "value", "replace": "value", "test": "value", "copy": "from", "move": "from", "remove": "path"}
+"""What an operation must have, beside its path."""
 
 
 def merge_patched(document: Any, patch: Any) -> Any:  # noqa: ANN401  (any JSON)
@@ -34,105 +43,31 @@ def json_patched(document: JsonObject, operations: object) -> Any:  # noqa: ANN4
             "Request entity too large: The allowed maximum operations in a JSON patch is "
             f"{MAX_OPERATIONS}, got {len(operations)}",
         )
-    value: Any = document
-    for operation in operations:
-        value = _operated(value, operation)
+    try:
+        value, copied_bytes = copy.deepcopy(document), 0
+        for operation in operations:
+            parsed = _parse(operation)
+            if operation["op"] == "copy":
+                source = jsonpatch.JsonPointer(operation["from"]).resolve(value)
+                copied_bytes += len(msgspec.json.encode(source, enc_hook=str))  # "/list/-" is no JSON: it fails below
+                if copied_bytes > MAX_COPIED_BYTES:
+                    raise patch_misfit()
+            value = parsed.apply(value)
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, RecursionError) as error:
+        raise patch_misfit() from error
     return value
 
 
-def _operated(document: Any, operation: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
-    path = _steps(operation.get("path"))
-    match operation.get("op"):
-        case "add":
-            return _put(document, path, _value_of(operation), insert=True)
-        case "replace":
-            _at(document, path)
-            return _put(document, path, _value_of(operation), insert=False)
-        case "remove":
-            return _without(document, path)
-        case "test":
-            if not _same(_at(document, path), _value_of(operation)):
-                raise patch_misfit()
-            return document
-        case "copy":
-            return _put(document, path, _at(document, _steps(operation.get("from"))), insert=True)
-        case "move":
-            source = _steps(operation.get("from"))
-            if path[: len(source)] == source and path != source:
-                raise patch_misfit()
-            value = _at(document, source)
-            return _put(_without(document, source), path, value, insert=True)
-        case _:
-            raise patch_misfit()
-
-
-def _same(left: Any, right: Any) -> bool:  # noqa: ANN401  (any JSON)
-    """JSON equality: ``true`` is not 1, unlike in Python; 1 and 1.0 are the same number."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_same(left[name], right[name]) for name in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_same, left, right))
-    return bool(left == right)
-
-
-def _value_of(operation: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
-    if "value" not in operation:
-        raise bad_request(f"error decoding patch: operation {operation.get('op')} needs a value")
-    return operation["value"]
-
-
-def _steps(pointer: object) -> tuple[str, ...]:
-    """RFC 6901."""
-    if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
-        raise bad_request(f"error decoding patch: {pointer!r} is no JSON pointer")
-    return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:])
-
-
-def _index(step: str, *, end: int) -> int:
-    if not step.isascii() or not step.isdigit() or (len(step) > 1 and step[0] == "0") or int(step) >= end:
+def _parse(operation: JsonObject) -> Any:  # noqa: ANN401  (the package has no types)
+    """The operation. Raises RefusedError for what it lacks, and for one that there is not."""
+    name = operation.get("op")
+    if not isinstance(name, str) or name not in _NEEDED:
         raise patch_misfit()
-    return int(step)
-
-
-def _at(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401  (any JSON)
-    for step in path:
-        if isinstance(document, dict) and step in document:
-            document = document[step]
-        elif isinstance(document, list):
-            document = document[_index(step, end=len(document))]
-        else:
-            raise patch_misfit()
-    return document
-
-
-def _put(document: Any, path: tuple[str, ...], value: Any, *, insert: bool) -> Any:  # noqa: ANN401
-    """A copy with a value at a path whose parent exists; ``insert`` makes room in a list."""
-    if not path:
-        return value
-    step, rest = path[0], path[1:]
-    if isinstance(document, dict):
-        if rest and step not in document:
-            raise patch_misfit()
-        return {**document, step: _put(document.get(step), rest, value, insert=insert)}
-    if not isinstance(document, list):
-        raise patch_misfit()
-    if not rest and insert:
-        index = len(document) if step == "-" else _index(step, end=len(document) + 1)
-        return [*document[:index], value, *document[index:]]
-    index = _index(step, end=len(document))
-    return [*document[:index], _put(document[index], rest, value, insert=insert), *document[index + 1 :]]
-
-
-def _without(document: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401  (any JSON)
-    if not path:
-        raise patch_misfit()
-    step, rest = path[0], path[1:]
-    _at(document, (step,))
-    if isinstance(document, dict):
-        kept = {name: value for name, value in document.items() if name != step}
-        return {**document, step: _without(document[step], rest)} if rest else kept
-    index = _index(step, end=len(document))
-    middle = [_without(document[index], rest)] if rest else []
-    return [*document[:index], *middle, *document[index + 1 :]]
+    if _NEEDED[name] not in operation:
+        raise bad_request(f"error decoding patch: operation {name} needs {_NEEDED[name]!r}")
+    for field in {"path", _NEEDED[name]} - {"value"}:
+        try:
+            jsonpatch.JsonPointer(operation[field])
+        except (KeyError, TypeError, jsonpatch.JsonPointerException) as error:
+            raise bad_request(f"error decoding patch: {operation.get(field)!r} is no JSON pointer") from error
+    return jsonpatch.JsonPatch.operations[name](operation)

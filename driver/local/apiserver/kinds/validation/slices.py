@@ -4,13 +4,13 @@ Checks within one slice only: that device names are unique in a pool, or that a 
 the scheduler. Source: ``kubernetes/pkg/apis/resource/validation`` of 1.37.
 """
 
-import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
 from api.model.base import JsonObject
 from api.model.quantity import Quantity
+from api.model.semver import parse_version
 from driver.local.apiserver.kinds.types import Rules
 from driver.local.apiserver.kinds.validation.devices import (
     attribute_name,
@@ -50,9 +50,6 @@ MAX_COUNTERS: Final = 32
 MAX_CONSUMED_SETS: Final = 2
 _LISTS: Final = ("ints", "bools", "strings", "versions")
 _VALUES: Final = ("int", "bool", "string", "version", *_LISTS)
-# semver.org 2.0.0
-_NUMBER, _PRE, _BUILD = r"(0|[1-9]\d*)", r"(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)", "[0-9a-zA-Z-]+"
-_SEMVER: Final = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_PRE}(\.{_PRE})*)?(\+{_BUILD}(\.{_BUILD})*)?")
 _SLICE_PLACES: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 _DEVICE_PLACES: Final = (
     "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true "
@@ -183,7 +180,7 @@ def _text_errors(text: str, path: str) -> Iterator[FieldError]:
 
 
 def _version_errors(version: str, path: str) -> Iterator[FieldError]:
-    if not _SEMVER.fullmatch(version):
+    if parse_version(version) is None:
         yield invalid(path, version, "must be a string compatible with semver.org spec 2.0.0")
     yield from _text_errors(version, path)
 

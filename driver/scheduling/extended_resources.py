@@ -1,10 +1,15 @@
 """Extended resources that devices stand behind: a pod asks in ``limits``, without a claim (KEP-5004). Pure.
 
 After kube-scheduler's dynamicresources plugin: one claim for all of a pod's extended resources, one request for each
-container and resource, and a note in the pod's status which container gets which request.
+container and resource, and a note in the pod's status which container gets which request. Resources that no class
+stands for come from device plugins, and are none of Kerf's business. A node whose device plugin offers the same
+resource would serve the pod without a claim; that is not looked at.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
 
 from api.core.v1 import ContainerExtendedResourceRequest, Pod
 from api.model.claims import (
@@ -17,26 +22,30 @@ from api.model.claims import (
 )
 from api.model.metadata import ObjectMeta, OwnerReference
 
-EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation on such a claim, with the value ``true``."""
-IMPLICIT_DOMAIN = "deviceclass.resource.kubernetes.io/"
+IMPLICIT_DOMAIN: Final = "deviceclass.resource.kubernetes.io/"
 """Before a DeviceClass's name: the extended resource that every class has."""
 
 
 def classes_by_resource(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
-    """Extended resource name to the name of its class. Of several with one name the newest counts."""
+    """Extended resource name to the name of its class: of several the newest, then the first by name."""
+    by_name = sorted(classes, key=lambda class_: class_.metadata.name, reverse=True)
     found: dict[str, str] = {}
-    for class_ in sorted(classes, key=lambda class_: class_.metadata.creation_timestamp or ""):
+    for class_ in sorted(by_name, key=lambda class_: class_.metadata.creation_timestamp or ""):
         found[IMPLICIT_DOMAIN + class_.metadata.name] = class_.metadata.name
         if class_.spec.extended_resource_name:
             found[class_.spec.extended_resource_name] = class_.metadata.name
     return found
 
 
-def asked(
+def build_requests(
     pod: Pod, classes: Mapping[str, str]
 ) -> tuple[tuple[DeviceRequest, ...], tuple[ContainerExtendedResourceRequest, ...]]:
-    """The requests of the pod's extended resources, and which container gets which."""
+    """The requests of the pod's extended resources, and which container gets which.
+
+    A request is named by the positions of its container and of its resource among all that the container asks for.
+    """
     requests: list[DeviceRequest] = []
     mappings: list[ContainerExtendedResourceRequest] = []
     for number, container in enumerate((*pod.spec.init_containers, *pod.spec.containers)):
@@ -56,7 +65,7 @@ def asked(
     return tuple(requests), tuple(mappings)
 
 
-def claim_for(pod: Pod, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
+def build_claim(pod: Pod, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
     """The claim that the pod gets for them: owned by the pod, gone with it."""
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
     metadata = ObjectMeta(
@@ -66,3 +75,13 @@ def claim_for(pod: Pod, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
         owner_references=(owner,),
     )
     return ResourceClaim(metadata=metadata, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
+
+
+def expected_claim(pod: Pod, classes: Iterable[DeviceClass]) -> ResourceClaim | None:
+    """The claim that the scheduler would make for ``pod``, with a name; None: it asks for no such resource."""
+    requests, _ = build_requests(pod, classes_by_resource(classes))
+    if not requests:
+        return None
+    claim = build_claim(pod, requests)
+    name = claim.metadata.generate_name.removesuffix("-")
+    return replace(claim, metadata=replace(claim.metadata, generate_name="", name=name))

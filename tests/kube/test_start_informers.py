@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import anyio
 import pytest
 
-from driver.controller.listing import Listed, NotListedError, start_informers
+from driver.kube.informer import AnyInformer, NotListedError, start_informers
 from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
 
@@ -34,16 +34,20 @@ class Informer:
         self._listed.set()
 
 
-async def start(informers: Mapping[str, Listed], *, within_s: float) -> None:
+async def start(informers: Mapping[str, AnyInformer], *, within_s: float) -> None:
     async with anyio.create_task_group() as group:
-        await start_informers(group, Probes(REGISTRY), informers, within_s=within_s)
+        await start_informers(
+            group, informers, add_check=Probes(REGISTRY).add_check, within_s=within_s, hint="is the CRD there?"
+        )
         group.cancel_scope.cancel()
 
 
 async def test_a_list_that_does_not_come_ends_the_process_with_its_name() -> None:
     # NE-15
     informers = {name: Informer(listed=name == "nodes") for name in ("nodes", "nodeinventories", "classes")}
-    with pytest.RaisesGroup(pytest.RaisesExc(NotListedError, match="within 0 s: nodeinventories, classes; are")):
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(NotListedError, match="within 0 s: nodeinventories, classes; is the CRD there")
+    ):
         await start(informers, within_s=0)
 
 

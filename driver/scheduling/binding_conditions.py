@@ -35,7 +35,7 @@ class Failed:
 Verdict: TypeAlias = Ready | NotYet | Failed
 
 
-def verdict(claims: Iterable[ResourceClaim], now: datetime) -> Verdict:
+def check_binding(claims: Iterable[ResourceClaim], now: datetime) -> Verdict:
     """What the devices of a pod's allocated claims say."""
     left_s: float | None = None
     for claim in claims:

@@ -13,7 +13,7 @@ from api.model.allocations import (
 )
 from api.model.claims import ResourceClaim
 from api.model.metadata import Condition, ObjectMeta
-from driver.local.binding import TIMEOUT_S, Failed, NotYet, Ready, verdict
+from driver.scheduling.binding_conditions import TIMEOUT_S, Failed, NotYet, Ready, check_binding
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -58,7 +58,7 @@ def claim(*devices: AllocatedDeviceStatus, share: str | None = None, waits: bool
     ],
 )
 def test_when_a_pod_may_be_bound(held: ResourceClaim, after_s: float, expected: object) -> None:
-    assert verdict([held], START + timedelta(seconds=after_s)) == expected
+    assert check_binding([held], START + timedelta(seconds=after_s)) == expected
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_when_a_pod_may_be_bound(held: ResourceClaim, after_s: float, expected: 
     ],
 )
 def test_when_a_claim_is_allocated_anew(held: ResourceClaim, after_s: float, message: str) -> None:
-    assert verdict([claim(waits=False), held], START + timedelta(seconds=after_s)) == Failed(held, message)
+    assert check_binding([claim(waits=False), held], START + timedelta(seconds=after_s)) == Failed(held, message)

@@ -6,7 +6,7 @@ from api.core.v1 import Container, ContainerExtendedResourceRequest, Pod, PodSpe
 from api.model.claims import DeviceClass, DeviceClassSpec
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
-from driver.local.extending import asked, claim_for, classes_by_resource
+from driver.scheduling.extended_resources import build_claim, build_requests, classes_by_resource, expected_claim
 
 CLASSES = classes_by_resource(
     [
@@ -47,7 +47,7 @@ def pod(*containers: dict[str, int], init: tuple[dict[str, int], ...] = ()) -> P
     ],
 )
 def test_what_a_pod_asks_for(asking: Pod, expected: list[tuple[str, str, int, str]]) -> None:
-    requests, mappings = asked(asking, CLASSES)
+    requests, mappings = build_requests(asking, CLASSES)
     found = [
         (request.name, request.exactly.device_class_name, request.exactly.count, mapping.container_name)
         for request, mapping in zip(requests, mappings, strict=True)
@@ -68,8 +68,8 @@ def test_of_two_classes_with_one_name_the_newer_counts() -> None:
 
 def test_the_claim_belongs_to_the_pod() -> None:
     asking = pod({"example.com/gpu": 1})
-    requests, mappings = asked(asking, CLASSES)
-    claim = claim_for(asking, requests)
+    requests, mappings = build_requests(asking, CLASSES)
+    claim = build_claim(asking, requests)
     assert claim.metadata.generate_name == "p-extended-resources-"
     assert claim.metadata.annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
     (owner,) = claim.metadata.owner_references
@@ -79,3 +79,40 @@ def test_the_claim_belongs_to_the_pod() -> None:
             container_name="main-0", resource_name="example.com/gpu", request_name="container-0-request-0"
         ),
     )
+
+
+def named(name: str, created: str | None = None) -> DeviceClass:
+    """A class that stands for ``example.com/gpu``."""
+    metadata = ObjectMeta(name=name, creation_timestamp=created)
+    return DeviceClass(metadata=metadata, spec=DeviceClassSpec(extended_resource_name="example.com/gpu"))
+
+
+def test_of_classes_as_old_as_one_another_the_first_by_name_counts() -> None:
+    day = "2026-11-20T00:00:00Z"
+    classes = classes_by_resource([named("c", day), named("b", day), named("a", "2026-11-01T00:00:00Z")])
+    assert classes["example.com/gpu"] == "b"
+
+
+def test_a_request_is_named_by_its_place_among_all_that_the_container_asks_for() -> None:
+    """As kube-scheduler does (createDeviceRequests): ``cpu`` counts too."""
+    claim = expected_claim(
+        pod({"example.com/gpu": 2, "cpu": 4}, {"example.com/gpu": 1}, init=({"memory": 1},)), [named("gpu")]
+    )
+    assert claim is not None
+    assert [(each.name, each.exactly and each.exactly.count) for each in claim.spec.devices.requests] == [
+        ("container-1-request-1", 2),
+        ("container-2-request-0", 1),
+    ]
+
+
+def test_the_claim_that_is_expected_has_a_name() -> None:
+    claim = expected_claim(
+        pod({"deviceclass.resource.kubernetes.io/plain": 1}), [DeviceClass(metadata=ObjectMeta(name="plain"))]
+    )
+    assert claim is not None
+    assert (claim.metadata.name, claim.metadata.generate_name) == ("p-extended-resources", "")
+
+
+@pytest.mark.parametrize("asking", [pod({"cpu": 1}), pod({"example.com/fpga": 1}), pod({"example.com/gpu": 0})])
+def test_what_no_class_stands_for_is_no_claim(asking: Pod) -> None:
+    assert expected_claim(asking, [named("gpu")]) is None

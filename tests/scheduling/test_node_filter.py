@@ -5,7 +5,7 @@ import pytest
 
 from api.core.v1 import Affinity, Node, NodeAffinity, NodeSpec, NodeStatus, Pod, PodSpec, Taint, Toleration
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from driver.local.filtering import obstacle
+from driver.scheduling.node_filter import filter_node
 
 READY = NodeStatus(conditions=(Condition(type="Ready", status="True"),))
 NODE = Node(metadata=ObjectMeta(name="node-1", labels={"zone": "a"}), status=READY)
@@ -41,5 +41,5 @@ def in_zone(zone: str) -> Affinity:
     ],
 )
 def test_a_node_is_passed_over_for_a_reason(spec: PodSpec, node: Node, said: str | None) -> None:
-    told = obstacle(Pod(spec=spec), node)
+    told = filter_node(Pod(spec=spec), node)
     assert told is None if said is None else told is not None and said in told

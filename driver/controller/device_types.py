@@ -1,0 +1,177 @@
+"""Which devices can exist, and the refusal of documents that ask for others: the fields to blame, and what there is.
+
+What can exist is what the shipped tables know and what nodes publish now. A document that asks for something outside of
+both is a mistake worth telling its author; one that asks for something nobody has published yet is not. Classes
+(``kerf.dev`` ResourceClass) and the parameters of classic classes and claims are refused by the same rules.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, TypeAlias
+
+from api.errors import InvalidDocumentError, Problem
+from api.kerf.validation import suggestion
+from api.model import device_attributes as v
+from api.model.devices import Attribute, Device
+from api.model.quantity import Quantity
+from driver.partitions import catalog
+from driver.partitions.catalog import UnknownModelError
+from driver.partitions.device_attributes import capacities, card_attributes, cut_attributes
+from driver.partitions.geometry import Card, FpgaCard, GpuCard, GpuModel, Shell
+from driver.partitions.unit_map import grid_of
+
+SIZES: Final = (v.CAPACITY_MEMORY, v.CAPACITY_COMPUTE_SLICES, v.CAPACITY_SLOTS, v.CAPACITY_LUT, v.CAPACITY_DSP)
+"""The capacities of which a document may set a minimum; the fields of ``spec.minimum`` go by the same names."""
+
+_ABSENT: Final = Attribute()
+_NOTHING: Final = Quantity(0)
+_SUGGESTIONS: Final = 3
+"""Close names in a message: profiles of one kind differ in a digit between models."""
+
+Geometry: TypeAlias = GpuModel | Shell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceType:
+    """Everything that a class can choose devices by, but the node. All cards of a model share their device types."""
+
+    kind: str
+    cut: str
+    model: str
+    profile: str
+    function: str
+    sizes: tuple[Quantity, ...]
+    """Of SIZES, in their order."""
+
+    def size(self, capacity: str) -> Quantity:
+        return self.sizes[SIZES.index(capacity)]
+
+    def __str__(self) -> str:
+        what = self.profile or self.function or ("the whole card" if self.cut == "whole" else "slots")
+        return f"{what} of {self.model}"
+
+
+class UnsatisfiableError(InvalidDocumentError):
+    """What a document asks for cannot be had. ``reason`` is a word for a condition; ``problems`` name the fields."""
+
+    def __init__(self, document: str, reason: str, problems: Iterable[Problem]) -> None:
+        self.reason = reason
+        super().__init__(document, problems)
+
+
+def known_device_types(published: Collection[DeviceType] = frozenset()) -> frozenset[DeviceType]:
+    """What the tables know, together with what is ``published``."""
+    return _shipped_device_types().union(published)
+
+
+def device_type_of(device: Device) -> DeviceType:
+    """The type of a published device. What it does not say of itself counts as empty: it may not be our plugin's."""
+
+    def word(name: str) -> str:
+        return device.attributes.get(name, _ABSENT).string or ""
+
+    capacity = device.capacity
+    return DeviceType(
+        kind=word(v.ATTRIBUTE_KIND),
+        cut=word(v.ATTRIBUTE_CUT),
+        model=word(v.ATTRIBUTE_MODEL),
+        profile=word(v.ATTRIBUTE_PROFILE),
+        function=word(v.ATTRIBUTE_FUNCTION),
+        sizes=tuple(capacity[name].value if name in capacity else _NOTHING for name in SIZES),
+    )
+
+
+def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
+    """The types of all devices that a node publishes for a card."""
+    card = _card(geometry)
+    attributes = card_attributes(card, "any")
+    return frozenset(
+        device_type_of(
+            Device(name="any", attributes=attributes | cut_attributes(card, cut), capacity=capacities(card, cut))
+        )
+        for cut in grid_of(card).cuts
+    )
+
+
+def largest_of(capacity: str, device_type: DeviceType) -> str:
+    """Words for the type that has the most: ``the largest is 79.25Gi (7g.80gb of h100-80gb-sxm)``."""
+    size = device_type.size(capacity)
+    text = f"{int(size) / 2**30:.6g}Gi" if capacity == v.CAPACITY_MEMORY else str(int(size))
+    return f"the largest is {text} ({device_type})"
+
+
+def resolve_models(document: str, kind: str, names: Iterable[str], types: Collection[DeviceType]) -> list[str]:
+    """The models or shells of ``spec.models`` as devices spell them. Raises UnsatisfiableError."""
+    published = {each.model for each in types if each.kind == kind}
+    found: list[str] = []
+    problems = []
+    for index, name in enumerate(names):
+        try:
+            found.append(name if name in published else _shipped_name(kind, name))
+        except UnknownModelError as error:
+            problems.append(Problem(f"spec.models[{index}]", str(error)))
+    if problems:
+        raise UnsatisfiableError(document, "UnknownModel", problems)
+    return list(dict.fromkeys(found))
+
+
+def check_satisfiable(
+    document: str,
+    types: Collection[DeviceType],
+    *,
+    kind: str,
+    cut: str,
+    models: Sequence[str],
+    profile: str | None,
+    function: str | None,
+    minimum: Mapping[str, Quantity],
+) -> None:
+    """Refuse what none of ``types`` is: kind, cut, one of ``models`` if there are any, profile, function, all minimums.
+
+    ``minimum`` is by capacity. Raises UnsatisfiableError; where nothing is known of the kind at all, nothing is refused
+    but a profile or a function.
+    """
+    candidates = [
+        each for each in types if each.kind == kind and each.cut == cut and (not models or each.model in models)
+    ]
+    noun = "model" if kind == "gpu" else "shell"
+    where = f"{noun} {models[0]}" if len(models) == 1 else f"the chosen {noun}s" if models else f"any known {noun}"
+    for attribute, wanted in (("profile", profile), ("function", function)):
+        if wanted is not None:
+            known = {getattr(each, attribute) for each in candidates} - {""}
+            candidates = [each for each in candidates if getattr(each, attribute) == wanted]
+            if not candidates:
+                message = f'"{wanted}" is no {attribute} of {where}; {suggestion(wanted, known, _SUGGESTIONS)}'
+                reason = f"Unknown{attribute.capitalize()}"
+                raise UnsatisfiableError(document, reason, [Problem(f"spec.{attribute}", message)])
+    if minimum and not any(all(each.size(name) >= least for name, least in minimum.items()) for each in candidates):
+        raise UnsatisfiableError(document, "MinimumTooLarge", _missed_minimums(minimum, candidates, where))
+
+
+def _missed_minimums(minimum: Mapping[str, Quantity], candidates: Sequence[DeviceType], where: str) -> list[Problem]:
+    problems = []
+    for capacity, amount in minimum.items():
+        largest = max(candidates, key=lambda each: (each.size(capacity), str(each)), default=None)
+        if largest is None or largest.size(capacity) < amount:
+            most = largest_of(capacity, largest) if largest else "there is none"
+            message = f"{amount} is more than {where} can be cut to; {most}"
+            problems.append(Problem(f"spec.minimum.{capacity}", message))
+    return problems or [Problem("spec.minimum", f"no partition of {where} has all of this together")]
+
+
+def _shipped_name(kind: str, name: str) -> str:
+    """What the tables resolve ``name`` to. Raises UnknownModelError when it means none, or several."""
+    return catalog.gpu_model(name).id if kind == "gpu" else catalog.shell(name).name
+
+
+@cache
+def _shipped_device_types() -> frozenset[DeviceType]:
+    geometries: list[Geometry] = [*catalog.gpu_models(), *catalog.shells()]
+    return frozenset(each for geometry in geometries for each in device_types_of(geometry))
+
+
+def _card(geometry: Geometry) -> Card:
+    if isinstance(geometry, GpuModel):
+        return GpuCard(uuid="", index=0, model=geometry, pci_bus_id="", numa_node=0, driver_version="")
+    return FpgaCard(uuid="", index=0, shell=geometry, pci_bus_id="", numa_node=0, driver_version="", loaded={})
