@@ -34,13 +34,6 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
 
-    def under(self, prefix: str) -> "Problem":
-        """The same problem seen from a document that holds this one at ``prefix``."""
-        if not self.path:
-            return Problem(prefix, self.message)
-        joint = "" if self.path.startswith("[") or not prefix else "."
-        return Problem(f"{prefix}{joint}{self.path}", self.message)
-
 
 class InvalidDocumentError(KerfError):
     """A document breaks rules. ``problems`` holds all that were found, in document order; it is never empty."""

@@ -1,6 +1,6 @@
 """How one kind of object is spelled on the wire in one API version: its place in the API and its codec."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -8,7 +8,7 @@ import msgspec
 
 from api.errors import KerfError
 from api.model.base import JsonObject
-from api.model.metadata import Object, ObjectT
+from api.model.metadata import ObjectT
 from api.model.quantity import Quantity
 
 WireT = TypeVar("WireT", bound=msgspec.Struct)
@@ -97,15 +97,22 @@ def to_builtins(value: object) -> Any:  # noqa: ANN401  (whatever the value's JS
 def identity_kind(
     type_: type[ObjectT], *, group: str, version: str, plural: str, namespaced: bool, kind: str = ""
 ) -> Kind[ObjectT]:
-    """A kind whose wire form is the model's own shape."""
-    return _kind(
+    """Build a kind whose wire form is the model's own shape."""
+    return converted_kind(
         type_,
         type_,
-        lambda wire: wire,
-        to_builtins,
-        names={"group": group, "version": version, "plural": plural, "kind": kind or type_.__name__},
+        _unchanged,
+        _unchanged,
+        group=group,
+        version=version,
+        plural=plural,
         namespaced=namespaced,
+        kind=kind,
     )
+
+
+def _unchanged(value: ObjectT) -> ObjectT:
+    return value
 
 
 def converted_kind(
@@ -120,72 +127,43 @@ def converted_kind(
     namespaced: bool,
     kind: str = "",
 ) -> Kind[ObjectT]:
-    """A kind whose wire form differs from the model: it is decoded into ``wire_type`` and converted once."""
-    return _kind(
-        type_,
-        wire_type,
-        to_model,
-        lambda value: to_builtins(from_model(value)),
-        names={"group": group, "version": version, "plural": plural, "kind": kind or type_.__name__},
-        namespaced=namespaced,
-    )
+    """Build a kind whose wire form differs from the model: JSON is decoded into ``wire_type`` and converted once.
 
-
-def _kind(
-    type_: type[ObjectT],
-    wire_type: type[Any],
-    to_model: Callable[[Any], ObjectT],
-    to_json: Callable[[ObjectT], JsonObject],
-    *,
-    names: Mapping[str, str],
-    namespaced: bool,
-) -> Kind[ObjectT]:
+    ``kind`` is the name on the wire; empty: the name of ``type_``.
+    """
+    kind = kind or type_.__name__
     items_type: Any = tuple[wire_type, ...]  # type: ignore[valid-type]
     page_type = msgspec.defstruct(
         f"{wire_type.__name__}List", [("metadata", ListMeta, ListMeta()), ("items", items_type | None, ())]
     )
     decoder = msgspec.json.Decoder(wire_type, dec_hook=dec_hook)
     page_decoder = msgspec.json.Decoder(page_type, dec_hook=dec_hook)
-    api_version = f"{names['group']}/{names['version']}" if names["group"] else names["version"]
+    api_version = f"{group}/{version}" if group else version
 
     def decode(data: bytes | msgspec.Raw) -> ObjectT:
         try:
             return to_model(decoder.decode(data))
         except (msgspec.DecodeError, ValueError) as error:
-            raise UndecodableObjectError(names["kind"], api_version, str(error)) from error
+            raise UndecodableObjectError(kind, api_version, str(error)) from error
 
     def decode_list(data: bytes) -> ObjectList[ObjectT]:
         try:
             page: Any = page_decoder.decode(data)
             return ObjectList(page.metadata, tuple(to_model(item) for item in page.items or ()))
         except (msgspec.DecodeError, ValueError) as error:
-            raise UndecodableObjectError(f"{names['kind']}List", api_version, str(error)) from error
+            raise UndecodableObjectError(f"{kind}List", api_version, str(error)) from error
 
     def encode(value: ObjectT) -> JsonObject:
-        return {"apiVersion": api_version, "kind": names["kind"], **to_json(value)}
+        return {"apiVersion": api_version, "kind": kind, **to_builtins(from_model(value))}
 
     return Kind(
-        group=names["group"],
-        version=names["version"],
-        kind=names["kind"],
-        plural=names["plural"],
+        group=group,
+        version=version,
+        kind=kind,
+        plural=plural,
         namespaced=namespaced,
         type=type_,
         decode=decode,
         decode_list=decode_list,
         encode=encode,
     )
-
-
-__all__ = [
-    "Kind",
-    "ListMeta",
-    "Object",
-    "ObjectList",
-    "UndecodableObjectError",
-    "converted_kind",
-    "dec_hook",
-    "enc_hook",
-    "identity_kind",
-    "to_builtins",
-]
