@@ -31,13 +31,15 @@ from api.wire import Kind
 FieldDocs: TypeAlias = Mapping[tuple[type, str], str]
 """The docstring of each field, by struct type and attribute name."""
 
-_PRINTER_COLUMNS: Final = (
+_AGE: Final = ("Age", ".metadata.creationTimestamp", "date")
+_PARAMETERS_COLUMNS: Final = (("Max-Pods", ".spec.maxPods", "integer"), _AGE)
+_RESOURCE_CLASS_COLUMNS: Final = (
     ("Device", ".spec.device", "string"),
     ("Cut", ".spec.cut", "string"),
     ("Size", ".status.size", "string"),
     ("Matching", ".status.matchingDevices.total", "integer"),
     ("Ready", '.status.conditions[?(@.type=="Ready")].status', "string"),
-    ("Age", ".metadata.creationTimestamp", "date"),
+    _AGE,
 )
 _POSITIVE_QUANTITY: Final[JsonObject] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -66,11 +68,8 @@ class Definition:
     has_status: bool = False
 
 
-_AGE: Final = ("Age", ".metadata.creationTimestamp", "date")
-_CLASS_COLUMNS: Final = (("Max-Pods", ".spec.maxPods", "integer"), _AGE)
-
 RESOURCE_CLASS: Final = Definition(
-    kind=RESOURCE_CLASSES, type=ResourceClass, short_name="kclass", columns=_PRINTER_COLUMNS, has_status=True
+    kind=RESOURCE_CLASSES, type=ResourceClass, short_name="kclass", columns=_RESOURCE_CLASS_COLUMNS, has_status=True
 )
 DEFINITIONS: Final[tuple[Definition, ...]] = (
     RESOURCE_CLASS,
@@ -78,13 +77,13 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         kind=CLASS_PARAMETERS[0],
         type=GpuClassParameters,
         short_name="gpuclass",
-        columns=(("Profile", ".spec.profile", "string"), *_CLASS_COLUMNS),
+        columns=(("Profile", ".spec.profile", "string"), *_PARAMETERS_COLUMNS),
     ),
     Definition(
         kind=CLASS_PARAMETERS[1],
         type=FpgaClassParameters,
         short_name="fpgaclass",
-        columns=(("Function", ".spec.function", "string"), *_CLASS_COLUMNS),
+        columns=(("Function", ".spec.function", "string"), *_PARAMETERS_COLUMNS),
     ),
     Definition(
         kind=CLAIM_PARAMETERS[0],

@@ -76,25 +76,37 @@ def _is_strategy_or_unset(strategy: str, field: str, attribute: str) -> Rule:
     )
 
 
-_SPEC_RULES: Final = (
+def _only_for_partitions(field: str) -> Rule:
+    return Rule(
+        field=field,
+        message="is for partitions; cut: Whole takes the card as it is",
+        holds=lambda spec: getattr(spec, field) is None or spec.cut in {None, "Partition"},
+        cel=f"!has(self.{field}) || !has(self.cut) || self.cut == 'Partition'",
+    )
+
+
+def _not_empty(*fields: str) -> Rule:
+    return Rule(
+        field="",
+        message="is empty: give one size at least, or leave it out",
+        holds=lambda minimum: minimum != type(minimum)(),
+        cel=" || ".join(f"has(self.{field})" for field in fields),
+    )
+
+
+_SIZE_RULES: Final = (
     Rule(
         field="minimum",
         message="excludes profile: a profile is an exact size",
         holds=lambda spec: spec.profile is None or spec.minimum is None,
         cel="!(has(self.profile) && has(self.minimum))",
     ),
-    Rule(
-        field="profile",
-        message="is for partitions; cut: Whole takes the card as it is",
-        holds=lambda spec: spec.profile is None or spec.cut == "Partition",
-        cel="!has(self.profile) || !has(self.cut) || self.cut == 'Partition'",
-    ),
-    Rule(
-        field="function",
-        message="is for partitions; cut: Whole takes the card as it is",
-        holds=lambda spec: spec.function is None or spec.cut == "Partition",
-        cel="!has(self.function) || !has(self.cut) || self.cut == 'Partition'",
-    ),
+    _only_for_partitions("profile"),
+)
+_FUNCTION_RULE: Final = _only_for_partitions("function")
+_SPEC_RULES: Final = (
+    *_SIZE_RULES,
+    _FUNCTION_RULE,
     _only_for("gpu", "profile", "profile"),
     _only_for("gpu", "sharing", "sharing"),
     _only_for("fpga", "function", "function"),
@@ -173,26 +185,6 @@ _TOLERATION_RULES: Final = (
     ),
 )
 
-_SIZE_RULES: Final = (
-    Rule(
-        field="minimum",
-        message="excludes profile: a profile is an exact size",
-        holds=lambda spec: spec.profile is None or spec.minimum is None,
-        cel="!(has(self.profile) && has(self.minimum))",
-    ),
-    Rule(
-        field="profile",
-        message="is for partitions; cut: Whole takes the card as it is",
-        holds=lambda spec: spec.profile is None or spec.cut != "Whole",
-        cel="!has(self.profile) || !has(self.cut) || self.cut == 'Partition'",
-    ),
-)
-_FUNCTION_RULE: Final = Rule(
-    field="function",
-    message="is for partitions; cut: Whole takes the card as it is",
-    holds=lambda spec: spec.function is None or spec.cut != "Whole",
-    cel="!has(self.function) || !has(self.cut) || self.cut == 'Partition'",
-)
 _MONITOR_RULE: Final = Rule(
     field="monitor",
     message="takes nothing: cut, profile, minimum and sharing say nothing beside it",
@@ -208,23 +200,9 @@ RULES: Final[Mapping[type[msgspec.Struct], tuple[Rule, ...]]] = {
     GpuClaimParametersSpec: _SIZE_RULES,
     FpgaClassParametersSpec: (_FUNCTION_RULE,),
     FpgaClaimParametersSpec: (_FUNCTION_RULE,),
-    GpuMinimum: (
-        Rule(
-            field="",
-            message="is empty: give one size at least, or leave it out",
-            holds=lambda minimum: minimum != GpuMinimum(),
-            cel="has(self.memory) || has(self.computeSlices)",
-        ),
-    ),
+    GpuMinimum: (_not_empty("memory", "computeSlices"),),
     ResourceClassSpec: _SPEC_RULES,
-    MinimumSize: (
-        Rule(
-            field="",
-            message="is empty: give one size at least, or leave it out",
-            holds=lambda minimum: minimum != MinimumSize(),
-            cel="has(self.memory) || has(self.computeSlices) || has(self.slots) || has(self.lut) || has(self.dsp)",
-        ),
-    ),
+    MinimumSize: (_not_empty("memory", "computeSlices", "slots", "lut", "dsp"),),
     NodeLabelRequirement: (
         Rule(
             field="values",

@@ -70,13 +70,6 @@ class LabelSelectorRequirement(Value):
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(Value):
-    """``metav1.LabelSelector``: all requirements are AND-ed; an empty one matches everything."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
-
-
 class NodeSelectorRequirement(Value):
     """One requirement; ``operator``: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
 

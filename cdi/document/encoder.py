@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from cdi.document.fields import WIRE, Row
+from cdi.document.fields import KEYS, WIRE, Row
 from cdi.document.validation import validate
 from cdi.errors import InvalidSpecError
 from cdi.spec import Spec
@@ -23,8 +23,6 @@ JSON: TypeAlias = str | int | bool | list["JSON"] | dict[str, "JSON"]
 # Not printable in YAML 1.1 (section 5.1), or a line break to it: raw they are refused, and U+0085 silently becomes a
 # space. Beyond U+FFFF it is the other way round: raw text is read, the surrogate escapes json would write are refused.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-
-_PLAIN_KEYS = {row.key for rows in WIRE.values() for row in rows}
 
 
 def encode_json(spec: Spec) -> bytes:
@@ -98,7 +96,7 @@ def _block(value: object, margin: str) -> Iterator[str]:
     """The lines of a map or list that has items, in block style."""
     if isinstance(value, dict):
         for key, item in value.items():
-            name = key if key in _PLAIN_KEYS else _safe(key)
+            name = key if key in KEYS else _safe(key)
             if isinstance(item, dict | list | tuple) and item:
                 yield f"{margin}{name}:"
                 yield from _block(item, margin + "  ")

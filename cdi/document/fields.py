@@ -111,3 +111,6 @@ WIRE: Mapping[type, tuple[Row, ...]] = {
         Row("enable_monitoring", "enableMonitoring", Scalar.FLAG),
     ),
 }
+
+KEYS = {row.key for rows in WIRE.values() for row in rows}
+"""Every key of a field. Without quotes each of them is a string to every YAML parser."""
