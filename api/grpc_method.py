@@ -19,7 +19,7 @@ class RefusedCallError(KerfError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Method(Generic[RequestT, ResponseT]):
+class GrpcMethod(Generic[RequestT, ResponseT]):
     """One method. The decoders raise ``google.protobuf.message.DecodeError`` on bytes that are no such message."""
 
     service: str

@@ -77,14 +77,14 @@ class Cache:
         if (before.files, before.directory_errors) == (after.files, after.directory_errors):
             return None
         self.catalog = after
-        return difference(before, after)
+        return compare_catalogs(before, after)
 
     def _file(self, directory: Path, name: str, priority: int) -> tuple[_Signature | None, SpecFile]:
         signature, file = self._known.get((priority, name), (None, None))
         if file is not None and signature is not None and signature == _signature(file.path):
             return signature, file
         path = directory / name
-        status, data = _opened(path)
+        status, data = _read(path)
         if isinstance(data, Finding):
             document = Document(spec=None, findings=(data,))
         else:
@@ -94,7 +94,7 @@ class Cache:
         return kept, SpecFile(path=path, priority=priority, document=document)
 
 
-def difference(before: Catalog, after: Catalog) -> Difference:
+def compare_catalogs(before: Catalog, after: Catalog) -> Difference:
     """What is in ``after`` and not in ``before``, and the other way round."""
     old, new = before.devices, after.devices
     return Difference(
@@ -147,12 +147,12 @@ def _signature_of(status: os.stat_result) -> _Signature:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def content(path: Path) -> bytes | Finding:
+def read_file(path: Path) -> bytes | Finding:
     """What is in the file. Never waits, whatever ``path`` is, and reads no more than ``read`` takes."""
-    return _opened(path)[1]
+    return _read(path)[1]
 
 
-def _opened(path: Path) -> tuple[os.stat_result | None, bytes | Finding]:
+def _read(path: Path) -> tuple[os.stat_result | None, bytes | Finding]:
     """The content, and the file's status when it was read."""
     try:
         # Without O_NONBLOCK a FIFO would keep us until somebody writes to it.
@@ -161,14 +161,14 @@ def _opened(path: Path) -> tuple[os.stat_result | None, bytes | Finding]:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return None, _unreadable("it is no regular file")
-            return status, _drained(descriptor, status.st_size)
+            return status, _read_descriptor(descriptor, status.st_size)
         finally:
             os.close(descriptor)
     except OSError as error:
         return None, _unreadable(error.strerror or str(error))
 
 
-def _drained(descriptor: int, size: int) -> bytes:
+def _read_descriptor(descriptor: int, size: int) -> bytes:
     """All that is in a file of about ``size`` bytes, up to what ``read`` takes."""
     data = os.read(descriptor, min(size + 1, _READ_AT_MOST))
     # A file may have grown, and a read may be short: only an empty one is the end.

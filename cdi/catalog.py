@@ -62,7 +62,7 @@ class Catalog:
     @cached_property
     def conflicts(self) -> Mapping[str, tuple[Path, ...]]:
         """The files whose definitions of a device cancel one another, by qualified name."""
-        return {name: paths for name, found in self.definitions.items() if (paths := _rivals(found))}
+        return {name: paths for name, found in self.definitions.items() if (paths := _conflicting_paths(found))}
 
     @cached_property
     def devices(self) -> Mapping[str, Definition]:
@@ -128,7 +128,7 @@ def _definitions(file: SpecFile, spec: Spec | None) -> Iterable[Definition]:
             yield Definition(name=name, device=device, spec=spec, file=file)
 
 
-def _rivals(found: Iterable[Definition]) -> tuple[Path, ...]:
+def _conflicting_paths(found: Iterable[Definition]) -> tuple[Path, ...]:
     by_priority: defaultdict[int, list[Path]] = defaultdict(list)
     for definition in found:
         by_priority[definition.file.priority].append(definition.file.path)

@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, content, difference, watch
+from cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, compare_catalogs, read_file, watch
 from cdi.catalog import Catalog
 from cdi.container_edits import OCISpec
-from cdi.description import explain
+from cdi.description import describe_device
 from cdi.document.decoder import Document, read
-from cdi.document.encoder import to_json, to_plain_unchecked, to_yaml
+from cdi.document.encoder import to_document_unchecked, to_json, to_yaml
 from cdi.document.schema import schema
 from cdi.errors import CDIError, Finding, InvalidNameError
 from cdi.injection import inject
@@ -37,7 +37,7 @@ class UnreadableError(CDIError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CommandResult:
     """What a command has to say."""
 
     data: Any
@@ -99,7 +99,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.set_defaults(directories=None, output="text", semantics="1.1")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[_Arguments], Iterable[Answer]], help_: str) -> argparse.ArgumentParser:
+    def command(name: str, run: Callable[[_Arguments], Iterable[CommandResult]], help_: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=help_, description=help_, parents=[_options()])
         added.set_defaults(command=run)
         return added
@@ -138,26 +138,26 @@ def _cache(arguments: _Arguments) -> Cache:
     return cache
 
 
-def _devices(arguments: _Arguments) -> Iterator[Answer]:
+def _devices(arguments: _Arguments) -> Iterator[CommandResult]:
     names = list(_cache(arguments).catalog.devices)
-    yield Answer(data=names, lines=names)
+    yield CommandResult(data=names, lines=names)
 
 
-def _vendors(arguments: _Arguments) -> Iterator[Answer]:
+def _vendors(arguments: _Arguments) -> Iterator[CommandResult]:
     vendors = list(_cache(arguments).catalog.vendors)
-    yield Answer(data=vendors, lines=vendors)
+    yield CommandResult(data=vendors, lines=vendors)
 
 
-def _classes(arguments: _Arguments) -> Iterator[Answer]:
+def _classes(arguments: _Arguments) -> Iterator[CommandResult]:
     classes = list(_cache(arguments).catalog.classes)
-    yield Answer(data=classes, lines=classes)
+    yield CommandResult(data=classes, lines=classes)
 
 
-def _specs(arguments: _Arguments) -> Iterator[Answer]:
+def _specs(arguments: _Arguments) -> Iterator[CommandResult]:
     catalog = _cache(arguments).catalog
     files = [file for vendor in arguments.vendor or [None] for file in catalog.specs(vendor)]
-    yield Answer(
-        data=[{"path": str(file.path), "spec": to_plain_unchecked(file.spec)} for file in files if file.spec],
+    yield CommandResult(
+        data=[{"path": str(file.path), "spec": to_document_unchecked(file.spec)} for file in files if file.spec],
         lines=[f"{file.path}: {file.spec.kind}, {_counted(len(file.spec.devices))}" for file in files if file.spec],
     )
 
@@ -166,19 +166,19 @@ def _counted(devices: int) -> str:
     return "1 device" if devices == 1 else f"{devices} devices"
 
 
-def _directories(arguments: _Arguments) -> Iterator[Answer]:
+def _directories(arguments: _Arguments) -> Iterator[CommandResult]:
     cache = _cache(arguments)
     rows = [
         {"path": str(path), "priority": priority, "exists": path.is_dir()}
         for priority, path in enumerate(cache.directories)
     ]
-    yield Answer(
+    yield CommandResult(
         data=rows,
         lines=[f"{row['path']} priority {row['priority']}{'' if row['exists'] else ', not there'}" for row in rows],
     )
 
 
-def _validate(arguments: _Arguments) -> Iterator[Answer]:
+def _validate(arguments: _Arguments) -> Iterator[CommandResult]:
     paths, directories, conflicts = arguments.file, {}, {}
     if not paths:
         catalog = Cache(arguments.directories or DEFAULT_DIRECTORIES, semantics=arguments.semantics).catalog
@@ -192,25 +192,25 @@ def _validate(arguments: _Arguments) -> Iterator[Answer]:
     for path, document in documents.items():
         lines += [f"{path}: {finding}" for finding in document.findings] or [f"{path}: ok"]
     is_right = not directories and not conflicts and all(document.is_valid for document in documents.values())
-    files = [_judged(path, document) for path, document in documents.items()]
+    files = [_file_report(path, document) for path, document in documents.items()]
     data = {"files": files, "directories": directories, "conflicts": conflicts}
-    yield Answer(data=data, lines=lines, status=0 if is_right else 1)
+    yield CommandResult(data=data, lines=lines, status=0 if is_right else 1)
 
 
 def _document(path: Path, arguments: _Arguments) -> Document:
-    data = sys.stdin.buffer.read() if path == _STDIN else content(path)
+    data = sys.stdin.buffer.read() if path == _STDIN else read_file(path)
     if isinstance(data, Finding):
         return Document(spec=None, findings=(data,))
     return read(data, semantics=None if arguments.strict else arguments.semantics)
 
 
-def _judged(path: str, document: Document) -> dict[str, Any]:
+def _file_report(path: str, document: Document) -> dict[str, Any]:
     version = str(minimum_version(document.spec)) if document.spec else None
     findings = [asdict(finding) for finding in document.findings]
     return {"path": path, "valid": document.is_valid, "minimumVersion": version, "findings": findings}
 
 
-def _inject(arguments: _Arguments) -> Iterator[Answer]:
+def _inject(arguments: _Arguments) -> Iterator[CommandResult]:
     oci, cache = _oci_spec(arguments.oci), _cache(arguments)
     names = [name for pattern in arguments.device for name in _matching(pattern, cache)]
     yield _document_answer(inject(cache, oci, names))
@@ -221,7 +221,7 @@ def _matching(pattern: str, cache: Cache) -> Sequence[str]:
     return [name for name in cache.catalog.devices if fnmatch.fnmatchcase(name, pattern)] or [pattern]
 
 
-def _resolve(arguments: _Arguments) -> Iterator[Answer]:
+def _resolve(arguments: _Arguments) -> Iterator[CommandResult]:
     oci, cache = _oci_spec(arguments.oci), _cache(arguments)
     linux = oci.get("linux")
     devices = (linux.get("devices") if isinstance(linux, dict) else None) or []
@@ -249,49 +249,49 @@ def _oci_spec(path: Path) -> OCISpec:
     return oci
 
 
-def _document_answer(document: OCISpec) -> Answer:
-    return Answer(data=document, lines=[to_json(document)])
+def _document_answer(document: OCISpec) -> CommandResult:
+    return CommandResult(data=document, lines=[to_json(document)])
 
 
-def _watch(arguments: _Arguments) -> Iterator[Answer]:
+def _watch(arguments: _Arguments) -> Iterator[CommandResult]:
     cache = Cache(arguments.directories or DEFAULT_DIRECTORIES, semantics=arguments.semantics)
-    yield _change(difference(Catalog(files=(), directory_errors={}), cache.catalog))
+    yield _change(compare_catalogs(Catalog(files=(), directory_errors={}), cache.catalog))
     changes = watch(cache, interval_s=arguments.interval, sleep=arguments.sleep)
     yield from map(_change, itertools.islice(changes, arguments.changes))
 
 
-def _change(change: Difference) -> Answer:
+def _change(change: Difference) -> CommandResult:
     marked = (("+", change.added), ("-", change.removed), ("~", change.changed))
     errors = {str(path): list(found) for path, found in change.errors.items()}
     lines = [f"{mark} {name}" for mark, names in marked for name in names]
     lines += [f"! {path}: {error}" for path, found in errors.items() for error in found]
     data = {"added": change.added, "removed": change.removed, "changed": change.changed, "errors": errors}
-    return Answer(data=data, lines=lines)
+    return CommandResult(data=data, lines=lines)
 
 
-def _explain(arguments: _Arguments) -> Iterator[Answer]:
+def _explain(arguments: _Arguments) -> Iterator[CommandResult]:
     catalog, name = _cache(arguments).catalog, arguments.device
     found = catalog.devices.get(name)
     if found is None:
         reason = catalog.why_missing(name, arguments.semantics)
-        yield Answer(data={"name": name, "missing": reason}, lines=[f"{name} cannot be had: {reason}"], status=1)
+        yield CommandResult(data={"name": name, "missing": reason}, lines=[f"{name} cannot be had: {reason}"], status=1)
         return
-    lines = list(explain(catalog, name))
+    lines = list(describe_device(catalog, name))
     data = {
         "name": name,
         "path": str(found.file.path),
-        "spec": to_plain_unchecked(found.spec),
+        "spec": to_document_unchecked(found.spec),
         "minimumVersion": str(minimum_version(found.spec)),
         "explanation": lines,
     }
-    yield Answer(data=data, lines=lines)
+    yield CommandResult(data=data, lines=lines)
 
 
-def _schema(_arguments: _Arguments) -> Iterator[Answer]:
+def _schema(_arguments: _Arguments) -> Iterator[CommandResult]:
     yield _document_answer(schema())
 
 
-def _printed(answer: Answer, output: str) -> str:
+def _printed(answer: CommandResult, output: str) -> str:
     match output:
         case "json":
             return to_json(answer.data)

@@ -25,10 +25,10 @@ def apply(
 
     Errors: HostDeviceError when a device node cannot be completed; InvalidOCISpecError.
     """
-    edited = _Edited(oci, semantics)
+    edited = _OCISpecEditor(oci, semantics)
     edited.add_env(edits.env)
     for node in edits.device_nodes:
-        edited.add_device(completed(node, host or Host()))
+        edited.add_device(complete_device_node(node, host or Host()))
     for device in edits.net_devices:
         edited.object("linux", "netDevices")[device.host_interface_name] = {"name": device.name}
     edited.add_mounts(edits.mounts)
@@ -40,7 +40,7 @@ def apply(
     return edited.oci
 
 
-def completed(node: DeviceNode, host: HostView) -> DeviceNode:
+def complete_device_node(node: DeviceNode, host: HostView) -> DeviceNode:
     """``node`` with what it leaves out taken from the host.
 
     A node with type and major (or a FIFO) is complete but for its mode, and need not exist. Errors: HostDeviceError.
@@ -65,7 +65,7 @@ def completed(node: DeviceNode, host: HostView) -> DeviceNode:
     return replace(node, type=found.type)
 
 
-class _Edited:
+class _OCISpecEditor:
     """A copy of an OCI spec, and where things go in it."""
 
     def __init__(self, oci: Mapping[str, Any], semantics: Semantics) -> None:

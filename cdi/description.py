@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cdi.catalog import Catalog, Definition
-from cdi.runtime_versions import first_readers
+from cdi.runtime_versions import find_first_readers
 from cdi.spec import ContainerEdits, DeviceNode, Hook, IntelRdt, Mount
 from cdi.versions import minimum_version
 
@@ -17,7 +17,7 @@ _STAGES = {
 }
 
 
-def explain(catalog: Catalog, name: str) -> Iterator[str]:
+def describe_device(catalog: Catalog, name: str) -> Iterator[str]:
     """Lines about the device ``name``. Errors: KeyError when ``catalog`` does not have it."""
     found = catalog.devices[name]
     yield f"{name} is defined in {found.file.path}."
@@ -41,7 +41,7 @@ def _version(found: Definition) -> Iterator[str]:
     reasons = "; ".join(f"{reason.path} ({reason.feature})" for reason in needed.reasons)
     yield f"It needs CDI {needed}{f', because of {reasons}' if reasons else ', the lowest there is'}."
     declared = (found.spec.version or "").removeprefix("v")
-    readers = ", ".join(f"{runtime} {release}" for runtime, release in first_readers(declared))
+    readers = ", ".join(f"{runtime} {release}" for runtime, release in find_first_readers(declared))
     yield f"Its file declares CDI {declared}, which is read from these releases on: {readers}."
 
 

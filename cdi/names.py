@@ -45,7 +45,7 @@ class Kind:
         kind = cls.split(text)
         if not kind.vendor:
             raise InvalidNameError(text, "unqualified", "a kind is VENDOR/CLASS, as in vendor.com/gpu")
-        for code, reason in kind.mistakes(semantics):
+        for code, reason in kind.find_mistakes(semantics):
             raise InvalidNameError(text, code, reason)
         return kind
 
@@ -60,7 +60,7 @@ class Kind:
         """What a reader makes of a text that is no kind: no vendor, and the text as class."""
         return cls(vendor="", class_name=text)
 
-    def mistakes(self, semantics: Semantics | None = None) -> Iterable[tuple[str, str]]:
+    def find_mistakes(self, semantics: Semantics | None = None) -> Iterable[tuple[str, str]]:
         """The code and reason of everything wrong; ``semantics`` None: for any reader."""
         for code, name in (("vendor-name", self.vendor), ("class-name", self.class_name)):
             noun = code.removesuffix("-name")
@@ -96,7 +96,7 @@ class QualifiedName:
         kind = Kind.split(qualifier)
         if not kind.vendor or not device or text.startswith("/"):
             raise InvalidNameError(text, "unqualified", "a device is VENDOR/CLASS=NAME, as in vendor.com/gpu=0")
-        for code, reason in kind.mistakes(semantics):
+        for code, reason in kind.find_mistakes(semantics):
             raise InvalidNameError(text, code, reason)
         mistake = device_name_mistake(device)
         if mistake:

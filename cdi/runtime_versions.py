@@ -31,7 +31,7 @@ FIRST_RELEASES: Mapping[str, Mapping[str, str]] = {
 """By runtime and version, the first release that read it. A version that is left out came with the next one."""
 
 
-def first_readers(version: str) -> Iterator[tuple[str, str]]:
+def find_first_readers(version: str) -> Iterator[tuple[str, str]]:
     """Each runtime with its first release that reads ``version``; runtimes without one are left out."""
     enough = VERSIONS[VERSIONS.index(version) :]
     for runtime, releases in FIRST_RELEASES.items():

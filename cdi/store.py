@@ -128,7 +128,7 @@ class Store:
         as well; then nothing has changed.
         """
         target, content = self.path(name), encode_json(spec)
-        is_there = _holds(target, content)
+        is_there = _has_content(target, content)
         try:
             if not is_there:
                 self._make_directory()
@@ -136,7 +136,7 @@ class Store:
             # Also when it was there: the try that renamed it may have failed here.
             self._filesystem.sync_directory(self.directory)
         except OSError as error:
-            raise _explained(error, target, "written") from error
+            raise _store_error(error, target, "written") from error
         return not is_there
 
     def remove(self, name: str) -> bool:
@@ -148,7 +148,7 @@ class Store:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _explained(error, target, "removed") from error
+            raise _store_error(error, target, "removed") from error
         return True
 
     def names(self, prefix: str = "") -> list[str]:
@@ -202,7 +202,7 @@ class Store:
         except FileNotFoundError:
             pass  # Its writer was only slow, and is done.
         except OSError as error:
-            raise _explained(error, path, "removed") from error
+            raise _store_error(error, path, "removed") from error
 
     def _files(self) -> list[str]:
         try:
@@ -210,7 +210,7 @@ class Store:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _explained(error, self.directory, "listed") from error
+            raise _store_error(error, self.directory, "listed") from error
 
 
 def _is_stale(path: Path, now: float) -> bool:
@@ -221,7 +221,7 @@ def _is_stale(path: Path, now: float) -> bool:
     return stat.S_ISREG(status.st_mode) and now - status.st_mtime > STALE_AFTER_S
 
 
-def _holds(target: Path, content: bytes) -> bool:
+def _has_content(target: Path, content: bytes) -> bool:
     """Whether the file is there as ``write`` would leave it."""
     try:
         status = target.lstat()
@@ -244,6 +244,6 @@ _REMEDIES = {
 }
 
 
-def _explained(error: OSError, path: Path, verb: str) -> StoreError:
+def _store_error(error: OSError, path: Path, verb: str) -> StoreError:
     remedy = _REMEDIES.get(error.errno or 0, "look after the directory and its disk, then try again")
     return StoreError(path, f"could not be {verb}: {error.strerror or error}", remedy)

@@ -53,7 +53,7 @@ def minimum_version(spec: Spec) -> MinimumVersion:
     return MinimumVersion(version=lowest, reasons=tuple(r for r in reasons if r.version == lowest))
 
 
-def version_readers_need(spec: Spec) -> str:
+def version_that_readers_enforce(spec: Spec) -> str:
     """The version below which readers refuse ``spec``: too low at times, so fit only to tell what they do.
 
     Two of their checks keep a pointer to a loop variable, and so look at the last device alone (``requiresV040`` and
@@ -68,7 +68,7 @@ def version_readers_need(spec: Spec) -> str:
     return max(needed, key=VERSIONS.index, default=VERSIONS[0])
 
 
-def edits_of(spec: Spec) -> Iterator[tuple[str, ContainerEdits]]:
+def iter_edits(spec: Spec) -> Iterator[tuple[str, ContainerEdits]]:
     """Every edits object with its path: the spec's own first, then each device's."""
     yield "containerEdits", spec.container_edits
     for index, device in enumerate(spec.devices):
@@ -76,12 +76,12 @@ def edits_of(spec: Spec) -> Iterator[tuple[str, ContainerEdits]]:
 
 
 def _mount_types(spec: Spec) -> Iterator[str]:
-    for path, edits in edits_of(spec):
+    for path, edits in iter_edits(spec):
         yield from (f"{path}.mounts[{i}].type" for i, mount in enumerate(edits.mounts) if mount.type)
 
 
 def _host_paths(spec: Spec) -> Iterator[str]:
-    for path, edits in edits_of(spec):
+    for path, edits in iter_edits(spec):
         yield from (f"{path}.deviceNodes[{i}].hostPath" for i, node in enumerate(edits.device_nodes) if node.host_path)
 
 
@@ -103,25 +103,25 @@ def _dotted_class(spec: Spec) -> Iterator[str]:
 
 
 def _intel_rdt(spec: Spec) -> Iterator[str]:
-    yield from (f"{path}.intelRdt" for path, edits in edits_of(spec) if edits.intel_rdt is not None)
+    yield from (f"{path}.intelRdt" for path, edits in iter_edits(spec) if edits.intel_rdt is not None)
 
 
 def _additional_gids(spec: Spec) -> Iterator[str]:
-    yield from (f"{path}.additionalGids" for path, edits in edits_of(spec) if edits.additional_gids)
+    yield from (f"{path}.additionalGids" for path, edits in iter_edits(spec) if edits.additional_gids)
 
 
 def _net_devices(spec: Spec) -> Iterator[str]:
-    yield from (f"{path}.netDevices" for path, edits in edits_of(spec) if edits.net_devices)
+    yield from (f"{path}.netDevices" for path, edits in iter_edits(spec) if edits.net_devices)
 
 
 def _schemata(spec: Spec) -> Iterator[str]:
-    for path, edits in edits_of(spec):
+    for path, edits in iter_edits(spec):
         if edits.intel_rdt is not None and edits.intel_rdt.schemata is not None:
             yield f"{path}.intelRdt.schemata"
 
 
 def _monitoring(spec: Spec) -> Iterator[str]:
-    for path, edits in edits_of(spec):
+    for path, edits in iter_edits(spec):
         if edits.intel_rdt is not None and edits.intel_rdt.enable_monitoring:
             yield f"{path}.intelRdt.enableMonitoring"
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from api._generated.health_v1 import api_pb2
 from api._generated.health_v1alpha1 import api_pb2 as api_pb2_v1alpha1
-from api.grpc_method import Method
+from api.grpc_method import GrpcMethod
 from api.model.base import Value
 
 MAX_MESSAGE_BYTES: Final = 1024
@@ -51,7 +51,7 @@ class HealthService:
     """One wire version of ``DRAResourceHealth``."""
 
     supported_version: str
-    watch: Method[None, Sequence[DeviceHealth]]
+    watch: GrpcMethod[None, Sequence[DeviceHealth]]
     """A stream: each answer holds every device."""
 
 
@@ -94,7 +94,7 @@ def _decode_response(data: bytes) -> tuple[DeviceHealth, ...]:
 
 V1: Final = HealthService(
     supported_version="v1.DRAResourceHealth",
-    watch=Method(
+    watch=GrpcMethod(
         service=api_pb2.DESCRIPTOR.services_by_name[_SERVICE].full_name,
         name="NodeWatchResources",
         encode_request=_encode_request,

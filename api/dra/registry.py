@@ -38,17 +38,17 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class PluginServices:
     """What a plugin serves to one kubelet."""
 
     services: tuple[DraService, ...]
     supported_versions: tuple[str, ...]
 
 
-MODERN: Final = Offer(services=DRA_SERVICES, supported_versions=SUPPORTED_VERSIONS)
+STRUCTURED_SERVICES: Final = PluginServices(services=DRA_SERVICES, supported_versions=SUPPORTED_VERSIONS)
 
 
-def offer_to(kubelet_version: str) -> Offer:
+def services_for_kubelet(kubelet_version: str) -> PluginServices:
     """What to serve to a kubelet that reports ``kubelet_version`` (``v1.30.14``) in its Node.
 
     Kubelets 1.30 and 1.31 call one path and read different answers, so the version has to decide. A version that tells
@@ -57,11 +57,11 @@ def offer_to(kubelet_version: str) -> Offer:
     match = _VERSION.match(kubelet_version)
     version = (int(match[1]), int(match[2])) if match else _NAMED_SERVICES
     if version >= _NAMED_SERVICES:
-        return MODERN
+        return STRUCTURED_SERVICES
     if version < _FIRST:
         raise UnsupportedError(f"the kubelet is {kubelet_version}; Kerf needs 1.27 or later")
     # Imported here: only nodes of such clusters need them.
     from api.dra import v1alpha2, v1alpha3, v1alpha4
 
     services = (v1alpha4.SERVICE,) if version >= _DEVICES_IN_ANSWERS else (v1alpha3.SERVICE, v1alpha2.SERVICE)
-    return Offer(services=services, supported_versions=(services[0].supported_version,))
+    return PluginServices(services=services, supported_versions=(services[0].supported_version,))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from api.grpc_method import Method
+from api.grpc_method import GrpcMethod
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome
 
@@ -14,7 +14,7 @@ class DraService:
 
     supported_version: str
     """How the plugin names it in its registration, e.g. ``v1.DRAPlugin``."""
-    prepare: Method[Sequence[ClaimRef], Mapping[str, PrepareOutcome]]
+    prepare: GrpcMethod[Sequence[ClaimRef], Mapping[str, PrepareOutcome]]
     """Claims to make ready; the answer has one entry for each claim's UID."""
-    unprepare: Method[Sequence[ClaimRef], Mapping[str, str]]
+    unprepare: GrpcMethod[Sequence[ClaimRef], Mapping[str, str]]
     """Claims to take back; the answer has one error for each claim's UID, empty for success."""

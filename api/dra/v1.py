@@ -5,7 +5,7 @@ from typing import Final
 
 from api._generated.dra_v1 import api_pb2
 from api.dra.service import DraService
-from api.grpc_method import Method
+from api.grpc_method import GrpcMethod
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome, ReportedDevice
 
@@ -83,7 +83,7 @@ def _decode_unprepare_response(data: bytes) -> dict[str, str]:
 
 SERVICE: Final = DraService(
     supported_version="v1.DRAPlugin",
-    prepare=Method(
+    prepare=GrpcMethod(
         service=_SERVICE,
         name="NodePrepareResources",
         encode_request=_encode_prepare_request,
@@ -91,7 +91,7 @@ SERVICE: Final = DraService(
         encode_response=_encode_prepare_response,
         decode_response=_decode_prepare_response,
     ),
-    unprepare=Method(
+    unprepare=GrpcMethod(
         service=_SERVICE,
         name="NodeUnprepareResources",
         encode_request=_encode_unprepare_request,

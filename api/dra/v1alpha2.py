@@ -9,7 +9,7 @@ from typing import Final
 
 from api._generated.dra_v1alpha2 import api_pb2
 from api.dra.service import DraService
-from api.grpc_method import Method, RefusedCallError
+from api.grpc_method import GrpcMethod, RefusedCallError
 from api.model.names import ClaimRef
 from api.model.prepared import PrepareOutcome, ReportedDevice
 
@@ -65,7 +65,7 @@ def decode_cdi_ids(cdi_ids: Sequence[str]) -> tuple[ReportedDevice, ...]:
 
 SERVICE: Final = DraService(
     supported_version="1.0.0",
-    prepare=Method(
+    prepare=GrpcMethod(
         service=_SERVICE,
         name="NodePrepareResource",
         encode_request=_encode_request,
@@ -73,7 +73,7 @@ SERVICE: Final = DraService(
         encode_response=_encode_prepare_response,
         decode_response=_decode_prepare_response,
     ),
-    unprepare=Method(
+    unprepare=GrpcMethod(
         service=_SERVICE,
         name="NodeUnprepareResource",
         encode_request=_encode_request,

@@ -20,7 +20,7 @@ from api.kerf.classic_parameters import (
     GpuClaimParameters,
     GpuClassParameters,
 )
-from api.kerf.cross_field_rules import RULES, Rule
+from api.kerf.cross_field_rules import RULES, CrossFieldRule
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.kerf.v1alpha1 import GROUP, RESOURCE_CLASSES, VERSION, ResourceClass
 from api.model.base import JsonObject
@@ -56,7 +56,7 @@ _LIST_KEYS: Final[Mapping[type, str]] = {Condition: "type"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class CrdDefinition:
     """What the manifest of one kind says beside its schema."""
 
     kind: Kind[Any]
@@ -68,36 +68,36 @@ class Definition:
     has_status: bool = False
 
 
-RESOURCE_CLASS: Final = Definition(
+RESOURCE_CLASS: Final = CrdDefinition(
     kind=RESOURCE_CLASSES, type=ResourceClass, short_name="kclass", columns=_RESOURCE_CLASS_COLUMNS, has_status=True
 )
-DEFINITIONS: Final[tuple[Definition, ...]] = (
+DEFINITIONS: Final[tuple[CrdDefinition, ...]] = (
     RESOURCE_CLASS,
-    Definition(
+    CrdDefinition(
         kind=CLASS_PARAMETERS[0],
         type=GpuClassParameters,
         short_name="gpuclass",
         columns=(("Profile", ".spec.profile", "string"), *_PARAMETERS_COLUMNS),
     ),
-    Definition(
+    CrdDefinition(
         kind=CLASS_PARAMETERS[1],
         type=FpgaClassParameters,
         short_name="fpgaclass",
         columns=(("Function", ".spec.function", "string"), *_PARAMETERS_COLUMNS),
     ),
-    Definition(
+    CrdDefinition(
         kind=CLAIM_PARAMETERS[0],
         type=GpuClaimParameters,
         short_name="gpuclaim",
         columns=(("Profile", ".spec.profile", "string"), ("Memory", ".spec.minimum.memory", "string"), _AGE),
     ),
-    Definition(
+    CrdDefinition(
         kind=CLAIM_PARAMETERS[1],
         type=FpgaClaimParameters,
         short_name="fpgaclaim",
         columns=(("Function", ".spec.function", "string"), _AGE),
     ),
-    Definition(
+    CrdDefinition(
         kind=NODE_INVENTORIES,
         type=NodeInventory,
         short_name="inventory",
@@ -107,7 +107,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
 """Every kind of ours."""
 
 
-def crd(definition: Definition, docs: FieldDocs) -> JsonObject:
+def build_crd(definition: CrdDefinition, docs: FieldDocs) -> JsonObject:
     """The CustomResourceDefinition of a kind, ready for YAML."""
     kind = definition.kind
     names = {
@@ -122,7 +122,7 @@ def crd(definition: Definition, docs: FieldDocs) -> JsonObject:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": object_schema(definition.type, docs)},
+        "schema": {"openAPIV3Schema": _object_schema(definition.type, docs)},
         **({"subresources": {"status": {}}} if definition.has_status else {}),
         "additionalPrinterColumns": [
             {"name": name, "jsonPath": path, "type": type_} for name, path, type_ in definition.columns
@@ -141,7 +141,7 @@ def crd(definition: Definition, docs: FieldDocs) -> JsonObject:
     }
 
 
-def object_schema(type_: type, docs: FieldDocs) -> JsonObject:
+def _object_schema(type_: type, docs: FieldDocs) -> JsonObject:
     """The schema of an API object; ``metadata`` and the type's names are the API server's own affair."""
     schema = _schema(inspect.type_info(type_), docs)
     own = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
@@ -209,7 +209,7 @@ def _belongings(members: list[inspect.StructType]) -> list[JsonObject]:
     tag = members[0].tag_field
     return [
         {
-            "rule": escaped(f"!has(self.{name}) || self.{tag} in {having}"),
+            "rule": escape_reserved_words(f"!has(self.{name}) || self.{tag} in {having}"),
             "message": f"is a field of {', '.join(having)} only",
             "fieldPath": f".{name}",
         }
@@ -218,12 +218,12 @@ def _belongings(members: list[inspect.StructType]) -> list[JsonObject]:
     ]
 
 
-def _validation(rule: Rule) -> JsonObject:
-    validation: JsonObject = {"rule": escaped(rule.cel), "message": rule.message}
+def _validation(rule: CrossFieldRule) -> JsonObject:
+    validation: JsonObject = {"rule": escape_reserved_words(rule.cel), "message": rule.message}
     return validation | {"fieldPath": f".{rule.field}"} if rule.field else validation
 
 
-def escaped(rule: str) -> str:
+def escape_reserved_words(rule: str) -> str:
     """``rule`` as every API server reads it: before 1.33 fields named like reserved words of CEL must be escaped.
 
     Source: ``k8s.io/apiserver/pkg/cel`` escaping.go.

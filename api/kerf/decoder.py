@@ -5,9 +5,9 @@ from typing import Any
 
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.classic_parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
-from api.kerf.cross_field_rules import broken_rules
+from api.kerf.cross_field_rules import find_broken_rules
 from api.kerf.v1alpha1 import API_VERSION, DeviceConfig, ResourceClass, ResourceClassObject, ResourceClassSpec
-from api.kerf.validation import check, convert, suggestion
+from api.kerf.validation import check_document, convert_document, suggest
 from api.model.base import JsonObject
 
 
@@ -59,7 +59,7 @@ def decode_parameters(parameters: JsonObject, path: str) -> ClassParameters | Cl
     if (version := fields.pop("apiVersion", None)) != API_VERSION:
         found.append(Problem(f"{path}.apiVersion", f'"{version}" is not {API_VERSION}'))
     if kind not in SPECS:
-        found.append(Problem(f"{path}.kind", f'"{kind}" is not known; {suggestion(str(kind), SPECS)}'))
+        found.append(Problem(f"{path}.kind", f'"{kind}" is not known; {suggest(str(kind), SPECS)}'))
     found += [Problem(f"{path}.{name}", "unknown field; known: spec") for name in fields if name != "spec"]
     if found:
         raise InvalidDocumentError("parameters", found)
@@ -70,12 +70,12 @@ def decode_parameters(parameters: JsonObject, path: str) -> ClassParameters | Cl
 
 
 def _decode(document: JsonObject, type_: Any, *, subject: str, path: str, found: list[Problem] | None = None) -> Any:  # noqa: ANN401  (type_ may be a union, which no type variable can say)
-    checked = check(document, type_, path)
+    checked = check_document(document, type_, path)
     problems = [*(found or ()), *checked.problems]
     if checked.cleaned is None:
         raise InvalidDocumentError(subject, problems)
-    value = convert(checked.cleaned, type_)
-    problems += broken_rules(value, path, unreadable=[problem.path for problem in checked.problems])
+    value = convert_document(checked.cleaned, type_)
+    problems += find_broken_rules(value, path, unreadable=[problem.path for problem in checked.problems])
     if problems:
         raise InvalidDocumentError(subject, problems)
     return value

@@ -32,7 +32,7 @@ _BROKEN: Final = _Broken()
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedDocument:
     """What a check found.
 
     ``cleaned`` is the document without the fields that have problems: rules over several fields may still judge what is
@@ -43,22 +43,22 @@ class Checked:
     cleaned: object | None
 
 
-def check(document: object, type_: Any, path: str = "") -> Checked:  # noqa: ANN401  (a struct type or a union)
+def check_document(document: object, type_: Any, path: str = "") -> CheckedDocument:  # noqa: ANN401  (a struct type or a union)
     """Compare ``document`` (decoded JSON or YAML) with a struct type, or with a union of tagged ones.
 
     ``path`` is where it stands in a larger document.
     """
     problems: list[Problem] = []
     cleaned = _walk(document, _type_info(type_), path, problems)
-    return Checked(tuple(problems), None if isinstance(cleaned, _Broken) else cleaned)
+    return CheckedDocument(tuple(problems), None if isinstance(cleaned, _Broken) else cleaned)
 
 
-def convert(cleaned: object, type_: Any) -> Any:  # noqa: ANN401  (as above)
-    """The struct of a document that ``check`` found right, or of what it left."""
+def convert_document(cleaned: object, type_: Any) -> Any:  # noqa: ANN401  (as above)
+    """The struct of a document that ``check_document`` found right, or of what it left."""
     return msgspec.convert(cleaned, type_, dec_hook=dec_hook)
 
 
-def suggestion(word: str, known: Collection[str], limit: int = 1) -> str:
+def suggest(word: str, known: Collection[str], limit: int = 1) -> str:
     """A half sentence for an unknown word: at most ``limit`` that were probably meant, or what there is."""
     import difflib  # only where a word was mistyped: daemons rarely need it
 
@@ -70,7 +70,7 @@ def suggestion(word: str, known: Collection[str], limit: int = 1) -> str:
     return f"known: {', '.join(sorted(known)[:_MAX_LISTED])}{more}" if known else "none is known"
 
 
-def field_path(path: str, field: str) -> str:
+def join_path(path: str, field: str) -> str:
     """The path of a struct's field: ``spec`` and ``minimum`` give ``spec.minimum``."""
     return f"{path}.{field}" if path else field
 
@@ -115,16 +115,16 @@ def _struct(value: object, node: inspect.StructType, path: str, problems: list[P
         if held is None and name in fields:
             continue  # null means unset, as the API server has it for fields that are not nullable
         if name in fields:
-            inner = _walk(held, fields[name].type, field_path(path, str(name)), problems)
+            inner = _walk(held, fields[name].type, join_path(path, str(name)), problems)
             if not isinstance(inner, _Broken):
                 cleaned[name] = inner
         elif node.forbid_unknown_fields:
             known = (*fields, node.tag_field) if node.tag_field else tuple(fields)
-            message = f"unknown field; {suggestion(str(name), known)}"
-            problems.append(Problem(field_path(path, str(name)), message))
+            message = f"unknown field; {suggest(str(name), known)}"
+            problems.append(Problem(join_path(path, str(name)), message))
     for name, field in fields.items():
         if field.required and value.get(name) is None:
-            problems.append(Problem(field_path(path, name), f"is required{_expected(field.type)}"))
+            problems.append(Problem(join_path(path, name), f"is required{_expected(field.type)}"))
     return cleaned if all(name in cleaned for name, field in fields.items() if field.required) else _BROKEN
 
 
@@ -143,7 +143,7 @@ def _union(value: object, node: inspect.UnionType, path: str, problems: list[Pro
     member = structs.get(str(value.get(tag_field)))
     if member is None:
         missing = "is required: " if tag_field not in value else f"{_quoted(value[tag_field])} is none of "
-        problems.append(Problem(field_path(path, tag_field), f"{missing}{', '.join(structs)}"))
+        problems.append(Problem(join_path(path, tag_field), f"{missing}{', '.join(structs)}"))
         return _BROKEN
     return _struct(value, member, path, problems)
 

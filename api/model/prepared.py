@@ -96,7 +96,7 @@ class PrepareOutcome(Value):
     error: str = ""
 
 
-def reported(record: PreparedClaim) -> tuple[ReportedDevice, ...]:
+def to_reported_devices(record: PreparedClaim) -> tuple[ReportedDevice, ...]:
     """The devices of a prepared claim, for the kubelet."""
     return tuple(
         ReportedDevice(

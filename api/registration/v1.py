@@ -3,7 +3,7 @@
 from typing import Final
 
 from api._generated.registration_v1 import api_pb2
-from api.grpc_method import Method
+from api.grpc_method import GrpcMethod
 from api.model.base import Value
 
 DRA_PLUGIN: Final = "DRAPlugin"
@@ -69,7 +69,7 @@ def _decode_no_response(data: bytes) -> None:
     api_pb2.RegistrationStatusResponse.FromString(data)
 
 
-GET_INFO: Final[Method[None, PluginInfo]] = Method(
+GET_INFO: Final[GrpcMethod[None, PluginInfo]] = GrpcMethod(
     service=_SERVICE,
     name="GetInfo",
     encode_request=_encode_no_request,
@@ -77,7 +77,7 @@ GET_INFO: Final[Method[None, PluginInfo]] = Method(
     encode_response=_encode_info,
     decode_response=_decode_info,
 )
-NOTIFY_REGISTRATION_STATUS: Final[Method[RegistrationStatus, None]] = Method(
+NOTIFY_REGISTRATION_STATUS: Final[GrpcMethod[RegistrationStatus, None]] = GrpcMethod(
     service=_SERVICE,
     name="NotifyRegistrationStatus",
     encode_request=_encode_status,

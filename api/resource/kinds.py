@@ -22,7 +22,7 @@ class ResourceKinds:
     device_taint_rules: Kind[DeviceTaintRule]
 
 
-def allocated_claims(version: str) -> Kind[AllocatedClaim]:
+def allocated_claim_kind(version: str) -> Kind[AllocatedClaim]:
     """Claims by what they got, which has the same shape in every version."""
     return identity_kind(
         AllocatedClaim, group=GROUP, version=version, plural="resourceclaims", namespaced=True, kind="ResourceClaim"

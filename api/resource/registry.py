@@ -24,13 +24,13 @@ CLASSIC_VERSIONS: Final = ("v1alpha3", "v1alpha2")
 """The versions in which a driver's controller may allocate (KEP-3063)."""
 
 
-def kinds_of(version: str) -> ResourceKinds:
+def load_kinds(version: str) -> ResourceKinds:
     """The kinds of one of ``VERSIONS``."""
     kinds: ResourceKinds = import_module(f"api.resource.{version}").KINDS
     return kinds
 
 
-def choose(served: Iterable[str]) -> ResourceKinds:
+def choose_kinds(served: Iterable[str]) -> ResourceKinds:
     """The newest version among ``served`` (as discovery lists them: ``v1``, ``v1beta1`` …).
 
     Raises UnsupportedError when there is none: the cluster is too old, or its API is switched off.
@@ -38,7 +38,7 @@ def choose(served: Iterable[str]) -> ResourceKinds:
     offered = frozenset(served)
     for version in VERSIONS:
         if version in offered:
-            return kinds_of(version)
+            return load_kinds(version)
     known = ", ".join(VERSIONS)
     found = ", ".join(sorted(offered)) or "no version"
     raise UnsupportedError(
@@ -47,7 +47,7 @@ def choose(served: Iterable[str]) -> ResourceKinds:
     )
 
 
-def choose_classic(resources: Mapping[str, Collection[str]]) -> ClassicKinds | None:
+def choose_classic_kinds(resources: Mapping[str, Collection[str]]) -> ClassicKinds | None:
     """The newest version in which controllers allocate; None where there is none, or the scheduler does it all.
 
     ``resources`` are the plurals that discovery lists, by version. v1alpha3 lives on in later releases with other

@@ -17,13 +17,13 @@ from cdi.document.document_tree import (
     ScalarNode,
     SequenceNode,
     UnparsableError,
+    describe_node,
     is_null,
-    noun,
 )
-from cdi.document.fast_decoder import skim
-from cdi.document.fields import RANGES, WIRE, ListOf, Row, Scalar, Shape, TextMap
+from cdi.document.fast_decoder import decode_fast
+from cdi.document.fields import FIELDS, RANGES, Field, ListOf, Scalar, Shape, TextMap
 from cdi.document.rules import severity
-from cdi.document.validation import is_flawless, validate
+from cdi.document.validation import has_no_findings, validate
 from cdi.document.yaml_scalars import as_integer, as_text
 from cdi.errors import Finding, InvalidSpecError
 from cdi.names import Kind, Semantics
@@ -56,13 +56,13 @@ def load(data: bytes, *, semantics: Semantics = "1.1", subject: str = "document"
 
 def read(data: bytes, *, semantics: Semantics | None = "1.1") -> Document:
     """The same with all findings, and never an error. ``semantics`` None: judged as if it were to be written."""
-    spec = skim(data)
-    if spec is not None and is_flawless(spec):
+    spec = decode_fast(data)
+    if spec is not None and has_no_findings(spec):
         return Document(spec=spec, findings=())
-    return read_closely(data, semantics)
+    return read_fully(data, semantics)
 
 
-def read_closely(data: bytes, semantics: Semantics | None) -> Document:
+def read_fully(data: bytes, semantics: Semantics | None) -> Document:
     """``read`` by the long way, which sees everything."""
     # Imported here: see cdi.document.yaml_parser.
     from cdi.document.yaml_parser import parse
@@ -93,7 +93,7 @@ class _Decoder:
 
     def spec(self, node: Node) -> Spec | None:
         if not isinstance(node, MappingNode):
-            self._find("wrong-type", "", f"a spec is an object, not {noun(node)}", node)
+            self._find("wrong-type", "", f"a spec is an object, not {describe_node(node)}", node)
             return None
         fields = self._fields(Spec, node, "", None)
         return Spec(**{**fields, "kind": Kind.split(fields["kind"])})
@@ -122,7 +122,7 @@ class _Decoder:
             return self._text_map(node, path, old)
         if isinstance(node, MappingNode):
             return shape(**self._fields(shape, node, path, old))
-        self._find("wrong-type", path, f"an object is needed, not {noun(node)}", node)
+        self._find("wrong-type", path, f"an object is needed, not {describe_node(node)}", node)
         return None
 
     def _count(self, node: Node) -> None:
@@ -138,7 +138,7 @@ class _Decoder:
                 return node.value
             if shape in RANGES:
                 return self._integer(shape, node, path)
-        self._find("wrong-type", path, f"{shape.value} is needed, not {noun(node)}", node)
+        self._find("wrong-type", path, f"{shape.value} is needed, not {describe_node(node)}", node)
         return None
 
     def _text(self, node: ScalarNode, path: str) -> str:
@@ -162,7 +162,7 @@ class _Decoder:
 
     def _list(self, shape: ListOf, node: Node, path: str, old: object) -> tuple[object, ...] | None:
         if not isinstance(node, SequenceNode):
-            self._find("wrong-type", path, f"a list is needed, not {noun(node)}", node)
+            self._find("wrong-type", path, f"a list is needed, not {describe_node(node)}", node)
             return None
         before = old if isinstance(old, tuple) else ()
         pairs = itertools.zip_longest(node.items, before[: len(node.items)])
@@ -181,34 +181,34 @@ class _Decoder:
 
     def _text_map(self, node: Node, path: str, old: object) -> Mapping[str, str] | None:
         if not isinstance(node, MappingNode):
-            self._find("wrong-type", path, f"an object is needed, not {noun(node)}", node)
+            self._find("wrong-type", path, f"an object is needed, not {describe_node(node)}", node)
             return None
         texts = {key: str(self._item(Scalar.TEXT, item, f"{path}[{key}]", None)) for key, item in node.entries.items()}
         return {**old, **texts} if isinstance(old, Mapping) else texts
 
     def _fields(self, shape: type, node: MappingNode, path: str, old: object) -> dict[str, Any]:
         """What is given for the attributes of ``shape``, on top of ``old``'s, and empty values for those it needs."""
-        fields = {} if old is None else {row.attribute: getattr(old, row.attribute) for row in WIRE[shape]}
+        fields = {} if old is None else {row.attribute: getattr(old, row.attribute) for row in FIELDS[shape]}
         for row, item in self._matched(shape, node, path):
             value = self._value(row.shape, item, f"{path}.{row.key}" if path else row.key, fields.get(row.attribute))
             if value is not None:
                 fields[row.attribute] = value
             elif row.optional or isinstance(row.shape, ListOf | TextMap):
                 fields.pop(row.attribute, None)
-        return {row.attribute: _zero(row.shape) for row in WIRE[shape] if row.required} | fields
+        return {row.attribute: _zero(row.shape) for row in FIELDS[shape] if row.required} | fields
 
-    def _matched(self, shape: type, node: MappingNode, path: str) -> Iterator[tuple[Row, Node]]:
+    def _matched(self, shape: type, node: MappingNode, path: str) -> Iterator[tuple[Field, Node]]:
         """What is given for each field, in the order in which readers up to release 1.1.0 see it: sorted by key.
 
         To them two spellings of one field (``kind`` and ``Kind``) are two values, the second on top of the first.
         """
-        spelled: dict[Row, str] = {}
+        spelled: dict[Field, str] = {}
         for key in sorted(node.entries):
             item = node.entries[key]
-            row = next((row for row in WIRE[shape] if _folded(row.key) == _folded(key)), None)
+            row = next((row for row in FIELDS[shape] if _folded(row.key) == _folded(key)), None)
             where = f"{path}.{key}" if path else key
             if row is None:
-                known = ", ".join(row.key for row in WIRE[shape])
+                known = ", ".join(row.key for row in FIELDS[shape])
                 self._find("unknown-field", where, f"no such field{_WITHDRAWN.get(key, '')}; known are {known}", item)
                 continue
             if key != row.key:
@@ -236,7 +236,7 @@ def _zero(shape: Shape) -> object:
         case TextMap():
             return {}
         case _:
-            return shape(**{row.attribute: _zero(row.shape) for row in WIRE[shape] if row.required})
+            return shape(**{row.attribute: _zero(row.shape) for row in FIELDS[shape] if row.required})
 
 
 def _folded(key: str) -> str:

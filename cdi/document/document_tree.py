@@ -57,7 +57,7 @@ def is_null(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.value is None
 
 
-def noun(node: Node) -> str:
+def describe_node(node: Node) -> str:
     """What ``node`` is, for messages."""
     match node:
         case SequenceNode():

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from cdi.document.fields import KEYS, WIRE, Row
+from cdi.document.fields import FIELDS, KEYS, Field
 from cdi.document.validation import validate
 from cdi.errors import InvalidSpecError
 from cdi.spec import Spec
@@ -31,25 +31,25 @@ def encode_json(spec: Spec) -> bytes:
     The version is the one ``spec`` declares, else the lowest possible. Errors: InvalidSpecError when ``validate`` finds
     an error.
     """
-    return (to_json(to_plain(spec)) + "\n").encode()
+    return (to_json(to_document(spec)) + "\n").encode()
 
 
 def encode_yaml(spec: Spec) -> bytes:
     """The content of a ``.yaml`` file: the same document. Errors: as for ``encode_json``."""
-    return (to_yaml(to_plain(spec)) + "\n").encode()
+    return (to_yaml(to_document(spec)) + "\n").encode()
 
 
-def to_plain(spec: Spec) -> dict[str, JSON]:
+def to_document(spec: Spec) -> dict[str, JSON]:
     """The document as plain JSON values, empty fields left out. Errors: as for ``encode_json``."""
     findings = validate(spec)
     if any(finding.severity == "error" for finding in findings):
         raise InvalidSpecError(f"spec of kind {spec.kind}", findings)
     # Readers before library 0.5.4 do not know the leading v that later ones take.
     version = (spec.version or minimum_version(spec).version).removeprefix("v")
-    return to_plain_unchecked(replace(spec, version=version))
+    return to_document_unchecked(replace(spec, version=version))
 
 
-def to_plain_unchecked(spec: Spec) -> dict[str, JSON]:
+def to_document_unchecked(spec: Spec) -> dict[str, JSON]:
     """The same for a spec that was read: as it is, whatever is wrong with it. To be shown, not to be written."""
     return _object(spec)
 
@@ -66,11 +66,11 @@ def to_yaml(value: object) -> str:
 
 
 def _object(value: object) -> dict[str, JSON]:
-    fields = ((row, getattr(value, row.attribute)) for row in WIRE[type(value)])
+    fields = ((row, getattr(value, row.attribute)) for row in FIELDS[type(value)])
     return {row.key: _plain(field) for row, field in fields if _is_written(row, field)}
 
 
-def _is_written(row: Row, field: object) -> bool:
+def _is_written(row: Field, field: object) -> bool:
     return field is not None if row.optional else row.required or bool(field)
 
 
@@ -83,7 +83,7 @@ def _plain(field: object) -> JSON:
         case Mapping():
             return {key: field[key] for key in sorted(field)}
         case _:
-            return _object(field) if type(field) in WIRE else str(field)
+            return _object(field) if type(field) in FIELDS else str(field)
 
 
 def _safe(value: object, indent: int | None = None) -> str:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from cdi.document.document_tree import MAX_BYTES, MAX_DEPTH
-from cdi.document.fields import KEYS, RANGES, WIRE, ListOf, Scalar, Shape, TextMap
+from cdi.document.fields import FIELDS, KEYS, RANGES, ListOf, Scalar, Shape, TextMap
 from cdi.document.yaml_scalars import resolve
 from cdi.names import Kind
 from cdi.spec import Spec
@@ -45,38 +45,38 @@ _DOUBTFUL = ("\\", "\t", "\x7f", " :", "\n:", "\r:")
 _KEY_MAX = 1000
 
 
-def skim(data: bytes) -> Spec | None:
+def decode_fast(data: bytes) -> Spec | None:
     """The spec in ``data``; None: take the long way. Whether the spec is valid is not looked at."""
     if len(data) > MAX_BYTES or not data.isascii():
         return None
     text = data.decode()
     try:
-        spec: Spec = _SPEC(_json_value(text) if text.startswith("{") else plain_value(text))
+        spec: Spec = _SPEC(_json_value(text) if text.startswith("{") else _parse_block_yaml(text))
     except (ValueError, LookupError, RecursionError):
         return None
     return spec
 
 
 def _json_value(text: str) -> object:
-    return _doubt(text) if any(mark in text for mark in _DOUBTFUL) else _JSON.decode(text)
+    return _give_up(text) if any(mark in text for mark in _DOUBTFUL) else _JSON.decode(text)
 
 
-def _doubt(_: object) -> NoReturn:
+def _give_up(_: object) -> NoReturn:
     raise ValueError
 
 
 def _integer(text: str) -> int:
     """An integer as it is written everywhere: not -0."""
     number = int(text)
-    return number if str(number) == text else _doubt(text)
+    return number if str(number) == text else _give_up(text)
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     entries = dict(pairs)
-    return entries if len(entries) == len(pairs) else _doubt(pairs)
+    return entries if len(entries) == len(pairs) else _give_up(pairs)
 
 
-_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer, parse_float=_doubt, parse_constant=_doubt)
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer, parse_float=_give_up, parse_constant=_give_up)
 
 _Decode: TypeAlias = Callable[[Any], Any]
 """Makes a field of a plain value. Errors: ValueError, or LookupError for a key."""
@@ -93,27 +93,27 @@ def _decoder(shape: Shape) -> _Decode:
 
 
 def _exactly(type_: type) -> _Decode:
-    return lambda value: value if type(value) is type_ else _doubt(value)
+    return lambda value: value if type(value) is type_ else _give_up(value)
 
 
 def _integer_decoder(lowest: int, highest: int) -> _Decode:
-    return lambda value: value if type(value) is int and lowest <= value <= highest else _doubt(value)
+    return lambda value: value if type(value) is int and lowest <= value <= highest else _give_up(value)
 
 
 def _list_decoder(shape: ListOf) -> _Decode:
     item = _decoder(shape.item)
-    return lambda value: tuple(map(item, value)) if type(value) is list else _doubt(value)
+    return lambda value: tuple(map(item, value)) if type(value) is list else _give_up(value)
 
 
 def _text_map(value: object) -> object:
     if type(value) is not dict:
         raise ValueError
-    return value if all(type(text) is str and len(key) <= _KEY_MAX for key, text in value.items()) else _doubt(value)
+    return value if all(type(text) is str and len(key) <= _KEY_MAX for key, text in value.items()) else _give_up(value)
 
 
 def _struct_decoder(shape: type) -> _Decode:
-    rows = {row.key: (row.attribute, _decoder(row.shape)) for row in WIRE[shape]}
-    required = {row.key for row in WIRE[shape] if row.required}
+    rows = {row.key: (row.attribute, _decoder(row.shape)) for row in FIELDS[shape]}
+    required = {row.key for row in FIELDS[shape] if row.required}
 
     def decode(value: dict[str, object]) -> object:
         if type(value) is not dict or not required <= value.keys():
@@ -132,13 +132,13 @@ def _struct_decoder(shape: type) -> _Decode:
 _SPEC = _decoder(Spec)
 
 
-def plain_value(text: str) -> Plain:
+def _parse_block_yaml(text: str) -> Plain:
     """The document ``text``. Errors: ValueError when it is not of that kind."""
     text = text.removeprefix("---\n")
     lines = _LINE.findall(text)
     if len(lines) != text.count("\n") + 1:
         raise ValueError
-    blocks = _Blocks()
+    blocks = _BlockParser()
     for margin, dashes, key, value in lines:
         column = len(margin) + len(dashes)
         if dashes:
@@ -151,7 +151,7 @@ def plain_value(text: str) -> Plain:
     return blocks.finished()
 
 
-class _Blocks:
+class _BlockParser:
     """Lists and objects, and where in them the next line belongs."""
 
     def __init__(self) -> None:

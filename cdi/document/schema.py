@@ -7,7 +7,7 @@ are beyond it. ``schema.json`` beside this file is what ``python -m cdi schema``
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from cdi.document.fields import RANGES, WIRE, ListOf, Row, Scalar, Shape, TextMap
+from cdi.document.fields import FIELDS, RANGES, Field, ListOf, Scalar, Shape, TextMap
 from cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec
 from cdi.versions import VERSIONS
 
@@ -51,12 +51,12 @@ def schema() -> JSONSchema:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Container Device Interface spec",
         **_object(Spec),
-        "$defs": {shape.__name__: _object(shape) for shape in WIRE if shape is not Spec},
+        "$defs": {shape.__name__: _object(shape) for shape in FIELDS if shape is not Spec},
     }
 
 
 def _object(shape: type) -> JSONSchema:
-    rows = WIRE[shape]
+    rows = FIELDS[shape]
     required = [row.key for row in rows if row.required]
     return {
         "type": "object",
@@ -66,7 +66,7 @@ def _object(shape: type) -> JSONSchema:
     }
 
 
-def _property(shape: type, row: Row) -> JSONSchema:
+def _property(shape: type, row: Field) -> JSONSchema:
     return {**_shape(row.shape), **_CONSTRAINTS.get((shape, row.key), {})}
 
 

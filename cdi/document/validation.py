@@ -6,12 +6,12 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cdi.document.fields import RANGES, WIRE, ListOf, Scalar, Shape, TextMap
+from cdi.document.fields import FIELDS, RANGES, ListOf, Scalar, Shape, TextMap
 from cdi.document.rules import severity
 from cdi.errors import Finding
 from cdi.names import Semantics, device_name_mistake
 from cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, Mount, NetDevice, Spec
-from cdi.versions import VERSIONS, WITHDRAWN, minimum_version, version_readers_need
+from cdi.versions import VERSIONS, WITHDRAWN, minimum_version, version_that_readers_enforce
 
 # The whole of a Kubernetes object's annotations: the limit that upstream's check, never wired up, has too.
 _ANNOTATIONS_MAX_BYTES = 256 * 1024
@@ -46,7 +46,7 @@ def validate(spec: Spec, semantics: Semantics | None = None) -> tuple[Finding, .
     )
 
 
-def is_flawless(spec: Spec) -> bool:
+def has_no_findings(spec: Spec) -> bool:
     """Whether there is nothing to say about ``spec``, which must have been read: then there is nothing unwritable."""
     return next(_mistakes(spec), None) is None
 
@@ -72,7 +72,7 @@ def _version(spec: Spec) -> Iterator[_Mistake]:
     elif version not in VERSIONS:
         yield "unknown-version", "cdiVersion", f"{spec.version!r} is none of {', '.join(VERSIONS)}"
     elif VERSIONS.index(version) < VERSIONS.index(needed.version):
-        is_refused = VERSIONS.index(version) < VERSIONS.index(version_readers_need(spec))
+        is_refused = VERSIONS.index(version) < VERSIONS.index(version_that_readers_enforce(spec))
         reasons = "; ".join(map(str, needed.reasons))
         code = "version-too-low" if is_refused else "version-understated"
         yield code, "cdiVersion", f"{version} is declared, the content needs {reasons}"
@@ -82,7 +82,7 @@ def _version(spec: Spec) -> Iterator[_Mistake]:
 
 
 def _kind(spec: Spec) -> Iterator[_Mistake]:
-    yield from ((code, "kind", reason) for code, reason in spec.kind.mistakes())
+    yield from ((code, "kind", reason) for code, reason in spec.kind.find_mistakes())
     vendor, class_name = spec.kind.vendor, spec.kind.class_name
     if vendor and not _is_subdomain(vendor):
         yield "vendor-not-dns", "kind", f"vendor {vendor!r} is no DNS subdomain of at most {_DNS_MAX} characters"
@@ -109,7 +109,7 @@ def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[_Mistake
 
 def _unwritable(value: object, path: str) -> Iterator[_Mistake]:
     """Texts and numbers anywhere in ``value`` that no document can carry."""
-    for row in WIRE[type(value)]:
+    for row in FIELDS[type(value)]:
         field = getattr(value, row.attribute)
         if field is not None:
             yield from _unwritable_field(row.shape, field, f"{path}.{row.key}" if path else row.key)
@@ -130,7 +130,7 @@ def _unwritable_field(shape: Shape, field: object, path: str) -> Iterator[_Mista
         lowest, highest = RANGES[shape]
         if not lowest <= field <= highest:
             yield "out-of-range", path, f"{field} is not {shape.value}"
-    elif type(field) in WIRE:
+    elif type(field) in FIELDS:
         yield from _unwritable(field, path)
 
 

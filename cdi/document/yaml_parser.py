@@ -4,7 +4,7 @@ Only the first document counts; what follows is not looked at. Aliases and merge
 events, from libyaml where it is built in, of which Go's parser is a translation; without it documents indented with
 tabs are refused. Nothing is executed and no tag makes an object.
 
-This module alone imports PyYAML, and only ``cdi.document.decoder.read_closely`` imports this module: who only writes,
+This module alone imports PyYAML, and only ``cdi.document.decoder.read_fully`` imports this module: who only writes,
 or reads what can be skimmed, should not wait for it.
 """
 
@@ -33,7 +33,7 @@ from cdi.errors import Finding
 _MAX_OPEN = 250
 
 # How often a text may be mended (see _MendedError): each time it is parsed anew.
-_MAX_MENDED = 50
+_MAX_REWRITES = 50
 
 # An escape that JSON has and YAML 1.1 does not. libyaml takes it, Go's translation is older and does not.
 _ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*\\/")
@@ -49,18 +49,18 @@ def parse(data: bytes) -> tuple[Node | None, list[Finding]]:
     Errors: UnparsableError.
     """
     text = _decoded(data)
-    for _ in range(_MAX_MENDED):
+    for _ in range(_MAX_REWRITES):
         composer = _Composer(text)
         try:
             return composer.document(), composer.findings
-        except _MendedError as mended:
+        except _RewrittenTextError as mended:
             text = mended.text
         except yaml.YAMLError as error:
             text = _with_quotes(text, error)
     raise UnparsableError("syntax", "too many bare texts that end with a colon, or tags with a comma")
 
 
-class _MendedError(Exception):
+class _RewrittenTextError(Exception):
     """``text`` says to libyaml what the text that was read says to Go."""
 
     def __init__(self, text: str) -> None:
@@ -108,11 +108,11 @@ class _Composer:
                 if event.version not in (None, (1, 1)):
                     raise UnparsableError("syntax", "readers know no YAML but 1.1", _line(event))
                 node = self._node(next(self._events), 0)
-                self._look_behind()
+                self._check_rest()
                 return None if isinstance(node, ScalarNode) and node.value is None else node
         return None
 
-    def _look_behind(self) -> None:
+    def _check_rest(self) -> None:
         """Say so if something follows the document. What it is does not matter."""
         next(self._events)  # The document's end; readers too look as far as this, and mind what they cannot scan.
         try:
@@ -205,7 +205,7 @@ class _Composer:
 
     def _scalar(self, event: yaml.ScalarEvent, line: int) -> ScalarNode:
         is_plain, _ = event.implicit
-        self._unlearn(event, line)
+        self._reject_newer_yaml(event, line)
         if event.tag is None:
             return ScalarNode(resolve(event.value) if is_plain else event.value, event.value, line)
         tag = event.tag.removeprefix(STANDARD_TAG)
@@ -215,7 +215,7 @@ class _Composer:
         except ValueError as error:
             raise UnparsableError("syntax", f"{event.value!r} is not what its tag says: {tag}", line) from error
 
-    def _unlearn(self, event: yaml.ScalarEvent, line: int) -> None:
+    def _reject_newer_yaml(self, event: yaml.ScalarEvent, line: int) -> None:
         """Take back what libyaml has learnt since it was translated to Go."""
         assert event.start_mark is not None
         assert event.end_mark is not None
@@ -226,7 +226,7 @@ class _Composer:
             raise UnparsableError("syntax", f"{event.value!r} has a question mark; put it in quotes", line)
         if event.tag is not None and event.value == event.style == "" and self._text[end : end + 1] == ",":
             # To Go the comma belongs to the tag.
-            raise _MendedError(f"{self._text[:end]}%2C{self._text[end + 1 :]}")
+            raise _RewrittenTextError(f"{self._text[:end]}%2C{self._text[end + 1 :]}")
 
     def _find(self, code: str, message: str, line: int | None) -> None:
         self.findings.append(Finding(code=code, path="", message=message, severity=severity(code, "1.1"), line=line))

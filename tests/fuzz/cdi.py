@@ -17,7 +17,7 @@ from cdi import (
     read,
     validate,
 )
-from cdi.description import explain
+from cdi.description import describe_device
 from cdi.document.rules import CONTENT, READING
 from tests.oracle.cdi.mutations import damaged
 
@@ -67,7 +67,7 @@ class Target:
         assert (self._input in catalog.errors) is (not document.is_valid or bool(catalog.conflicts))
         assert _KEPT in catalog.devices or _KEPT in catalog.conflicts
         for name in catalog.devices:
-            assert list(explain(catalog, name))
+            assert list(describe_device(catalog, name))
             try:
                 inject(self._cache, {"ociVersion": "1.2.0"}, [name], host=_NoHost())
             except HostDeviceError:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 
 from api.kerf import classic_parameters, node_inventory, v1alpha1
-from api.kerf.crd_schema import DEFINITIONS, FieldDocs, crd
+from api.kerf.crd_schema import DEFINITIONS, FieldDocs, build_crd
 from api.model import devices, metadata
 
 ROOT: Final = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def generate(target: Path) -> list[Path]:
     paths = []
     for definition in DEFINITIONS:
         path = GENERATED / f"kerf.dev_{definition.kind.plural}.yaml"
-        text = yaml.dump(crd(definition, docs), Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+        text = yaml.dump(build_crd(definition, docs), Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
         (target / path).write_text(_HEADER + text, encoding="utf-8")
         paths.append(path)
     return paths

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.validation import suggestion
+from api.kerf.validation import suggest
 from driver.controller.classic.placement import matching
 from driver.controller.classic.requirements import Ask
 from driver.partitions import catalog
@@ -65,7 +65,7 @@ def _blame(ask: Ask, known: Mapping[str, Geometry]) -> Problem:
         ("function", ask.function, {f.name for one in chosen if isinstance(one, Shell) for f in one.functions}),
     ):
         if wanted is not None:
-            hint = suggestion(wanted, names, _SUGGESTIONS)
+            hint = suggest(wanted, names, _SUGGESTIONS)
             return Problem(f"spec.{field}", f'"{wanted}" is no {field} {where}; {hint}')
     short = [
         f"at most {shortfall.largest} {shortfall.name}"

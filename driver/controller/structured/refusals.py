@@ -7,7 +7,7 @@ import msgspec
 
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.v1alpha1 import ClassCut, ResourceClassSpec
-from api.kerf.validation import suggestion
+from api.kerf.validation import suggest
 from api.model import device_attributes as v
 from api.model.quantity import Quantity
 from driver.controller.structured.device_types import Shape, model_name
@@ -73,7 +73,7 @@ def check_possible(spec: ResourceClassSpec, models: Sequence[str], shapes: Colle
             known = {getattr(shape, attribute) for shape in candidates} - {""}
             candidates = [shape for shape in candidates if getattr(shape, attribute) == wanted]
             if not candidates:
-                message = f'"{wanted}" is no {attribute} of {where}; {suggestion(wanted, known, _SUGGESTIONS)}'
+                message = f'"{wanted}" is no {attribute} of {where}; {suggest(wanted, known, _SUGGESTIONS)}'
                 raise ClassRefusedError(f"Unknown{attribute.capitalize()}", [Problem(f"spec.{attribute}", message)])
     if spec.minimum is not None:
         _check_minimum(spec, candidates, where)

@@ -15,7 +15,7 @@ from api.dra.registry import HEALTH_SERVICES
 from api.dra.service import DraService
 from api.errors import KerfError
 from api.model.names import ClaimRef
-from api.model.prepared import PrepareOutcome, reported
+from api.model.prepared import PrepareOutcome, to_reported_devices
 from driver.kubeletplugin.grpc.server import Handlers, stream, unary
 from driver.kubeletplugin.proxy import Relay
 from driver.runtime import logs
@@ -46,7 +46,7 @@ class DraNode:
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareOutcome]:
         async def one(claim: ClaimRef) -> PrepareOutcome:
-            return PrepareOutcome(devices=reported(await self._relay.prepare(claim)))
+            return PrepareOutcome(devices=to_reported_devices(await self._relay.prepare(claim)))
 
         return await _each(claims, one, lambda error: PrepareOutcome(error=error))
 

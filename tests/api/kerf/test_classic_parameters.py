@@ -13,7 +13,7 @@ from api.kerf.classic_parameters import (
     GpuMinimum,
     ParametersObject,
 )
-from api.kerf.crd_schema import DEFINITIONS, crd
+from api.kerf.crd_schema import DEFINITIONS, build_crd
 from api.kerf.decoder import decode_parameters, decode_parameters_object
 from api.kerf.node_inventory import NodeInventory
 from api.model.base import JsonObject
@@ -102,7 +102,7 @@ def schemas(schema: JsonObject) -> list[JsonObject]:
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind.kind)
 def test_every_schema_is_structural_and_described(definition: Any) -> None:
-    manifest = crd(definition, crds.field_docs())
+    manifest = build_crd(definition, crds.field_docs())
     version = manifest["spec"]["versions"][0]
     root = version["schema"]["openAPIV3Schema"]
     for schema in schemas(root):

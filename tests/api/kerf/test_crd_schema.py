@@ -11,7 +11,7 @@ from cel_expr_python import cel
 from hypothesis import assume, given
 
 from api.errors import InvalidDocumentError
-from api.kerf.crd_schema import DEFINITIONS, RESOURCE_CLASS, crd, escaped
+from api.kerf.crd_schema import DEFINITIONS, RESOURCE_CLASS, build_crd, escape_reserved_words
 from api.kerf.cross_field_rules import RULES
 from api.kerf.decoder import decode_resource_class_object
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
@@ -19,12 +19,12 @@ from tests.generate import crds
 
 from .documents import class_specs, damaged, without_nulls
 
-CRD = crd(RESOURCE_CLASS, crds.field_docs())
+CRD = build_crd(RESOURCE_CLASS, crds.field_docs())
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 SPEC = SCHEMA["properties"]["spec"]
 SCHEMAS: dict[str, dict[str, Any]] = {
     manifest["spec"]["names"]["kind"]: manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    for manifest in (crd(definition, crds.field_docs()) for definition in DEFINITIONS)
+    for manifest in (build_crd(definition, crds.field_docs()) for definition in DEFINITIONS)
 }
 
 
@@ -94,7 +94,7 @@ def test_every_rule_stands_in_a_schema() -> None:
         for _, inner in nodes(schema)
         for rule in inner.get("x-kubernetes-validations", ())
     }
-    assert {escaped(rule.cel) for rules in RULES.values() for rule in rules} <= written
+    assert {escape_reserved_words(rule.cel) for rules in RULES.values() for rule in rules} <= written
 
 
 def test_columns_show_fields_that_exist() -> None:
