@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -104,9 +105,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
         added.set_defaults(command=run)
         return added
 
-    command("devices", _devices, "the devices that can be asked for")
-    command("vendors", _vendors, "the vendors of all specs")
-    command("classes", _classes, "the classes of all specs")
+    command("devices", partial(_names, "devices"), "the devices that can be asked for")
+    command("vendors", partial(_names, "vendors"), "the vendors of all specs")
+    command("classes", partial(_names, "classes"), "the classes of all specs")
     specs = command("specs", _specs, "the spec files that can be used")
     specs.add_argument("vendor", nargs="*", help="only those of these vendors")
     command("dirs", _directories, "the spec directories and their priority")
@@ -138,19 +139,9 @@ def _cache(arguments: _Arguments) -> Cache:
     return cache
 
 
-def _devices(arguments: _Arguments) -> Iterator[CommandResult]:
-    names = list(_cache(arguments).catalog.devices)
+def _names(attribute: str, arguments: _Arguments) -> Iterator[CommandResult]:
+    names = list(getattr(_cache(arguments).catalog, attribute))
     yield CommandResult(data=names, lines=names)
-
-
-def _vendors(arguments: _Arguments) -> Iterator[CommandResult]:
-    vendors = list(_cache(arguments).catalog.vendors)
-    yield CommandResult(data=vendors, lines=vendors)
-
-
-def _classes(arguments: _Arguments) -> Iterator[CommandResult]:
-    classes = list(_cache(arguments).catalog.classes)
-    yield CommandResult(data=classes, lines=classes)
 
 
 def _specs(arguments: _Arguments) -> Iterator[CommandResult]:

@@ -16,7 +16,6 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from cdi.document.encoder import encode_json
 from cdi.errors import StoreError
@@ -36,29 +35,11 @@ _DIRECTORY_MODE = 0o755
 STALE_AFTER_S = 60.0
 
 
-class Filesystem(Protocol):
-    """The calls ``Store`` changes the disk with, as in ``os``: the seam where tests make the disk fail or the power."""
+class Filesystem:
+    """The system calls with which ``Store`` changes the disk. Tests derive from it to let a disk or the power fail."""
 
     def create(self, path: Path) -> int:
-        """Open a new file for writing. Errors: FileExistsError."""
-        ...
-
-    def write(self, descriptor: int, content: bytes) -> None: ...
-    def make_readable(self, descriptor: int, mode: int) -> None: ...
-    def sync(self, descriptor: int) -> None: ...
-    def close(self, descriptor: int) -> None: ...
-    def rename(self, source: Path, target: Path) -> None: ...
-    def unlink(self, path: Path) -> None: ...
-
-    def sync_directory(self, path: Path) -> None:
-        """Make renames and removals in the directory last."""
-        ...
-
-
-class LinuxFilesystem:
-    """The real one."""
-
-    def create(self, path: Path) -> int:
+        """Open a new file for writing. Raises FileExistsError when there is one."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def write(self, descriptor: int, content: bytes) -> None:
@@ -81,6 +62,7 @@ class LinuxFilesystem:
         os.unlink(path)  # noqa: PTH108 - as above
 
     def sync_directory(self, path: Path) -> None:
+        """Make renames and removals in the directory durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -88,7 +70,7 @@ class LinuxFilesystem:
             os.close(descriptor)
 
 
-class VolatileFilesystem(LinuxFilesystem):
+class VolatileFilesystem(Filesystem):
     """Nothing is synced: for an owner who writes every file anew after a power cut. Readers still see whole files.
 
     After a power cut a file may be missing, empty or back again.
@@ -109,7 +91,7 @@ class Store:
 
     def __init__(self, directory: Path, filesystem: Filesystem | None = None) -> None:
         self.directory = directory
-        self._filesystem: Filesystem = filesystem or LinuxFilesystem()
+        self._filesystem = filesystem or Filesystem()
 
     def path(self, name: str) -> Path:
         """The file that ``name`` stands for. Errors: StoreError when it is no safe file name."""

@@ -1,6 +1,6 @@
 """``k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin``: kubelet 1.34 and later."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from api._generated.dra_v1 import api_pb2
@@ -12,20 +12,15 @@ from api.model.prepared import PrepareOutcome, ReportedDevice
 _SERVICE: Final = api_pb2.DESCRIPTOR.services_by_name["DRAPlugin"].full_name
 
 
-def _claims_to_wire(claims: Iterable[ClaimRef]) -> list[api_pb2.Claim]:
-    return [api_pb2.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name) for claim in claims]
+def _encode_request(claims: Sequence[ClaimRef]) -> bytes:
+    """Encode the request of either method: both messages have the same fields."""
+    wire = [api_pb2.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name) for claim in claims]
+    return api_pb2.NodePrepareResourcesRequest(claims=wire).SerializeToString()
 
 
-def _claims_to_model(claims: Iterable[api_pb2.Claim]) -> tuple[ClaimRef, ...]:
+def _decode_request(data: bytes) -> tuple[ClaimRef, ...]:
+    claims = api_pb2.NodePrepareResourcesRequest.FromString(data).claims
     return tuple(ClaimRef(claim.namespace, claim.name, claim.uid) for claim in claims)
-
-
-def _encode_prepare_request(claims: Sequence[ClaimRef]) -> bytes:
-    return api_pb2.NodePrepareResourcesRequest(claims=_claims_to_wire(claims)).SerializeToString()
-
-
-def _decode_prepare_request(data: bytes) -> tuple[ClaimRef, ...]:
-    return _claims_to_model(api_pb2.NodePrepareResourcesRequest.FromString(data).claims)
 
 
 def _device_to_wire(device: ReportedDevice) -> api_pb2.Device:
@@ -63,14 +58,6 @@ def _decode_prepare_response(data: bytes) -> dict[str, PrepareOutcome]:
     }
 
 
-def _encode_unprepare_request(claims: Sequence[ClaimRef]) -> bytes:
-    return api_pb2.NodeUnprepareResourcesRequest(claims=_claims_to_wire(claims)).SerializeToString()
-
-
-def _decode_unprepare_request(data: bytes) -> tuple[ClaimRef, ...]:
-    return _claims_to_model(api_pb2.NodeUnprepareResourcesRequest.FromString(data).claims)
-
-
 def _encode_unprepare_response(errors: Mapping[str, str]) -> bytes:
     claims = {uid: api_pb2.NodeUnprepareResourceResponse(error=error) for uid, error in errors.items()}
     return api_pb2.NodeUnprepareResourcesResponse(claims=claims).SerializeToString()
@@ -86,16 +73,16 @@ SERVICE: Final = DraService(
     prepare=GrpcMethod(
         service=_SERVICE,
         name="NodePrepareResources",
-        encode_request=_encode_prepare_request,
-        decode_request=_decode_prepare_request,
+        encode_request=_encode_request,
+        decode_request=_decode_request,
         encode_response=_encode_prepare_response,
         decode_response=_decode_prepare_response,
     ),
     unprepare=GrpcMethod(
         service=_SERVICE,
         name="NodeUnprepareResources",
-        encode_request=_encode_unprepare_request,
-        decode_request=_decode_unprepare_request,
+        encode_request=_encode_request,
+        decode_request=_decode_request,
         encode_response=_encode_unprepare_response,
         decode_response=_decode_unprepare_response,
     ),

@@ -5,6 +5,7 @@ from typing import Final
 
 from api.model.claims import AllocatedClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from api.model.devices import DeviceTaintRule, ResourceSlice
+from api.model.metadata import ObjectT
 from api.wire import Kind, identity_kind
 
 GROUP: Final = "resource.k8s.io"
@@ -30,22 +31,16 @@ def allocated_claim_kind(version: str) -> Kind[AllocatedClaim]:
 
 
 def kinds_of_model_shape(version: str) -> ResourceKinds:
-    """The kinds of a version whose JSON is the model's own shape."""
+    """Build the kinds of a version whose JSON has the model's own shape."""
+
+    def kind(type_: type[ObjectT], plural: str, *, namespaced: bool) -> Kind[ObjectT]:
+        return identity_kind(type_, group=GROUP, version=version, plural=plural, namespaced=namespaced)
+
     return ResourceKinds(
         version=version,
-        resource_claims=identity_kind(
-            ResourceClaim, group=GROUP, version=version, plural="resourceclaims", namespaced=True
-        ),
-        resource_claim_templates=identity_kind(
-            ResourceClaimTemplate, group=GROUP, version=version, plural="resourceclaimtemplates", namespaced=True
-        ),
-        device_classes=identity_kind(
-            DeviceClass, group=GROUP, version=version, plural="deviceclasses", namespaced=False
-        ),
-        resource_slices=identity_kind(
-            ResourceSlice, group=GROUP, version=version, plural="resourceslices", namespaced=False
-        ),
-        device_taint_rules=identity_kind(
-            DeviceTaintRule, group=GROUP, version=version, plural="devicetaintrules", namespaced=False
-        ),
+        resource_claims=kind(ResourceClaim, "resourceclaims", namespaced=True),
+        resource_claim_templates=kind(ResourceClaimTemplate, "resourceclaimtemplates", namespaced=True),
+        device_classes=kind(DeviceClass, "deviceclasses", namespaced=False),
+        resource_slices=kind(ResourceSlice, "resourceslices", namespaced=False),
+        device_taint_rules=kind(DeviceTaintRule, "devicetaintrules", namespaced=False),
     )

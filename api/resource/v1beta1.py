@@ -5,6 +5,7 @@ itself; ``devices[].basic`` holds what v1 has beside ``name``; ``nodeName`` and 
 unset. DeviceClass and the status of claims are the same.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 from api.model.allocations import ResourceClaimStatus
@@ -227,10 +228,8 @@ def _slice_from_model(model: ResourceSlice) -> WrappedResourceSlice:
     return WrappedResourceSlice(metadata=model.metadata, spec=spec)
 
 
-_SAME: Final = kinds_of_model_shape(VERSION)
-
-KINDS: Final[ResourceKinds] = ResourceKinds(
-    version=VERSION,
+KINDS: Final[ResourceKinds] = replace(
+    kinds_of_model_shape(VERSION),
     resource_claims=converted_kind(
         ResourceClaim,
         FlatResourceClaim,
@@ -251,7 +250,6 @@ KINDS: Final[ResourceKinds] = ResourceKinds(
         plural="resourceclaimtemplates",
         namespaced=True,
     ),
-    device_classes=_SAME.device_classes,
     resource_slices=converted_kind(
         ResourceSlice,
         WrappedResourceSlice,
@@ -262,5 +260,4 @@ KINDS: Final[ResourceKinds] = ResourceKinds(
         plural="resourceslices",
         namespaced=False,
     ),
-    device_taint_rules=_SAME.device_taint_rules,
 )
