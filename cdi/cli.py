@@ -1,8 +1,8 @@
-"""``python -m cdi``: what a machine's spec directories define, whether files are right, what injecting a device does.
+"""The command line ``python -m cdi``: lists what spec directories define, validates files, injects devices.
 
-Every command gives one value, printed as text, JSON or YAML; notes about files that cannot be used go to standard
-error, so that the output stays what was asked for. Exit status: 0 done; 1 something is wrong with a file or a device;
-2 wrong usage, or an argument that cannot be read.
+Every command yields results, printed as text, JSON or YAML on standard output; remarks on files that cannot be used go
+to standard error. Exit status: 0 success; 1 something is wrong with a file or a device; 2 wrong usage, or an argument
+that cannot be read.
 """
 
 import argparse
@@ -34,17 +34,17 @@ _STDIN = Path("-")
 
 
 class UnreadableError(CDIError):
-    """What the command line names cannot be read at all."""
+    """A file named on the command line cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """What a command has to say."""
+    """One result of a command, for programs and for people."""
 
     data: Any
-    """For programs: plain JSON values."""
+    """Plain JSON values, for programs."""
     lines: Sequence[str]
-    """For people."""
+    """Lines of text, for people."""
     status: int = 0
 
 
@@ -54,7 +54,7 @@ _Arguments: TypeAlias = argparse.Namespace
 def main(
     arguments: Sequence[str] | None = None, *, program: str = "cdi", sleep: Callable[[float], None] = time.sleep
 ) -> int:
-    """Run one command and return the exit status. ``program`` is what usage calls it, ``sleep`` how ``watch`` waits."""
+    """Run one command and return the exit status. Usage shows ``program``; ``watch`` waits with ``sleep``."""
     try:
         parsed = _parser(program).parse_args(arguments, argparse.Namespace(sleep=sleep))
     except SystemExit as exit_:
@@ -70,15 +70,15 @@ def main(
         print(f"cdi: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnreadableError) else 1
     except KeyboardInterrupt:
-        pass  # How ``watch`` is meant to end.
+        pass  # The user ends ``watch`` with it.
     except BrokenPipeError:
-        # Whoever read our output has had enough. What is still buffered must not fail again when Python exits.
+        # The reader of the output has closed it. Buffered output must not fail again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status
 
 
 def _options() -> argparse.ArgumentParser:
-    """What may stand before the command and after it. Made anew for each place: argparse shares what it is given."""
+    """Build the options that are allowed before and after the command; argparse must not share one object for both."""
     options = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     options.add_argument(
         "-d",
@@ -208,7 +208,7 @@ def _inject(arguments: _Arguments) -> Iterator[CommandResult]:
 
 
 def _matching(pattern: str, cache: Cache) -> Sequence[str]:
-    """The devices a shell pattern matches; what matches none is taken for a name, and missed as one."""
+    """Return the devices that match a shell pattern; one without matches is taken for a name, which is missing."""
     return [name for name in cache.catalog.devices if fnmatch.fnmatchcase(name, pattern)] or [pattern]
 
 

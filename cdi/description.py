@@ -1,4 +1,4 @@
-"""What a device is and does, in words: for an admin who wonders why a container has, or has not, what it should."""
+"""Describes a device in words: where it is defined, what it changes in a container, which runtimes read its file."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ _STAGES = {
 
 
 def describe_device(catalog: Catalog, name: str) -> Iterator[str]:
-    """Lines about the device ``name``. Errors: KeyError when ``catalog`` does not have it."""
+    """Yield lines about the device ``name``. Raises KeyError when it is not available in ``catalog``."""
     found = catalog.devices[name]
     yield f"{name} is defined in {found.file.path}."
     for other in catalog.definitions[name]:
@@ -46,7 +46,7 @@ def _version(found: Definition) -> Iterator[str]:
 
 
 def _edits(edits: ContainerEdits) -> Iterator[str]:
-    """What a container does or has, each to follow "it"."""
+    """Yield what a container has or does, as predicates to "it"."""
     for entry in edits.env:
         name, _, value = entry.partition("=")
         yield f"has {name} set to {value!r} in its environment"

@@ -34,19 +34,19 @@ Plain: TypeAlias = "str | int | bool | list[Plain] | dict[str, Plain]"
 _Collection: TypeAlias = "list[Plain] | dict[str, Plain]"
 _T = TypeVar("_T", "list[Plain]", "dict[str, Plain]")
 
-# A text in quotes without escapes, or a bare one of characters that mean nothing to YAML, not even its colons.
 _SCALAR = r"""(?:"[ !#-\[\]-~]*"|'[ -&(-~]*'|[\w/.][\w/.=+-]*(?::[\w/.=+-]+)*)"""
-# Margin, dashes, key, value: a line without the last three is blank or a comment.
+"""A quoted scalar without escapes, or an unquoted one without characters that could mean something to YAML."""
 _LINE = re.compile(rf"^( *)(?:#[ -~]*|((?:- )*)(?:({_SCALAR}):(?: |$))?({_SCALAR})?)$", re.MULTILINE | re.ASCII)
+"""Indentation, dashes, key and value of a line; one without the last three is blank or a comment."""
 
-# Where JSON is no YAML, or not to every parser: escapes, tabs, DEL, a key apart from its colon.
 _DOUBTFUL = ("\\", "\t", "\x7f", " :", "\n:", "\r:")
-# Of a longer key YAML does not find the colon (1024 characters). Fields have none, annotations might.
+"""What makes JSON no YAML, at least to some parsers: escapes, tabs, DEL, space between a key and its colon."""
 _KEY_MAX = 1000
+"""Characters of a key: beyond 1024 YAML does not find the colon. Keys of annotations may be so long."""
 
 
 def decode_fast(data: bytes) -> Spec | None:
-    """The spec in ``data``; None: take the long way. Whether the spec is valid is not looked at."""
+    """Return the spec in ``data``, not validated; None: only the full decoder can tell."""
     if len(data) > MAX_BYTES or not data.isascii():
         return None
     text = data.decode()
@@ -66,7 +66,7 @@ def _give_up(_: object) -> NoReturn:
 
 
 def _integer(text: str) -> int:
-    """An integer as it is written everywhere: not -0."""
+    """Parse an integer in canonical form, which -0 is not."""
     number = int(text)
     return number if str(number) == text else _give_up(text)
 
@@ -79,7 +79,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer, parse_float=_give_up, parse_constant=_give_up)
 
 _Decode: TypeAlias = Callable[[Any], Any]
-"""Makes a field of a plain value. Errors: ValueError, or LookupError for a key."""
+"""Converts a JSON value to a field. Raises ValueError for a value of another type, LookupError for an unknown key."""
 
 
 def _decoder(shape: Shape) -> _Decode:
@@ -133,7 +133,7 @@ _SPEC = _decoder(Spec)
 
 
 def _parse_block_yaml(text: str) -> Plain:
-    """The document ``text``. Errors: ValueError when it is not of that kind."""
+    """Parse block YAML to JSON values. Raises ValueError when ``text`` is anything else."""
     text = text.removeprefix("---\n")
     lines = _LINE.findall(text)
     if len(lines) != text.count("\n") + 1:
@@ -146,23 +146,22 @@ def _parse_block_yaml(text: str) -> Plain:
         if key:
             blocks.add_entry(column, key, value)
         elif value and not dashes:
-            # It goes on from the line above.
-            raise ValueError
+            raise ValueError  # a scalar over two lines
     return blocks.finished()
 
 
 class _BlockParser:
-    """Lists and objects, and where in them the next line belongs."""
+    """The lists and objects built so far, and the place in them of the next line."""
 
     def __init__(self) -> None:
         self._root: list[Plain] = []
-        # The collections that a line may go on with, each with its column, the innermost last.
         self._open: list[tuple[int, _Collection]] = [(-1, self._root)]
-        # What waits for its value: a list for an item, or an object with a key.
+        """The collections that a line can continue, each with its column, the innermost last."""
         self._slot: tuple[_Collection, str] | None = (self._root, "")
+        """The place that waits for its value: a list and "", or an object and a key; None: no place does."""
 
     def add_items(self, column: int, dashes: int, value: str) -> None:
-        """Put a line's dashes, and the item behind them, if there is one."""
+        """Add the list items of a line's dashes; ``value`` is that of the last one, empty: other lines follow."""
         for _ in range(dashes):
             items = self._collection(column, list)
             self._slot = (items, "")
@@ -171,7 +170,7 @@ class _BlockParser:
             self._fill(_scalar(value))
 
     def add_entry(self, column: int, key: str, value: str) -> None:
-        """Put a line, or the rest of one, that has a key. Without ``value``, lines that follow are it."""
+        """Add the entry of a line, or of its rest, with a key; ``value`` empty: the following lines are its value."""
         entries = self._collection(column, dict)
         name = key if key in KEYS else _scalar(key)
         if type(name) is not str or name in entries:
@@ -182,13 +181,13 @@ class _BlockParser:
             self._slot = (entries, name)
 
     def finished(self) -> Plain:
-        """All of it. Errors: ValueError when something still waits."""
+        """Return the document. Raises ValueError when a place still waits for its value."""
         if self._slot is not None:
             raise ValueError
         return self._root[0]
 
     def _collection(self, column: int, kind: type[_T]) -> _T:
-        """The list or object at ``column``: a new one, if something waits for it."""
+        """Return the list or object at ``column``: a new one where a place waits for a value, else the open one."""
         if self._slot is None:
             while True:
                 found_column, found = self._open[-1]
@@ -198,7 +197,7 @@ class _BlockParser:
                     return found
                 self._open.pop()
         outer_column, _ = self._open[-1]
-        # A list may start in the column of the key it belongs to.
+        # A list may start in the column of its key.
         is_inside = column > outer_column or (column == outer_column and self._slot[1] and kind is list)
         if not is_inside or len(self._open) > MAX_DEPTH:
             raise ValueError

@@ -1,7 +1,7 @@
-"""How each field is written in a document: its key, its shape, and when it is left out. One row per field.
+"""The table of fields of a spec document: the key of each field, its type, and when it is left out.
 
-Decoding, encoding and the JSON schema all walk this table; a test holds it in step with the values of ``cdi.spec``.
-The order of rows is the order of keys in a written document.
+Decoders, encoder, validation and JSON schema are driven by this table; a test compares it with the data types of
+``cdi.spec``. Documents are written in the order of the rows.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from cdi.spec import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, 
 
 
 class Scalar(Enum):
-    """A single value, named as in errors about it. Numbers have the ranges of the Go types that readers decode to."""
+    """A scalar type, named as in messages. Integers have the ranges of the Go types that readers decode to."""
 
     TEXT = "a text"
     FLAG = "true or false"
@@ -26,31 +26,31 @@ RANGES = {Scalar.INT64: (-(2**63), 2**63 - 1), Scalar.UINT32: (0, 2**32 - 1)}
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list, a tuple in memory."""
+    """The type of a list, which is a tuple in memory."""
 
     item: "Scalar | type"
 
 
 @dataclass(frozen=True, slots=True)
 class TextMap:
-    """A map from text to text."""
+    """The type of a map from string to string."""
 
 
 Shape: TypeAlias = Scalar | ListOf | TextMap | type
-"""A type is one of the values of ``cdi.spec``, written as an object."""
+"""The type of a field; a ``type`` is a data type of ``cdi.spec``, written as an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of one value."""
+    """One field of one data type."""
 
     attribute: str
     key: str
     shape: Shape
     required: bool = False
-    """Written even when empty."""
+    """Whether it is written even when it is empty."""
     optional: bool = False
-    """None when absent, so that an empty value or 0 is written."""
+    """Whether it is None when absent; an empty value or 0 is then written."""
 
 
 FIELDS: Mapping[type, tuple[Field, ...]] = {

@@ -1,5 +1,6 @@
-"""What is wrong with a spec's content: all of it in one pass, each with its path. ``cdi.document.rules`` says who
-minds.
+"""Validates the content of a spec: finds every mistake in one pass, each with its field path.
+
+``cdi.document.rules`` says which readers refuse a document for a mistake.
 """
 
 import itertools
@@ -13,32 +14,33 @@ from cdi.names import Semantics, device_name_mistake
 from cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, Mount, NetDevice, Spec
 from cdi.versions import VERSIONS, WITHDRAWN, minimum_version, version_that_readers_enforce
 
-# The whole of a Kubernetes object's annotations: the limit that upstream's check, never wired up, has too.
 _ANNOTATIONS_MAX_BYTES = 256 * 1024
-# Kubernetes' qualified names: a DNS subdomain of at most 253 characters, a slash, and a name of at most 63.
+"""Kubernetes' limit for all annotations of an object, also in the Go library's check, which is never called."""
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _DNS_MAX = 253
+"""Characters of a DNS subdomain (RFC 1123)."""
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-# SPEC.md: a class is a label.
+"""The name part of a Kubernetes qualified name, after the slash."""
 _CLASS_MAX = 63
-# Linux: IFNAMSIZ is 16 and counts the terminating zero.
+"""Characters: in SPEC.md a class is a label."""
 _INTERFACE_NAME_MAX = 15
-# Readers take a CLOS id for a path in resctrl, below PATH_MAX.
+"""Bytes: IFNAMSIZ of Linux is 16 with the terminating zero."""
 _CLOSID_END = 4096
-# A surrogate on its own cannot be encoded; a NUL ends the text wherever the kernel reads it.
+"""PATH_MAX of Linux: a CLOS id is a path in resctrl."""
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-# A device number's halves fit the kernel's dev_t as OCI writes it.
+"""A lone surrogate cannot be encoded, and the kernel ends a string at NUL."""
 _DEVICE_NUMBER_END = 2**32
+"""Major and minor have 32 bits each in OCI."""
 
 _Mistake = tuple[str, str, str]
 """Code, path, message."""
 
 
 def validate(spec: Spec, semantics: Semantics | None = None) -> tuple[Finding, ...]:
-    """Everything that is wrong or doubtful in ``spec``: what no document can hold, then all else in document order.
+    """Find everything wrong or doubtful in ``spec``: what no document can hold, then the rest in document order.
 
-    ``semantics`` None judges a spec that is to be written: an error is what any reader refuses, or no runtime can
-    apply. Otherwise an error is what that library refuses, and all else is a warning.
+    ``semantics`` None judges a spec that is to be written: errors are what any reader refuses or no runtime can apply.
+    Otherwise errors are what that library refuses, and all other findings are warnings.
     """
     return tuple(
         Finding(code=code, path=path, message=message, severity=severity(code, semantics))
@@ -47,7 +49,7 @@ def validate(spec: Spec, semantics: Semantics | None = None) -> tuple[Finding, .
 
 
 def has_no_findings(spec: Spec) -> bool:
-    """Whether there is nothing to say about ``spec``, which must have been read: then there is nothing unwritable."""
+    """Whether ``validate`` finds nothing in ``spec``, which was read, so that it holds nothing unwritable."""
     return next(_mistakes(spec), None) is None
 
 
@@ -108,7 +110,7 @@ def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[_Mistake
 
 
 def _unwritable(value: object, path: str) -> Iterator[_Mistake]:
-    """Texts and numbers anywhere in ``value`` that no document can carry."""
+    """Yield the strings and numbers in ``value`` that no document can hold."""
     for row in FIELDS[type(value)]:
         field = getattr(value, row.attribute)
         if field is not None:
@@ -234,7 +236,7 @@ def _mount(mount: Mount, path: str) -> Iterator[_Mistake]:
 
 def _clos_id(name: str, path: str) -> Iterator[_Mistake]:
     too_long = len(name.encode(errors="replace")) >= _CLOSID_END
-    # A slash alone means the root class.
+    # A single slash means the root class.
     if name != "/" and (too_long or name in (".", "..") or "/" in name or "\n" in name):
         yield "closid", path, f"{name!r} is no file name of fewer than {_CLOSID_END} bytes"
 
@@ -245,7 +247,7 @@ def _absolute(value: str, path: str, key: str) -> Iterator[_Mistake]:
 
 
 def _repeats(code: str, noun: str, path: str, names: Sequence[str]) -> Iterator[_Mistake]:
-    """Each of ``names`` that an earlier one is equal to; ``path`` has braces for their places."""
+    """Yield a mistake for each name that equals an earlier one; ``path`` has braces for the index."""
     if len({*names}) == len(names):
         return
     first: dict[str, int] = {}
