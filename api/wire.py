@@ -1,4 +1,4 @@
-"""How one kind of object is spelled on the wire in one API version: its place in the API and its codec."""
+"""Describes an object kind in one API version: its URL paths and its JSON codec."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ WireT = TypeVar("WireT", bound=msgspec.Struct)
 
 
 class UndecodableObjectError(KerfError):
-    """The server sent an object that does not have the shape of its kind: a version we do not know, or a fault."""
+    """The server sent an object that does not have the shape of its kind."""
 
     def __init__(self, kind: str, version: str, reason: str) -> None:
         self.kind = kind
@@ -23,7 +23,10 @@ class UndecodableObjectError(KerfError):
 
 
 class ListMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``metadata`` of a list: where a watch goes on, and where the next page starts (empty: this was the last)."""
+    """``metadata`` of a list.
+
+    A watch continues at ``resource_version``, the next page at ``continue_`` (empty: this is the last page).
+    """
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -41,9 +44,9 @@ class ObjectList(Generic[ObjectT]):
 class Kind(Generic[ObjectT]):
     """One object kind in one API version.
 
-    ``decode`` takes JSON bytes of one object, ``decode_list`` of one page; both raise UndecodableObjectError and ignore
-    unknown fields, as every Kubernetes client must. ``encode`` returns a JSON-ready dict with ``apiVersion`` and
-    ``kind``.
+    ``decode`` takes the JSON of one object, ``decode_list`` that of one page of a list. Both ignore unknown fields, as
+    every Kubernetes client must, and raise UndecodableObjectError for JSON of another shape. ``encode`` returns a JSON
+    object with ``apiVersion`` and ``kind``.
     """
 
     group: str
@@ -62,9 +65,9 @@ class Kind(Generic[ObjectT]):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, or of one object, or of its subresource.
+        """Return the URL path of the collection, of the object ``name``, or of its subresource.
 
-        An empty namespace of a namespaced kind means the collection over all namespaces.
+        An empty namespace of a namespaced kind means all namespaces.
         """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace and self.namespaced:
@@ -75,7 +78,7 @@ class Kind(Generic[ObjectT]):
 
 
 def dec_hook(target: type, value: object) -> object:
-    """Decodes our own types inside structs."""
+    """Decode Quantity fields of structs, for msgspec."""
     if target is Quantity and isinstance(value, str | int):
         return Quantity(value)
     if target is Quantity and isinstance(value, float):  # YAML and JSON authors may write `1.5` without quotes
@@ -84,13 +87,14 @@ def dec_hook(target: type, value: object) -> object:
 
 
 def enc_hook(value: object) -> object:
+    """Encode Quantity fields of structs, for msgspec."""
     if isinstance(value, Quantity):
         return str(value)
     raise NotImplementedError(f"no encoding of {type(value).__name__}")
 
 
 def to_builtins(value: object) -> Any:  # noqa: ANN401  (whatever the value's JSON form is)
-    """``value`` as it would be read back from JSON: dicts, lists and scalars (``msgspec.to_builtins`` keeps tuples)."""
+    """Convert ``value`` to what JSON decodes to: dicts, lists and scalars (``msgspec.to_builtins`` keeps tuples)."""
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=enc_hook))
 
 

@@ -1,4 +1,4 @@
-"""What every version of the kubelet's DRA service offers: rows of methods over model values."""
+"""The interface of the kubelet's DRA service, which every version implements: its methods over model values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ class DraService:
     """One wire version of ``DRAPlugin``."""
 
     supported_version: str
-    """How the plugin names it in its registration, e.g. ``v1.DRAPlugin``."""
+    """The name of the version in the plugin's registration, e.g. ``v1.DRAPlugin``."""
     prepare: GrpcMethod[Sequence[ClaimRef], Mapping[str, PrepareOutcome]]
-    """Claims to make ready; the answer has one entry for each claim's UID."""
+    """Prepare claims; the answer has an outcome for each claim's UID."""
     unprepare: GrpcMethod[Sequence[ClaimRef], Mapping[str, str]]
-    """Claims to take back; the answer has one error for each claim's UID, empty for success."""
+    """Unprepare claims; the answer has an error for each claim's UID, empty for success."""

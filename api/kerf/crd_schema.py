@@ -1,8 +1,8 @@
-"""The CRDs of ``kerf.dev/v1alpha1``, from the structs: shape, patterns and limits from the types, cross-field rules
-from ``api.kerf.cross_field_rules``, descriptions from docstrings.
+"""Generates the CRDs of ``kerf.dev/v1alpha1`` from the struct types.
 
-``msgspec.json.schema`` writes ``$ref``, ``anyOf`` with null and ``additionalProperties: false``, none of which a
-structural schema may hold (apiextensions.k8s.io/v1); this writes what it may.
+Shapes, patterns and limits come from the types, cross-field rules from ``api.kerf.cross_field_rules``, descriptions
+from docstrings. ``msgspec.json.schema`` does not serve: its ``$ref``, ``anyOf`` with null and ``additionalProperties:
+false`` are not allowed in a structural schema (apiextensions.k8s.io/v1).
 """
 
 import re
@@ -43,28 +43,28 @@ _RESOURCE_CLASS_COLUMNS: Final = (
 )
 _POSITIVE_QUANTITY: Final[JsonObject] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
-    "minimum": 1,  # for integers; texts are held to the pattern: a digit other than 0 somewhere in the number
+    "minimum": 1,  # for integers; the pattern for strings demands a digit other than 0 in the number
     "pattern": (
         r"^\+?([0-9]*[1-9][0-9]*(\.[0-9]*)?|[0-9]*\.[0-9]*[1-9][0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
     ),
     "x-kubernetes-int-or-string": True,
 }
 _RESERVED: Final = re.compile(r"(?<=\w)\.(function)\b")
-"""The fields of ours that are named so."""
+"""Accesses to a field that has the name of a reserved word: ``function`` is the only one in the rules."""
 _LIST_KEYS: Final[Mapping[type, str]] = {Condition: "type"}
-"""Lists that several writers share, merged entry by entry; all others are replaced whole."""
+"""The key of lists that are merged entry by entry, because they have several writers; others are replaced whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrdDefinition:
-    """What the manifest of one kind says beside its schema."""
+    """The parts of a CRD beside its schema."""
 
     kind: Kind[Any]
     type: type
-    """The struct with the whole shape; ``kind`` may hold a part undecoded."""
+    """The struct type with the whole shape; ``kind`` may leave a part undecoded."""
     short_name: str
     columns: tuple[tuple[str, str, str], ...]
-    """Name, path and type of each printer column."""
+    """The name, path and type of each printer column."""
     has_status: bool = False
 
 
@@ -104,11 +104,11 @@ DEFINITIONS: Final[tuple[CrdDefinition, ...]] = (
         columns=(("Driver", ".spec.driver", "string"), ("Ready", ".spec.ready", "boolean"), _AGE),
     ),
 )
-"""Every kind of ours."""
+"""The CRDs of all kinds of the group."""
 
 
 def build_crd(definition: CrdDefinition, docs: FieldDocs) -> JsonObject:
-    """The CustomResourceDefinition of a kind, ready for YAML."""
+    """Build the CustomResourceDefinition of a kind, as JSON values."""
     kind = definition.kind
     names = {
         "kind": kind.kind,
@@ -142,7 +142,7 @@ def build_crd(definition: CrdDefinition, docs: FieldDocs) -> JsonObject:
 
 
 def _object_schema(type_: type, docs: FieldDocs) -> JsonObject:
-    """The schema of an API object; ``metadata`` and the type's names are the API server's own affair."""
+    """Build the schema of an API object; the API server itself validates ``metadata``, ``apiVersion`` and ``kind``."""
     schema = _schema(inspect.type_info(type_), docs)
     own = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     return {**schema, "properties": own | {k: v for k, v in schema["properties"].items() if k not in own}}
@@ -168,10 +168,10 @@ def _schema(node: inspect.Type, docs: FieldDocs) -> JsonObject:
 
 
 def _struct(members: list[inspect.StructType], docs: FieldDocs) -> JsonObject:
-    """One struct, or several told apart by their tag.
+    """Build the schema of a struct, or of a union of structs that are distinguished by their tag.
 
-    A structural schema cannot say "one of": it has the fields of all, and rules say which belong to which. No field of
-    several has a default then, for it might be set where it does not belong.
+    A structural schema has no "one of": that of a union has the fields of all structs, rules say which tags they belong
+    to, and no field has a default, which could be set beside another tag.
     """
     properties: JsonObject = {}
     first = members[0]
@@ -201,7 +201,7 @@ def _field(owner: inspect.StructType, field: inspect.Field, docs: FieldDocs, *, 
 
 
 def _belongings(members: list[inspect.StructType]) -> list[JsonObject]:
-    """The rules that a field may be set only beside the tags of the structs that have it."""
+    """Build the rules of a union that allow a field only with the tags of the structs that have it."""
     owners: dict[str, list[str]] = {}
     for member in members:
         for field in member.fields:
@@ -224,7 +224,7 @@ def _validation(rule: CrossFieldRule) -> JsonObject:
 
 
 def escape_reserved_words(rule: str) -> str:
-    """``rule`` as every API server reads it: before 1.33 fields named like reserved words of CEL must be escaped.
+    """Escape the fields in ``rule`` that are named like reserved words of CEL, which API servers before 1.33 demand.
 
     Source: ``k8s.io/apiserver/pkg/cel`` escaping.go.
     """
@@ -256,9 +256,9 @@ def _scalar(node: inspect.Type) -> JsonObject:
             return {"type": "boolean"}
         case inspect.CustomType() if node.cls is Quantity:
             return dict(_POSITIVE_QUANTITY)
-    raise TypeError(f"no schema for {node}")  # a struct uses a type that no document of ours has had
+    raise TypeError(f"no schema for {node}")  # a type that no struct has had before
 
 
 def _prose(docstring: str) -> str:
-    """The first paragraph of a docstring as plain text."""
+    """Return the first paragraph of a docstring as plain text."""
     return " ".join(docstring.strip().split("\n\n")[0].split()).replace("``", "`")

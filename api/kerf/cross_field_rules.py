@@ -1,7 +1,7 @@
-"""Rules over several fields of a document: one table for the decoder and for the CRD.
+"""The rules on several fields of a document: one table for the decoder and for the CRDs.
 
-Each rule is written twice, side by side: ``holds`` in Python for documents that Kerf decodes, ``cel`` for the API
-server (``x-kubernetes-validations``). The tests compare the two on generated documents.
+Each rule has two forms: ``holds`` in Python for documents that Kerf decodes, ``cel`` for the API server
+(``x-kubernetes-validations``). Tests compare the two on generated documents.
 """
 
 import re
@@ -35,7 +35,7 @@ _FIELD: Final = re.compile(r"self\.(\w+(?:\.\w+)*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossFieldRule:
-    """Either ``holds`` is true, or ``message`` is said of ``field`` (JSON name in the struct; empty: the struct)."""
+    """A rule on a struct: if it does not hold, ``message`` is reported for ``field`` (JSON path; empty: the struct)."""
 
     field: str
     message: str
@@ -44,7 +44,7 @@ class CrossFieldRule:
 
     @property
     def reads(self) -> Collection[str]:
-        """The fields that the rule looks at, each as far down as it looks."""
+        """The JSON paths of the fields that the rule reads."""
         fields = set(_FIELD.findall(self.cel))
         return {field for field in fields if not any(other.startswith(f"{field}.") for other in fields)}
 
@@ -220,9 +220,9 @@ RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
 
 
 def find_broken_rules(value: msgspec.Struct, path: str = "", unreadable: Collection[str] = ()) -> Iterator[Problem]:
-    """Every rule that ``value``, or a struct inside it, breaks; ``path`` is where it stands in its document.
+    """Yield a problem for each rule that ``value``, at ``path`` in its document, or a struct in it breaks.
 
-    A rule that reads a field in ``unreadable`` (paths that were left out of ``value`` as wrong) is not judged.
+    Rules that read a field in ``unreadable``, paths that were removed from ``value`` as invalid, are not evaluated.
     """
     for rule in RULES.get(type(value), ()):
         reads = [join_path(path, field) for field in rule.reads]
@@ -241,6 +241,6 @@ def _inside(held: object, path: str, unreadable: Collection[str]) -> Iterator[Pr
 
 
 def _overlap(path: str, other: str) -> bool:
-    """Whether one of the two is, or is inside, the other."""
+    """Whether one of two paths is, or is inside, the other."""
     outer, inner = sorted((path, other), key=len)
     return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))

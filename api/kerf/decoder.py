@@ -1,4 +1,7 @@
-"""Reads users' documents of ``kerf.dev/v1alpha1`` strictly: every problem with its field path, none hides another."""
+"""Decodes users' documents of ``kerf.dev/v1alpha1`` strictly: unknown fields are errors.
+
+All functions raise InvalidDocumentError with every problem of the document, each with its field path.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,16 +15,13 @@ from api.model.base import JsonObject
 
 
 def decode_device_config(parameters: JsonObject, path: str) -> DeviceConfig:
-    """The GpuConfig or FpgaConfig in opaque parameters that stand at ``path`` of a claim or class.
-
-    Raises InvalidDocumentError with all problems.
-    """
+    """Decode the GpuConfig or FpgaConfig in opaque parameters at ``path`` of a claim or class."""
     config: DeviceConfig = _decode(parameters, DeviceConfig, subject="device config", path=path)
     return config
 
 
 def decode_resource_class(document: JsonObject) -> ResourceClass:
-    """The ResourceClass in a manifest. Raises InvalidDocumentError with all problems."""
+    """Decode the ResourceClass in a manifest."""
     fields = dict(document)
     found = list(_type_problems(fields.pop("apiVersion", None), fields.pop("kind", None)))
     metadata = fields.get("metadata")
@@ -34,14 +34,14 @@ def decode_resource_class(document: JsonObject) -> ResourceClass:
 
 
 def decode_resource_class_object(held: ResourceClassObject) -> ResourceClass:
-    """The class that the server holds as ``held``. Raises InvalidDocumentError with all problems of its spec."""
+    """Decode the spec of a class as the server has it."""
     subject = f'ResourceClass "{held.metadata.name}"'
     spec: ResourceClassSpec = _decode(held.spec, ResourceClassSpec, subject=subject, path="spec")
     return ResourceClass(metadata=held.metadata, spec=spec, status=held.status)
 
 
 def decode_parameters_object(kind: str, held: ParametersObject) -> ClassParameters | ClaimParameters:
-    """The spec of parameters of ``kind`` that the server holds. Raises InvalidDocumentError with all problems."""
+    """Decode the spec of a parameters object of ``kind`` as the server has it."""
     spec: ClassParameters | ClaimParameters = _decode(
         held.spec, SPECS[kind], subject=f'{kind} "{held.ref}"', path="spec"
     )
@@ -49,10 +49,7 @@ def decode_parameters_object(kind: str, held: ParametersObject) -> ClassParamete
 
 
 def decode_parameters(parameters: JsonObject, path: str) -> ClassParameters | ClaimParameters:
-    """The spec in opaque parameters that stand at ``path`` of a claim or class: the document without its metadata.
-
-    Raises InvalidDocumentError with all problems.
-    """
+    """Decode the spec in opaque parameters at ``path`` of a claim or class: a parameters object without metadata."""
     fields = dict(parameters)
     kind = fields.pop("kind", None)
     found = []
@@ -82,6 +79,6 @@ def _decode(document: JsonObject, type_: Any, *, subject: str, path: str, found:
 
 
 def _type_problems(api_version: object, kind: object) -> Iterator[Problem]:
-    for field, is_, should_be in (("apiVersion", api_version, API_VERSION), ("kind", kind, "ResourceClass")):
-        if is_ != should_be:
-            yield Problem(field, f"is required: {should_be}" if is_ is None else f'"{is_}" is not {should_be}')
+    for field, found, expected in (("apiVersion", api_version, API_VERSION), ("kind", kind, "ResourceClass")):
+        if found != expected:
+            yield Problem(field, f"is required: {expected}" if found is None else f'"{found}" is not {expected}')

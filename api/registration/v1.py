@@ -1,4 +1,4 @@
-"""``pluginregistration.Registration``: what the kubelet asks of a socket in ``plugins_registry``, and tells it."""
+"""``pluginregistration.Registration``: the service that a plugin offers the kubelet in ``plugins_registry``."""
 
 from typing import Final
 
@@ -13,19 +13,19 @@ _SERVICE: Final = api_pb2.DESCRIPTOR.services_by_name["Registration"].full_name
 
 
 class PluginInfo(Value):
-    """What a plugin is and where it serves."""
+    """The identity of a plugin and the socket that it serves."""
 
     type: str = DRA_PLUGIN
     name: str
     """Driver name."""
     endpoint: str
-    """Absolute path of the socket that serves the plugin's own services."""
+    """The absolute path of the socket of the plugin's own services."""
     supported_versions: tuple[str, ...]
-    """Newest first: the kubelet takes the first that it knows."""
+    """The services' versions, newest first: the kubelet takes the first that it knows."""
 
 
 class RegistrationStatus(Value):
-    """What the kubelet made of a registration."""
+    """The kubelet's answer to a registration."""
 
     registered: bool
     error: str = ""

@@ -1,4 +1,4 @@
-"""What a version of ``resource.k8s.io`` offers: one kind descriptor for each object that Kerf reads or writes."""
+"""The kinds of a version of ``resource.k8s.io`` in which the scheduler allocates claims."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ GROUP: Final = "resource.k8s.io"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceKinds:
-    """The DRA kinds of one wire version. ``device_taint_rules`` may be served in another version, or not at all."""
+    """The kinds of one version. ``device_taint_rules`` may be served in another version, or not at all."""
 
     version: str
     resource_claims: Kind[ResourceClaim]
@@ -24,7 +24,7 @@ class ResourceKinds:
 
 
 def allocated_claim_kind(version: str) -> Kind[AllocatedClaim]:
-    """Claims by what they got, which has the same shape in every version."""
+    """Build the kind of claims without their specs; their status has the same shape in every version."""
     return identity_kind(
         AllocatedClaim, group=GROUP, version=version, plural="resourceclaims", namespaced=True, kind="ResourceClaim"
     )

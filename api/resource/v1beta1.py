@@ -1,7 +1,7 @@
 """``resource.k8s.io/v1beta1``, Kubernetes 1.32: requests are flat, devices are wrapped in ``basic``.
 
-Differences from the model (``k8s.io/api/resource/v1beta1`` types.go): a request carries the fields of ``exactly``
-itself; ``devices[].basic`` holds what v1 has beside ``name``; ``nodeName`` and ``allNodes`` are values whose zero means
+Differences from the model (``k8s.io/api/resource/v1beta1`` types.go): a request has the fields of ``exactly`` itself;
+``devices[].basic`` has the fields of a v1 device except ``name``; an empty ``nodeName`` and a false ``allNodes`` mean
 unset. DeviceClass and the status of claims are the same.
 """
 
@@ -95,7 +95,7 @@ class FlatResourceClaimTemplate(Object):
 
 
 class BasicDevice(Value):
-    """What v1 has in the device itself."""
+    """The fields that v1 has in the device itself."""
 
     attributes: dict[str, Attribute] = {}
     capacity: dict[str, Capacity] = {}
