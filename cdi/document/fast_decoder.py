@@ -29,10 +29,10 @@ from cdi.document.yaml_scalars import resolve
 from cdi.names import Kind
 from cdi.spec import Spec
 
-Plain: TypeAlias = "str | int | bool | list[Plain] | dict[str, Plain]"
+_JSONValue: TypeAlias = "str | int | bool | list[_JSONValue] | dict[str, _JSONValue]"
 
-_Collection: TypeAlias = "list[Plain] | dict[str, Plain]"
-_T = TypeVar("_T", "list[Plain]", "dict[str, Plain]")
+_Collection: TypeAlias = "list[_JSONValue] | dict[str, _JSONValue]"
+_T = TypeVar("_T", "list[_JSONValue]", "dict[str, _JSONValue]")
 
 _SCALAR = r"""(?:"[ !#-\[\]-~]*"|'[ -&(-~]*'|[\w/.][\w/.=+-]*(?::[\w/.=+-]+)*)"""
 """A quoted scalar without escapes, or an unquoted one without characters that could mean something to YAML."""
@@ -132,39 +132,39 @@ def _struct_decoder(shape: type) -> _Decode:
 _SPEC = _decoder(Spec)
 
 
-def _parse_block_yaml(text: str) -> Plain:
+def _parse_block_yaml(text: str) -> _JSONValue:
     """Parse block YAML to JSON values. Raises ValueError when ``text`` is anything else."""
     text = text.removeprefix("---\n")
     lines = _LINE.findall(text)
     if len(lines) != text.count("\n") + 1:
         raise ValueError
-    blocks = _BlockParser()
+    parser = _BlockParser()
     for margin, dashes, key, value in lines:
         column = len(margin) + len(dashes)
         if dashes:
-            blocks.add_items(len(margin), len(dashes) // 2, "" if key else value)
+            parser.add_items(len(margin), len(dashes) // 2, "" if key else value)
         if key:
-            blocks.add_entry(column, key, value)
+            parser.add_entry(column, key, value)
         elif value and not dashes:
             raise ValueError  # a scalar over two lines
-    return blocks.finished()
+    return parser.finish()
 
 
 class _BlockParser:
     """The lists and objects built so far, and the place in them of the next line."""
 
     def __init__(self) -> None:
-        self._root: list[Plain] = []
+        self._root: list[_JSONValue] = []
         self._open: list[tuple[int, _Collection]] = [(-1, self._root)]
         """The collections that a line can continue, each with its column, the innermost last."""
-        self._slot: tuple[_Collection, str] | None = (self._root, "")
+        self._waiting: tuple[_Collection, str] | None = (self._root, "")
         """The place that waits for its value: a list and "", or an object and a key; None: no place does."""
 
     def add_items(self, column: int, dashes: int, value: str) -> None:
         """Add the list items of a line's dashes; ``value`` is that of the last one, empty: other lines follow."""
         for _ in range(dashes):
             items = self._collection(column, list)
-            self._slot = (items, "")
+            self._waiting = (items, "")
             column += 2
         if value:
             self._fill(_scalar(value))
@@ -178,17 +178,17 @@ class _BlockParser:
         if value:
             entries[name] = _scalar(value)
         else:
-            self._slot = (entries, name)
+            self._waiting = (entries, name)
 
-    def finished(self) -> Plain:
+    def finish(self) -> _JSONValue:
         """Return the document. Raises ValueError when a place still waits for its value."""
-        if self._slot is not None:
+        if self._waiting is not None:
             raise ValueError
         return self._root[0]
 
     def _collection(self, column: int, kind: type[_T]) -> _T:
         """Return the list or object at ``column``: a new one where a place waits for a value, else the open one."""
-        if self._slot is None:
+        if self._waiting is None:
             while True:
                 found_column, found = self._open[-1]
                 if found_column < column:
@@ -198,7 +198,7 @@ class _BlockParser:
                 self._open.pop()
         outer_column, _ = self._open[-1]
         # A list may start in the column of its key.
-        is_inside = column > outer_column or (column == outer_column and self._slot[1] and kind is list)
+        is_inside = column > outer_column or (column == outer_column and self._waiting[1] and kind is list)
         if not is_inside or len(self._open) > MAX_DEPTH:
             raise ValueError
         new = kind()
@@ -206,15 +206,15 @@ class _BlockParser:
         self._open.append((column, new))
         return new
 
-    def _fill(self, value: Plain) -> None:
-        if self._slot is None:
+    def _fill(self, value: _JSONValue) -> None:
+        if self._waiting is None:
             raise ValueError
-        collection, key = self._slot
+        collection, key = self._waiting
         if isinstance(collection, dict):
             collection[key] = value
         else:
             collection.append(value)
-        self._slot = None
+        self._waiting = None
 
 
 def _scalar(text: str) -> str | int | bool:

@@ -1,4 +1,4 @@
-"""The short way through a document comes to what the long way comes to, or is not taken."""
+"""The fast decoder comes to the same spec as the full decoder, or leaves the document to it."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Any bytes in a spec directory: readers go on, say what is wrong, and see the other files."""
+"""Fuzzes a spec directory: with any bytes in a file, its errors are reported and other files are read."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class _NoHost:
 
 
 class Target:
-    """A spec directory with a good file in it, and every input beside that."""
+    """A spec directory with a valid file, and beside it the input."""
 
     def __init__(self, folder: Path) -> None:
         edits = ContainerEdits(env=("KEPT=1",))

@@ -17,7 +17,7 @@ from api.kerf.decoder import decode_resource_class_object
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
 from tests.generate import crds
 
-from .documents import class_specs, damaged, without_nulls
+from .documents import class_specs, damaged_documents, without_nulls
 
 CRD = build_crd(RESOURCE_CLASS, crds.field_docs())
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -143,7 +143,7 @@ def test_server_and_decoder_hold_the_same_rules(spec: dict[str, Any]) -> None:
     assert bool(server_refuses(SPEC, spec)) == bool(decoder_refuses(spec))
 
 
-@given(damaged(class_specs()))
+@given(damaged_documents(class_specs()))
 def test_server_and_decoder_agree_on_shapes(spec: dict[str, Any]) -> None:
     refused = decoder_refuses(spec)
     # The server prunes unknown fields, nulls in maps too, cannot check the keys of maps, and takes no bare fractions.

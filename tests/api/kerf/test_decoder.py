@@ -1,4 +1,4 @@
-"""What users get to hear about their documents, and that nothing else than what they hear is wrong."""
+"""The decoder reports every problem of users' documents, and nothing that is right."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -26,7 +26,7 @@ from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from api.wire import dec_hook
 
-from .documents import class_specs, damaged, device_configs, without_nulls
+from .documents import class_specs, damaged_documents, device_configs, without_nulls
 
 PATH: Final = "spec.devices.config[0].opaque.parameters"
 
@@ -338,7 +338,7 @@ def test_whatever_has_the_right_shape_passes_the_check(spec: dict[str, Any]) -> 
     )
 
 
-@given(damaged(class_specs()))
+@given(damaged_documents(class_specs()))
 def test_the_check_finds_at_least_what_msgspec_finds(spec: dict[str, Any]) -> None:
     checked = check_document(spec, ResourceClassSpec, "spec")
     if not checked.problems:
@@ -346,7 +346,7 @@ def test_the_check_finds_at_least_what_msgspec_finds(spec: dict[str, Any]) -> No
         assert convert_document(checked.cleaned, ResourceClassSpec) == value
 
 
-@given(damaged(device_configs()))
+@given(damaged_documents(device_configs()))
 def test_damaged_parameters_are_read_or_refused_by_place(parameters: dict[str, Any]) -> None:
     problems: Sequence[Problem] = ()
     try:
