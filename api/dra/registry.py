@@ -48,6 +48,7 @@ class PluginServices:
 
 
 STRUCTURED_SERVICES: Final = PluginServices(services=DRA_SERVICES, supported_versions=SUPPORTED_VERSIONS)
+"""The services for kubelets of 1.32 and later, in whose clusters the scheduler allocates."""
 
 
 def services_for_kubelet(kubelet_version: str) -> PluginServices:

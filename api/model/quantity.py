@@ -28,7 +28,7 @@ _SYNTAX: Final = re.compile(
 _MAX_DIGITS: Final = 400
 """Longer numbers are refused, as by the API server: parsing them costs quadratic time."""
 _MAX_EXPONENT: Final = 400
-"""Larger exponents are refused, as by the API server: ``1e999999999`` would need its memory in digits."""
+"""Larger exponents are refused, as by the API server: ``1e999999999`` would take hundreds of megabytes."""
 _CACHE_SIZE: Final = 4096
 """Parsed quantities that are kept, about 0.5 MB: the distinct ones of a cluster are few (sizes of profiles)."""
 
