@@ -16,7 +16,7 @@ class ClaimState(StrEnum):
     PREPARED = "Prepared"
     """The hardware is as the record says."""
     RELEASING = "Releasing"
-    """Release has begun: the hardware may be released in full, in part or not at all; the claim decides nothing any more."""
+    """Release has begun: the hardware may be released in full, in part or not at all, and the claim decides no more."""
 
 
 class CardPart(Value):
