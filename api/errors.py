@@ -4,12 +4,12 @@
 
     KerfError                       every error that a caller may want to show to a person
     ├── InvalidDocumentError        a document of the user breaks rules; carries every problem found
-    ├── InvalidQuantityError        a text is no Kubernetes quantity
+    ├── InvalidQuantityError        a string is no Kubernetes quantity
     ├── UnsupportedError            the cluster or the hardware lacks what was asked for
-    ├── TransientError              may work later by itself: retry
-    └── PermanentError              will not work until somebody changes something: report, do not retry in a loop
+    ├── TransientError              may succeed later by itself: retry
+    └── PermanentError              fails until somebody changes something: report, do not retry in a loop
 
-Libraries' errors are wrapped where they arise, with their cause chained. Subsystems add leaves under these, each saying
+Libraries' errors are wrapped where they arise, with their cause chained. Subsystems add subclasses, each of which tells
 what the caller can do.
 """
 
@@ -23,7 +23,7 @@ class KerfError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a document.
+    """One error in a document.
 
     ``path`` is the field path as Kubernetes prints it (``spec.devices.requests[0].name``; empty: the whole document).
     """
@@ -36,7 +36,7 @@ class Problem:
 
 
 class InvalidDocumentError(KerfError):
-    """A document breaks rules. ``problems`` holds all that were found, in document order; it is never empty."""
+    """A document breaks rules. ``problems`` holds all of them, at least one, in document order."""
 
     def __init__(self, subject: str, problems: Iterable[Problem]) -> None:
         self.subject = subject
@@ -45,7 +45,7 @@ class InvalidDocumentError(KerfError):
 
 
 class InvalidQuantityError(KerfError, ValueError):
-    """A text is no Kubernetes quantity."""
+    """A string is no Kubernetes quantity."""
 
     def __init__(self, text: object) -> None:
         self.text = text
@@ -59,8 +59,8 @@ class UnsupportedError(KerfError):
 
 
 class TransientError(KerfError):
-    """May work later without anybody's help: retry with back-off."""
+    """The operation may succeed later without intervention: retry with back-off."""
 
 
 class PermanentError(KerfError):
-    """Will fail again until somebody changes something: report it and wait for a change."""
+    """The operation fails again until somebody changes something: report it and wait for a change."""

@@ -1,7 +1,7 @@
-"""How one gRPC method is spelled on the wire: its path, and how its messages become model values and back.
+"""Describes a gRPC method on the wire: its path and the codecs between its messages and model values.
 
-Servers and clients of a service are built from these rows, so one implementation serves every version of it, and only
-the version's adapter knows generated code.
+Servers and clients are built from these descriptions, so one implementation serves every version of a service, and only
+the module of a version imports generated code.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,15 @@ ResponseT = TypeVar("ResponseT")
 
 
 class RefusedCallError(KerfError):
-    """The answer is an error for which the version's message has no field: the call has to fail with it."""
+    """The answer is an error for which the version's message has no field: the whole call must fail with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Method(Generic[RequestT, ResponseT]):
-    """One method. The decoders raise ``google.protobuf.message.DecodeError`` on bytes that are no such message."""
+class GrpcMethod(Generic[RequestT, ResponseT]):
+    """One gRPC method. Its decoders raise ``google.protobuf.message.DecodeError`` on bytes that are no such message."""
 
     service: str
-    """Full name, e.g. ``pluginregistration.Registration``."""
+    """The service's full name, e.g. ``pluginregistration.Registration``."""
     name: str
     encode_request: Callable[[RequestT], bytes]
     decode_request: Callable[[bytes], RequestT]

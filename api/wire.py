@@ -1,6 +1,6 @@
-"""How one kind of object is spelled on the wire in one API version: its place in the API and its codec."""
+"""Describes an object kind in one API version: its URL paths and its JSON codec."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -8,14 +8,14 @@ import msgspec
 
 from api.errors import KerfError
 from api.model.base import JsonObject
-from api.model.metadata import Object, ObjectT
+from api.model.metadata import ObjectT
 from api.model.quantity import Quantity
 
 WireT = TypeVar("WireT", bound=msgspec.Struct)
 
 
 class UndecodableObjectError(KerfError):
-    """The server sent an object that does not have the shape of its kind: a version we do not know, or a fault."""
+    """The server sent an object that does not have the shape of its kind."""
 
     def __init__(self, kind: str, version: str, reason: str) -> None:
         self.kind = kind
@@ -23,7 +23,10 @@ class UndecodableObjectError(KerfError):
 
 
 class ListMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``metadata`` of a list: where a watch goes on, and where the next page starts (empty: this was the last)."""
+    """``metadata`` of a list.
+
+    A watch continues at ``resource_version``, the next page at ``continue_`` (empty: this is the last page).
+    """
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -41,9 +44,9 @@ class ObjectList(Generic[ObjectT]):
 class Kind(Generic[ObjectT]):
     """One object kind in one API version.
 
-    ``decode`` takes JSON bytes of one object, ``decode_list`` of one page; both raise UndecodableObjectError and ignore
-    unknown fields, as every Kubernetes client must. ``encode`` returns a JSON-ready dict with ``apiVersion`` and
-    ``kind``.
+    ``decode`` takes the JSON of one object, ``decode_list`` that of one page of a list. Both ignore unknown fields, as
+    every Kubernetes client must, and raise UndecodableObjectError for JSON of another shape. ``encode`` returns a JSON
+    object with ``apiVersion`` and ``kind``.
     """
 
     group: str
@@ -62,9 +65,9 @@ class Kind(Generic[ObjectT]):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of the collection, or of one object, or of its subresource.
+        """Return the URL path of the collection, of the object ``name``, or of its subresource.
 
-        An empty namespace of a namespaced kind means the collection over all namespaces.
+        An empty namespace of a namespaced kind means all namespaces.
         """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace and self.namespaced:
@@ -75,7 +78,7 @@ class Kind(Generic[ObjectT]):
 
 
 def dec_hook(target: type, value: object) -> object:
-    """Decodes our own types inside structs."""
+    """Decode Quantity fields of structs, for msgspec."""
     if target is Quantity and isinstance(value, str | int):
         return Quantity(value)
     if target is Quantity and isinstance(value, float):  # YAML and JSON authors may write `1.5` without quotes
@@ -84,28 +87,36 @@ def dec_hook(target: type, value: object) -> object:
 
 
 def enc_hook(value: object) -> object:
+    """Encode Quantity fields of structs, for msgspec."""
     if isinstance(value, Quantity):
         return str(value)
     raise NotImplementedError(f"no encoding of {type(value).__name__}")
 
 
 def to_builtins(value: object) -> Any:  # noqa: ANN401  (whatever the value's JSON form is)
-    """``value`` as it would be read back from JSON: dicts, lists and scalars (``msgspec.to_builtins`` keeps tuples)."""
+    """Convert ``value`` to what JSON decodes to: dicts, lists and scalars (``msgspec.to_builtins`` keeps tuples)."""
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=enc_hook))
 
 
 def identity_kind(
     type_: type[ObjectT], *, group: str, version: str, plural: str, namespaced: bool, kind: str = ""
 ) -> Kind[ObjectT]:
-    """A kind whose wire form is the model's own shape."""
-    return _kind(
+    """Build a kind whose wire form is the model's own shape."""
+    return converted_kind(
         type_,
         type_,
-        lambda wire: wire,
-        to_builtins,
-        names={"group": group, "version": version, "plural": plural, "kind": kind or type_.__name__},
+        _unchanged,
+        _unchanged,
+        group=group,
+        version=version,
+        plural=plural,
         namespaced=namespaced,
+        kind=kind,
     )
+
+
+def _unchanged(value: ObjectT) -> ObjectT:
+    return value
 
 
 def converted_kind(
@@ -120,72 +131,43 @@ def converted_kind(
     namespaced: bool,
     kind: str = "",
 ) -> Kind[ObjectT]:
-    """A kind whose wire form differs from the model: it is decoded into ``wire_type`` and converted once."""
-    return _kind(
-        type_,
-        wire_type,
-        to_model,
-        lambda value: to_builtins(from_model(value)),
-        names={"group": group, "version": version, "plural": plural, "kind": kind or type_.__name__},
-        namespaced=namespaced,
-    )
+    """Build a kind whose wire form differs from the model: JSON is decoded into ``wire_type`` and converted once.
 
-
-def _kind(
-    type_: type[ObjectT],
-    wire_type: type[Any],
-    to_model: Callable[[Any], ObjectT],
-    to_json: Callable[[ObjectT], JsonObject],
-    *,
-    names: Mapping[str, str],
-    namespaced: bool,
-) -> Kind[ObjectT]:
+    ``kind`` is the name on the wire; empty: the name of ``type_``.
+    """
+    kind = kind or type_.__name__
     items_type: Any = tuple[wire_type, ...]  # type: ignore[valid-type]
     page_type = msgspec.defstruct(
         f"{wire_type.__name__}List", [("metadata", ListMeta, ListMeta()), ("items", items_type | None, ())]
     )
     decoder = msgspec.json.Decoder(wire_type, dec_hook=dec_hook)
     page_decoder = msgspec.json.Decoder(page_type, dec_hook=dec_hook)
-    api_version = f"{names['group']}/{names['version']}" if names["group"] else names["version"]
+    api_version = f"{group}/{version}" if group else version
 
     def decode(data: bytes | msgspec.Raw) -> ObjectT:
         try:
             return to_model(decoder.decode(data))
         except (msgspec.DecodeError, ValueError) as error:
-            raise UndecodableObjectError(names["kind"], api_version, str(error)) from error
+            raise UndecodableObjectError(kind, api_version, str(error)) from error
 
     def decode_list(data: bytes) -> ObjectList[ObjectT]:
         try:
             page: Any = page_decoder.decode(data)
             return ObjectList(page.metadata, tuple(to_model(item) for item in page.items or ()))
         except (msgspec.DecodeError, ValueError) as error:
-            raise UndecodableObjectError(f"{names['kind']}List", api_version, str(error)) from error
+            raise UndecodableObjectError(f"{kind}List", api_version, str(error)) from error
 
     def encode(value: ObjectT) -> JsonObject:
-        return {"apiVersion": api_version, "kind": names["kind"], **to_json(value)}
+        return {"apiVersion": api_version, "kind": kind, **to_builtins(from_model(value))}
 
     return Kind(
-        group=names["group"],
-        version=names["version"],
-        kind=names["kind"],
-        plural=names["plural"],
+        group=group,
+        version=version,
+        kind=kind,
+        plural=plural,
         namespaced=namespaced,
         type=type_,
         decode=decode,
         decode_list=decode_list,
         encode=encode,
     )
-
-
-__all__ = [
-    "Kind",
-    "ListMeta",
-    "Object",
-    "ObjectList",
-    "UndecodableObjectError",
-    "converted_kind",
-    "dec_hook",
-    "enc_hook",
-    "identity_kind",
-    "to_builtins",
-]

@@ -1,11 +1,16 @@
-"""Container Device Interface: spec files and container edits, for drivers and tools. Imports nothing of Kerf.
+"""The Container Device Interface (CDI): a driver writes spec files, a container runtime or a tool reads them.
 
-What a driver needs is here: values (``Spec``, ``Device``, ``ContainerEdits``), ``validate``, ``encode_json`` and
-``Store``. What a tool or runtime needs too: ``load``, ``Cache``, ``inject``. The format is SPEC.md of
-cncf-tags/container-device-interface, versions 0.3.0 to 1.1.0; where readers differ from it, readers are followed.
+Terms (SPEC.md of cncf-tags/container-device-interface, versions 0.3.0 to 1.1.0): a *spec* defines *devices* of one
+*kind* (``vendor/class``); a *qualified name* (``vendor/class=name``) requests one; its *container edits* say what
+changes in an OCI spec. *Readers* are the container runtimes; all link one Go library, and where it differs from
+SPEC.md, the library is followed.
 
-A driver lives on every node for as long as the node does, so what only tools need is imported when it is first asked
-for (PEP 562).
+- Writing: ``Spec`` -> ``validate`` -> ``encode_json`` -> ``Store`` (one file for each name).
+- Reading: file -> ``read`` -> ``Cache`` -> ``Catalog`` (which definition of a device counts).
+- Injecting: qualified names -> ``requested_edits`` -> ``apply`` -> OCI spec.
+
+The package imports the standard library and PyYAML, and nothing of Kerf. A driver's process lives as long as its node,
+so modules that only tools need are imported on first use (PEP 562).
 """
 
 import importlib
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
     from cdi.host_devices import Host, HostNode, HostView
     from cdi.injection import inject, requested_edits
 else:
-    # Hidden from type checkers, to which a module with ``__getattr__`` has every name there could be.
+    # Type checkers do not see this branch: to them a module with ``__getattr__`` has every name.
     _LATER = {
         "cdi.cache": ("DEFAULT_DIRECTORIES", "Cache", "Difference", "watch"),
         "cdi.catalog": ("Catalog", "Definition", "SpecFile"),

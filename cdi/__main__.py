@@ -1,4 +1,4 @@
-"""``python -m cdi``: see ``cdi.cli``."""
+"""Runs the command line of ``cdi.cli`` as ``python -m cdi``."""
 
 import sys
 

@@ -1,9 +1,9 @@
-"""The spec directories of a machine, read and kept up to date.
+"""A cache of the spec directories of a machine.
 
-``refresh`` looks at every file's status and reads those that changed; a scan of a thousand unchanged files reads
-nothing. That is asked for rather than told by inotify: it sees what inotify watchers miss (a rename from elsewhere, a
-link whose target changes, a directory that is deleted and made anew), needs no descriptors, which run out, and no
-thread, and whoever needs to know the moment can call it as often as they like.
+``refresh`` compares every file's status (device, inode, size, times) with that of the last refresh and reads the files
+that changed; unchanged files are not opened. Polling is used instead of inotify because it sees what inotify watchers
+miss (a rename from another directory, a link whose target changes, a directory that is deleted and created again) and
+needs neither descriptors nor a thread.
 """
 
 import os
@@ -21,32 +21,35 @@ from cdi.errors import Finding
 from cdi.names import Semantics
 
 DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
-"""For files that stay, and for files that are made anew with every boot (SPEC.md), which have the higher priority."""
+"""The directory of permanent files and that of files that end with a boot (SPEC.md); the latter has priority."""
 
 _EXTENSIONS = (".json", ".yaml")
-# A little more than ``read`` takes, so that it is the one to refuse.
 _READ_AT_MOST = MAX_BYTES + 1
-# File times move with the kernel's timer, 4 ms at its coarsest of usual settings. A file this fresh may change again
-# with no other trace, and is read again next time.
+"""One byte more than ``read`` accepts, so that ``read`` refuses larger files."""
 _SETTLED_AFTER_NS = 50_000_000
+"""Nanoseconds after which a change of a file shows in its times, which advance with the kernel's timer (4 ms at the
+coarsest usual setting). A younger file is read again by the next refresh."""
 
 _Signature: TypeAlias = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What a refresh changed, by qualified device name or path, each sorted."""
+    """What a refresh changed; device names are qualified and sorted."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
-    """Devices that do something else now, or come from elsewhere."""
+    """Devices whose edits or whose file are different now."""
     errors: Mapping[Path, tuple[str, ...]]
-    """Errors that were not there before."""
+    """New errors, by the path of the file or directory."""
 
 
 class Cache:
-    """What the files of ``directories`` define, weakest first. Reading never fails: see ``catalog.errors``."""
+    """The content of the spec files in ``directories``, the lowest priority first.
+
+    Reading never fails: files that cannot be used are in ``catalog.errors``.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class Cache:
         self.refresh()
 
     def refresh(self) -> Difference | None:
-        """Read what has changed. None: everything is as before."""
+        """Read the files that changed and return what that changes; None: nothing."""
         errors: dict[Path, str] = {}
         known = {}
         for priority, directory in enumerate(self.directories):
@@ -77,14 +80,14 @@ class Cache:
         if (before.files, before.directory_errors) == (after.files, after.directory_errors):
             return None
         self.catalog = after
-        return difference(before, after)
+        return compare_catalogs(before, after)
 
     def _file(self, directory: Path, name: str, priority: int) -> tuple[_Signature | None, SpecFile]:
         signature, file = self._known.get((priority, name), (None, None))
         if file is not None and signature is not None and signature == _signature(file.path):
             return signature, file
         path = directory / name
-        status, data = _opened(path)
+        status, data = _read(path)
         if isinstance(data, Finding):
             document = Document(spec=None, findings=(data,))
         else:
@@ -94,8 +97,8 @@ class Cache:
         return kept, SpecFile(path=path, priority=priority, document=document)
 
 
-def difference(before: Catalog, after: Catalog) -> Difference:
-    """What is in ``after`` and not in ``before``, and the other way round."""
+def compare_catalogs(before: Catalog, after: Catalog) -> Difference:
+    """Return what changed from ``before`` to ``after``."""
     old, new = before.devices, after.devices
     return Difference(
         added=tuple(name for name in new if name not in old),
@@ -108,7 +111,7 @@ def difference(before: Catalog, after: Catalog) -> Difference:
 def watch(
     cache: Cache, *, interval_s: float = 1.0, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Difference]:
-    """Every change from now on, looked for every ``interval_s``. Does not end by itself."""
+    """Refresh ``cache`` every ``interval_s`` seconds, without end, and yield what changed."""
     while True:
         change = cache.refresh()
         if change is not None:
@@ -117,7 +120,7 @@ def watch(
 
 
 def _names(directory: Path, errors: dict[Path, str]) -> list[str]:
-    """The files that readers would look at: hidden ones too, but nothing in a directory further down."""
+    """Return the names of the files that readers look at: hidden ones too, but none in subdirectories."""
     try:
         with os.scandir(directory) as entries:
             names = [entry.name for entry in entries if entry.name.endswith(_EXTENSIONS) and not _is_directory(entry)]
@@ -147,31 +150,31 @@ def _signature_of(status: os.stat_result) -> _Signature:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def content(path: Path) -> bytes | Finding:
-    """What is in the file. Never waits, whatever ``path`` is, and reads no more than ``read`` takes."""
-    return _opened(path)[1]
+def read_file(path: Path) -> bytes | Finding:
+    """Return the content of a file, at most what ``read`` accepts; a path that is no regular file never blocks."""
+    return _read(path)[1]
 
 
-def _opened(path: Path) -> tuple[os.stat_result | None, bytes | Finding]:
-    """The content, and the file's status when it was read."""
+def _read(path: Path) -> tuple[os.stat_result | None, bytes | Finding]:
+    """Return the file's status when it was read, and its content."""
     try:
-        # Without O_NONBLOCK a FIFO would keep us until somebody writes to it.
+        # Without O_NONBLOCK opening a FIFO blocks until somebody writes to it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return None, _unreadable("it is no regular file")
-            return status, _drained(descriptor, status.st_size)
+            return status, _read_descriptor(descriptor, status.st_size)
         finally:
             os.close(descriptor)
     except OSError as error:
         return None, _unreadable(error.strerror or str(error))
 
 
-def _drained(descriptor: int, size: int) -> bytes:
-    """All that is in a file of about ``size`` bytes, up to what ``read`` takes."""
+def _read_descriptor(descriptor: int, size: int) -> bytes:
+    """Read a file of about ``size`` bytes to its end, or as far as ``read`` accepts."""
     data = os.read(descriptor, min(size + 1, _READ_AT_MOST))
-    # A file may have grown, and a read may be short: only an empty one is the end.
+    # The file may have grown, and a read may be short: only an empty read means the end.
     while len(data) < _READ_AT_MOST and (more := os.read(descriptor, _READ_AT_MOST - len(data))):
         data += more
     return data

@@ -1,8 +1,8 @@
-"""Which devices a set of spec files defines, and which files get in each other's way. Pure.
+"""The devices that a set of spec files defines, and the conflicts between files. This module does no I/O.
 
-A directory later in the list has the higher priority, and its definition of a device wins silently. Two definitions of
-equal priority take the device away altogether, also from other directories (``refresh`` in pkg/cdi of
-container-device-interface). The other devices of these files stay.
+A directory later in the list has the higher priority, and its definition of a device silently overrides others. Two
+definitions of equal priority conflict: the device is then not available at all, from other directories neither
+(``refresh`` in pkg/cdi of container-device-interface). Other devices of these files stay available.
 """
 
 from collections import defaultdict
@@ -19,22 +19,22 @@ from cdi.spec import Device, Spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecFile:
-    """One file of a spec directory, as it was read."""
+    """One file of a spec directory as it was read."""
 
     path: Path
     priority: int
-    """The place of its directory in the list: the higher the stronger."""
+    """The index of its directory in the list; the highest has priority."""
     document: Document
 
     @property
     def spec(self) -> Spec | None:
-        """Its spec, if that can be used."""
+        """The file's spec; None: it cannot be used."""
         return self.document.spec if self.document.is_valid else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One device in one file."""
+    """The definition of one device in one file."""
 
     name: QualifiedName
     device: Device
@@ -44,15 +44,15 @@ class Definition:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """What all files together define. ``files`` are in the order they are scanned."""
+    """The devices that all files together define. ``files`` are in the order of the scan."""
 
     files: tuple[SpecFile, ...]
     directory_errors: Mapping[Path, str]
-    """Directories that could not be read. One that does not exist is no error."""
+    """Why directories could not be read. One that does not exist is no error."""
 
     @cached_property
     def definitions(self) -> Mapping[str, tuple[Definition, ...]]:
-        """Every definition of every device by qualified name, also of devices that cannot be had."""
+        """Every definition of every device by qualified name, also of devices that are not available."""
         found: defaultdict[str, list[Definition]] = defaultdict(list)
         for file in self.files:
             for definition in _definitions(file, file.spec):
@@ -61,12 +61,12 @@ class Catalog:
 
     @cached_property
     def conflicts(self) -> Mapping[str, tuple[Path, ...]]:
-        """The files whose definitions of a device cancel one another, by qualified name."""
-        return {name: paths for name, found in self.definitions.items() if (paths := _rivals(found))}
+        """The files with conflicting definitions of a device, by its qualified name."""
+        return {name: paths for name, found in self.definitions.items() if (paths := _conflicting_paths(found))}
 
     @cached_property
     def devices(self) -> Mapping[str, Definition]:
-        """The devices that can be had, by qualified name, in order of name."""
+        """The definition that counts of each available device, by qualified name, sorted."""
         return {
             name: max(every, key=lambda one: one.file.priority)
             for name, every in self.definitions.items()
@@ -75,7 +75,7 @@ class Catalog:
 
     @cached_property
     def errors(self) -> Mapping[Path, tuple[str, ...]]:
-        """Why files and directories are not, or not wholly, of use, by path."""
+        """Why a file or directory cannot be used, or not all of it, by path."""
         errors: defaultdict[Path, list[str]] = defaultdict(list)
         for path, message in self.directory_errors.items():
             errors[path].append(message)
@@ -89,20 +89,20 @@ class Catalog:
 
     @property
     def vendors(self) -> tuple[str, ...]:
-        """The vendors of all files that can be used, sorted."""
+        """The vendors of all usable files, sorted."""
         return tuple(sorted({file.spec.kind.vendor for file in self.files if file.spec}))
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes of all files that can be used, sorted."""
+        """The classes of all usable files, sorted."""
         return tuple(sorted({file.spec.kind.class_name for file in self.files if file.spec}))
 
     def specs(self, vendor: str | None = None) -> tuple[SpecFile, ...]:
-        """The files that can be used, of ``vendor`` or of all."""
+        """Return the usable files of ``vendor``, or of all vendors."""
         return tuple(file for file in self.files if file.spec and vendor in (None, file.spec.kind.vendor))
 
     def why_missing(self, name: str, semantics: Semantics = "1.1") -> str:
-        """For people: why ``name`` is not among ``devices``, which runtimes only call unresolvable."""
+        """Say why ``name`` is not in ``devices``; runtimes only call it unresolvable."""
         try:
             qualified = QualifiedName.parse(name, semantics)
         except InvalidNameError as error:
@@ -128,7 +128,7 @@ def _definitions(file: SpecFile, spec: Spec | None) -> Iterable[Definition]:
             yield Definition(name=name, device=device, spec=spec, file=file)
 
 
-def _rivals(found: Iterable[Definition]) -> tuple[Path, ...]:
+def _conflicting_paths(found: Iterable[Definition]) -> tuple[Path, ...]:
     by_priority: defaultdict[int, list[Path]] = defaultdict(list)
     for definition in found:
         by_priority[definition.file.priority].append(definition.file.path)

@@ -1,8 +1,8 @@
-"""``python -m cdi``: what a machine's spec directories define, whether files are right, what injecting a device does.
+"""The command line ``python -m cdi``: lists what spec directories define, validates files, injects devices.
 
-Every command gives one value, printed as text, JSON or YAML; notes about files that cannot be used go to standard
-error, so that the output stays what was asked for. Exit status: 0 done; 1 something is wrong with a file or a device;
-2 wrong usage, or an argument that cannot be read.
+Every command yields results, printed as text, JSON or YAML on standard output; remarks on files that cannot be used go
+to standard error. Exit status: 0 success; 1 something is wrong with a file or a device; 2 wrong usage, or an argument
+that cannot be read.
 """
 
 import argparse
@@ -14,15 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, content, difference, watch
+from cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, compare_catalogs, read_file, watch
 from cdi.catalog import Catalog
 from cdi.container_edits import OCISpec
-from cdi.description import explain
+from cdi.description import describe_device
 from cdi.document.decoder import Document, read
-from cdi.document.encoder import to_json, to_plain_unchecked, to_yaml
+from cdi.document.encoder import to_document_unchecked, to_json, to_yaml
 from cdi.document.schema import schema
 from cdi.errors import CDIError, Finding, InvalidNameError
 from cdi.injection import inject
@@ -33,17 +34,17 @@ _STDIN = Path("-")
 
 
 class UnreadableError(CDIError):
-    """What the command line names cannot be read at all."""
+    """A file named on the command line cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a command has to say."""
+class CommandResult:
+    """One result of a command, for programs and for people."""
 
     data: Any
-    """For programs: plain JSON values."""
+    """Plain JSON values, for programs."""
     lines: Sequence[str]
-    """For people."""
+    """Lines of text, for people."""
     status: int = 0
 
 
@@ -53,7 +54,7 @@ _Arguments: TypeAlias = argparse.Namespace
 def main(
     arguments: Sequence[str] | None = None, *, program: str = "cdi", sleep: Callable[[float], None] = time.sleep
 ) -> int:
-    """Run one command and return the exit status. ``program`` is what usage calls it, ``sleep`` how ``watch`` waits."""
+    """Run one command and return the exit status. Usage shows ``program``; ``watch`` waits with ``sleep``."""
     try:
         parsed = _parser(program).parse_args(arguments, argparse.Namespace(sleep=sleep))
     except SystemExit as exit_:
@@ -69,15 +70,15 @@ def main(
         print(f"cdi: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnreadableError) else 1
     except KeyboardInterrupt:
-        pass  # How ``watch`` is meant to end.
+        pass  # The user ends ``watch`` with it.
     except BrokenPipeError:
-        # Whoever read our output has had enough. What is still buffered must not fail again when Python exits.
+        # The reader of the output has closed it. Buffered output must not fail again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status
 
 
 def _options() -> argparse.ArgumentParser:
-    """What may stand before the command and after it. Made anew for each place: argparse shares what it is given."""
+    """Build the options that are allowed before and after the command; argparse must not share one object for both."""
     options = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     options.add_argument(
         "-d",
@@ -99,14 +100,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.set_defaults(directories=None, output="text", semantics="1.1")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[_Arguments], Iterable[Answer]], help_: str) -> argparse.ArgumentParser:
+    def command(name: str, run: Callable[[_Arguments], Iterable[CommandResult]], help_: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=help_, description=help_, parents=[_options()])
         added.set_defaults(command=run)
         return added
 
-    command("devices", _devices, "the devices that can be asked for")
-    command("vendors", _vendors, "the vendors of all specs")
-    command("classes", _classes, "the classes of all specs")
+    command("devices", partial(_names, "devices"), "the devices that can be asked for")
+    command("vendors", partial(_names, "vendors"), "the vendors of all specs")
+    command("classes", partial(_names, "classes"), "the classes of all specs")
     specs = command("specs", _specs, "the spec files that can be used")
     specs.add_argument("vendor", nargs="*", help="only those of these vendors")
     command("dirs", _directories, "the spec directories and their priority")
@@ -138,26 +139,16 @@ def _cache(arguments: _Arguments) -> Cache:
     return cache
 
 
-def _devices(arguments: _Arguments) -> Iterator[Answer]:
-    names = list(_cache(arguments).catalog.devices)
-    yield Answer(data=names, lines=names)
+def _names(attribute: str, arguments: _Arguments) -> Iterator[CommandResult]:
+    names = list(getattr(_cache(arguments).catalog, attribute))
+    yield CommandResult(data=names, lines=names)
 
 
-def _vendors(arguments: _Arguments) -> Iterator[Answer]:
-    vendors = list(_cache(arguments).catalog.vendors)
-    yield Answer(data=vendors, lines=vendors)
-
-
-def _classes(arguments: _Arguments) -> Iterator[Answer]:
-    classes = list(_cache(arguments).catalog.classes)
-    yield Answer(data=classes, lines=classes)
-
-
-def _specs(arguments: _Arguments) -> Iterator[Answer]:
+def _specs(arguments: _Arguments) -> Iterator[CommandResult]:
     catalog = _cache(arguments).catalog
     files = [file for vendor in arguments.vendor or [None] for file in catalog.specs(vendor)]
-    yield Answer(
-        data=[{"path": str(file.path), "spec": to_plain_unchecked(file.spec)} for file in files if file.spec],
+    yield CommandResult(
+        data=[{"path": str(file.path), "spec": to_document_unchecked(file.spec)} for file in files if file.spec],
         lines=[f"{file.path}: {file.spec.kind}, {_counted(len(file.spec.devices))}" for file in files if file.spec],
     )
 
@@ -166,19 +157,19 @@ def _counted(devices: int) -> str:
     return "1 device" if devices == 1 else f"{devices} devices"
 
 
-def _directories(arguments: _Arguments) -> Iterator[Answer]:
+def _directories(arguments: _Arguments) -> Iterator[CommandResult]:
     cache = _cache(arguments)
     rows = [
         {"path": str(path), "priority": priority, "exists": path.is_dir()}
         for priority, path in enumerate(cache.directories)
     ]
-    yield Answer(
+    yield CommandResult(
         data=rows,
         lines=[f"{row['path']} priority {row['priority']}{'' if row['exists'] else ', not there'}" for row in rows],
     )
 
 
-def _validate(arguments: _Arguments) -> Iterator[Answer]:
+def _validate(arguments: _Arguments) -> Iterator[CommandResult]:
     paths, directories, conflicts = arguments.file, {}, {}
     if not paths:
         catalog = Cache(arguments.directories or DEFAULT_DIRECTORIES, semantics=arguments.semantics).catalog
@@ -192,36 +183,36 @@ def _validate(arguments: _Arguments) -> Iterator[Answer]:
     for path, document in documents.items():
         lines += [f"{path}: {finding}" for finding in document.findings] or [f"{path}: ok"]
     is_right = not directories and not conflicts and all(document.is_valid for document in documents.values())
-    files = [_judged(path, document) for path, document in documents.items()]
+    files = [_file_report(path, document) for path, document in documents.items()]
     data = {"files": files, "directories": directories, "conflicts": conflicts}
-    yield Answer(data=data, lines=lines, status=0 if is_right else 1)
+    yield CommandResult(data=data, lines=lines, status=0 if is_right else 1)
 
 
 def _document(path: Path, arguments: _Arguments) -> Document:
-    data = sys.stdin.buffer.read() if path == _STDIN else content(path)
+    data = sys.stdin.buffer.read() if path == _STDIN else read_file(path)
     if isinstance(data, Finding):
         return Document(spec=None, findings=(data,))
     return read(data, semantics=None if arguments.strict else arguments.semantics)
 
 
-def _judged(path: str, document: Document) -> dict[str, Any]:
+def _file_report(path: str, document: Document) -> dict[str, Any]:
     version = str(minimum_version(document.spec)) if document.spec else None
     findings = [asdict(finding) for finding in document.findings]
     return {"path": path, "valid": document.is_valid, "minimumVersion": version, "findings": findings}
 
 
-def _inject(arguments: _Arguments) -> Iterator[Answer]:
+def _inject(arguments: _Arguments) -> Iterator[CommandResult]:
     oci, cache = _oci_spec(arguments.oci), _cache(arguments)
     names = [name for pattern in arguments.device for name in _matching(pattern, cache)]
     yield _document_answer(inject(cache, oci, names))
 
 
 def _matching(pattern: str, cache: Cache) -> Sequence[str]:
-    """The devices a shell pattern matches; what matches none is taken for a name, and missed as one."""
+    """Return the devices that match a shell pattern; one without matches is taken for a name, which is missing."""
     return [name for name in cache.catalog.devices if fnmatch.fnmatchcase(name, pattern)] or [pattern]
 
 
-def _resolve(arguments: _Arguments) -> Iterator[Answer]:
+def _resolve(arguments: _Arguments) -> Iterator[CommandResult]:
     oci, cache = _oci_spec(arguments.oci), _cache(arguments)
     linux = oci.get("linux")
     devices = (linux.get("devices") if isinstance(linux, dict) else None) or []
@@ -249,49 +240,49 @@ def _oci_spec(path: Path) -> OCISpec:
     return oci
 
 
-def _document_answer(document: OCISpec) -> Answer:
-    return Answer(data=document, lines=[to_json(document)])
+def _document_answer(document: OCISpec) -> CommandResult:
+    return CommandResult(data=document, lines=[to_json(document)])
 
 
-def _watch(arguments: _Arguments) -> Iterator[Answer]:
+def _watch(arguments: _Arguments) -> Iterator[CommandResult]:
     cache = Cache(arguments.directories or DEFAULT_DIRECTORIES, semantics=arguments.semantics)
-    yield _change(difference(Catalog(files=(), directory_errors={}), cache.catalog))
+    yield _change(compare_catalogs(Catalog(files=(), directory_errors={}), cache.catalog))
     changes = watch(cache, interval_s=arguments.interval, sleep=arguments.sleep)
     yield from map(_change, itertools.islice(changes, arguments.changes))
 
 
-def _change(change: Difference) -> Answer:
+def _change(change: Difference) -> CommandResult:
     marked = (("+", change.added), ("-", change.removed), ("~", change.changed))
     errors = {str(path): list(found) for path, found in change.errors.items()}
     lines = [f"{mark} {name}" for mark, names in marked for name in names]
     lines += [f"! {path}: {error}" for path, found in errors.items() for error in found]
     data = {"added": change.added, "removed": change.removed, "changed": change.changed, "errors": errors}
-    return Answer(data=data, lines=lines)
+    return CommandResult(data=data, lines=lines)
 
 
-def _explain(arguments: _Arguments) -> Iterator[Answer]:
+def _explain(arguments: _Arguments) -> Iterator[CommandResult]:
     catalog, name = _cache(arguments).catalog, arguments.device
     found = catalog.devices.get(name)
     if found is None:
         reason = catalog.why_missing(name, arguments.semantics)
-        yield Answer(data={"name": name, "missing": reason}, lines=[f"{name} cannot be had: {reason}"], status=1)
+        yield CommandResult(data={"name": name, "missing": reason}, lines=[f"{name} cannot be had: {reason}"], status=1)
         return
-    lines = list(explain(catalog, name))
+    lines = list(describe_device(catalog, name))
     data = {
         "name": name,
         "path": str(found.file.path),
-        "spec": to_plain_unchecked(found.spec),
+        "spec": to_document_unchecked(found.spec),
         "minimumVersion": str(minimum_version(found.spec)),
         "explanation": lines,
     }
-    yield Answer(data=data, lines=lines)
+    yield CommandResult(data=data, lines=lines)
 
 
-def _schema(_arguments: _Arguments) -> Iterator[Answer]:
+def _schema(_arguments: _Arguments) -> Iterator[CommandResult]:
     yield _document_answer(schema())
 
 
-def _printed(answer: Answer, output: str) -> str:
+def _printed(answer: CommandResult, output: str) -> str:
     match output:
         case "json":
             return to_json(answer.data)

@@ -1,7 +1,7 @@
-"""Container edits applied to an OCI spec, as the Go library applies them. All or nothing: the input is never touched.
+"""Applies container edits to an OCI spec as the Go library does (``ContainerEdits.Apply``), to a copy of it.
 
-OCI specs are plain JSON objects here (runtime-spec, ``config.json``). Only what the edits concern is looked at; the
-rest is copied, known or not.
+An OCI spec is a plain JSON object here (``config.json`` of the OCI runtime-spec). Only the fields that edits concern
+are interpreted; all others are copied, known or not.
 """
 
 import copy
@@ -21,14 +21,15 @@ OCISpec: TypeAlias = dict[str, Any]
 def apply(
     edits: ContainerEdits, oci: Mapping[str, Any], *, semantics: Semantics = "1.1", host: HostView | None = None
 ) -> OCISpec:
-    """A copy of ``oci`` with ``edits`` in it.
+    """Return a copy of ``oci`` with ``edits`` applied. ``host`` completes device nodes; None: this machine.
 
-    Errors: HostDeviceError when a device node cannot be completed; InvalidOCISpecError.
+    Raises HostDeviceError when a device node cannot be completed from the host, and InvalidOCISpecError when ``oci``
+    holds a value of the wrong type in a field that edits change.
     """
-    edited = _Edited(oci, semantics)
+    edited = _OCISpecEditor(oci, semantics)
     edited.add_env(edits.env)
     for node in edits.device_nodes:
-        edited.add_device(completed(node, host or Host()))
+        edited.add_device(complete_device_node(node, host or Host()))
     for device in edits.net_devices:
         edited.object("linux", "netDevices")[device.host_interface_name] = {"name": device.name}
     edited.add_mounts(edits.mounts)
@@ -40,10 +41,11 @@ def apply(
     return edited.oci
 
 
-def completed(node: DeviceNode, host: HostView) -> DeviceNode:
-    """``node`` with what it leaves out taken from the host.
+def complete_device_node(node: DeviceNode, host: HostView) -> DeviceNode:
+    """Return ``node`` with the fields that it leaves out taken from the host.
 
-    A node with type and major (or a FIFO) is complete but for its mode, and need not exist. Errors: HostDeviceError.
+    A node with type and major, or a FIFO, lacks at most its mode and need not exist on the host. Raises HostDeviceError
+    when another node does not exist there, or is of another type.
     """
     is_complete = bool(node.type) and (node.major != 0 or node.type == "p")
     try:
@@ -59,21 +61,21 @@ def completed(node: DeviceNode, host: HostView) -> DeviceNode:
     if node.type not in ("", found.type):
         reason = f"the spec says type {node.type}, the host's {node.host_path or node.path} has {found.type}"
         raise HostDeviceError(node.path, "host-type-mismatch", reason)
-    # A major without a type is believed, and its minor too; a minor without a major is not.
+    # Readers take a major without a type, and its minor with it, but no minor without a major.
     if node.major == 0 and found.type != "p":
         node = replace(node, major=found.major, minor=found.minor)
     return replace(node, type=found.type)
 
 
-class _Edited:
-    """A copy of an OCI spec, and where things go in it."""
+class _OCISpecEditor:
+    """A copy of an OCI spec that edits are written into."""
 
     def __init__(self, oci: Mapping[str, Any], semantics: Semantics) -> None:
         self.oci: OCISpec = copy.deepcopy(dict(oci))
         self._is_main = semantics == "main"
 
     def object(self, *path: str) -> OCISpec:
-        """The object at ``path``, made if it is not there."""
+        """Return the object at ``path``, created where it is missing."""
         found = self.oci
         for depth, key in enumerate(path):
             if found.get(key) is None:
@@ -84,7 +86,7 @@ class _Edited:
         return found
 
     def peek(self, *path: str) -> OCISpec:
-        """The object at ``path``, or an empty one that is not part of the spec."""
+        """Return the object at ``path``; an empty one, not added to the spec, where it is missing."""
         found: OCISpec = self.oci
         for key in path:
             inner = found.get(key)
@@ -94,7 +96,7 @@ class _Edited:
         return found
 
     def items(self, *path: str) -> list[Any]:
-        """The list at ``path``, made if it is not there."""
+        """Return the list at ``path``, created where it is missing."""
         parent, key = self.object(*path[:-1]), path[-1]
         if parent.get(key) is None:
             parent[key] = []
@@ -104,7 +106,7 @@ class _Edited:
         return found
 
     def objects(self, *path: str) -> list[OCISpec]:
-        """The same, when its items are objects."""
+        """Return the list of objects at ``path``, created where it is missing."""
         found = self.items(*path)
         for index, item in enumerate(found):
             if not isinstance(item, dict):
@@ -112,13 +114,13 @@ class _Edited:
         return found
 
     def process(self) -> OCISpec:
-        """The container's process; where there is none, one with the fields OCI demands, empty as in Go."""
+        """Return the container's process, created with OCI's required fields, empty as in Go, where it is missing."""
         if self.oci.get("process") is None:
             self.oci["process"] = {"user": {"uid": 0, "gid": 0}, "cwd": ""}
         return self.object("process")
 
     def add_env(self, entries: Sequence[str]) -> None:
-        """An entry takes the place of one with the same name: of any (main), or only of one added here (1.1)."""
+        """Add variables; one replaces another of its name, with semantics 1.1 only if that was added here."""
         if not entries:
             return
         self.process()
@@ -126,18 +128,18 @@ class _Edited:
         for index, entry in enumerate(present):
             if not isinstance(entry, str):
                 raise InvalidOCISpecError(f"process.env[{index}]", "a text")
-        # Release 1.1 looks for names among whole entries, and so finds only entries without a value.
-        places = {(_env_name(old) if self._is_main else old): at for at, old in enumerate(present)}
+        # Release 1.1 compares names with whole entries, and so finds only entries without a value.
+        index_of = {(_env_name(old) if self._is_main else old): at for at, old in enumerate(present)}
         for entry in entries:
             name = _env_name(entry)
-            if name in places:
-                present[places[name]] = entry
+            if name in index_of:
+                present[index_of[name]] = entry
             else:
-                places[name] = len(present)
+                index_of[name] = len(present)
                 present.append(entry)
 
     def add_device(self, node: DeviceNode) -> None:
-        """The node and, for a device that cgroups know, the rule that lets the container use it."""
+        """Add a device node and, if it is a block or character device, the cgroup rule that allows its use."""
         user = self.peek("process", "user")
         device = _without_none(
             path=node.path,
@@ -145,7 +147,7 @@ class _Edited:
             major=node.major,
             minor=node.minor,
             fileMode=node.file_mode,
-            # A process that is not root's is to own its nodes.
+            # A process that does not run as root owns its device nodes.
             uid=user.get("uid") or None if node.uid is None else node.uid,
             gid=user.get("gid") or None if node.gid is None else node.gid,
         )
@@ -159,7 +161,7 @@ class _Edited:
             rules.append({"allow": True, "major": node.major, "minor": node.minor, **rule})
 
     def add_mounts(self, mounts: Sequence[Mount]) -> None:
-        """Then all mounts of the container are sorted by depth, so that none hides another."""
+        """Add mounts, and sort all mounts of the container by depth, so that none hides another."""
         if not mounts:
             return
         present = self.objects("mounts")
@@ -169,7 +171,7 @@ class _Edited:
         present.sort(key=_depth)
 
     def add_groups(self, groups: Iterable[int]) -> None:
-        """Group 0 is left out, and so are those that are there."""
+        """Add supplementary groups, except group 0 and those that the process has."""
         for group in groups:
             if group != 0:
                 self.process()
@@ -195,7 +197,7 @@ class _Edited:
 
 
 def _id_mapping(mount: Mount) -> list[str]:
-    """The option that maps file owners into the container's user namespace, for a bind mount."""
+    """Return the option that maps a bind mount's file owners into the container's user namespace."""
     binds = [option for option in mount.options if option in ("bind", "rbind")]
     if binds:
         return ["ridmap" if binds[-1] == "rbind" else "idmap"]
@@ -225,7 +227,7 @@ def _remove_first(items: list[OCISpec], key: str, value: str) -> None:
 
 
 def _put(items: list[OCISpec], key: str, new: OCISpec) -> None:
-    """In the place of one that is still there with the same ``key``, else last."""
+    """Replace the first item with the same ``key``, or append ``new``."""
     for index, item in enumerate(items):
         if item.get(key) == new[key]:
             items[index] = new
@@ -234,9 +236,9 @@ def _put(items: list[OCISpec], key: str, new: OCISpec) -> None:
 
 
 def _depth(mount: OCISpec) -> int:
-    """How many slashes the cleaned destination has."""
+    """Return the number of slashes in the cleaned destination."""
     path = posixpath.normpath(str(mount.get("destination") or "."))
-    # normpath keeps two slashes in front, which POSIX lets mean something else; Go does not.
+    # Unlike Go, normpath keeps two leading slashes, to which POSIX allows a meaning of their own.
     return path.replace("//", "/").count("/")
 
 

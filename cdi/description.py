@@ -1,9 +1,9 @@
-"""What a device is and does, in words: for an admin who wonders why a container has, or has not, what it should."""
+"""Describes a device in words: where it is defined, what it changes in a container, which runtimes read its file."""
 
 from collections.abc import Iterator
 
 from cdi.catalog import Catalog, Definition
-from cdi.runtime_versions import first_readers
+from cdi.runtime_versions import find_first_readers
 from cdi.spec import ContainerEdits, DeviceNode, Hook, IntelRdt, Mount
 from cdi.versions import minimum_version
 
@@ -17,8 +17,8 @@ _STAGES = {
 }
 
 
-def explain(catalog: Catalog, name: str) -> Iterator[str]:
-    """Lines about the device ``name``. Errors: KeyError when ``catalog`` does not have it."""
+def describe_device(catalog: Catalog, name: str) -> Iterator[str]:
+    """Yield lines about the device ``name``. Raises KeyError when it is not available in ``catalog``."""
     found = catalog.devices[name]
     yield f"{name} is defined in {found.file.path}."
     for other in catalog.definitions[name]:
@@ -41,12 +41,12 @@ def _version(found: Definition) -> Iterator[str]:
     reasons = "; ".join(f"{reason.path} ({reason.feature})" for reason in needed.reasons)
     yield f"It needs CDI {needed}{f', because of {reasons}' if reasons else ', the lowest there is'}."
     declared = (found.spec.version or "").removeprefix("v")
-    readers = ", ".join(f"{runtime} {release}" for runtime, release in first_readers(declared))
+    readers = ", ".join(f"{runtime} {release}" for runtime, release in find_first_readers(declared))
     yield f"Its file declares CDI {declared}, which is read from these releases on: {readers}."
 
 
 def _edits(edits: ContainerEdits) -> Iterator[str]:
-    """What a container does or has, each to follow "it"."""
+    """Yield what a container has or does, as predicates to "it"."""
     for entry in edits.env:
         name, _, value = entry.partition("=")
         yield f"has {name} set to {value!r} in its environment"

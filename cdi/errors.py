@@ -1,14 +1,14 @@
-"""What can go wrong, and what was found wrong in a document.
+"""The errors of this package, and the findings about a document.
 
 ::
 
     CDIError                    every error of this package
-    ├── InvalidNameError        a text is no kind or no qualified device name (also a ValueError)
+    ├── InvalidNameError        a string is no kind or no qualified device name (also a ValueError)
     ├── InvalidSpecError        a document or a value cannot be used as a spec; carries every finding
-    ├── UnresolvedError         requested devices that no directory defines; says why for each
+    ├── UnresolvedError         requested devices are not available; says why for each
     ├── HostDeviceError         a device node cannot be completed from the host
     ├── InvalidOCISpecError     an OCI spec has the wrong shape where edits go
-    └── StoreError              a file could not be written, listed or removed; names the path and what to do
+    └── StoreError              a file could not be written, listed or removed; names path and remedy
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,32 +20,32 @@ Severity: TypeAlias = Literal["error", "warning"]
 
 
 class CDIError(Exception):
-    """An error with a message for people."""
+    """The base of this package's errors; the message is for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong, or doubtful, in a document."""
+    """One error or warning about a document."""
 
     code: str
-    """A stable word for programs; ``cdi.document.rules.READING`` and ``cdi.document.rules.CONTENT`` list them all."""
+    """The rule's identifier, stable for programs: a key of ``READING`` or ``CONTENT`` in ``cdi.document.rules``."""
     path: str
-    """Where, as ``devices[0].containerEdits.mounts[1].options``; empty: the whole document."""
+    """The field, as ``devices[0].containerEdits.mounts[1].options``; empty: the whole document."""
     message: str
     severity: Severity = "error"
-    """An error makes the document unusable; with a warning it is used."""
+    """An error makes the document unusable, a warning does not."""
     line: int | None = None
-    """The line in the file, from 1; None when the value did not come from a file."""
+    """The line in the file, from 1; None: unknown, or the value is from no file."""
 
     def __str__(self) -> str:
         where = ", ".join(part for part in (f"line {self.line}" if self.line else "", self.path) if part)
         text = f"{self.severity}: {f'{where}: ' if where else ''}{self.message} [{self.code}]"
-        # Keys come from files: what would move a terminal's cursor is shown escaped.
+        # Keys come from files: control characters must not reach a terminal.
         return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 class InvalidNameError(CDIError, ValueError):
-    """A text is no kind or no qualified device name. ``code`` is the finding's code for the same mistake."""
+    """A string is no kind or no qualified device name. ``code`` is that of a finding of the same mistake."""
 
     def __init__(self, text: str, code: str, reason: str) -> None:
         self.text = text
@@ -54,7 +54,7 @@ class InvalidNameError(CDIError, ValueError):
 
 
 class InvalidSpecError(CDIError):
-    """Cannot be used as a spec. ``findings`` holds all that was found, warnings too; at least one is an error."""
+    """A document or value cannot be used as a spec. ``findings`` holds every error (one at least) and warning."""
 
     def __init__(self, subject: str, findings: Iterable[Finding]) -> None:
         self.subject = subject
@@ -64,7 +64,7 @@ class InvalidSpecError(CDIError):
 
 
 class UnresolvedError(CDIError):
-    """Some requested devices are not there. ``reasons`` says why, by the name that was asked for."""
+    """Requested devices are not available. ``reasons`` says why, by the requested name."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = dict(reasons)
@@ -72,7 +72,7 @@ class UnresolvedError(CDIError):
 
 
 class HostDeviceError(CDIError):
-    """A device node leaves something to the host, and the host's node is missing or of another type.
+    """A device node is to be completed from the host, whose node is missing or of another type.
 
     ``code`` is host-missing, host-not-device or host-type-mismatch.
     """
@@ -84,7 +84,7 @@ class HostDeviceError(CDIError):
 
 
 class InvalidOCISpecError(CDIError):
-    """An OCI spec has something of the wrong type where edits go. ``path`` says where."""
+    """An OCI spec holds, at ``path``, a value of the wrong type for edits."""
 
     def __init__(self, path: str, needed: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What the host's device nodes are: the one question that injecting asks of the machine it runs on."""
+"""Looks up the device nodes of the host: all that injection needs to know of the machine."""
 
 import os
 import stat
@@ -13,32 +13,35 @@ _TYPES = {stat.S_IFBLK: "b", stat.S_IFCHR: "c", stat.S_IFIFO: "p"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostNode:
-    """A device node as the host has it."""
+    """The properties of a device node on the host."""
 
     type: str
     """b, c or p."""
     major: int
     minor: int
     file_mode: int
-    """Permission bits, without the file's type."""
+    """Permission bits, without the file type."""
 
 
 class HostView(Protocol):
-    """Knows the host's device nodes."""
+    """A source of the host's device nodes."""
 
     def node(self, path: str) -> HostNode:
-        """The node at ``path``. Errors: HostDeviceError, host-missing or host-not-device."""
+        """Return the node at ``path``. Raises HostDeviceError with code host-missing or host-not-device."""
         ...
 
 
 class Host:
-    """The machine we run on, or the one whose file system is mounted at ``root``."""
+    """The machine that this process runs on, or another one whose file system is mounted at ``root``."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
 
     def node(self, path: str) -> HostNode:
-        """A symbolic link is no device node, wherever it leads: runtimes do not follow it either."""
+        """Return the node at ``path``; a symbolic link is none, runtimes do not follow it either.
+
+        Raises HostDeviceError, as ``HostView.node``.
+        """
         try:
             status = (self._root / path.lstrip("/")).lstat()
         except (OSError, ValueError) as error:

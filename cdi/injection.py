@@ -1,4 +1,4 @@
-"""Devices by name into an OCI spec: what was asked for is found in a catalog, and its edits applied."""
+"""Injects devices into an OCI spec: finds the requested devices in a catalog and applies their container edits."""
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
@@ -22,19 +22,19 @@ def inject(
     semantics: Semantics | None = None,
     host: HostView | None = None,
 ) -> OCISpec:
-    """A copy of ``oci`` with the devices of ``names`` in it, from what ``cache`` last read.
+    """Return a copy of ``oci`` with the devices ``names`` injected, as ``cache`` read them at its last refresh.
 
-    A device asked for twice is applied twice. ``semantics`` None: the cache's. ``host`` completes device nodes; None:
-    this machine. Errors: UnresolvedError; as for ``apply``.
+    A device that is requested twice is applied twice. ``semantics`` None: the cache's. ``host`` completes device nodes;
+    None: this machine. Raises UnresolvedError when a device is not available, and what ``apply`` raises.
     """
     semantics = semantics or cache.semantics
     return apply(requested_edits(cache.catalog, names, semantics), oci, semantics=semantics, host=host)
 
 
 def requested_edits(catalog: Catalog, names: Iterable[str], semantics: Semantics = "1.1") -> ContainerEdits:
-    """What ``names`` come to, in that order. A spec's own edits stand once, before the first of its devices.
+    """Return the edits of the devices ``names``, in that order; a spec's own edits precede its first device, once.
 
-    Errors: UnresolvedError, naming everything that is missing.
+    Raises UnresolvedError, with the reason for each device that is not available.
     """
     names = tuple(names)
     missing = {name: catalog.why_missing(name, semantics) for name in names if name not in catalog.devices}

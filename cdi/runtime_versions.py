@@ -1,6 +1,7 @@
-"""Which releases of container runtimes read which version of the format.
+"""The releases of container runtimes that read each version of the format.
 
-From the go.mod of each release: it reads what the Go library it links knows, up to the same major and minor version.
+Source: go.mod of each release. A runtime reads the versions up to the major and minor version of the Go library that
+it links.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,11 +29,11 @@ FIRST_RELEASES: Mapping[str, Mapping[str, str]] = {
     "podman": {"0.4.0": "4.1", "0.5.0": "4.3", "0.6.0": "4.7", "0.7.0": "5.1", "0.8.0": "5.2", "1.0.0": "5.5"},
     "Docker Engine": {"0.6.0": "25.0", "0.7.0": "26.1", "0.8.0": "27.4", "1.0.0": "28.1", "1.1.0": "29.2"},
 }
-"""By runtime and version, the first release that read it. A version that is left out came with the next one."""
+"""The first release that reads a version, by runtime and version. A version without a row came with the next one."""
 
 
-def first_readers(version: str) -> Iterator[tuple[str, str]]:
-    """Each runtime with its first release that reads ``version``; runtimes without one are left out."""
+def find_first_readers(version: str) -> Iterator[tuple[str, str]]:
+    """Yield each runtime with its first release that reads ``version``; runtimes without one are left out."""
     enough = VERSIONS[VERSIONS.index(version) :]
     for runtime, releases in FIRST_RELEASES.items():
         release = next((releases[known] for known in enough if known in releases), None)

@@ -1,7 +1,7 @@
-"""The values of a CDI spec, as plain data: what devices there are, and what each does to a container.
+"""The data types of a CDI spec: devices and their container edits.
 
-Values are frozen; build them with every field named. Nothing is checked here: ``validate`` reports what is wrong, and
-nothing invalid can be encoded. Absent text is "", an absent number that may also be 0 is None.
+Values are frozen and built with keyword arguments. They are not checked when built: ``validate`` reports mistakes, and
+an invalid spec cannot be encoded. An absent string is "", an absent number that may also be 0 is None.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from cdi.names import Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNode:
-    """A device node the container gets. What is left out is taken from the host's node when a container starts.
+    """A device node of the container. Absent fields are taken from the host's node when a container is created.
 
     With ``type`` and ``major`` the node is fully specified and need not exist on the host.
     """
@@ -20,16 +20,16 @@ class DeviceNode:
     path: str
     """In the container."""
     host_path: str = ""
-    """On the host; empty: the same as ``path``. Never a symbolic link, which is no device node to a reader."""
+    """On the host; empty: the same as ``path``. Readers do not follow a symbolic link."""
     type: str = ""
-    """b block, c or u character, p FIFO; empty: as on the host."""
+    """b (block), c or u (character) or p (FIFO); empty: as on the host."""
     major: int = 0
-    """0: this and ``minor`` as on the host. A reader cannot tell an absent number from 0."""
+    """0: this and ``minor`` are as on the host. Readers cannot tell an absent number from 0."""
     minor: int = 0
     file_mode: int | None = None
     """Permission bits; None: as on the host."""
     permissions: str = ""
-    """What the container's cgroup may do: any of r, w and m (mknod); empty: rwm."""
+    """What the container's cgroup allows: any of r, w and m (mknod); empty: rwm."""
     uid: int | None = None
     """Owner in the container; None: the user of the container's process."""
     gid: int | None = None
@@ -37,7 +37,7 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetDevice:
-    """A network interface of the host that moves into the container (CDI 1.1.0, OCI 1.3)."""
+    """A network interface of the host that is moved into the container (CDI 1.1.0, OCI 1.3)."""
 
     host_interface_name: str
     name: str
@@ -46,7 +46,7 @@ class NetDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A mount the container gets. A bind mount needs ``bind`` or ``rbind`` among its options."""
+    """A mount of the container. A bind mount needs ``bind`` or ``rbind`` among its options."""
 
     host_path: str
     container_path: str
@@ -56,17 +56,17 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """A program the runtime runs at one stage of a container's life (OCI runtime-spec, "Hooks")."""
+    """A program that the runtime runs at one stage of a container's life cycle (OCI runtime-spec, "Hooks")."""
 
     hook_name: str
     """One of ``HOOK_STAGES``."""
     path: str
-    """On the host, absolute, whatever container the driver runs in."""
+    """Absolute, on the host, even if the driver runs in a container."""
     args: tuple[str, ...] = ()
-    """The whole argument vector: the first is the program's name."""
+    """The whole argument vector, with the program's name first."""
     env: tuple[str, ...] = ()
     timeout: int | None = None
-    """Seconds until the runtime gives up on it."""
+    """Seconds after which the runtime aborts the hook; None: no limit."""
 
 
 HOOK_STAGES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -74,33 +74,33 @@ HOOK_STAGES = ("prestart", "createRuntime", "createContainer", "startContainer",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntelRdt:
-    """Cache and memory bandwidth control (resctrl). An empty one still means something: a class of its own."""
+    """Cache and memory bandwidth control (resctrl). If all fields are empty, the container gets a class of its own."""
 
     clos_id: str = ""
     l3_cache_schema: str = ""
     mem_bw_schema: str = ""
     schemata: tuple[str, ...] | None = None
-    """CDI 1.1.0. Readers demand that version for an empty list too."""
+    """Lines of the schemata file (CDI 1.1.0); None: absent. Readers demand that version for an empty list too."""
     enable_monitoring: bool = False
-    """CDI 1.1.0."""
+    """Whether the container gets a monitoring group (CDI 1.1.0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerEdits:
-    """What is changed in a container: nothing, until fields say otherwise."""
+    """The changes to a container; without fields, none."""
 
     env: tuple[str, ...] = ()
-    """``NAME=value``."""
+    """Environment variables as ``NAME=value``."""
     device_nodes: tuple[DeviceNode, ...] = ()
     net_devices: tuple[NetDevice, ...] = ()
     hooks: tuple[Hook, ...] = ()
     mounts: tuple[Mount, ...] = ()
     intel_rdt: IntelRdt | None = None
     additional_gids: tuple[int, ...] = ()
-    """Supplementary groups of the container's process; 0 is ignored by readers."""
+    """Supplementary groups of the container's process; readers ignore 0."""
 
     def __add__(self, other: "ContainerEdits") -> "ContainerEdits":
-        """These edits and then ``other``; of two ``intel_rdt`` the later one wins, as in readers."""
+        """Return these edits followed by ``other``; of two ``intel_rdt`` the later one counts, as in readers."""
         return ContainerEdits(
             env=self.env + other.env,
             device_nodes=self.device_nodes + other.device_nodes,
@@ -112,29 +112,29 @@ class ContainerEdits:
         )
 
     def __bool__(self) -> bool:
-        """Whether anything is changed. A device that changes nothing is invalid."""
+        """Whether there is any change. A device without changes is invalid."""
         return self != ContainerEdits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One device that a container can ask for."""
+    """One device that a container can request."""
 
     name: str
-    """Unique in the spec. A digit in front needs CDI 0.5.0."""
+    """Unique in the spec. A leading digit needs CDI 0.5.0."""
     container_edits: ContainerEdits
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """About the device, never passed to a container (CDI 0.6.0). Not to be changed once given."""
+    """Remarks on the device, never passed to a container (CDI 0.6.0). The mapping must not be changed afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """One spec file: devices of one kind."""
+    """The content of one spec file: devices of one kind."""
 
     kind: Kind
     devices: tuple[Device, ...]
     container_edits: ContainerEdits = ContainerEdits()
-    """Applied once per container that gets any device of this spec, before the device's own."""
+    """The edits for every container with a device of this spec, applied once, before those of the device."""
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     version: str | None = None
-    """The ``cdiVersion`` the document declares; None: the lowest its content needs, worked out on writing."""
+    """The declared ``cdiVersion``; None: the lowest that the content needs, computed by the encoder."""

@@ -1,11 +1,11 @@
-"""Writes and removes spec files so that readers see a whole file or none, also across a crash: the one place that does.
+"""Writes and removes spec files atomically: readers see a whole file or none, also after a crash.
 
-Readers watch the directory and parse whatever ends in ``.json`` or ``.yaml``, hidden files too. So a file is made under
-a name that ends in neither, in the same directory (a rename from elsewhere is not noticed by readers up to release
-1.1.0), synced, made readable for rootless readers, and renamed. Every write makes every reader scan everything again,
-hence a file that already has the content is left alone.
+Readers watch the directory and parse every file that ends in ``.json`` or ``.yaml``, hidden ones too. So a file is
+created under a temporary name with neither ending, in the same directory (readers up to release 1.1.0 do not notice a
+rename from another one), synced, made readable for rootless readers, and renamed. Every write makes every reader scan
+all directories again, hence a file that already has the content is not touched.
 
-A crash leaves at most a temporary file, which no reader looks at and ``sweep`` removes.
+A crash leaves at most a temporary file, which readers ignore and ``sweep`` removes.
 """
 
 import errno
@@ -16,49 +16,30 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from cdi.document.encoder import encode_json
 from cdi.errors import StoreError
 from cdi.spec import Spec
 
-# What vendor, class and identity are made of (``cdi.names``), plus what is harmless in a file name. The first is a
-# letter or digit, so no hidden file and no ``..``; there is no slash. Linux takes 255 bytes; a temporary name adds 24.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,199}")
+"""The characters of vendor, class and identity (``cdi.names``) and others that are harmless in a file name. There is no
+slash, and a letter or digit comes first, which excludes hidden files and ``..``. A temporary name adds 24 bytes, and
+Linux accepts 255."""
 _EXTENSION = ".json"
 _TEMPORARY = re.compile(r"\.(?P<name>[A-Za-z0-9].*)\.json\.[0-9a-f]{16}\.tmp")
-
-# Rootless readers are not root; a driver's umask must not decide for them.
 _FILE_MODE = 0o644
+"""Set regardless of the driver's umask, because rootless readers are not root."""
 _DIRECTORY_MODE = 0o755
 
-# Writing takes milliseconds. A temporary file this old has lost its writer, even on a machine that was stopped a while.
 STALE_AFTER_S = 60.0
+"""Age, in seconds, at which a temporary file is taken to have no writer any more: writing takes milliseconds."""
 
 
-class Filesystem(Protocol):
-    """The calls ``Store`` changes the disk with, as in ``os``: the seam where tests make the disk fail or the power."""
-
-    def create(self, path: Path) -> int:
-        """Open a new file for writing. Errors: FileExistsError."""
-        ...
-
-    def write(self, descriptor: int, content: bytes) -> None: ...
-    def make_readable(self, descriptor: int, mode: int) -> None: ...
-    def sync(self, descriptor: int) -> None: ...
-    def close(self, descriptor: int) -> None: ...
-    def rename(self, source: Path, target: Path) -> None: ...
-    def unlink(self, path: Path) -> None: ...
-
-    def sync_directory(self, path: Path) -> None:
-        """Make renames and removals in the directory last."""
-        ...
-
-
-class LinuxFilesystem:
-    """The real one."""
+class Filesystem:
+    """The system calls with which ``Store`` changes the disk. Tests derive from it to let a disk or the power fail."""
 
     def create(self, path: Path) -> int:
+        """Open a new file for writing. Raises FileExistsError when there is one."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def write(self, descriptor: int, content: bytes) -> None:
@@ -81,6 +62,7 @@ class LinuxFilesystem:
         os.unlink(path)  # noqa: PTH108 - as above
 
     def sync_directory(self, path: Path) -> None:
+        """Make renames and removals in the directory durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -88,10 +70,10 @@ class LinuxFilesystem:
             os.close(descriptor)
 
 
-class VolatileFilesystem(LinuxFilesystem):
-    """Nothing is synced: for an owner who writes every file anew after a power cut. Readers still see whole files.
+class VolatileFilesystem(Filesystem):
+    """A file system that syncs nothing, for an owner who writes every file again after a power cut.
 
-    After a power cut a file may be missing, empty or back again.
+    Readers still see whole files. After a power cut a file may be missing or empty, and a removed one back.
     """
 
     def sync(self, descriptor: int) -> None:
@@ -102,17 +84,18 @@ class VolatileFilesystem(LinuxFilesystem):
 
 
 class Store:
-    """The spec files of one directory, by name without extension. Made by one writer per name; readers are many.
+    """The spec files of one directory, by name without extension; each name has one writer.
 
-    Errors of every method: StoreError. The directory is made (mode 0755) by the first ``write``.
+    The first ``write`` creates the directory with mode 0755. Every method raises StoreError when the file system
+    refuses, and when a name is no safe file name.
     """
 
     def __init__(self, directory: Path, filesystem: Filesystem | None = None) -> None:
         self.directory = directory
-        self._filesystem: Filesystem = filesystem or LinuxFilesystem()
+        self._filesystem = filesystem or Filesystem()
 
     def path(self, name: str) -> Path:
-        """The file that ``name`` stands for. Errors: StoreError when it is no safe file name."""
+        """Return the path of the file ``name``. Raises StoreError when it is no safe file name."""
         if not _NAME.fullmatch(name) or name.endswith((".json", ".yaml")):
             raise StoreError(
                 self.directory / Path(name or "?").name,
@@ -122,25 +105,25 @@ class Store:
         return self.directory / f"{name}{_EXTENSION}"
 
     def write(self, name: str, spec: Spec) -> bool:
-        """Make the file hold ``spec``. False: it already did and was not touched.
+        """Write ``spec`` to the file ``name``; False: the file had that content and was not touched.
 
-        On return the content survives a power cut, as far as the file system syncs. Errors: InvalidSpecError
-        as well; then nothing has changed.
+        On return the content survives a power cut, as far as ``Filesystem`` syncs. Raises InvalidSpecError, with
+        nothing changed, when ``spec`` is invalid.
         """
         target, content = self.path(name), encode_json(spec)
-        is_there = _holds(target, content)
+        is_there = _has_content(target, content)
         try:
             if not is_there:
                 self._make_directory()
                 self._replace(target, content)
-            # Also when it was there: the try that renamed it may have failed here.
+            # Also when it was there: the call that renamed it may have failed here.
             self._filesystem.sync_directory(self.directory)
         except OSError as error:
-            raise _explained(error, target, "written") from error
+            raise _store_error(error, target, "written") from error
         return not is_there
 
     def remove(self, name: str) -> bool:
-        """Make the file go away. False: it was not there."""
+        """Remove the file ``name``; False: there was none."""
         target = self.path(name)
         try:
             self._filesystem.unlink(target)
@@ -148,18 +131,18 @@ class Store:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _explained(error, target, "removed") from error
+            raise _store_error(error, target, "removed") from error
         return True
 
     def names(self, prefix: str = "") -> list[str]:
-        """The names of the files there are, sorted; only those that ``write`` could have made."""
+        """Return the names of the files, sorted, that ``write`` could have written."""
         found = (file.removesuffix(_EXTENSION) for file in self._files() if file.endswith(_EXTENSION))
         return sorted(name for name in found if name.startswith(prefix) and _NAME.fullmatch(name))
 
     def sweep(self, prefix: str = "", now: Callable[[], float] = time.time) -> list[Path]:
-        """Remove temporary files that a crashed writer left for names with ``prefix``, and say which.
+        """Remove and return the temporary files that crashed writers left for names with ``prefix``.
 
-        A file younger than ``STALE_AFTER_S`` may still have its writer and stays.
+        A file younger than ``STALE_AFTER_S`` is kept: it may still have its writer.
         """
         swept = []
         for file in self._files():
@@ -194,15 +177,15 @@ class Store:
         try:
             self._filesystem.unlink(temporary)
         except OSError:
-            pass  # Never made, or the disk is failing and the error that brought us here says so; sweep comes again.
+            pass  # It was never created, or the disk fails and the caller raises that error; ``sweep`` tries again.
 
     def _remove_temporary(self, path: Path) -> None:
         try:
             self._filesystem.unlink(path)
         except FileNotFoundError:
-            pass  # Its writer was only slow, and is done.
+            pass  # Its writer was slow, and has renamed it.
         except OSError as error:
-            raise _explained(error, path, "removed") from error
+            raise _store_error(error, path, "removed") from error
 
     def _files(self) -> list[str]:
         try:
@@ -210,7 +193,7 @@ class Store:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _explained(error, self.directory, "listed") from error
+            raise _store_error(error, self.directory, "listed") from error
 
 
 def _is_stale(path: Path, now: float) -> bool:
@@ -221,8 +204,8 @@ def _is_stale(path: Path, now: float) -> bool:
     return stat.S_ISREG(status.st_mode) and now - status.st_mtime > STALE_AFTER_S
 
 
-def _holds(target: Path, content: bytes) -> bool:
-    """Whether the file is there as ``write`` would leave it."""
+def _has_content(target: Path, content: bytes) -> bool:
+    """Whether the file has the content and mode that ``write`` would give it."""
     try:
         status = target.lstat()
         is_ours = stat.S_ISREG(status.st_mode) and stat.S_IMODE(status.st_mode) == _FILE_MODE
@@ -244,6 +227,6 @@ _REMEDIES = {
 }
 
 
-def _explained(error: OSError, path: Path, verb: str) -> StoreError:
+def _store_error(error: OSError, path: Path, verb: str) -> StoreError:
     remedy = _REMEDIES.get(error.errno or 0, "look after the directory and its disk, then try again")
     return StoreError(path, f"could not be {verb}: {error.strerror or error}", remedy)

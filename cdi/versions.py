@@ -1,8 +1,8 @@
-"""Which version of the format a spec needs, and why.
+"""The lowest version of the format that a spec needs, with the reasons.
 
-A reader drops a file whose version it does not know without a word, so a writer declares the lowest version that its
-content needs (``specs-go/version.go`` of container-device-interface). One row of ``_FEATURES`` is one thing that a
-version brought; 0.8.0 and 1.0.0 brought none.
+A reader silently ignores a file of a version that it does not know, so a writer declares the lowest version that the
+content needs (``specs-go/version.go`` of container-device-interface). Each row of ``_FEATURES`` is a feature and the
+version that introduced it; 0.8.0 and 1.0.0 introduced none.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from cdi.spec import ContainerEdits, Spec
 
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
-"""Every version there is that readers take, oldest first. Versions are compared by their place here."""
+"""Every version that readers accept, oldest first. Versions are compared by their index here."""
 
 WITHDRAWN = ("0.1.0", "0.2.0")
-"""Known to readers, who refuse them as too low."""
+"""Versions that readers know and refuse as too low."""
 
 _Finder = Callable[[Spec], Iterator[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why a spec needs at least ``version``: the content at ``path``."""
+    """A reason why a spec needs at least ``version``: the feature used at ``path``."""
 
     version: str
     path: str
@@ -33,7 +33,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimumVersion:
-    """The lowest version a spec may declare, and the content that forces it (nothing forces the lowest of all)."""
+    """The lowest version that a spec may declare, and why no lower one; the lowest of all has no reasons."""
 
     version: str
     reasons: tuple[Reason, ...]
@@ -43,7 +43,7 @@ class MinimumVersion:
 
 
 def minimum_version(spec: Spec) -> MinimumVersion:
-    """The lowest version that ``spec``'s content needs, whatever it declares."""
+    """Return the lowest version that the content of ``spec`` needs, whatever it declares."""
     reasons = [
         Reason(version=version, path=path, feature=feature)
         for version, feature, find in _FEATURES
@@ -53,11 +53,11 @@ def minimum_version(spec: Spec) -> MinimumVersion:
     return MinimumVersion(version=lowest, reasons=tuple(r for r in reasons if r.version == lowest))
 
 
-def version_readers_need(spec: Spec) -> str:
-    """The version below which readers refuse ``spec``: too low at times, so fit only to tell what they do.
+def version_that_readers_enforce(spec: Spec) -> str:
+    """Return the version below which readers refuse ``spec``, which may be lower than what its content needs.
 
-    Two of their checks keep a pointer to a loop variable, and so look at the last device alone (``requiresV040`` and
-    ``requiresV050``, through release 1.1.1).
+    Two checks in Go, ``requiresV040`` and ``requiresV050`` up to release 1.1.1, keep a pointer to a loop variable and
+    so see the last device only.
     """
     last_device = replace(spec, devices=spec.devices[-1:])
     needed = [
@@ -68,20 +68,20 @@ def version_readers_need(spec: Spec) -> str:
     return max(needed, key=VERSIONS.index, default=VERSIONS[0])
 
 
-def edits_of(spec: Spec) -> Iterator[tuple[str, ContainerEdits]]:
-    """Every edits object with its path: the spec's own first, then each device's."""
+def iter_edits(spec: Spec) -> Iterator[tuple[str, ContainerEdits]]:
+    """Yield each ContainerEdits with its path: those of the spec first, then those of each device."""
     yield "containerEdits", spec.container_edits
     for index, device in enumerate(spec.devices):
         yield f"devices[{index}].containerEdits", device.container_edits
 
 
 def _mount_types(spec: Spec) -> Iterator[str]:
-    for path, edits in edits_of(spec):
+    for path, edits in iter_edits(spec):
         yield from (f"{path}.mounts[{i}].type" for i, mount in enumerate(edits.mounts) if mount.type)
 
 
 def _host_paths(spec: Spec) -> Iterator[str]:
-    for path, edits in edits_of(spec):
+    for path, edits in iter_edits(spec):
         yield from (f"{path}.deviceNodes[{i}].hostPath" for i, node in enumerate(edits.device_nodes) if node.host_path)
 
 
@@ -103,25 +103,25 @@ def _dotted_class(spec: Spec) -> Iterator[str]:
 
 
 def _intel_rdt(spec: Spec) -> Iterator[str]:
-    yield from (f"{path}.intelRdt" for path, edits in edits_of(spec) if edits.intel_rdt is not None)
+    yield from (f"{path}.intelRdt" for path, edits in iter_edits(spec) if edits.intel_rdt is not None)
 
 
 def _additional_gids(spec: Spec) -> Iterator[str]:
-    yield from (f"{path}.additionalGids" for path, edits in edits_of(spec) if edits.additional_gids)
+    yield from (f"{path}.additionalGids" for path, edits in iter_edits(spec) if edits.additional_gids)
 
 
 def _net_devices(spec: Spec) -> Iterator[str]:
-    yield from (f"{path}.netDevices" for path, edits in edits_of(spec) if edits.net_devices)
+    yield from (f"{path}.netDevices" for path, edits in iter_edits(spec) if edits.net_devices)
 
 
 def _schemata(spec: Spec) -> Iterator[str]:
-    for path, edits in edits_of(spec):
+    for path, edits in iter_edits(spec):
         if edits.intel_rdt is not None and edits.intel_rdt.schemata is not None:
             yield f"{path}.intelRdt.schemata"
 
 
 def _monitoring(spec: Spec) -> Iterator[str]:
-    for path, edits in edits_of(spec):
+    for path, edits in iter_edits(spec):
         if edits.intel_rdt is not None and edits.intel_rdt.enable_monitoring:
             yield f"{path}.intelRdt.enableMonitoring"
 

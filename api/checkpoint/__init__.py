@@ -1,1 +1,1 @@
-"""The kubelet plugin's records as bytes."""
+"""The format of the kubelet plugin's checkpoint files. Each schema of the records has a module."""

@@ -1,8 +1,8 @@
-"""Records of prepared claims as bytes, for the kubelet plugin's checkpoint: schema 1.
+"""Schema 1 of the kubelet plugin's checkpoint: one record for each prepared claim.
 
-A record is a JSON envelope ``{"schema": 1, "sha256": "...", "record": {...}}``. The checksum is over the very bytes of
-``record``, so a field added later does not make old records unreadable. Such a field needs a default here; a reader
-that does not know it skips it. Only a change that an older reader would misunderstand raises the schema.
+A record is a JSON envelope ``{"schema": 1, "sha256": "...", "record": {...}}``. The checksum covers the bytes of
+``record``, so a field that is added later does not make old records unreadable. Such a field needs a default here; a
+reader that does not know it ignores it. Only a change that an older reader would misunderstand increases the schema.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ SCHEMA: Final = 1
 
 
 class CheckpointError(PermanentError):
-    """What the plugin knows of prepared claims cannot be read or written. It is never taken for empty."""
+    """A record of a prepared claim cannot be read or written. It must never be treated as absent."""
 
     def __init__(self, where: str, reason: str, remedy: str) -> None:
         self.where = where
@@ -29,7 +29,7 @@ class CheckpointError(PermanentError):
 
 
 class DeviceRecord(Value):
-    """One device, flat: names and order of fields may change in the model, never here."""
+    """The wire form of PreparedDevice: fields may be renamed or reordered in the model, never here."""
 
     requests: tuple[str, ...] = ()
     driver: str
@@ -47,7 +47,7 @@ class DeviceRecord(Value):
 
 
 class ClaimRecord(Value):
-    """One claim."""
+    """The wire form of PreparedClaim."""
 
     namespace: str
     name: str
@@ -60,7 +60,7 @@ class ClaimRecord(Value):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """A record and what it takes to trust it."""
+    """A record with its schema and the checksum of its bytes, in hex digits."""
 
     schema: int
     sha256: str
@@ -73,13 +73,13 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 def encode(claim: PreparedClaim) -> bytes:
-    """The record of ``claim``; equal claims give equal bytes."""
+    """Encode a claim; equal claims give equal bytes."""
     record = _ENCODER.encode(_to_wire(claim))
     return _ENCODER.encode(Envelope(schema=SCHEMA, sha256=_checksum(record), record=msgspec.Raw(record)))
 
 
 def decode(data: bytes, where: str) -> PreparedClaim:
-    """Read one record. Raises CheckpointError, naming ``where`` it lies, when it is damaged or too new."""
+    """Decode a claim. Raises CheckpointError, with the path ``where``, when the record is damaged or too new."""
     try:
         envelope = _ENVELOPE.decode(data)
         if envelope.schema > SCHEMA:

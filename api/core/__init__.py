@@ -1,1 +1,1 @@
-"""The built-in kinds outside ``resource.k8s.io`` that Kerf touches."""
+"""The built-in kinds outside ``resource.k8s.io`` that Kerf reads or writes: a module for each version."""

@@ -1,7 +1,7 @@
-"""Built-in objects in Kubernetes' protobuf encoding, to what they are in JSON.
+"""Decodes built-in objects from Kubernetes' protobuf encoding to their JSON form.
 
-Typed clients of client-go send it (``application/vnd.kubernetes.protobuf``; kubectl since 1.32 for ``create namespace``
-and the like). Answers stay JSON, which these clients accept too.
+Typed clients of client-go send that encoding (``application/vnd.kubernetes.protobuf``; kubectl since 1.32, for example
+for ``create namespace``). Responses stay JSON, which these clients accept.
 
 Source: the encoding is described in apimachinery ``pkg/runtime/serializer/protobuf``.
 """
@@ -38,9 +38,9 @@ _CARRIED: Final[dict[str, type[Message]]] = {
 
 
 def decode(body: bytes) -> JsonObject:
-    """The object that ``body`` carries, with ``apiVersion`` and ``kind``.
+    """Return the object in ``body``, with ``apiVersion`` and ``kind``.
 
-    Raises InvalidDocumentError when these are no such bytes, UnsupportedError when the kind is none known here.
+    Raises InvalidDocumentError when ``body`` is not in the encoding, and UnsupportedError when its kind is not known.
     """
     if not body.startswith(_MAGIC):
         raise _invalid("it does not begin as Kubernetes' protobuf encoding does")
@@ -60,7 +60,7 @@ def _invalid(message: str) -> InvalidDocumentError:
 
 
 def _object(message: Message) -> JsonObject:
-    """Without what says nothing: Go writes empty strings and empty objects of fields that were never set."""
+    """Convert a message to JSON without empty strings and objects, which Go writes for fields that were not set."""
     values = ((field.json_name, _value(field, value)) for field, value in message.ListFields())
     return {name: value for name, value in values if value not in ("", {}, None)}
 
@@ -90,7 +90,7 @@ def _single(value: Any) -> Any:  # noqa: ANN401  (any JSON)
 
 
 def _time(value: api_pb2.Time) -> str | None:
-    """RFC 3339 in whole seconds; None for Go's zero time, which travels as an empty message."""
+    """Return the time as RFC 3339 in whole seconds; None: Go's zero time, which is encoded as an empty message."""
     if not value.ListFields():
         return None
     return datetime.fromtimestamp(value.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,6 @@
-"""The few fields of core, coordination and events objects that Kerf reads or writes.
+"""Core, coordination and apiextensions objects, with the few fields that Kerf reads or writes.
 
-Reading loses every other field: never write one of these back whole. Pods, Nodes and Namespaces are only read; status
-changes go as merge patches of exactly what changed.
+Decoding drops all other fields, so such an object must never be written back as a whole: changes are merge patches.
 """
 
 import msgspec
@@ -13,14 +12,14 @@ from api.wire import Kind, identity_kind
 
 
 class ContainerClaim(Value):
-    """``resources.claims[]``: a claim of the pod, or one request of it, that the container gets."""
+    """An entry of ``resources.claims``: a claim of the pod, or one of its requests, for the container."""
 
     name: str
     request: str = ""
 
 
 class ResourceRequirements(Value):
-    """What one container asks for. ``limits`` may name an extended resource (KEP-5004)."""
+    """The resources that one container requests. ``limits`` may name an extended resource (KEP-5004)."""
 
     claims: tuple[ContainerClaim, ...] = ()
     limits: dict[str, Quantity] = {}
@@ -28,14 +27,14 @@ class ResourceRequirements(Value):
 
 
 class EnvVar(Value):
-    """One variable with a literal value; other sources are not read."""
+    """An environment variable with a literal value; other sources are not read."""
 
     name: str
     value: str = ""
 
 
 class Container(Value):
-    """What DRA needs of a container."""
+    """The fields of a container that DRA needs."""
 
     name: str
     image: str = ""
@@ -46,46 +45,46 @@ class Container(Value):
 
 
 class ClaimSource(Value):
-    """Until Kubernetes 1.30 a pod's entry names its claim or template in here."""
+    """The claim or template of a pod's entry, until Kubernetes 1.30."""
 
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
 
 
 class PodResourceClaim(Value):
-    """``spec.resourceClaims[]``: a claim by name, or a template from which one is made."""
+    """An entry of ``spec.resourceClaims``: the name of a claim, or of the template from which one is created."""
 
     name: str
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
     source: ClaimSource | None = None
-    """Instead of the two names, until Kubernetes 1.30."""
+    """Replaces the two names, until Kubernetes 1.30."""
 
     @property
     def claim_name(self) -> str | None:
-        """The claim that the pod's author named, however the version spells it."""
+        """The claim that the pod names, in either form."""
         return self.resource_claim_name or (self.source.resource_claim_name if self.source else None)
 
     @property
     def template_name(self) -> str | None:
-        """The template that the pod's author named, however the version spells it."""
+        """The template that the pod names, in either form."""
         return self.resource_claim_template_name or (self.source.resource_claim_template_name if self.source else None)
 
 
 class NodeAffinity(Value):
-    """Only the required part: preferences do not exclude a node."""
+    """Required node affinity; preferences do not exclude a node and are not read."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
 
 
 class Affinity(Value):
-    """Only node affinity is read."""
+    """A pod's affinity, of which only that to nodes is read."""
 
     node_affinity: NodeAffinity | None = None
 
 
 class Toleration(Value):
-    """A pod's toleration of node taints: ``operator`` Exists or Equal; empty key or effect: every."""
+    """A pod's toleration of node taints: ``operator`` Exists or Equal; an empty key or effect matches all."""
 
     key: str = ""
     operator: str = "Equal"
@@ -94,13 +93,13 @@ class Toleration(Value):
 
 
 class PodSchedulingGate(Value):
-    """Holds a pod back from scheduling while present."""
+    """A gate that excludes the pod from scheduling while it is present."""
 
     name: str
 
 
 class PodSpec(Value):
-    """What the scheduler and the kubelet need to know of a pod with claims."""
+    """The fields of a pod with claims that scheduler and kubelet need."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -116,14 +115,14 @@ class PodSpec(Value):
 
 
 class PodResourceClaimStatus(Value):
-    """Which claim was made for an entry of ``spec.resourceClaims``; no name: none was needed."""
+    """The claim that was created for an entry of ``spec.resourceClaims``; no name: none was needed."""
 
     name: str
     resource_claim_name: str | None = None
 
 
 class ContainerExtendedResourceRequest(Value):
-    """Which request of the pod's claim for extended resources a container gets, and for which resource."""
+    """A container's extended resource, and the request for it in the pod's claim for extended resources."""
 
     container_name: str
     resource_name: str
@@ -131,7 +130,7 @@ class ContainerExtendedResourceRequest(Value):
 
 
 class PodExtendedResourceClaimStatus(Value):
-    """The claim that was made for the pod's extended resources (KEP-5004)."""
+    """The claim that was created for the pod's extended resources (KEP-5004)."""
 
     resource_claim_name: str
     request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
@@ -149,7 +148,7 @@ class PodStatus(Value):
 
 
 class Pod(Object):
-    """A pod, as far as DRA goes."""
+    """A pod, reduced to what DRA needs."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -159,14 +158,14 @@ class Pod(Object):
         return self.status.phase in {"Succeeded", "Failed"}
 
     def claim_names(self) -> dict[str, str]:
-        """Pod claim name to ResourceClaim name, for every claim that exists by now."""
+        """Return the ResourceClaim of each entry of ``spec.resourceClaims`` that has one by now."""
         made = {status.name: status.resource_claim_name for status in self.status.resource_claim_statuses}
         named = {claim.name: claim.claim_name or made.get(claim.name) for claim in self.spec.resource_claims}
         return {name: claim for name, claim in named.items() if claim}
 
     @property
     def all_claim_names(self) -> tuple[str, ...]:
-        """The ResourceClaims that exist by now, that for extended resources last."""
+        """The names of the pod's ResourceClaims that exist by now, that for extended resources last."""
         extended = self.extended_claim_name
         return (*self.claim_names().values(), *([extended] if extended else []))
 
@@ -186,30 +185,30 @@ class Taint(Value):
 
 
 class NodeSpec(Value):
-    """What decides whether a pod may go to a node, beside its labels."""
+    """The scheduling restrictions of a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeSystemInfo(Value):
-    """What the kubelet reports of its machine."""
+    """The kubelet's report on its machine."""
 
     boot_id: str = msgspec.field(default="", name="bootID")
     kubelet_version: str = ""
 
 
 class NodeStatus(Value):
-    """Readiness and the kubelet's facts."""
+    """A node's conditions and the kubelet's report."""
 
     conditions: tuple[Condition, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
     declared_features: tuple[str, ...] = ()
-    """What the kubelet says it supports (KEP-5328)."""
+    """The features that the kubelet supports (KEP-5328)."""
 
 
 class Node(Object):
-    """A node, as far as DRA goes."""
+    """A node, reduced to what DRA needs."""
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -224,7 +223,7 @@ class Namespace(Object):
 
 
 class ObjectReference(Value):
-    """What an event is about."""
+    """A reference to an object, such as the one that an event is about."""
 
     api_version: str = ""
     kind: str = ""
@@ -236,7 +235,7 @@ class ObjectReference(Value):
 
 
 def reference(pod: Pod) -> ObjectReference:
-    """The pod as what an event is about."""
+    """Return a reference to a pod, for events."""
     return ObjectReference(
         api_version="v1",
         kind="Pod",
@@ -247,7 +246,7 @@ def reference(pod: Pod) -> ObjectReference:
 
 
 class EventSource(Value):
-    """Which component made an event."""
+    """The component that reports an event."""
 
     component: str = ""
 
@@ -268,7 +267,7 @@ class Event(Object):
 
 
 class LeaseSpec(Value):
-    """Who holds a lease; times are RFC 3339 with microseconds."""
+    """The holder of a lease and its times, RFC 3339 with microseconds."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -290,13 +289,13 @@ class Binding(Object):
 
 
 class CustomResourceDefinitionStatus(Value):
-    """``Established`` is true once objects of the kind can be made."""
+    """The conditions of a CRD; ``Established`` is True once objects of the kind can be created."""
 
     conditions: tuple[Condition, ...] = ()
 
 
 class CustomResourceDefinition(Object):
-    """``apiextensions.k8s.io/v1``: whether a kind of ours is there."""
+    """``apiextensions.k8s.io/v1`` CustomResourceDefinition, reduced to its status."""
 
     status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()
 
@@ -320,44 +319,3 @@ CUSTOM_RESOURCE_DEFINITIONS: Kind[CustomResourceDefinition] = identity_kind(
     namespaced=False,
 )
 LEASES: Kind[Lease] = identity_kind(Lease, group="coordination.k8s.io", version="v1", plural="leases", namespaced=True)
-
-__all__ = [
-    "BINDINGS",
-    "CUSTOM_RESOURCE_DEFINITIONS",
-    "EVENTS",
-    "LEASES",
-    "NAMESPACES",
-    "NODES",
-    "PODS",
-    "Affinity",
-    "Binding",
-    "ClaimSource",
-    "Container",
-    "ContainerClaim",
-    "ContainerExtendedResourceRequest",
-    "CustomResourceDefinition",
-    "CustomResourceDefinitionStatus",
-    "EnvVar",
-    "Event",
-    "EventSource",
-    "Lease",
-    "LeaseSpec",
-    "Namespace",
-    "Node",
-    "NodeAffinity",
-    "NodeSpec",
-    "NodeStatus",
-    "NodeSystemInfo",
-    "ObjectReference",
-    "Pod",
-    "PodExtendedResourceClaimStatus",
-    "PodResourceClaim",
-    "PodResourceClaimStatus",
-    "PodSchedulingGate",
-    "PodSpec",
-    "PodStatus",
-    "ResourceRequirements",
-    "Taint",
-    "Toleration",
-    "reference",
-]

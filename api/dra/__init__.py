@@ -1,1 +1,4 @@
-"""The kubelet's gRPC services for DRA drivers, one module for each wire version."""
+"""The gRPC services between kubelet and DRA plugin: a module for each version, ``registry`` for the choice among them.
+
+Terms (KEP-4381): *prepare* makes a claim's devices ready before its pod's containers start, *unprepare* releases them.
+"""

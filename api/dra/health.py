@@ -1,7 +1,7 @@
 """``DRAResourceHealth`` (KEP-4680): v1 for kubelet 1.37 and later, v1alpha1 for 1.34 and later, with the same messages.
 
-The kubelet lets every report expire, so all devices are sent again and again. Health is shown in the pod's status; it
-does not keep pods away, that is what taints do.
+Reports expire in the kubelet, so all devices are sent again and again. The kubelet shows health in the pod's status;
+only taints keep pods from an unhealthy device.
 """
 
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from typing import Final
 
 from api._generated.health_v1 import api_pb2
 from api._generated.health_v1alpha1 import api_pb2 as api_pb2_v1alpha1
-from api.grpc_method import Method
+from api.grpc_method import GrpcMethod
 from api.model.base import Value
 
 MAX_MESSAGE_BYTES: Final = 1024
-"""Longest message that the kubelet takes (KEP-4680), in bytes of UTF-8."""
+"""The most bytes of UTF-8 of a message that the kubelet accepts (KEP-4680)."""
 
 _SERVICE: Final = "DRAResourceHealth"
 
 
 class Health(IntEnum):
-    """The numbers are those of the wire."""
+    """The health of a device, with the numbers of the wire."""
 
     UNKNOWN = api_pb2.UNKNOWN
     HEALTHY = api_pb2.HEALTHY
@@ -29,21 +29,21 @@ class Health(IntEnum):
 
 
 _HEALTH_OF_NUMBER: Final = {int(health): health for health in Health}
-"""A number that a newer kubelet may add reads as unknown."""
+"""Other numbers, which later versions may add, are decoded as unknown."""
 
 
 class DeviceHealth(Value):
-    """What the driver knows of one device now."""
+    """A report on the health of one device."""
 
     pool: str
     device: str
     health: Health
     checked_at_s: int
-    """Unix time in seconds."""
+    """The time of the check, in seconds since 1970."""
     valid_s: int = 0
-    """How long the report holds, in seconds; 0: the kubelet's default of 30."""
+    """Seconds after which the report expires; 0: the kubelet's default of 30."""
     message: str = ""
-    """For people; cut to MAX_MESSAGE_BYTES."""
+    """An explanation for people, cut to MAX_MESSAGE_BYTES on the wire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,8 @@ class HealthService:
     """One wire version of ``DRAResourceHealth``."""
 
     supported_version: str
-    watch: Method[None, Sequence[DeviceHealth]]
-    """A stream: each answer holds every device."""
+    watch: GrpcMethod[None, Sequence[DeviceHealth]]
+    """Watch the health of devices: a stream whose answers each hold every device."""
 
 
 def _encode_request(_: None) -> bytes:
@@ -94,7 +94,7 @@ def _decode_response(data: bytes) -> tuple[DeviceHealth, ...]:
 
 V1: Final = HealthService(
     supported_version="v1.DRAResourceHealth",
-    watch=Method(
+    watch=GrpcMethod(
         service=api_pb2.DESCRIPTOR.services_by_name[_SERVICE].full_name,
         name="NodeWatchResources",
         encode_request=_encode_request,

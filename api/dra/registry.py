@@ -1,4 +1,4 @@
-"""The services that Kerf's kubelet plugin offers, newest first: the kubelet takes the first of each that it knows.
+"""Chooses the services that the plugin offers to a kubelet, newest first: it takes the first of each that it knows.
 
 | supported version | kubelet | service |
 |---|---|---|
@@ -10,7 +10,7 @@
 | 1.0.0 | 1.28 to 1.30 | v1alpha3.Node |
 | 1.0.0 | 1.27, and as a fallback to 1.30 | v1alpha2.Node |
 
-Until 1.31 a kubelet takes version numbers and ignores names (``pkg/kubelet/cm/dra/plugin/registration.go``).
+Until 1.31 a kubelet accepts version numbers and ignores names (``pkg/kubelet/cm/dra/plugin/registration.go``).
 """
 
 import re
@@ -28,40 +28,43 @@ SUPPORTED_VERSIONS: Final[tuple[str, ...]] = (
     *(service.supported_version for service in DRA_SERVICES),
     *(service.supported_version for service in HEALTH_SERVICES),
 )
-"""What a plugin lists when it registers."""
+"""The versions that a plugin registers with a kubelet of 1.32 or later."""
 
 _NAMED_SERVICES: Final = (1, 32)
-"""From here on kubelets know services by name."""
+"""The first kubelet (major, minor) that knows services by name."""
 _DEVICES_IN_ANSWERS: Final = (1, 31)
+"""The first kubelet whose answers list devices instead of CDI names."""
 _FIRST: Final = (1, 27)
+"""The first kubelet that Kerf supports."""
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """What a plugin serves to one kubelet."""
+class PluginServices:
+    """The services that a plugin offers to one kubelet."""
 
     services: tuple[DraService, ...]
     supported_versions: tuple[str, ...]
 
 
-MODERN: Final = Offer(services=DRA_SERVICES, supported_versions=SUPPORTED_VERSIONS)
+STRUCTURED_SERVICES: Final = PluginServices(services=DRA_SERVICES, supported_versions=SUPPORTED_VERSIONS)
+"""The services for kubelets of 1.32 and later, in whose clusters the scheduler allocates."""
 
 
-def offer_to(kubelet_version: str) -> Offer:
-    """What to serve to a kubelet that reports ``kubelet_version`` (``v1.30.14``) in its Node.
+def services_for_kubelet(kubelet_version: str) -> PluginServices:
+    """Return the services for a kubelet that reports ``kubelet_version`` (``v1.30.14``) in its Node.
 
-    Kubelets 1.30 and 1.31 call one path and read different answers, so the version has to decide. A version that tells
-    nothing is taken for a new one. Raises UnsupportedError for a kubelet that is too old.
+    Kubelets 1.30 and 1.31 call the same path and expect different answers, so the version decides. A kubelet of unknown
+    version is taken for a new one. Raises UnsupportedError when the kubelet is older than 1.27.
     """
     match = _VERSION.match(kubelet_version)
     version = (int(match[1]), int(match[2])) if match else _NAMED_SERVICES
     if version >= _NAMED_SERVICES:
-        return MODERN
+        return STRUCTURED_SERVICES
     if version < _FIRST:
         raise UnsupportedError(f"the kubelet is {kubelet_version}; Kerf needs 1.27 or later")
     # Imported here: only nodes of such clusters need them.
     from api.dra import v1alpha2, v1alpha3, v1alpha4
 
     services = (v1alpha4.SERVICE,) if version >= _DEVICES_IN_ANSWERS else (v1alpha3.SERVICE, v1alpha2.SERVICE)
-    return Offer(services=services, supported_versions=(services[0].supported_version,))
+    return PluginServices(services=services, supported_versions=(services[0].supported_version,))

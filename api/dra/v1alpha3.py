@@ -1,31 +1,45 @@
 """``v1alpha3.Node`` as kubelets 1.28 to 1.30 speak it: a claim's answer is a list of CDI names.
 
-Kubelet 1.31 calls the same path and reads another message (``v1alpha4``): which of the two is served follows from the
-kubelet's version.
+Requests and the answers to unprepare calls are the bytes of v1. Kubelets 1.28 to 1.30 add to a claim the resource
+handle that the claim's status holds anyway; it is not read. Kubelet 1.31 calls the same path and expects the answers of
+``v1alpha4``: which of the two is served follows from the kubelet's version.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from api._generated.dra_v1alpha3 import api_pb2
-from api.dra.service import DraService, build_service
-from api.dra.v1alpha2 import cdi_ids, one_device
+from api.dra import v1
+from api.dra.service import DraService
+from api.dra.v1alpha2 import decode_cdi_ids, encode_cdi_ids
 from api.model.prepared import PrepareOutcome
 
 SERVICE_NAME: Final = "v1alpha3.Node"
 
 
-def _encode_outcome(outcome: PrepareOutcome) -> api_pb2.NodePrepareResourceResponse:
-    return api_pb2.NodePrepareResourceResponse(cdi_devices=cdi_ids(outcome), error=outcome.error)
+def _encode_prepare_response(outcomes: Mapping[str, PrepareOutcome]) -> bytes:
+    claims = {
+        uid: api_pb2.NodePrepareResourceResponse(cdi_devices=encode_cdi_ids(outcome), error=outcome.error)
+        for uid, outcome in outcomes.items()
+    }
+    return api_pb2.NodePrepareResourcesResponse(claims=claims).SerializeToString()
 
 
-def _decode_outcome(claim: api_pb2.NodePrepareResourceResponse) -> PrepareOutcome:
-    return PrepareOutcome(devices=one_device(claim.cdi_devices), error=claim.error)
+def _decode_prepare_response(data: bytes) -> dict[str, PrepareOutcome]:
+    return {
+        uid: PrepareOutcome(devices=decode_cdi_ids(claim.cdi_devices), error=claim.error)
+        for uid, claim in api_pb2.NodePrepareResourcesResponse.FromString(data).claims.items()
+    }
 
 
-SERVICE: Final[DraService] = build_service(
-    api_pb2,
-    service=SERVICE_NAME,
+SERVICE: Final = DraService(
     supported_version="1.0.0",
-    encode_outcome=_encode_outcome,
-    decode_outcome=_decode_outcome,
+    prepare=replace(
+        v1.SERVICE.prepare,
+        service=SERVICE_NAME,
+        encode_response=_encode_prepare_response,
+        decode_response=_decode_prepare_response,
+    ),
+    unprepare=replace(v1.SERVICE.unprepare, service=SERVICE_NAME),
 )

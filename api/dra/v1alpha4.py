@@ -1,6 +1,6 @@
-"""What kubelet 1.31 speaks: the messages of v1beta1, under the service name of v1alpha3.
+"""The service of kubelet 1.31: the messages of v1beta1 under the service name of v1alpha3.
 
-Upstream's Go package is v1alpha4, its proto package stayed v1alpha3 (kubernetes/kubelet pkg/apis/dra/v1alpha4).
+The Go package upstream is v1alpha4, but its proto package is v1alpha3 (kubernetes/kubelet pkg/apis/dra/v1alpha4).
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """``k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin``: kubelet 1.32 and later.
 
-Its messages are the bytes of v1 without a device's ``share_id`` (KEP-5075), under another service name. A kubelet that
-knows shares speaks v1 too and prefers it, so nothing is lost.
+Its messages are those of v1 without a device's ``share_id`` (KEP-5075), its service has another name. A kubelet that
+knows shares prefers v1, so nothing is lost.
 """
 
 from collections.abc import Mapping

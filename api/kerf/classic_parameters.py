@@ -1,9 +1,9 @@
-"""``kerf.dev/v1alpha1`` parameters of classic classes and claims (KEP-3063): what is offered, what is asked for.
+"""``kerf.dev/v1alpha1`` parameters of classic classes and claims (KEP-3063).
 
 A ``resource.k8s.io`` ResourceClass refers to GpuClassParameters or FpgaClassParameters, a claim to GpuClaimParameters
-or FpgaClaimParameters in its own namespace. What the class sets, a claim may set otherwise only where the class says
-so; what it leaves open, the claim may set. In Kubernetes 1.31 the same documents, without ``metadata``, are the opaque
-parameters of classes and claims.
+or FpgaClaimParameters in its own namespace. A claim may set what the class leaves unset, and override only what the
+class allows. In Kubernetes 1.31 the same documents, without ``metadata``, are the opaque parameters of classes and
+claims.
 """
 
 from typing import Annotated, Final, Literal, TypeAlias
@@ -19,13 +19,13 @@ from api.model.quantity import Quantity
 from api.wire import Kind, identity_kind
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=16)]
-"""More cards than any machine has, and few enough that an allocation fits into the claim."""
+"""Devices of one request: 16 are more cards than any machine has, and an allocation of them fits into a claim."""
 MaxPods: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_CONSUMERS)]
 LoadTimeout: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=3600)]
 
 
 class GpuMinimum(Strict):
-    """At least this much; the smallest legal profile that has it all is taken."""
+    """The minimum size; the smallest legal profile that has it all is allocated."""
 
     memory: Quantity | None = None
     """GPU memory, e.g. ``5Gi``."""
@@ -34,76 +34,76 @@ class GpuMinimum(Strict):
 
 
 class GpuClassParametersSpec(Strict):
-    """What an administrator offers of GPUs."""
+    """The GPU devices of a class."""
 
     models: Models = ()
     """GPU models (``h100-80gb-sxm``); empty: all."""
     nodes: NodeChoice | None = None
-    """Nodes whose cards may be used; unset: all."""
+    """The nodes whose cards may be used; unset: all."""
     min_driver_version: DriverVersion | None = None
-    """Only cards whose driver on the host is at least this one, e.g. ``550.54``; unset: any."""
+    """The minimum version of the cards' driver on the host, e.g. ``550.54``; unset: any."""
     cut: Cut | None = None
     """Whether claims get a partition or whole cards; unset: a partition."""
     profile: DeviceWord | None = None
-    """Exactly this profile, e.g. ``1g.10gb``; not together with ``minimum``."""
+    """The exact profile, e.g. ``1g.10gb``; excludes ``minimum``."""
     minimum: GpuMinimum | None = None
-    """At least this size."""
+    """The minimum size."""
     allow_whole: bool = False
-    """A claim may ask for whole cards, and gets one where no partition is large enough or free."""
+    """Whether a claim may request whole cards, and gets one where no partition is large enough or free."""
     sharing: GpuSharing | None = None
     """How containers share the device."""
     max_pods: MaxPods = 1
-    """How many pods may use a claim at a time; between 2 and 31 only from Kubernetes 1.30 on."""
+    """The number of pods that may use a claim at a time; 2 to 31 only from Kubernetes 1.30 on."""
     monitor: bool = False
-    """Claims see all cards of the node without taking any: for monitoring."""
+    """Whether claims get access to all cards of the node without allocating any, for monitoring."""
     claims_may_override: Annotated[tuple[Literal["models", "size", "sharing"], ...], msgspec.Meta(max_length=3)] = ()
-    """What claims may set although the class sets it; size: cut, profile and minimum."""
+    """The fields of the class that claims may override; size: cut, profile and minimum."""
 
 
 class GpuClaimParametersSpec(Strict):
-    """What a claim asks for of GPUs."""
+    """The GPU devices that a claim requests."""
 
     models: Models = ()
     """GPU models; empty: those of the class."""
     cut: Cut | None = None
     """Whole cards, where the class allows it, or a partition."""
     profile: DeviceWord | None = None
-    """Exactly this profile; not together with ``minimum``."""
+    """The exact profile; excludes ``minimum``."""
     minimum: GpuMinimum | None = None
-    """At least this size."""
+    """The minimum size."""
     count: Count = 1
-    """How many devices of one node."""
+    """The number of devices, all of one node."""
     sharing: GpuSharing | None = None
     """How containers share the device."""
 
 
 class FpgaClassParametersSpec(Strict):
-    """What an administrator offers of FPGAs."""
+    """The FPGA devices of a class."""
 
     models: Models = ()
     """Shells; empty: all."""
     nodes: NodeChoice | None = None
-    """Nodes whose cards may be used; unset: all."""
+    """The nodes whose cards may be used; unset: all."""
     min_driver_version: DriverVersion | None = None
-    """Only cards whose driver on the host is at least this one, e.g. ``550.54``; unset: any."""
+    """The minimum version of the cards' driver on the host, e.g. ``550.54``; unset: any."""
     cut: Cut | None = None
     """Whether claims get slots with a function or whole cards; unset: slots."""
     function: DeviceWord | None = None
     """The function that is loaded for claims."""
     release: Literal["Blank", "Keep"] | None = None
-    """What is left in the slots: nothing (if unset), or the function for the next claim that wants it."""
+    """Whether unprepare clears the slots (if unset), or keeps the function for the next claim that needs it."""
     timeout_seconds: LoadTimeout | None = None
-    """Give up a load after this long; unset: three times what the image's maker states, at least 30 s."""
+    """The time limit of a load; unset: three times the load time that the image states, at least 30 s."""
     max_pods: MaxPods = 1
-    """How many pods may use a claim at a time; between 2 and 31 only from Kubernetes 1.30 on."""
+    """The number of pods that may use a claim at a time; 2 to 31 only from Kubernetes 1.30 on."""
     claims_may_override: Annotated[
         tuple[Literal["models", "size", "function", "release"], ...], msgspec.Meta(max_length=4)
     ] = ()
-    """What claims may set although the class sets it; size: cut."""
+    """The fields of the class that claims may override; size: cut."""
 
 
 class FpgaClaimParametersSpec(Strict):
-    """What a claim asks for of FPGAs."""
+    """The FPGA devices that a claim requests."""
 
     models: Models = ()
     """Shells; empty: those of the class."""
@@ -112,37 +112,37 @@ class FpgaClaimParametersSpec(Strict):
     function: DeviceWord | None = None
     """The function to load."""
     release: Literal["Blank", "Keep"] | None = None
-    """What is left in the slots."""
+    """Whether unprepare clears the slots or keeps the function."""
     count: Count = 1
-    """How many devices of one node."""
+    """The number of devices, all of one node."""
 
 
 class GpuClassParameters(Object, forbid_unknown_fields=True):
-    """What a ResourceClass of GPUs offers (cluster-scoped)."""
+    """Parameters of a ResourceClass of GPUs (cluster-scoped)."""
 
     spec: GpuClassParametersSpec = GpuClassParametersSpec()
-    """What is offered."""
+    """The devices that the class offers."""
 
 
 class GpuClaimParameters(Object, forbid_unknown_fields=True):
-    """What a ResourceClaim asks for of GPUs."""
+    """Parameters of a ResourceClaim for GPUs."""
 
     spec: GpuClaimParametersSpec = GpuClaimParametersSpec()
-    """What is asked for."""
+    """The devices that the claim requests."""
 
 
 class FpgaClassParameters(Object, forbid_unknown_fields=True):
-    """What a ResourceClass of FPGAs offers (cluster-scoped)."""
+    """Parameters of a ResourceClass of FPGAs (cluster-scoped)."""
 
     spec: FpgaClassParametersSpec = FpgaClassParametersSpec()
-    """What is offered."""
+    """The devices that the class offers."""
 
 
 class FpgaClaimParameters(Object, forbid_unknown_fields=True):
-    """What a ResourceClaim asks for of FPGAs."""
+    """Parameters of a ResourceClaim for FPGAs."""
 
     spec: FpgaClaimParametersSpec = FpgaClaimParametersSpec()
-    """What is asked for."""
+    """The devices that the claim requests."""
 
 
 ClassParameters: TypeAlias = GpuClassParametersSpec | FpgaClassParametersSpec
@@ -150,7 +150,7 @@ ClaimParameters: TypeAlias = GpuClaimParametersSpec | FpgaClaimParametersSpec
 
 
 class ParametersObject(Object):
-    """Parameters as the server holds them: the spec is decoded per object, so that a bad one hides no other."""
+    """Parameters with an undecoded spec, so that an invalid object does not make others of its list unreadable."""
 
     spec: JsonObject = {}
 
@@ -175,4 +175,4 @@ SPECS: Final[dict[str, type[ClassParameters] | type[ClaimParameters]]] = {
     "GpuClaimParameters": GpuClaimParametersSpec,
     "FpgaClaimParameters": FpgaClaimParametersSpec,
 }
-"""By kind."""
+"""The type of the spec, by kind."""

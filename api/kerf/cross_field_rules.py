@@ -1,7 +1,7 @@
-"""Rules over several fields of a document: one table for the decoder and for the CRD.
+"""The rules on several fields of a document: one table for the decoder and for the CRDs.
 
-Each rule is written twice, side by side: ``holds`` in Python for documents that Kerf decodes, ``cel`` for the API
-server (``x-kubernetes-validations``). The tests compare the two on generated documents.
+Each rule has two forms: ``holds`` in Python for documents that Kerf decodes, ``cel`` for the API server
+(``x-kubernetes-validations``). Tests compare the two on generated documents.
 """
 
 import re
@@ -28,14 +28,14 @@ from api.kerf.v1alpha1 import (
     NodeLabelRequirement,
     ResourceClassSpec,
 )
-from api.kerf.validation import field_path
+from api.kerf.validation import join_path
 
 _FIELD: Final = re.compile(r"self\.(\w+(?:\.\w+)*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """Either ``holds`` is true, or ``message`` is said of ``field`` (JSON name in the struct; empty: the struct)."""
+class CrossFieldRule:
+    """A rule on a struct: if it does not hold, ``message`` is reported for ``field`` (JSON path; empty: the struct)."""
 
     field: str
     message: str
@@ -44,13 +44,13 @@ class Rule:
 
     @property
     def reads(self) -> Collection[str]:
-        """The fields that the rule looks at, each as far down as it looks."""
+        """The JSON paths of the fields that the rule reads."""
         fields = set(_FIELD.findall(self.cel))
         return {field for field in fields if not any(other.startswith(f"{field}.") for other in fields)}
 
 
-def _only_for(device: str, field: str, attribute: str) -> Rule:
-    return Rule(
+def _only_for(device: str, field: str, attribute: str) -> CrossFieldRule:
+    return CrossFieldRule(
         field=field,
         message=f"is for device: {device} only",
         holds=lambda spec: spec.device == device or not getattr(spec, attribute),
@@ -58,8 +58,8 @@ def _only_for(device: str, field: str, attribute: str) -> Rule:
     )
 
 
-def _minimum_only_for(device: str, field: str, attribute: str) -> Rule:
-    return Rule(
+def _minimum_only_for(device: str, field: str, attribute: str) -> CrossFieldRule:
+    return CrossFieldRule(
         field=f"minimum.{field}",
         message=f"is for device: {device} only",
         holds=lambda spec: spec.device == device or spec.minimum is None or getattr(spec.minimum, attribute) is None,
@@ -67,8 +67,8 @@ def _minimum_only_for(device: str, field: str, attribute: str) -> Rule:
     )
 
 
-def _is_strategy_or_unset(strategy: str, field: str, attribute: str) -> Rule:
-    return Rule(
+def _is_strategy_or_unset(strategy: str, field: str, attribute: str) -> CrossFieldRule:
+    return CrossFieldRule(
         field=field,
         message=f"is for strategy: {strategy} only",
         holds=lambda sharing: sharing.strategy == strategy or getattr(sharing, attribute) is None,
@@ -76,8 +76,8 @@ def _is_strategy_or_unset(strategy: str, field: str, attribute: str) -> Rule:
     )
 
 
-def _is_for_partitions(field: str) -> Rule:
-    return Rule(
+def _is_for_partitions(field: str) -> CrossFieldRule:
+    return CrossFieldRule(
         field=field,
         message="is for partitions; cut: Whole takes the card as it is",
         holds=lambda spec: getattr(spec, field) is None or spec.cut in {None, "Partition"},
@@ -85,8 +85,17 @@ def _is_for_partitions(field: str) -> Rule:
     )
 
 
+def _not_empty(*fields: str) -> CrossFieldRule:
+    return CrossFieldRule(
+        field="",
+        message="is empty: give one size at least, or leave it out",
+        holds=lambda minimum: minimum != type(minimum)(),
+        cel=" || ".join(f"has(self.{field})" for field in fields),
+    )
+
+
 _SIZE_RULES: Final = (
-    Rule(
+    CrossFieldRule(
         field="minimum",
         message="excludes profile: a profile is an exact size",
         holds=lambda spec: spec.profile is None or spec.minimum is None,
@@ -106,19 +115,19 @@ _SPEC_RULES: Final = (
     _minimum_only_for("fpga", "slots", "slots"),
     _minimum_only_for("fpga", "lut", "lut"),
     _minimum_only_for("fpga", "dsp", "dsp"),
-    Rule(
+    CrossFieldRule(
         field="minimum",
         message="is for what is taken; cut: Monitor only looks",
         holds=lambda spec: spec.minimum is None or spec.cut != "Monitor",
         cel="!has(self.minimum) || !has(self.cut) || self.cut != 'Monitor'",
     ),
-    Rule(
+    CrossFieldRule(
         field="allocation",
         message="Shared is for device: gpu only",
         holds=lambda spec: spec.device == "gpu" or spec.allocation == "Exclusive",
         cel="self.device == 'gpu' || !has(self.allocation) || self.allocation == 'Exclusive'",
     ),
-    Rule(
+    CrossFieldRule(
         field="allocation",
         message="Shared needs a profile, or cut: Whole: nodes must know what to offer in shares",
         holds=lambda spec: spec.allocation == "Exclusive" or spec.profile is not None or spec.cut == "Whole",
@@ -127,19 +136,19 @@ _SPEC_RULES: Final = (
             " || (has(self.cut) && self.cut == 'Whole')"
         ),
     ),
-    Rule(
+    CrossFieldRule(
         field="config.kind",
         message="must be GpuConfig for device: gpu and FpgaConfig for device: fpga",
         holds=lambda spec: spec.config is None or isinstance(spec.config, GpuConfig) == (spec.device == "gpu"),
         cel="!has(self.config) || (self.config.kind == 'GpuConfig') == (self.device == 'gpu')",
     ),
-    Rule(
+    CrossFieldRule(
         field="sharing",
         message="is short for config.sharing: set one of the two",
         holds=lambda spec: spec.sharing is None or spec.config is None,
         cel="!(has(self.sharing) && has(self.config))",
     ),
-    Rule(
+    CrossFieldRule(
         field="config.function",
         message="is the class's function already: set one of the two",
         holds=lambda spec: (
@@ -147,7 +156,7 @@ _SPEC_RULES: Final = (
         ),
         cel="!(has(self.function) && has(self.config) && has(self.config.function))",
     ),
-    Rule(
+    CrossFieldRule(
         field="extendedResourceName",
         message="must not be in the domain kubernetes.io, which is the cluster's own",
         holds=lambda spec: "kubernetes.io/" not in (spec.extended_resource_name or ""),
@@ -156,19 +165,19 @@ _SPEC_RULES: Final = (
 )
 
 _TOLERATION_RULES: Final = (
-    Rule(
+    CrossFieldRule(
         field="value",
         message="must be empty with operator: Exists",
         holds=lambda toleration: toleration.operator == "Equal" or not toleration.value,
         cel="!has(self.operator) || self.operator == 'Equal' || !has(self.value) || self.value == ''",
     ),
-    Rule(
+    CrossFieldRule(
         field="key",
         message="is required with operator: Equal; write operator: Exists to tolerate every taint",
         holds=lambda toleration: toleration.operator == "Exists" or bool(toleration.key),
         cel="(has(self.operator) && self.operator == 'Exists') || (has(self.key) && self.key != '')",
     ),
-    Rule(
+    CrossFieldRule(
         field="tolerationSeconds",
         message="is for effect: NoExecute only",
         holds=lambda toleration: toleration.toleration_seconds is None or toleration.effect == "NoExecute",
@@ -176,7 +185,7 @@ _TOLERATION_RULES: Final = (
     ),
 )
 
-_MONITOR_RULE: Final = Rule(
+_MONITOR_RULE: Final = CrossFieldRule(
     field="monitor",
     message="takes nothing: cut, profile, minimum and sharing say nothing beside it",
     holds=lambda spec: not spec.monitor or (spec.cut, spec.profile, spec.minimum, spec.sharing) == (None,) * 4,
@@ -186,30 +195,16 @@ _MONITOR_RULE: Final = Rule(
     ),
 )
 
-RULES: Final[Mapping[type[msgspec.Struct], tuple[Rule, ...]]] = {
+RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
     GpuClassParametersSpec: (*_SIZE_RULES, _MONITOR_RULE),
     GpuClaimParametersSpec: _SIZE_RULES,
     FpgaClassParametersSpec: (_FUNCTION_RULE,),
     FpgaClaimParametersSpec: (_FUNCTION_RULE,),
-    GpuMinimum: (
-        Rule(
-            field="",
-            message="is empty: give one size at least, or leave it out",
-            holds=lambda minimum: minimum != GpuMinimum(),
-            cel="has(self.memory) || has(self.computeSlices)",
-        ),
-    ),
+    GpuMinimum: (_not_empty("memory", "computeSlices"),),
     ResourceClassSpec: _SPEC_RULES,
-    MinimumSize: (
-        Rule(
-            field="",
-            message="is empty: give one size at least, or leave it out",
-            holds=lambda minimum: minimum != MinimumSize(),
-            cel="has(self.memory) || has(self.computeSlices) || has(self.slots) || has(self.lut) || has(self.dsp)",
-        ),
-    ),
+    MinimumSize: (_not_empty("memory", "computeSlices", "slots", "lut", "dsp"),),
     NodeLabelRequirement: (
-        Rule(
+        CrossFieldRule(
             field="values",
             message="must be there with operator In or NotIn, and only there",
             holds=lambda requirement: bool(requirement.values) == (requirement.operator in {"In", "NotIn"}),
@@ -224,28 +219,28 @@ RULES: Final[Mapping[type[msgspec.Struct], tuple[Rule, ...]]] = {
 }
 
 
-def broken_rules(value: msgspec.Struct, path: str = "", unreadable: Collection[str] = ()) -> Iterator[Problem]:
-    """Every rule that ``value``, or a struct inside it, breaks; ``path`` is where it stands in its document.
+def find_broken_rules(value: msgspec.Struct, path: str = "", unreadable: Collection[str] = ()) -> Iterator[Problem]:
+    """Yield a problem for each rule that ``value``, at ``path`` in its document, or a struct in it breaks.
 
-    A rule that reads a field in ``unreadable`` (paths that were left out of ``value`` as wrong) is not judged.
+    Rules that read a field in ``unreadable``, paths that were removed from ``value`` as invalid, are not evaluated.
     """
     for rule in RULES.get(type(value), ()):
-        reads = [field_path(path, field) for field in rule.reads]
-        if not rule.holds(value) and not any(_related(read, one) for read in reads for one in unreadable):
-            yield Problem(field_path(path, rule.field) if rule.field else path, rule.message)
+        reads = [join_path(path, field) for field in rule.reads]
+        if not rule.holds(value) and not any(_overlap(read, one) for read in reads for one in unreadable):
+            yield Problem(join_path(path, rule.field) if rule.field else path, rule.message)
     for field in msgspec.structs.fields(value):
-        yield from _inside(getattr(value, field.name), field_path(path, field.encode_name), unreadable)
+        yield from _inside(getattr(value, field.name), join_path(path, field.encode_name), unreadable)
 
 
 def _inside(held: object, path: str, unreadable: Collection[str]) -> Iterator[Problem]:
     if isinstance(held, msgspec.Struct):
-        yield from broken_rules(held, path, unreadable)
+        yield from find_broken_rules(held, path, unreadable)
     elif isinstance(held, tuple):
         for index, item in enumerate(held):
             yield from _inside(item, f"{path}[{index}]", unreadable)
 
 
-def _related(path: str, other: str) -> bool:
-    """Whether one of the two is, or is inside, the other."""
+def _overlap(path: str, other: str) -> bool:
+    """Whether one of two paths is, or is inside, the other."""
     outer, inner = sorted((path, other), key=len)
     return inner == outer or inner.startswith((f"{outer}.", f"{outer}["))

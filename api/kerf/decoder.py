@@ -1,27 +1,27 @@
-"""Reads users' documents of ``kerf.dev/v1alpha1`` strictly: every problem with its field path, none hides another."""
+"""Decodes users' documents of ``kerf.dev/v1alpha1`` strictly: unknown fields are errors.
+
+All functions raise InvalidDocumentError with every problem of the document, each with its field path.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.classic_parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
-from api.kerf.cross_field_rules import broken_rules
+from api.kerf.cross_field_rules import find_broken_rules
 from api.kerf.v1alpha1 import API_VERSION, DeviceConfig, ResourceClass, ResourceClassObject, ResourceClassSpec
-from api.kerf.validation import check, convert, suggestion
+from api.kerf.validation import check_document, convert_document, suggest
 from api.model.base import JsonObject
 
 
 def decode_device_config(parameters: JsonObject, path: str) -> DeviceConfig:
-    """The GpuConfig or FpgaConfig in opaque parameters that stand at ``path`` of a claim or class.
-
-    Raises InvalidDocumentError with all problems.
-    """
+    """Decode the GpuConfig or FpgaConfig in opaque parameters at ``path`` of a claim or class."""
     config: DeviceConfig = _decode(parameters, DeviceConfig, subject="device config", path=path)
     return config
 
 
 def decode_resource_class(document: JsonObject) -> ResourceClass:
-    """The ResourceClass in a manifest. Raises InvalidDocumentError with all problems."""
+    """Decode the ResourceClass in a manifest."""
     fields = dict(document)
     found = list(_type_problems(fields.pop("apiVersion", None), fields.pop("kind", None)))
     metadata = fields.get("metadata")
@@ -34,14 +34,14 @@ def decode_resource_class(document: JsonObject) -> ResourceClass:
 
 
 def decode_resource_class_object(held: ResourceClassObject) -> ResourceClass:
-    """The class that the server holds as ``held``. Raises InvalidDocumentError with all problems of its spec."""
+    """Decode the spec of a class as the server has it."""
     subject = f'ResourceClass "{held.metadata.name}"'
     spec: ResourceClassSpec = _decode(held.spec, ResourceClassSpec, subject=subject, path="spec")
     return ResourceClass(metadata=held.metadata, spec=spec, status=held.status)
 
 
 def decode_parameters_object(kind: str, held: ParametersObject) -> ClassParameters | ClaimParameters:
-    """The spec of parameters of ``kind`` that the server holds. Raises InvalidDocumentError with all problems."""
+    """Decode the spec of a parameters object of ``kind`` as the server has it."""
     spec: ClassParameters | ClaimParameters = _decode(
         held.spec, SPECS[kind], subject=f'{kind} "{held.ref}"', path="spec"
     )
@@ -49,17 +49,14 @@ def decode_parameters_object(kind: str, held: ParametersObject) -> ClassParamete
 
 
 def decode_parameters(parameters: JsonObject, path: str) -> ClassParameters | ClaimParameters:
-    """The spec in opaque parameters that stand at ``path`` of a claim or class: the document without its metadata.
-
-    Raises InvalidDocumentError with all problems.
-    """
+    """Decode the spec in opaque parameters at ``path`` of a claim or class: a parameters object without metadata."""
     fields = dict(parameters)
     kind = fields.pop("kind", None)
     found = []
     if (version := fields.pop("apiVersion", None)) != API_VERSION:
         found.append(Problem(f"{path}.apiVersion", f'"{version}" is not {API_VERSION}'))
     if kind not in SPECS:
-        found.append(Problem(f"{path}.kind", f'"{kind}" is not known; {suggestion(str(kind), SPECS)}'))
+        found.append(Problem(f"{path}.kind", f'"{kind}" is not known; {suggest(str(kind), SPECS)}'))
     found += [Problem(f"{path}.{name}", "unknown field; known: spec") for name in fields if name != "spec"]
     if found:
         raise InvalidDocumentError("parameters", found)
@@ -70,18 +67,18 @@ def decode_parameters(parameters: JsonObject, path: str) -> ClassParameters | Cl
 
 
 def _decode(document: JsonObject, type_: Any, *, subject: str, path: str, found: list[Problem] | None = None) -> Any:  # noqa: ANN401  (type_ may be a union, which no type variable can say)
-    checked = check(document, type_, path)
+    checked = check_document(document, type_, path)
     problems = [*(found or ()), *checked.problems]
     if checked.cleaned is None:
         raise InvalidDocumentError(subject, problems)
-    value = convert(checked.cleaned, type_)
-    problems += broken_rules(value, path, unreadable=[problem.path for problem in checked.problems])
+    value = convert_document(checked.cleaned, type_)
+    problems += find_broken_rules(value, path, unreadable=[problem.path for problem in checked.problems])
     if problems:
         raise InvalidDocumentError(subject, problems)
     return value
 
 
 def _type_problems(api_version: object, kind: object) -> Iterator[Problem]:
-    for field, is_, should_be in (("apiVersion", api_version, API_VERSION), ("kind", kind, "ResourceClass")):
-        if is_ != should_be:
-            yield Problem(field, f"is required: {should_be}" if is_ is None else f'"{is_}" is not {should_be}')
+    for field, found, expected in (("apiVersion", api_version, API_VERSION), ("kind", kind, "ResourceClass")):
+        if found != expected:
+            yield Problem(field, f"is required: {expected}" if found is None else f'"{found}" is not {expected}')

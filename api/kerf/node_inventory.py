@@ -1,7 +1,7 @@
-"""``kerf.dev/v1alpha1`` NodeInventory: what a node has, where the controller allocates (Kubernetes 1.27 to 1.31).
+"""``kerf.dev/v1alpha1`` NodeInventory: the cards of a node, where the controller allocates (Kubernetes 1.27 to 1.31).
 
-The kubelet plugin writes one for its node in place of ResourceSlices. It holds what slices are compiled from, cards and
-their geometry, so that both sides compile the same devices under the same names, and what is wrong with them.
+The kubelet plugin writes one for its node instead of ResourceSlices. It holds the source of slices, cards with their
+geometry, so that plugin and controller compile the same devices with the same names; and the taints of devices.
 """
 
 from typing import Final
@@ -14,16 +14,16 @@ from api.wire import Kind, identity_kind
 
 
 class InventoryPlacement(Value):
-    """A run of units."""
+    """A contiguous range of units: memory slices of a GPU, or slots of an FPGA."""
 
     start: int
     """The first unit."""
     size: int
-    """How many."""
+    """The number of units."""
 
 
 class InventoryEngines(Value):
-    """Fixed-function engines."""
+    """Numbers of fixed-function engines."""
 
     copy: int = 0
     decoders: int = 0
@@ -33,7 +33,7 @@ class InventoryEngines(Value):
 
 
 class InventoryProfile(Value):
-    """One way to cut a GPU."""
+    """A profile of GPU partitions."""
 
     name: str
     gi_profile_id: int | None = None
@@ -60,13 +60,13 @@ class InventoryGpuModel(Value):
     multiprocessors: int
     engines: InventoryEngines = InventoryEngines()
     exclusive_engines: tuple[str, ...] = ()
-    """Engines that partitions compete for beyond their placements."""
+    """The engines that can be too few for partitions whose placements do not overlap."""
     profiles: tuple[InventoryProfile, ...]
     """Smallest first."""
 
 
 class InventoryLogic(Value):
-    """FPGA resources of a slot."""
+    """Logic resources of an FPGA slot."""
 
     lut: int = 0
     ff: int = 0
@@ -75,14 +75,14 @@ class InventoryLogic(Value):
 
 
 class InventoryFunction(Value):
-    """A function that can be loaded."""
+    """An FPGA function that can be loaded."""
 
     name: str
     version: str
     afu_id: str
     placements: tuple[InventoryPlacement, ...]
     load_milliseconds: int
-    """How long a load takes."""
+    """The duration of a load, in milliseconds."""
 
 
 class InventoryShell(Value):
@@ -96,7 +96,7 @@ class InventoryShell(Value):
 
 
 class InventoryLoaded(Value):
-    """A function that is in slots right now."""
+    """A function that is loaded at present."""
 
     function: str
     start: int
@@ -116,35 +116,35 @@ class InventoryCard(Value):
     numa_node: int = 0
     driver_version: str = ""
     loaded: tuple[InventoryLoaded, ...] = ()
-    """For FPGAs."""
+    """The functions loaded in an FPGA."""
 
 
 class InventoryTaints(Value):
-    """What is wrong with one device."""
+    """The taints of one device."""
 
     device: str
-    """Its name, as ResourceSlices would have it."""
+    """The device's name, as in a ResourceSlice."""
     taints: tuple[DeviceTaint, ...]
     """Devices with effect NoSchedule or NoExecute are not allocated."""
 
 
 class NodeInventorySpec(Value):
-    """What the node's plugin knows of its hardware."""
+    """The plugin's report on the node's hardware."""
 
     driver: str
     """The driver that prepares the devices."""
     ready: bool = False
-    """The plugin serves the kubelet; it takes this back when it ends in good order."""
+    """Whether the plugin serves the kubelet; an orderly shutdown resets it."""
     renewed_at: str = ""
-    """When the plugin last said so: one that falls silent counts as not ready."""
+    """The time of the plugin's last report; without reports it counts as not ready."""
     gpu_models: tuple[InventoryGpuModel, ...] = ()
-    """Each once, however many cards are of it."""
+    """The models of the node's GPUs, each once."""
     shells: tuple[InventoryShell, ...] = ()
-    """Each once."""
+    """The shells of the node's FPGAs, each once."""
     cards: tuple[InventoryCard, ...] = ()
-    """In a stable order."""
+    """The node's cards, in a stable order."""
     taints: tuple[InventoryTaints, ...] = ()
-    """Of devices that are not well."""
+    """The taints of unhealthy devices."""
 
 
 class NodeInventory(Object):

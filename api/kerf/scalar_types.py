@@ -1,7 +1,7 @@
-"""The words in Kerf's documents: their syntax, and what an error calls them (``title``).
+"""The string and integer types in Kerf's documents: their syntax, and their name in error messages (``title``).
 
-Patterns are written so that they mean the same in Python and in RE2, which checks them in the CRD: anchored, without
-look-around. ``max_length`` bounds come with every word: they keep patterns and CRD rules cheap.
+Patterns mean the same in Python and in RE2, which evaluates them in the CRD: they are anchored and without look-around.
+Every string has a ``max_length``, which bounds the cost of patterns and CRD rules.
 """
 
 from typing import Annotated, Final, TypeAlias
@@ -12,7 +12,7 @@ _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 _MAX_INT: Final = 2**31 - 1
-"""More than any hardware has of anything, or a life has seconds, and an integer in every language."""
+"""An integer in every language, more than any hardware has of anything, and 68 years in seconds."""
 
 PositiveInt: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=_MAX_INT)]
 Seconds: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]
@@ -58,8 +58,7 @@ TaintKey: TypeAlias = Annotated[
 ExtendedResourceName: TypeAlias = Annotated[
     str,
     msgspec.Meta(
-        # `IsExtendedResourceName` of Kubernetes; that the cluster's own domain is taken, is a rule
-        # (api.kerf.cross_field_rules).
+        # `IsExtendedResourceName` of Kubernetes, except its ban on kubernetes.io, which is a cross-field rule
         pattern=f"^{_SUBDOMAIN}/{_NAME}$",
         max_length=308,  # quotas spell it "requests.<domain>/<name>": 253 - 9 for the domain, a slash, 63
         title="extended resource name such as example.com/gpu",

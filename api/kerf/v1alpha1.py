@@ -1,12 +1,9 @@
 """``kerf.dev/v1alpha1``: ResourceClass, and the device configurations GpuConfig and FpgaConfig.
 
-A ResourceClass is an administrator's offer: what kind of device, how it may be cut, for whom. The controller compiles
-it to a ``resource.k8s.io`` DeviceClass of the same name. GpuConfig and FpgaConfig are opaque parameters inside a class
-or a claim; only Kerf reads them, strictly: an unknown field is an error with its path.
+A ResourceClass is an administrator's offer of devices of one kind and size. The controller compiles it to a
+``resource.k8s.io`` DeviceClass of the same name. GpuConfig and FpgaConfig are opaque parameters in a class or a claim.
 
-Structs say what one field may hold, ``api.kerf.cross_field_rules`` what several may hold together. ``api.kerf.decoder``
-reads documents. The CRD manifest is generated from the structs by ``tests.generate.crds``: docstrings become
-descriptions.
+Docstrings of structs and their fields are the descriptions in the CRD (``tests.generate.crds``).
 """
 
 from typing import Annotated, Final, Literal, TypeAlias
@@ -38,17 +35,17 @@ Cut: TypeAlias = Literal["Whole", "Partition"]
 ClassCut: TypeAlias = Literal["Whole", "Partition", "Monitor"]
 Allocation: TypeAlias = Literal["Exclusive", "Shared"]
 Models: TypeAlias = Annotated[tuple[DeviceWord, ...], msgspec.Meta(max_length=64)]
-"""64 names: more than there are models, and a bound that keeps CRD rules cheap."""
+"""At most 64 names: more than there are models, and a bound on the cost of CRD rules."""
 NodeNames: TypeAlias = Annotated[tuple[NodeName, ...], msgspec.Meta(max_length=512)]
-"""512 names: about as many as fit into one CEL expression of 10 KiB."""
+"""At most 512 names: about as many as fit into a CEL expression of 10 KiB."""
 
 
 class Strict(Value, forbid_unknown_fields=True):
-    """A document that users write: a misspelt field must not be lost silently."""
+    """A document that users write: a misspelled field is an error and never ignored."""
 
 
 class MinimumSize(Strict):
-    """At least this much; the smallest partition that has it all is taken."""
+    """The minimum size of a device; the smallest partition that has it all is allocated."""
 
     memory: Quantity | None = None
     """GPU memory, e.g. ``18Gi``."""
@@ -68,13 +65,13 @@ class NodeLabelRequirement(LabelSelectorRequirement, forbid_unknown_fields=True)
     key: LabelKey
     """The label's key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    """How the label's value relates to ``values``."""
+    """The relation of the label's value to ``values``."""
     values: Annotated[tuple[LabelValue, ...], msgspec.Meta(max_length=64)] = ()
-    """For In and NotIn."""
+    """The values for operators In and NotIn."""
 
 
 class NodeChoice(Strict):
-    """Nodes whose devices the class may use; names and labels are AND-ed, empty means all nodes."""
+    """The nodes whose devices the class may use; names and labels are AND-ed, empty means all nodes."""
 
     names: NodeNames = ()
     """Exactly these nodes."""
@@ -85,30 +82,30 @@ class NodeChoice(Strict):
 
 
 class TimeSlicing(Strict):
-    """Containers that share the device take turns."""
+    """Time-slicing between containers that share the device."""
 
     interval: Literal["Default", "Short", "Medium", "Long"] = "Default"
-    """How long a turn is; Default is the GPU driver's."""
+    """The length of a time slice; Default is that of the GPU driver."""
 
 
 class Mps(Strict):
-    """Containers that share the device run at once under NVIDIA's Multi-Process Service."""
+    """NVIDIA's Multi-Process Service (MPS), with which containers use the device at the same time."""
 
     active_thread_percentage: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
-    """Portion of the multiprocessors that one client may use, in percent."""
+    """The percentage of the multiprocessors that one client may use."""
     pinned_device_memory_limit: Quantity | None = None
-    """Device memory that one client may pin."""
+    """The device memory that one client may pin."""
 
 
 class GpuSharing(Strict):
     """How containers of one claim share its GPU devices. Only the field named by ``strategy`` may be set."""
 
     strategy: Literal["Exclusive", "TimeSlicing", "Mps"] = "Exclusive"
-    """Exclusive leaves the device as it is."""
+    """The way of sharing; Exclusive sets up none."""
     time_slicing: TimeSlicing | None = None
-    """For strategy TimeSlicing."""
+    """The parameters of strategy TimeSlicing."""
     mps: Mps | None = None
-    """For strategy Mps."""
+    """The parameters of strategy Mps."""
 
 
 class GpuConfig(Strict, tag_field="kind", tag="GpuConfig"):
@@ -128,11 +125,11 @@ class FpgaConfig(Strict, tag_field="kind", tag="FpgaConfig"):
     api_version: Literal["kerf.dev/v1alpha1"]
     """Version of these parameters."""
     function: DeviceWord | None = None
-    """The function to load; needed where the device itself does not stand for one."""
+    """The function to load; required where the allocated device does not imply one."""
     release: Literal["Blank", "Keep"] = "Blank"
-    """What unprepare leaves in the slots: nothing, or the function for the next claim that wants it."""
+    """Whether unprepare clears the slots, or keeps the function for the next claim that needs it."""
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] | None = None
-    """Give up a load after this long; unset: three times what the image's maker states, at least 30 s."""
+    """The time limit of a load; unset: three times the load time that the image states, at least 30 s."""
     device_metadata: bool = False
     """Whether containers find files that describe their devices (KEP-5304)."""
 
@@ -156,73 +153,73 @@ class ClassToleration(DeviceToleration, forbid_unknown_fields=True):
 
 
 class ResourceClassSpec(Strict):
-    """What an administrator offers under the class's name."""
+    """The devices that a class offers."""
 
     device: DeviceKindName
-    """What kind of device."""
+    """The kind of device."""
     cut: ClassCut = "Partition"
-    """Whether claims get a partition, whole cards, or with admin access a look at cards that others use (Monitor)."""
+    """Whether claims get a partition, whole cards, or (Monitor) admin access to cards that others use."""
     profile: DeviceWord | None = None
-    """Exactly this GPU profile, e.g. ``1g.10gb``; not together with ``minimum``."""
+    """The exact GPU profile, e.g. ``1g.10gb``; excludes ``minimum``."""
     minimum: MinimumSize | None = None
-    """At least this size; the smallest that fits is taken."""
+    """The minimum size; the smallest partition that has it is allocated."""
     function: DeviceWord | None = None
-    """FPGA function that claims get loaded; without it a claim gets slots and names the function in its FpgaConfig."""
+    """The FPGA function that is loaded for claims; unset: a claim gets slots and names it in its FpgaConfig."""
     models: Models = ()
     """GPU models (``h100-80gb-sxm``) or FPGA shells; empty: all."""
     nodes: NodeChoice | None = None
-    """Nodes whose devices may be used; unset: all."""
+    """The nodes whose devices may be used; unset: all."""
     allocation: Allocation = "Exclusive"
-    """Shared: several claims hold one device, each a share of its memory (Kubernetes 1.36, KEP-5075)."""
+    """Shared: several claims may each hold a share of a device's memory (Kubernetes 1.36, KEP-5075)."""
     sharing: GpuSharing | None = None
-    """How containers share the device; short for ``config.sharing`` of a GpuConfig."""
+    """How containers share the device; an abbreviation of ``config.sharing`` of a GpuConfig."""
     config: GpuConfig | FpgaConfig | None = None
-    """Parameters for every device allocated by the class; a claim's own override them."""
+    """The configuration of every device that is allocated for the class; a claim's own configuration overrides it."""
     device_metadata: bool = False
     """Whether containers find files that describe their devices (KEP-5304); as ``config.deviceMetadata``."""
     extended_resource_name: ExtendedResourceName | None = None
-    """Lets pods ask for one device in ``limits``, without a claim (Kubernetes 1.34, DRAExtendedResource)."""
+    """The name that requests a device in a pod's ``limits``, without a claim (Kubernetes 1.34, DRAExtendedResource)."""
     tolerations: Annotated[tuple[ClassToleration, ...], msgspec.Meta(max_length=16)] = ()
-    """Device taints to tolerate. A DeviceClass cannot carry them: the class's condition says what a claim must hold."""
+    """Device taints to tolerate. A DeviceClass cannot hold them, so a condition says what claims must contain."""
 
 
 class MatchingDevices(Value):
-    """How many published devices the class selects now."""
+    """The number of published devices that the class selects."""
 
     total: int
-    """Whole cards and placements; overlapping placements each count."""
+    """The number of whole cards and placements; overlapping placements each count."""
     cards: int
-    """Cards that have at least one of them."""
+    """The number of cards with at least one of them."""
     nodes: int
-    """Nodes that have at least one of them."""
+    """The number of nodes with at least one of them."""
 
 
 class ResourceClassStatus(Value):
-    """What the controller made of the class."""
+    """The controller's report on the class."""
 
     observed_generation: int | None = None
-    """The generation of the spec that the rest of the status speaks of."""
+    """The generation of the spec that the status is about."""
     conditions: tuple[Condition, ...] = ()
-    """Accepted: the spec makes sense. Ready: its DeviceClass is in place. Matching: devices are published for it."""
+    """Accepted: the spec is valid. Ready: its DeviceClass exists. Matching: devices are published for it."""
     size: str | None = None
-    """What a claim gets, in a few words."""
+    """A short description of what a claim gets."""
     device_class_name: str | None = None
     """The DeviceClass that claims name."""
     matching_devices: MatchingDevices | None = None
-    """How many published devices the class selects now."""
+    """The number of published devices that the class selects."""
 
 
 class ResourceClass(Object, forbid_unknown_fields=True):
     """An administrator's offer of devices (cluster-scoped)."""
 
     spec: ResourceClassSpec
-    """What is offered."""
+    """The devices that the class offers."""
     status: ResourceClassStatus = ResourceClassStatus()
-    """What the controller made of it."""
+    """The controller's report."""
 
 
 class ResourceClassObject(Object):
-    """A ResourceClass as the server holds it: the spec is decoded per object, so that a bad one hides no other."""
+    """A ResourceClass with an undecoded spec, so that an invalid one does not make others of its list unreadable."""
 
     spec: JsonObject = {}
     status: ResourceClassStatus = ResourceClassStatus()
@@ -234,6 +231,6 @@ RESOURCE_CLASSES: Kind[ResourceClassObject] = identity_kind(
 
 
 def config_to_parameters(config: DeviceConfig) -> JsonObject:
-    """The JSON object that goes into ``config[].opaque.parameters``."""
+    """Convert a device configuration to the JSON of ``config[].opaque.parameters``."""
     parameters: JsonObject = to_builtins(config)
     return parameters

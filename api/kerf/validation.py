@@ -1,8 +1,8 @@
-"""Checks a JSON document against a struct type and finds every problem, where msgspec stops at the first.
+"""Validates a JSON document against a struct type and finds every problem, where msgspec stops at the first.
 
-The struct types stay the one description of a document's shape: this walks the types that ``msgspec.inspect`` reports
-of them. Structs that forbid unknown fields are strict; others (``metadata``, ``status``) take what they know. Amounts
-(Quantity) in Kerf's documents are sizes and must be more than zero.
+The struct types are the only description of a document's shape: the validator recurses over the document and the types
+that ``msgspec.inspect`` reports. Structs that forbid unknown fields are strict; others (``metadata``, ``status``)
+ignore unknown fields. Quantities in Kerf's documents are sizes and must be more than zero.
 """
 
 import re
@@ -19,48 +19,45 @@ from api.model.quantity import Quantity
 from api.wire import dec_hook
 
 _MAX_SHOWN: Final = 64
-"""Characters of a wrong value that a message quotes: enough to find it."""
+"""Characters of an invalid value that a message quotes."""
 _MAX_LISTED: Final = 12
-"""Known words that a message lists where none is close: a screen's width or two."""
+"""Known words that a message lists where none is similar: one or two lines of a terminal."""
 
 
 class _Broken:
-    """Stands for a value that has problems: its field is left out of the cleaned document."""
+    """Stands for an invalid value, whose field is left out of the cleaned document."""
 
 
 _BROKEN: Final = _Broken()
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What a check found.
+class CheckedDocument:
+    """The result of validating a document.
 
-    ``cleaned`` is the document without the fields that have problems: rules over several fields may still judge what is
-    left. It is None when a required field is among them.
+    ``cleaned`` is the document without its invalid fields, so that cross-field rules can be evaluated on the rest. It
+    is None when a required field is invalid or missing.
     """
 
     problems: tuple[Problem, ...]
     cleaned: object | None
 
 
-def check(document: object, type_: Any, path: str = "") -> Checked:  # noqa: ANN401  (a struct type or a union)
-    """Compare ``document`` (decoded JSON or YAML) with a struct type, or with a union of tagged ones.
-
-    ``path`` is where it stands in a larger document.
-    """
+def check_document(document: object, type_: Any, path: str = "") -> CheckedDocument:  # noqa: ANN401  (a struct type or a union)
+    """Validate the JSON value ``document`` at ``path`` against a struct type, or a union of tagged ones."""
     problems: list[Problem] = []
     cleaned = _walk(document, _type_info(type_), path, problems)
-    return Checked(tuple(problems), None if isinstance(cleaned, _Broken) else cleaned)
+    return CheckedDocument(tuple(problems), None if isinstance(cleaned, _Broken) else cleaned)
 
 
-def convert(cleaned: object, type_: Any) -> Any:  # noqa: ANN401  (as above)
-    """The struct of a document that ``check`` found right, or of what it left."""
+def convert_document(cleaned: object, type_: Any) -> Any:  # noqa: ANN401  (as above)
+    """Convert a document that ``check_document`` has cleaned to its struct."""
     return msgspec.convert(cleaned, type_, dec_hook=dec_hook)
 
 
-def suggestion(word: str, known: Collection[str], limit: int = 1) -> str:
-    """A half sentence for an unknown word: at most ``limit`` that were probably meant, or what there is."""
-    import difflib  # only where a word was mistyped: daemons rarely need it
+def suggest(word: str, known: Collection[str], limit: int = 1) -> str:
+    """Return a clause about an unknown word: the ``limit`` most similar known words, or a list of known words."""
+    import difflib  # imported only for a mistyped word, to save memory
 
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = [f'"{by_lower[found]}"' for found in difflib.get_close_matches(word.lower(), by_lower, n=limit)]
@@ -70,8 +67,8 @@ def suggestion(word: str, known: Collection[str], limit: int = 1) -> str:
     return f"known: {', '.join(sorted(known)[:_MAX_LISTED])}{more}" if known else "none is known"
 
 
-def field_path(path: str, field: str) -> str:
-    """The path of a struct's field: ``spec`` and ``minimum`` give ``spec.minimum``."""
+def join_path(path: str, field: str) -> str:
+    """Return the path of a field in the struct at ``path``: ``spec.minimum`` for ``spec`` and ``minimum``."""
     return f"{path}.{field}" if path else field
 
 
@@ -79,7 +76,7 @@ _type_info = lru_cache(maxsize=None)(inspect.type_info)
 
 
 def _walk(value: object, node: inspect.Type, path: str, problems: list[Problem]) -> object:
-    """The cleaned value, or _BROKEN; what is wrong goes to ``problems``."""
+    """Return the cleaned value, or _BROKEN, and append its problems to ``problems``."""
     title = ""
     if isinstance(node, inspect.Metadata):
         title = str((node.extra_json_schema or {}).get("title", ""))
@@ -113,23 +110,23 @@ def _struct(value: object, node: inspect.StructType, path: str, problems: list[P
         if name == node.tag_field:
             continue
         if held is None and name in fields:
-            continue  # null means unset, as the API server has it for fields that are not nullable
+            continue  # null means unset, as to the API server for fields that are not nullable
         if name in fields:
-            inner = _walk(held, fields[name].type, field_path(path, str(name)), problems)
+            inner = _walk(held, fields[name].type, join_path(path, str(name)), problems)
             if not isinstance(inner, _Broken):
                 cleaned[name] = inner
         elif node.forbid_unknown_fields:
             known = (*fields, node.tag_field) if node.tag_field else tuple(fields)
-            message = f"unknown field; {suggestion(str(name), known)}"
-            problems.append(Problem(field_path(path, str(name)), message))
+            message = f"unknown field; {suggest(str(name), known)}"
+            problems.append(Problem(join_path(path, str(name)), message))
     for name, field in fields.items():
         if field.required and value.get(name) is None:
-            problems.append(Problem(field_path(path, name), f"is required{_expected(field.type)}"))
+            problems.append(Problem(join_path(path, name), f"is required{_expected(field.type)}"))
     return cleaned if all(name in cleaned for name, field in fields.items() if field.required) else _BROKEN
 
 
 def _union(value: object, node: inspect.UnionType, path: str, problems: list[Problem]) -> object:
-    """A union here is "or null", and at most one of several structs that say by their tag which they are."""
+    """Check a union with null, or of structs that are distinguished by their tag."""
     if value is None and any(isinstance(member, inspect.NoneType) for member in node.types):
         return None
     members = [member for member in node.types if not isinstance(member, inspect.NoneType)]
@@ -143,7 +140,7 @@ def _union(value: object, node: inspect.UnionType, path: str, problems: list[Pro
     member = structs.get(str(value.get(tag_field)))
     if member is None:
         missing = "is required: " if tag_field not in value else f"{_quoted(value[tag_field])} is none of "
-        problems.append(Problem(field_path(path, tag_field), f"{missing}{', '.join(structs)}"))
+        problems.append(Problem(join_path(path, tag_field), f"{missing}{', '.join(structs)}"))
         return _BROKEN
     return _struct(value, member, path, problems)
 
@@ -154,7 +151,7 @@ def _list(value: object, node: inspect.VarTupleType, path: str, problems: list[P
     if node.max_length is not None and len(value) > node.max_length:
         return _too_many(len(value), node.max_length, path, problems)
     items = [_walk(item, node.item_type, f"{path}[{index}]", problems) for index, item in enumerate(value)]
-    # Without one item the others would be judged under wrong indices.
+    # Without the invalid item, problems of others would be reported with wrong indices.
     return _BROKEN if any(isinstance(item, _Broken) for item in items) else items
 
 
@@ -190,7 +187,7 @@ def _scalar_fault(value: object, node: inspect.Type, title: str) -> str | None:
             return None if isinstance(value, bool) else f"{_quoted(value)} is neither true nor false"
         case inspect.CustomType() if node.cls is Quantity:
             return _quantity_fault(value)
-    raise TypeError(f"no check for {node}")  # a struct uses a type that no document of ours has had
+    raise TypeError(f"no check for {node}")  # a type that no struct has had before
 
 
 def _string_fault(value: object, node: inspect.StrType, title: str) -> str | None:
@@ -225,7 +222,7 @@ def _too_many(count: int, limit: int, path: str, problems: list[Problem]) -> _Br
 
 
 def _quoted(value: object) -> str:
-    """A wrong value as JSON, cut: how the user knows it."""
+    """Return an invalid value as JSON, cut to _MAX_SHOWN characters."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, OverflowError):
@@ -234,5 +231,5 @@ def _quoted(value: object) -> str:
 
 
 def _expected(node: inspect.Type) -> str:
-    """What a missing field may hold, where that is a short list."""
+    """Return the values of a missing field, if its type lists them."""
     return f": one of {', '.join(map(str, node.values))}" if isinstance(node, inspect.LiteralType) else ""

@@ -1,6 +1,5 @@
-"""The internal model: what Kubernetes' DRA objects mean, independent of any wire version.
+"""The internal model: the data types of DRA objects, independent of any wire version.
 
-Data types only, immutable and acyclic; they hold no behaviour beyond reading themselves. Their shape is that of
-``resource.k8s.io/v1``, so that the newest wire version needs no conversion; every other version converts once, in
-``api.resource``.
+Values are immutable and acyclic and have no behavior but accessors. They have the shape of ``resource.k8s.io/v1``, so
+that this version needs no conversion; every other version is converted once, in ``api.resource``.
 """

@@ -1,4 +1,4 @@
-"""What claims got: allocation results and what the driver says of them (``ResourceClaim.status``)."""
+"""The status of claims: allocation results, and what drivers report (``ResourceClaim.status``)."""
 
 from typing import Literal, TypeAlias
 
@@ -49,7 +49,7 @@ class OpaqueAllocationConfiguration(Value):
 
 
 class DeviceAllocationConfiguration(Value):
-    """A config entry of class or claim that applies to ``requests``; empty: to all. Class entries come first."""
+    """A configuration entry of a class or claim for ``requests``; empty: for all. Entries of classes come first."""
 
     source: ConfigSource
     requests: tuple[str, ...] = ()
@@ -57,14 +57,14 @@ class DeviceAllocationConfiguration(Value):
 
 
 class DeviceAllocationResult(Value):
-    """The devices, in the order of the requests, and the configuration that applies to them."""
+    """The allocated devices, in the order of the requests, and their configuration."""
 
     results: tuple[DeviceRequestAllocationResult, ...] = ()
     config: tuple[DeviceAllocationConfiguration, ...] = ()
 
 
 class AllocationResult(Value):
-    """The devices of a claim, and on which nodes they can be used (None: on all)."""
+    """The allocated devices of a claim, and the nodes on which they can be used (None: all)."""
 
     devices: DeviceAllocationResult = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
@@ -72,7 +72,7 @@ class AllocationResult(Value):
 
 
 class ResourceClaimConsumerReference(Value):
-    """Who may use a claim: a pod, or a PodGroup (KEP-5729)."""
+    """A consumer of a claim: a pod, or a PodGroup (KEP-5729)."""
 
     api_group: str = ""
     resource: str
@@ -81,7 +81,7 @@ class ResourceClaimConsumerReference(Value):
 
 
 class NetworkDeviceData(Value):
-    """What a network driver reports; Kerf carries it and sets none."""
+    """What a network driver reports; Kerf keeps it unchanged and sets none."""
 
     interface_name: str = ""
     ips: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class NetworkDeviceData(Value):
 
 
 class AllocatedDeviceStatus(Value):
-    """What the driver reports of one allocated device (KEP-4817)."""
+    """The driver's report about one allocated device (KEP-4817)."""
 
     driver: str
     pool: str
@@ -101,7 +101,7 @@ class AllocatedDeviceStatus(Value):
 
 
 class ResourceClaimStatus(Value):
-    """What the claim got, who uses it, and what drivers report. An allocation is never changed, only cleared."""
+    """A claim's allocation, consumers and device reports. An allocation is never changed, only cleared."""
 
     allocation: AllocationResult | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()

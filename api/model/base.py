@@ -1,25 +1,25 @@
-"""What every model struct has in common."""
+"""The base class of model values."""
 
 from typing import Any, TypeAlias, dataclass_transform
 
 import msgspec
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object of somebody else's schema, carried as it is."""
+"""A JSON object with a schema that is not the model's, kept unchanged."""
 
 
 class _KeywordOnly(msgspec.StructMeta):
-    """Hands ``kw_only`` on to subclasses: msgspec inherits every other option, but not this one."""
+    """Makes ``kw_only`` apply to subclasses: msgspec inherits every other option, but not this one."""
 
     def __new__(cls, *args: Any, **options: Any) -> "_KeywordOnly":  # noqa: ANN401, PYI034  (handed through)
         return super().__new__(cls, *args, **{"kw_only": True, **options})
 
 
-# Repeats for type checkers what the options below tell msgspec: its own transform does not reach subclasses.
+# For type checkers: the dataclass transform of msgspec's metaclass does not apply to subclasses of it.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Value(msgspec.Struct, metaclass=_KeywordOnly, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """An immutable value that reads and writes itself in Kubernetes' JSON spelling. Fields are given by name.
+    """An immutable value whose fields are encoded in camel case and constructed by keyword.
 
-    ``gc=False``: values are acyclic, so the cyclic collector need not visit the hundreds of thousands of them that a
-    large cluster has. Maps inside are never changed after construction.
+    ``gc=False``: values are acyclic, so the cyclic garbage collector need not visit the hundreds of thousands of them
+    in a large cluster. Maps are never changed after construction.
     """

@@ -1,4 +1,4 @@
-"""What users ask for: claims, templates, classes (``resource.k8s.io/v1``)."""
+"""Claims, claim templates and device classes (``resource.k8s.io/v1``)."""
 
 from typing import TypeAlias
 
@@ -9,7 +9,7 @@ from api.model.metadata import Object, ObjectMeta
 from api.model.quantity import Quantity
 
 AllocationMode: TypeAlias = str
-"""``ExactCount`` or ``All``; a later Kubernetes may know more, which only who allocates must refuse."""
+"""``ExactCount`` or ``All``; others, of later versions, are decoded, and only the allocator refuses them."""
 
 
 class CelSelector(Value):
@@ -19,13 +19,13 @@ class CelSelector(Value):
 
 
 class DeviceSelector(Value):
-    """Exactly one way to select devices; today that is CEL."""
+    """A selector with exactly one field set; CEL is the only kind."""
 
     cel: CelSelector | None = None
 
 
 class CapacityRequirements(Value):
-    """How much of each capacity a request wants (KEP-5075; for exclusive devices: at least)."""
+    """The requested amount of each capacity (KEP-5075); of an exclusive device it is a minimum."""
 
     requests: dict[str, Quantity] = {}
 
@@ -38,7 +38,7 @@ class DerivedAttribute(Value):
 
 
 class ExactDeviceRequest(Value):
-    """Devices of one class. ``count`` is meant for ExactCount only; unset means 1."""
+    """A request for devices of one class. ``count`` is for ExactCount only; None means 1."""
 
     device_class_name: str
     selectors: tuple[DeviceSelector, ...] = ()
@@ -64,7 +64,7 @@ class DeviceSubRequest(Value):
 
 
 class DeviceRequest(Value):
-    """One named request of a claim: ``exactly`` or ``first_available``, never both."""
+    """One named request of a claim, with either ``exactly`` or ``first_available``."""
 
     name: str
     exactly: ExactDeviceRequest | None = None
@@ -72,7 +72,7 @@ class DeviceRequest(Value):
 
 
 class DeviceConstraint(Value):
-    """A rule over the devices of several requests; empty ``requests``: of all."""
+    """A constraint on the devices of ``requests``; empty: of all requests."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -80,27 +80,27 @@ class DeviceConstraint(Value):
 
 
 class OpaqueDeviceConfiguration(Value):
-    """Parameters for one driver, as JSON: only that driver may judge them."""
+    """Parameters for one driver, as JSON that only this driver interprets."""
 
     driver: str
     parameters: JsonObject
 
 
 class DeviceClassConfiguration(Value):
-    """Configuration that a class gives to every device allocated by it."""
+    """The configuration, from a class, of every device that is allocated for it."""
 
     opaque: OpaqueDeviceConfiguration | None = None
 
 
 class DeviceClaimConfiguration(Value):
-    """Configuration that a claim gives to the devices of ``requests``; empty: of all."""
+    """The configuration, from a claim, of the devices of ``requests``; empty: of all requests."""
 
     requests: tuple[str, ...] = ()
     opaque: OpaqueDeviceConfiguration | None = None
 
 
 class DeviceClaim(Value):
-    """The requests of a claim, the rules between them, and the drivers' parameters."""
+    """The requests of a claim, the constraints on them, and the configuration of devices."""
 
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
@@ -108,20 +108,20 @@ class DeviceClaim(Value):
 
 
 class ResourceClaimSpec(Value):
-    """What is asked for. Immutable once created."""
+    """The specification of a claim, immutable once created."""
 
     devices: DeviceClaim = DeviceClaim()
 
 
 class ResourceClaim(Object):
-    """A user's request for devices and, in its status, what it got."""
+    """A user's request for devices and, in its status, its allocation."""
 
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
 
 
 class AllocatedClaim(Object):
-    """A claim without what was asked for: who follows all claims of a cluster holds less."""
+    """A claim without its spec, which saves memory where all claims of a cluster are cached."""
 
     status: ResourceClaimStatus = ResourceClaimStatus()
 
@@ -134,13 +134,13 @@ class ResourceClaimTemplateSpec(Value):
 
 
 class ResourceClaimTemplate(Object):
-    """From which the cluster makes one claim for each pod that names it."""
+    """The template from which the cluster creates one claim for each pod that names it."""
 
     spec: ResourceClaimTemplateSpec
 
 
 class DeviceClassSpec(Value):
-    """``extended_resource_name`` lets pods ask for the class in ``limits`` (KEP-5004)."""
+    """A class's specification. Pods can request ``extended_resource_name`` in ``limits`` (KEP-5004)."""
 
     selectors: tuple[DeviceSelector, ...] = ()
     config: tuple[DeviceClassConfiguration, ...] = ()
@@ -148,6 +148,6 @@ class DeviceClassSpec(Value):
 
 
 class DeviceClass(Object):
-    """An administrator's name for a selection of devices (cluster-scoped)."""
+    """An administrator's selection of devices under a name (cluster-scoped)."""
 
     spec: DeviceClassSpec = DeviceClassSpec()

@@ -1,7 +1,7 @@
-"""Claims that a driver's own controller allocates (KEP-3063, Kubernetes 1.27 to 1.31), whatever the version.
+"""Classic DRA: claims that a driver's own controller allocates (KEP-3063, Kubernetes 1.27 to 1.31), in any version.
 
-A claim asks by class and parameters, the scheduler and the controller agree on a node through a PodSchedulingContext,
-and the controller writes the allocation. What the versions spell differently converts once, in ``api.resource``.
+A claim names a class and parameters, the scheduler and the controller negotiate a node in a PodSchedulingContext, and
+the controller writes the allocation. ``api.resource`` converts what differs between versions.
 """
 
 from typing import Final
@@ -19,9 +19,10 @@ MAX_HANDLE_BYTES: Final = 16 * 1024
 
 
 class ParametersReference(Value):
-    """Where the parameters of a class or claim are: an object of ``api_group`` and ``kind``.
+    """A reference to the object with the parameters of a class or claim.
 
-    ``namespace`` is for classes; a claim's parameters are in the claim's own. Some name ``group/version``.
+    ``namespace`` is for classes; a claim's parameters are in its own namespace. Some authors write ``group/version`` in
+    ``api_group``.
     """
 
     api_group: str = ""
@@ -31,68 +32,68 @@ class ParametersReference(Value):
 
 
 class ClassicRequest(Value):
-    """What a claim asks of one class. Until 1.30 a claim has exactly one, without a name."""
+    """A request for devices of one class. Until 1.30 a claim has exactly one, without a name."""
 
     name: str = ""
     class_name: str
     parameters_ref: ParametersReference | None = None
     parameters: tuple[JsonObject, ...] = ()
-    """Opaque parameters for the controller's driver, from 1.31; the last one counts."""
+    """Opaque parameters for the controller's driver, from 1.31 on; the last ones apply."""
     count: int = 1
     unsupported: tuple[str, ...] = ()
-    """Fields that only a scheduler which allocates by itself could heed."""
+    """The names of set fields that only the scheduler's own allocator supports."""
 
 
 class ClassicClaimSpec(Value):
-    """What is asked for. Immutable once created."""
+    """The specification of a claim, immutable once created."""
 
     requests: tuple[ClassicRequest, ...]
     controller: str | None = None
-    """The driver that has to allocate, from 1.31; None until 1.30, where the class says it, and for the scheduler's."""
+    """The driver that must allocate, from 1.31 on; None: the class names it (to 1.30), or the scheduler allocates."""
     immediate: bool = False
-    """Allocate at once instead of waiting for a pod; until 1.30."""
+    """Whether to allocate at once instead of for the first pod; until 1.30."""
 
 
 class ClassicAllocation(Value):
-    """What the claim got."""
+    """The allocation of a claim."""
 
     devices: DeviceAllocationResult = DeviceAllocationResult()
-    """From all handles that are written by Kerf."""
+    """The devices from all handles that Kerf has written."""
     node_selector: NodeSelector | None = None
-    """Where it can be used; None: on every node."""
+    """The nodes where the claim can be used; None: all."""
     max_pods: int = 1
-    """How many pods may use it at a time."""
+    """The number of pods that may use the claim at a time."""
     drivers: tuple[str, ...] = ()
-    """Whose node plugins the kubelet calls."""
+    """The drivers whose node plugins the kubelet calls."""
     unreadable: dict[str, str] = {}
-    """By driver: why its handle is none that Kerf can read. Another driver's never is."""
+    """Why a driver's handle cannot be read, by driver; handles of other drivers never can."""
 
     @property
     def shareable(self) -> bool:
-        """All that the API itself knows of ``max_pods``, until 1.30."""
+        """The only form of ``max_pods`` in the API, until 1.30."""
         return self.max_pods > 1
 
 
 class ClassicClaimStatus(Value):
-    """What the claim got and who uses it. An allocation is never changed, only cleared."""
+    """A claim's allocation and consumers. An allocation is never changed, only cleared."""
 
     driver_name: str = ""
-    """Who allocated it; empty while it is not allocated."""
+    """The driver that allocated the claim; empty while it is not allocated."""
     allocation: ClassicAllocation | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
     deallocation_requested: bool = False
-    """The scheduler, or the end of the last pod, wants the devices back."""
+    """Whether the scheduler, or the end of the last pod, requests deallocation."""
 
 
 class ClassicClaim(Object):
-    """A ResourceClaim, as far as a controller that allocates is concerned."""
+    """A ResourceClaim as seen by a controller that allocates."""
 
     spec: ClassicClaimSpec
     status: ClassicClaimStatus = ClassicClaimStatus()
 
     @property
     def is_full(self) -> bool:
-        """Whether no further pod may use what it got."""
+        """Whether no further pod may use the claim."""
         allocation = self.status.allocation
         return allocation is not None and len(self.status.reserved_for) >= allocation.max_pods
 
@@ -111,41 +112,41 @@ class ClassicTemplate(Object):
 
 
 class ClassicClass(Object):
-    """A ResourceClass; from 1.31 a DeviceClass, as such a controller sees it (cluster-scoped)."""
+    """A ResourceClass, from 1.31 on a DeviceClass, as seen by a controller that allocates (cluster-scoped)."""
 
     driver_name: str = ""
-    """Whose class it is; empty from 1.31, where the claim says it."""
+    """The driver of the class; empty from 1.31 on, where the claim names it."""
     parameters_ref: ParametersReference | None = None
     parameters: dict[str, JsonObject] = {}
-    """By driver, from 1.31: the last opaque parameters for it."""
+    """The last opaque parameters for each driver, from 1.31 on."""
     suitable_nodes: NodeSelector | None = None
-    """Nodes that the scheduler considers at all."""
+    """The nodes that the scheduler considers; None: all."""
     structured: bool = False
-    """The scheduler allocates claims of this class by itself (1.30)."""
+    """Whether the scheduler allocates claims of this class by itself (1.30)."""
 
 
 class PodSchedulingContextSpec(Value):
-    """The scheduler's side: with a selected node the drivers have to allocate, without one it only asks."""
+    """The scheduler's request: drivers allocate for a selected node, and judge the potential ones."""
 
     selected_node: str = ""
     potential_nodes: tuple[str, ...] = ()
 
 
 class UnsuitableNodes(Value):
-    """Nodes that cannot be had for one entry of the pod's ``resourceClaims``."""
+    """The nodes on which one entry of the pod's ``resourceClaims`` cannot be allocated."""
 
     name: str
     unsuitable_nodes: tuple[str, ...] = ()
 
 
 class PodSchedulingContextStatus(Value):
-    """The drivers' side: each has the entries of its own claims."""
+    """The drivers' answer: each driver writes the entries of its own claims."""
 
     resource_claims: tuple[UnsuitableNodes, ...] = ()
 
 
 class PodSchedulingContext(Object):
-    """Where scheduler and drivers look for a node together, for the pod of the same name."""
+    """The negotiation of a node between scheduler and drivers, for the pod of the same name."""
 
     spec: PodSchedulingContextSpec = PodSchedulingContextSpec()
     status: PodSchedulingContextStatus = PodSchedulingContextStatus()

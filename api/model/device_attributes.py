@@ -1,8 +1,8 @@
-"""The words that Kerf's devices are described with: attribute and capacity names, and how names are formed.
+"""The names of the attributes and capacities of Kerf's devices.
 
-Every device carries every attribute and every capacity, with a neutral value (``""``, 0) where one has no meaning: a
-CEL selector that meets a missing attribute is a run-time error and aborts the pod's whole scheduling attempt
-(kubernetes/dynamic-resource-allocation ``structured``). Names without a domain belong to the driver's.
+Every device has every attribute and every capacity, with a neutral value (``""``, 0) where one does not apply: a CEL
+selector that reads a missing attribute is a run-time error and aborts the pod's scheduling attempt
+(kubernetes/dynamic-resource-allocation ``structured``). Names without a domain belong to the driver's domain.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from typing import Final
 ATTRIBUTE_KIND: Final = "kind"
 """``gpu`` or ``fpga``."""
 ATTRIBUTE_CUT: Final = "cut"
-"""``whole``, ``partition``, or ``monitor`` for a card to look at while others use it."""
+"""``whole``, ``partition``, or ``monitor`` for admin access to a card that others use."""
 ATTRIBUTE_MODEL: Final = "model"
 """GPU model (``h100-80gb-sxm``) or FPGA shell."""
 ATTRIBUTE_PRODUCT: Final = "productName"
@@ -20,11 +20,11 @@ ATTRIBUTE_ARCHITECTURE: Final = "architecture"
 ATTRIBUTE_PROFILE: Final = "profile"
 """GPU profile, ``""`` for whole cards and FPGAs."""
 ATTRIBUTE_FUNCTION: Final = "function"
-"""FPGA function that the device stands for, ``""`` where the claim's config names it, and for GPUs."""
+"""The FPGA function of the device; ``""`` where the claim's configuration names it, and for GPUs."""
 ATTRIBUTE_SHARED: Final = "shared"
-"""Whether several claims may hold the device, each a share of its memory (KEP-5075)."""
+"""Whether several claims may each hold a share of the device's memory (KEP-5075)."""
 ATTRIBUTE_PARENT: Final = "parent"
-"""UUID of the card: the attribute for ``matchAttribute`` and ``distinctAttribute`` over cards."""
+"""UUID of the card, for ``matchAttribute`` and ``distinctAttribute`` constraints over cards."""
 ATTRIBUTE_INDEX: Final = "index"
 """Number of the card on its node."""
 ATTRIBUTE_NODE: Final = "node"
@@ -59,11 +59,11 @@ CAPACITY_DSP: Final = "dsp"
 _MAX_STRING: Final = 64
 """Longest string attribute, in bytes (``DeviceAttributeMaxValueLength``)."""
 _DIGEST: Final = 16
-"""Hex digits of SHA-256 that stand for the cut part of a long name: no collision in any cluster of real size."""
+"""Hex digits of SHA-256 in place of the end of a long name: 64 bits exclude collisions in clusters of any size."""
 
 
 def node_attribute(node: str) -> str:
-    """The value of the attribute ``node`` for a node's name: the name itself, cut and marked where it is too long."""
+    """Return the attribute ``node`` of a node: its name, or where that is too long, its start and a digest."""
     if len(node) <= _MAX_STRING:
         return node
     digest = hashlib.sha256(node.encode()).hexdigest()[:_DIGEST]
@@ -71,5 +71,5 @@ def node_attribute(node: str) -> str:
 
 
 def pool_name(node: str, kind: str) -> str:
-    """The pool of a node's devices of one kind: ``node-1/gpu``."""
+    """Return the name of the pool of a node's devices of one kind: ``node-1/gpu``."""
     return f"{node}/{kind}"

@@ -1,4 +1,4 @@
-"""What a driver publishes: devices, counters, pools (``resource.k8s.io/v1`` ResourceSlice, DeviceTaintRule)."""
+"""Published devices, counters and pools, and device taints (``resource.k8s.io/v1`` ResourceSlice, DeviceTaintRule)."""
 
 from typing import TypeAlias
 
@@ -50,7 +50,7 @@ class CapacityRange(Value):
 
 
 class CapacityRequestPolicy(Value):
-    """How a request for a share of a capacity is rounded and limited (KEP-5075)."""
+    """How the requested share of a capacity is rounded and limited (KEP-5075)."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
@@ -58,27 +58,27 @@ class CapacityRequestPolicy(Value):
 
 
 class Capacity(Value):
-    """How much of something a device has."""
+    """An amount of a resource that a device has."""
 
     value: Quantity
     request_policy: CapacityRequestPolicy | None = None
 
 
 class Counter(Value):
-    """An amount in a counter set, or taken from it."""
+    """An amount in a counter set, or consumed from it."""
 
     value: Quantity
 
 
 class CounterSet(Value):
-    """Shared counters of one piece of hardware: partitions that exceed them together cannot coexist (KEP-4815)."""
+    """The shared counters of one card: partitions whose sum exceeds them cannot coexist (KEP-4815)."""
 
     name: str
     counters: dict[str, Counter] = {}
 
 
 class DeviceCounterConsumption(Value):
-    """What a device takes from one counter set. ``compatibility_groups``: KEP-5963, alpha in 1.37."""
+    """A device's consumption from one counter set. ``compatibility_groups``: KEP-5963, alpha in 1.37."""
 
     counter_set: str
     counters: dict[str, Counter] = {}
@@ -129,7 +129,7 @@ class Device(Value):
 
 
 class ResourcePool(Value):
-    """Which pool a slice belongs to. Only slices of the highest generation count, and only when all are there."""
+    """The pool of a slice. Only slices of its highest generation count, and only when all of them exist."""
 
     name: str
     generation: int
@@ -137,7 +137,7 @@ class ResourcePool(Value):
 
 
 class ResourceSliceSpec(Value):
-    """A part of a pool. From 1.35 a slice holds devices or shared counters, not both."""
+    """A part of a pool. From 1.35 on a slice holds devices or shared counters, not both."""
 
     driver: str
     pool: ResourcePool
@@ -152,27 +152,27 @@ class ResourceSliceSpec(Value):
 
 
 class ResourceSlice(Object):
-    """A driver's inventory, or a part of it (cluster-scoped)."""
+    """A part of a driver's published devices (cluster-scoped)."""
 
     spec: ResourceSliceSpec
 
 
 class SliceContent(Value):
-    """What one slice of a pool holds, before it has a name, a generation and a place in the API."""
+    """The content of one slice of a pool, before it has a name and a generation."""
 
     devices: tuple[Device, ...] = ()
     shared_counters: tuple[CounterSet, ...] = ()
 
 
 class Pool(Value):
-    """Everything that a driver publishes under one pool name, in publish order: first-fit takes the first match."""
+    """Everything that a driver publishes under one pool name. The order matters: the scheduler is first-fit."""
 
     name: str
     slices: tuple[SliceContent, ...]
 
 
 class DeviceTaintSelector(Value):
-    """Which devices a rule taints; unset fields match everything, all set ones must match."""
+    """The devices that a rule taints: all set fields must match."""
 
     driver: str | None = None
     pool: str | None = None
@@ -180,14 +180,14 @@ class DeviceTaintSelector(Value):
 
 
 class DeviceTaintRuleSpec(Value):
-    """Which devices get which taint; no selector: every device."""
+    """A taint and the devices that get it; no selector: every device."""
 
     device_selector: DeviceTaintSelector | None = None
     taint: DeviceTaint
 
 
 class DeviceTaintRuleStatus(Value):
-    """What the eviction controller says of the rule."""
+    """The eviction controller's report on a rule."""
 
     conditions: tuple[Condition, ...] = ()
 

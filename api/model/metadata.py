@@ -1,4 +1,4 @@
-"""The part of ``metadata`` that Kerf reads or writes, for every object."""
+"""Types that objects of all kinds share: metadata, conditions, node selectors."""
 
 from typing import TypeVar
 
@@ -7,7 +7,7 @@ from api.model.names import ObjectRef
 
 
 class OwnerReference(Value):
-    """Who owns an object: it is garbage-collected with the last owner."""
+    """An owner of an object, which is garbage-collected after its last owner."""
 
     api_version: str
     kind: str
@@ -18,7 +18,7 @@ class OwnerReference(Value):
 
 
 class ObjectMeta(Value):
-    """``metadata`` of any object. Times are RFC 3339 texts as the server wrote them."""
+    """The fields of ``metadata`` that Kerf uses. Times are RFC 3339 strings as the server wrote them."""
 
     name: str = ""
     generate_name: str = ""
@@ -40,7 +40,7 @@ class ObjectMeta(Value):
 
 
 class Object(Value):
-    """An API object: everything that has ``metadata``. Its kind and version belong to the codec, not to the value."""
+    """An API object: a value with ``metadata``. Its kind and version belong to its codec (``api.wire.Kind``)."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -57,7 +57,7 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 
 
 class Condition(Value):
-    """One entry of ``status.conditions`` (``metav1.Condition``). ``status`` is True, False or Unknown, as text."""
+    """One entry of ``status.conditions`` (``metav1.Condition``). ``status`` is the string True, False or Unknown."""
 
     type: str
     status: str

@@ -1,4 +1,4 @@
-"""Identities: what names a driver, a device, a claim, a request. Each is a type, not a bare string."""
+"""The identities of drivers, devices, shares, claims and requests. Each is a type of its own, not a bare string."""
 
 import re
 from typing import Final, NamedTuple, NewType
@@ -7,16 +7,16 @@ DriverName = NewType("DriverName", str)
 """A DRA driver's name: a DNS subdomain of at most 63 characters (KEP-4381)."""
 
 KERF_DRIVER: Final = DriverName("kerf.dev")
-"""The driver name unless the administrator chooses another; also the domain of Kerf's own attributes and kinds."""
+"""The default driver name, and the domain of Kerf's own attributes and kinds."""
 
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL: Final = re.compile(_LABEL)
 _DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 
 MAX_LABEL: Final = 63
-"""Longest DNS label (RFC 1123), in characters: device, request and counter names."""
+"""The most characters of a DNS label (RFC 1123): names of devices, requests and counters."""
 MAX_SUBDOMAIN: Final = 253
-"""Longest DNS subdomain (RFC 1123), in characters: names of most objects."""
+"""The most characters of a DNS subdomain (RFC 1123): names of most objects."""
 
 
 def is_dns_label(text: str) -> bool:
@@ -28,7 +28,7 @@ def is_dns_subdomain(text: str, limit: int = MAX_SUBDOMAIN) -> bool:
 
 
 class DeviceId(NamedTuple):
-    """One published device: the triple by which an allocation refers to it."""
+    """The identity of a published device: the three names by which an allocation refers to it."""
 
     driver: str
     pool: str
@@ -39,7 +39,7 @@ class DeviceId(NamedTuple):
 
 
 class ShareId(NamedTuple):
-    """One share of a device that allows several allocations; ``share`` is None for an exclusively held device."""
+    """The identity of one share of a device that allows several allocations; ``share`` None: the whole device."""
 
     id: DeviceId
     share: str | None
@@ -49,7 +49,7 @@ class ShareId(NamedTuple):
 
 
 class ObjectRef(NamedTuple):
-    """Namespace and name of an object; ``namespace`` is empty for cluster-scoped ones."""
+    """The namespace and name of an object; ``namespace`` is empty for cluster-scoped ones."""
 
     namespace: str
     name: str
@@ -59,7 +59,7 @@ class ObjectRef(NamedTuple):
 
 
 class ClaimRef(NamedTuple):
-    """A ResourceClaim: its UID is the identity, namespace and name say where to find it."""
+    """A reference to a ResourceClaim: its UID is its identity, namespace and name locate it."""
 
     namespace: str
     name: str
@@ -70,7 +70,7 @@ class ClaimRef(NamedTuple):
 
 
 class RequestName(NamedTuple):
-    """The name in an allocation result: ``request``, or ``request/subrequest`` for a firstAvailable choice (KEP-4816).
+    """A request in an allocation result: ``request``, or ``request/subrequest`` with firstAvailable (KEP-4816).
 
     >>> RequestName.parse("accelerator/small").request
     'accelerator'

@@ -1,4 +1,4 @@
-"""What a node has made of claims: the kubelet plugin's records, and what the kubelet learns of them."""
+"""Prepared claims: the records of the kubelet plugin, and its answers to the kubelet."""
 
 from enum import StrEnum
 
@@ -9,18 +9,18 @@ from api.model.quantity import Quantity
 
 
 class ClaimState(StrEnum):
-    """What is known of a claim's hardware."""
+    """The state of a claim's hardware."""
 
     STARTED = "Started"
-    """Work on the hardware has begun: all, some or none of it may be done."""
+    """Preparation has begun: the hardware may have been changed in full, in part or not at all."""
     PREPARED = "Prepared"
     """The hardware is as the record says."""
     RELEASING = "Releasing"
-    """Its end has begun: all, some or none of the hardware may be gone, and the claim has no more say in what stays."""
+    """Release has begun: the hardware may be released in full, in part or not at all, and the claim decides no more."""
 
 
 class CardPart(Value):
-    """Which part of which card a device stands for: the partition of ``driver.partitions.geometry`` as plain data.
+    """The partition of a card that a device stands for: that of ``driver.partitions.geometry`` as plain data.
 
     ``start`` and ``size`` are both None for a whole card.
     """
@@ -35,54 +35,54 @@ class CardPart(Value):
 
 
 class DeviceDescription(Value):
-    """What containers are told of a device (KEP-5304)."""
+    """The description of a device for its containers (KEP-5304)."""
 
     request: str
-    """As allocated: ``request`` or ``request/subrequest``."""
+    """The request of the allocation result: ``request`` or ``request/subrequest``."""
     attributes: dict[str, Attribute] = {}
-    """As they were published when the device was prepared."""
+    """The attributes that were published when the device was prepared."""
 
 
 class PreparedDevice(Value):
-    """One device of a claim: what was to be made, and what became of it."""
+    """One device of a claim: what to prepare, and the result."""
 
     requests: tuple[str, ...]
-    """The claim's requests that the device serves, without sub-request."""
+    """The claim's requests that the device serves, without sub-requests."""
     share: ShareId
     admin_access: bool = False
     consumed_capacity: dict[str, Quantity] = {}
     part: CardPart
     backend: str
-    """Name of the backend that prepares it, also after the configuration has changed."""
+    """The name of the backend that prepares and unprepares it, even if the configuration changes in between."""
     config: JsonObject | None = None
-    """The device configuration that applies, as its author wrote it."""
+    """The device configuration that applies, as its author wrote it; None: there is none."""
     handle: JsonObject | None = None
-    """What the backend made; None: not known (yet)."""
+    """The backend's handle of what it made; None: not known yet."""
     description: DeviceDescription | None = None
-    """None: neither class nor claim asks for device metadata."""
+    """The device metadata; None: neither class nor claim requests it."""
     cdi_ids: tuple[str, ...] = ()
     """Fully qualified CDI names; empty where the container needs nothing."""
 
 
 class PreparedClaim(Value):
-    """The record of one claim. Its devices are in the order of the allocation."""
+    """The record of one claim, with its devices in the order of the allocation."""
 
     claim: ClaimRef
     state: ClaimState
     boot_id: str
-    """Boot of the node during which the record was written: hardware state does not survive it."""
+    """The ID of the boot during which the record was written: hardware state does not survive a boot."""
     pod_claim_name: str = ""
-    """The pod's name for the claim, when it was made from a template for that pod."""
+    """The pod's name for a claim that was created from a template; else empty."""
     awaits_pod: bool = False
-    """Made before its pod was bound (KEP-5007), and the kubelet has not asked for it yet: nothing runs on it."""
+    """Whether it was prepared before its pod was bound (KEP-5007) and the kubelet has not requested it yet."""
     devices: tuple[PreparedDevice, ...]
 
 
 class ReportedDevice(Value):
-    """A prepared device as the kubelet sees it."""
+    """A prepared device in an answer to the kubelet."""
 
     requests: tuple[str, ...] = ()
-    """Requests of the claim that the device serves; empty: all of them."""
+    """The claim's requests that the device serves; empty: all."""
     pool: str
     device: str
     share: str | None = None
@@ -90,14 +90,14 @@ class ReportedDevice(Value):
 
 
 class PrepareOutcome(Value):
-    """The answer for one claim: its devices, or why there are none. A non-empty ``error`` fails this claim only."""
+    """The answer for one claim: its devices, or the ``error`` that fails this claim."""
 
     devices: tuple[ReportedDevice, ...] = ()
     error: str = ""
 
 
-def reported(record: PreparedClaim) -> tuple[ReportedDevice, ...]:
-    """The devices of a prepared claim, for the kubelet."""
+def to_reported_devices(record: PreparedClaim) -> tuple[ReportedDevice, ...]:
+    """Convert a prepared claim's devices to those that the kubelet is told."""
     return tuple(
         ReportedDevice(
             requests=device.requests,

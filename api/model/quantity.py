@@ -1,4 +1,4 @@
-"""Kubernetes quantities, exact.
+"""Kubernetes quantities with exact arithmetic.
 
 The rules are those of ``k8s.io/apimachinery/pkg/api/resource`` (``Quantity``): a decimal number with a suffix of one of
 three families, kept to nano precision (finer digits round up, away from zero), printed in one canonical form.
@@ -12,10 +12,10 @@ from typing import Final, Literal, final
 from api.errors import InvalidQuantityError
 
 NANO: Final = 10**9
-"""Smallest unit: Kubernetes keeps quantities to 1e-9 (``resource.Nano``)."""
+"""The number of smallest units in 1: Kubernetes keeps quantities to 1e-9 (``resource.Nano``)."""
 
 Family = Literal["decimal", "binary", "exponent"]
-"""Which suffixes a quantity is printed with: ``k M G``, ``Ki Mi Gi`` or ``e3 e6``."""
+"""The suffixes with which a quantity is printed: ``k M G``, ``Ki Mi Gi`` or ``e3 e6``."""
 
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -26,16 +26,16 @@ _SYNTAX: Final = re.compile(
     re.ASCII,
 )
 _MAX_DIGITS: Final = 400
-"""Longer numbers are refused: the API server takes none either, and an attacker's would cost quadratic time."""
+"""Longer numbers are refused, as by the API server: parsing them costs quadratic time."""
 _MAX_EXPONENT: Final = 400
-"""Likewise for ``1e999999999``."""
+"""Larger exponents are refused, as by the API server: ``1e999999999`` would take hundreds of megabytes."""
 _CACHE_SIZE: Final = 4096
-"""Distinct texts in a cluster are few (sizes of profiles); 4096 covers them at some 0.5 MB."""
+"""Parsed quantities that are kept, about 0.5 MB: the distinct ones of a cluster are few (sizes of profiles)."""
 
 
 @final
 class Quantity:
-    """An immutable amount: exact value and the suffix family to print it with.
+    """An immutable amount: an exact value and the suffix family with which it is printed.
 
     >>> Quantity("1.5Gi")
     Quantity('1536Mi')
@@ -50,7 +50,7 @@ class Quantity:
     family: Family
 
     def __new__(cls, text: str | int) -> "Quantity":
-        """Parse ``text``. Raises InvalidQuantityError when it is none."""
+        """Parse ``text``. Raises InvalidQuantityError when it is no quantity."""
         if isinstance(text, int) and not isinstance(text, bool):
             return cls.of_nano(text * NANO)
         return _parse(text)
@@ -64,7 +64,7 @@ class Quantity:
 
     @classmethod
     def of_bytes(cls, count: int) -> "Quantity":
-        """``count`` bytes, printed with binary suffixes."""
+        """Return ``count`` bytes, printed with binary suffixes."""
         return cls.of_nano(count * NANO, "binary")
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -1,1 +1,1 @@
-"""How the kubelet finds plugins."""
+"""The kubelet's plugin registration service."""

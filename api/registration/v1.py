@@ -1,9 +1,9 @@
-"""``pluginregistration.Registration``: what the kubelet asks of a socket in ``plugins_registry``, and tells it."""
+"""``pluginregistration.Registration``: the service that a plugin offers the kubelet in ``plugins_registry``."""
 
 from typing import Final
 
 from api._generated.registration_v1 import api_pb2
-from api.grpc_method import Method
+from api.grpc_method import GrpcMethod
 from api.model.base import Value
 
 DRA_PLUGIN: Final = "DRAPlugin"
@@ -13,19 +13,19 @@ _SERVICE: Final = api_pb2.DESCRIPTOR.services_by_name["Registration"].full_name
 
 
 class PluginInfo(Value):
-    """What a plugin is and where it serves."""
+    """The identity of a plugin and the socket that it serves."""
 
     type: str = DRA_PLUGIN
     name: str
     """Driver name."""
     endpoint: str
-    """Absolute path of the socket that serves the plugin's own services."""
+    """The absolute path of the socket of the plugin's own services."""
     supported_versions: tuple[str, ...]
-    """Newest first: the kubelet takes the first that it knows."""
+    """The services' versions, newest first: the kubelet takes the first that it knows."""
 
 
 class RegistrationStatus(Value):
-    """What the kubelet made of a registration."""
+    """The kubelet's answer to a registration."""
 
     registered: bool
     error: str = ""
@@ -69,7 +69,7 @@ def _decode_no_response(data: bytes) -> None:
     api_pb2.RegistrationStatusResponse.FromString(data)
 
 
-GET_INFO: Final[Method[None, PluginInfo]] = Method(
+GET_INFO: Final[GrpcMethod[None, PluginInfo]] = GrpcMethod(
     service=_SERVICE,
     name="GetInfo",
     encode_request=_encode_no_request,
@@ -77,7 +77,7 @@ GET_INFO: Final[Method[None, PluginInfo]] = Method(
     encode_response=_encode_info,
     decode_response=_decode_info,
 )
-NOTIFY_REGISTRATION_STATUS: Final[Method[RegistrationStatus, None]] = Method(
+NOTIFY_REGISTRATION_STATUS: Final[GrpcMethod[RegistrationStatus, None]] = GrpcMethod(
     service=_SERVICE,
     name="NotifyRegistrationStatus",
     encode_request=_encode_status,

@@ -1,6 +1,6 @@
-"""``metadata.resource.k8s.io``: files in which a container reads what devices it got (KEP-5304).
+"""``metadata.resource.k8s.io``: files that describe a container's devices to it (KEP-5304).
 
-A file is a stream of JSON objects that say the same in several versions, the newest first; a reader takes the first
+A file is a stream of JSON objects with the same content in several versions, newest first; a reader takes the first
 version that it knows. v1beta1 and v1alpha1 have the same fields (``k8s.io/dynamic-resource-allocation/api/metadata``).
 """
 
@@ -15,13 +15,13 @@ from api.wire import to_builtins
 
 GROUP: Final = "metadata.resource.k8s.io"
 VERSIONS: Final = ("v1beta1", "v1alpha1")
-"""What is written, newest first: Kubernetes 1.37 and 1.36."""
+"""The versions that are written, newest first: those of Kubernetes 1.37 and 1.36."""
 
 _ROOT: Final = "/var/run/kubernetes.io/dra-device-attributes"
 
 
 class DescribedDevice(Value):
-    """One device that the claim got; attributes as in its ResourceSlice."""
+    """A device of the claim, with the attributes of its ResourceSlice."""
 
     driver: str
     pool: str
@@ -30,27 +30,27 @@ class DescribedDevice(Value):
 
 
 class DescribedRequest(Value):
-    """One request of the claim, by the name of its result: with the sub-request that was chosen."""
+    """A request of the claim and its devices; the name includes the sub-request that was allocated."""
 
     name: str
     devices: tuple[DescribedDevice, ...] = ()
 
 
 class DeviceMetadata(Object):
-    """What one file tells. ``pod_claim_name``: the entry of ``pod.spec.resourceClaims``, for claims of templates."""
+    """The content of a file. ``pod_claim_name`` is the entry of ``pod.spec.resourceClaims`` of a template's claim."""
 
     pod_claim_name: str | None = None
     requests: tuple[DescribedRequest, ...] = ()
 
 
 def encode(metadata: DeviceMetadata) -> bytes:
-    """The file's content."""
+    """Encode the content of a file."""
     fields = to_builtins(metadata)
     documents = ({"kind": "DeviceMetadata", "apiVersion": f"{GROUP}/{version}", **fields} for version in VERSIONS)
     return b"".join(msgspec.json.format(msgspec.json.encode(document)) + b"\n" for document in documents)
 
 
 def container_path(driver: str, claim: str, pod_claim_name: str, request: str) -> str:
-    """Where a container finds the file about a request of a claim that was made from a template, or for itself."""
+    """Return the path of a request's file in a container; ``pod_claim_name`` is empty without a template."""
     place = f"resourceclaimtemplates/{pod_claim_name}" if pod_claim_name else f"resourceclaims/{claim}"
     return f"{_ROOT}/{place}/{request}/{driver}-metadata.json"

@@ -1,4 +1,4 @@
-"""The versions of ``resource.k8s.io`` that Kerf speaks, newest first, and how a cluster's version is chosen.
+"""Chooses the version of ``resource.k8s.io`` for a cluster: the newest that both sides know.
 
 | version | on by default | shape |
 |---|---|---|
@@ -8,7 +8,7 @@
 | v1alpha3 | never (1.31 has it) | claims of a controller: ``spec.controller`` |
 | v1alpha2 | never (1.27 to 1.30 have it) | claims of a controller: the class says which |
 
-What is not chosen is not imported: a plugin lives on every node.
+Only the chosen version is imported, to save memory: a plugin runs on every node.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,38 +20,39 @@ from api.resource.classic import CONTEXTS, ClassicKinds
 from api.resource.kinds import GROUP, ResourceKinds
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""The versions in which the scheduler allocates, newest first."""
 CLASSIC_VERSIONS: Final = ("v1alpha3", "v1alpha2")
-"""The versions in which a driver's controller may allocate (KEP-3063)."""
+"""The versions in which a driver's controller can allocate (KEP-3063), newest first."""
 
 
-def kinds_of(version: str) -> ResourceKinds:
-    """The kinds of one of ``VERSIONS``."""
+def load_kinds(version: str) -> ResourceKinds:
+    """Import and return the kinds of one of ``VERSIONS``."""
     kinds: ResourceKinds = import_module(f"api.resource.{version}").KINDS
     return kinds
 
 
-def choose(served: Iterable[str]) -> ResourceKinds:
-    """The newest version among ``served`` (as discovery lists them: ``v1``, ``v1beta1`` …).
+def choose_kinds(served: Iterable[str]) -> ResourceKinds:
+    """Return the kinds of the newest version among ``served``, the versions of the group that discovery lists.
 
     Raises UnsupportedError when there is none: the cluster is too old, or its API is switched off.
     """
-    offered = frozenset(served)
+    known_by_server = frozenset(served)
     for version in VERSIONS:
-        if version in offered:
-            return kinds_of(version)
+        if version in known_by_server:
+            return load_kinds(version)
     known = ", ".join(VERSIONS)
-    found = ", ".join(sorted(offered)) or "no version"
+    found = ", ".join(sorted(known_by_server)) or "no version"
     raise UnsupportedError(
         f"the API server serves {found} of {GROUP}; Kerf needs one of {known}: use Kubernetes 1.34 or later, or switch "
         f"the API on with --runtime-config={GROUP}/v1beta1=true and the feature gate DynamicResourceAllocation"
     )
 
 
-def choose_classic(resources: Mapping[str, Collection[str]]) -> ClassicKinds | None:
-    """The newest version in which controllers allocate; None where there is none, or the scheduler does it all.
+def choose_classic_kinds(resources: Mapping[str, Collection[str]]) -> ClassicKinds | None:
+    """Return the kinds of the newest version in which controllers allocate; None: the scheduler allocates, or nobody.
 
-    ``resources`` are the plurals that discovery lists, by version. v1alpha3 lives on in later releases with other
-    content: what tells is PodSchedulingContext.
+    ``resources`` are the plurals that discovery lists, by version. Later releases serve v1alpha3 with other content, so
+    a version counts only where it has PodSchedulingContext.
     """
     if not resources.keys().isdisjoint(VERSIONS):
         return None

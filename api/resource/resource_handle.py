@@ -1,9 +1,9 @@
-"""``resourceHandles[].data``: how Kerf writes down in a claim what it was given, until Kubernetes 1.30.
+"""``resourceHandles[].data``: the record of an allocation in a claim, until Kubernetes 1.30.
 
-The data is the model's own DeviceAllocationResult as versioned JSON: the kubelet plugin finds in it the very devices
-and configuration that newer versions have in ``status.allocation.devices``. It is the only record of an allocation.
+The data is the model's DeviceAllocationResult as versioned JSON: the devices and configuration that later versions have
+in ``status.allocation.devices``. There is no other record of an allocation.
 
-``deploy/classic/sharing-policy.yaml`` reads ``maxPods`` where it stands in the text: third, as it is written here.
+``deploy/classic/sharing-policy.yaml`` expects ``maxPods`` as the third field of the JSON.
 """
 
 from typing import Annotated, Final, NamedTuple
@@ -34,11 +34,11 @@ class HandleTooLargeError(PermanentError):
 
 
 class Handle(NamedTuple):
-    """What a handle of Kerf says."""
+    """The content of a handle."""
 
     devices: DeviceAllocationResult
     max_pods: int | None
-    """How many pods may use them at a time; None: it does not say."""
+    """The number of pods that may use the devices at a time; None: the handle has no such field."""
 
 
 class _Handle(Value, forbid_unknown_fields=True):
@@ -50,7 +50,7 @@ class _Handle(Value, forbid_unknown_fields=True):
 
 
 class UnreadableHandleError(ValueError):
-    """The data is none that Kerf has written, or not whole."""
+    """The data of a handle was not written by Kerf, or is damaged."""
 
 
 _decoder: Final = msgspec.json.Decoder(_Handle, dec_hook=dec_hook)
@@ -58,7 +58,7 @@ _encoder: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 def encode_handle(devices: DeviceAllocationResult, max_pods: int) -> str:
-    """Raises HandleTooLargeError."""
+    """Encode a handle. Raises HandleTooLargeError when it exceeds MAX_HANDLE_BYTES."""
     handle = _Handle(
         api_version=API_VERSION, kind=KIND, max_pods=max_pods, results=devices.results, config=devices.config
     )
@@ -69,7 +69,7 @@ def encode_handle(devices: DeviceAllocationResult, max_pods: int) -> str:
 
 
 def decode_handle(driver: str, data: str) -> Handle:
-    """What the handle of ``driver`` says. Raises UnreadableHandleError."""
+    """Decode a handle. Raises UnreadableHandleError when it is not from Kerf, or has devices not of ``driver``."""
     try:
         handle = _decoder.decode(data)
     except (msgspec.DecodeError, ValueError) as error:

@@ -1,11 +1,12 @@
 """``resource.k8s.io/v1beta1``, Kubernetes 1.32: requests are flat, devices are wrapped in ``basic``.
 
-Differences from the model (``k8s.io/api/resource/v1beta1`` types.go): a request carries the fields of ``exactly``
-itself; ``devices[].basic`` holds what v1 has beside ``name``; ``nodeName`` and ``allNodes`` are values whose zero means
+Differences from the model (``k8s.io/api/resource/v1beta1`` types.go): a request has the fields of ``exactly`` itself;
+``devices[].basic`` has the fields of a v1 device except ``name``; an empty ``nodeName`` and a false ``allNodes`` mean
 unset. DeviceClass and the status of claims are the same.
 """
 
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from api.model.allocations import ResourceClaimStatus
 from api.model.base import Value
@@ -94,7 +95,7 @@ class FlatResourceClaimTemplate(Object):
 
 
 class BasicDevice(Value):
-    """What v1 has in the device itself."""
+    """The fields that v1 has in the device itself."""
 
     attributes: dict[str, Attribute] = {}
     capacity: dict[str, Capacity] = {}
@@ -138,34 +139,19 @@ class WrappedResourceSlice(Object):
 def _request_to_model(wire: FlatDeviceRequest) -> DeviceRequest:
     if wire.first_available:
         return DeviceRequest(name=wire.name, first_available=wire.first_available)
-    exactly = ExactDeviceRequest(
-        device_class_name=wire.device_class_name,
-        selectors=wire.selectors,
-        allocation_mode=wire.allocation_mode or "ExactCount",
-        count=wire.count,
-        admin_access=wire.admin_access,
-        tolerations=wire.tolerations,
-        capacity=wire.capacity,
-        derived_attributes=wire.derived_attributes,
-    )
-    return DeviceRequest(name=wire.name, exactly=exactly)
+    fields = _fields(wire, ExactDeviceRequest) | {"allocation_mode": wire.allocation_mode or "ExactCount"}
+    return DeviceRequest(name=wire.name, exactly=ExactDeviceRequest(**fields))
 
 
 def _request_from_model(model: DeviceRequest) -> FlatDeviceRequest:
-    exactly = model.exactly
-    if exactly is None:
+    if model.exactly is None:
         return FlatDeviceRequest(name=model.name, first_available=model.first_available)
-    return FlatDeviceRequest(
-        name=model.name,
-        device_class_name=exactly.device_class_name,
-        selectors=exactly.selectors,
-        allocation_mode=exactly.allocation_mode,
-        count=exactly.count,
-        admin_access=exactly.admin_access,
-        tolerations=exactly.tolerations,
-        capacity=exactly.capacity,
-        derived_attributes=exactly.derived_attributes,
-    )
+    return FlatDeviceRequest(name=model.name, **_fields(model.exactly, ExactDeviceRequest))
+
+
+def _fields(source: Value, type_: type[Value]) -> dict[str, Any]:
+    """Return what ``source`` holds in each field of ``type_``."""
+    return {field: getattr(source, field) for field in type_.__struct_fields__}
 
 
 def _spec_to_model(wire: FlatResourceClaimSpec) -> ResourceClaimSpec:
@@ -207,13 +193,11 @@ def _template_from_model(model: ResourceClaimTemplate) -> FlatResourceClaimTempl
 
 
 def _device_to_model(wire: WrappedDevice) -> Device:
-    basic = wire.basic or BasicDevice()
-    return Device(name=wire.name, **{field: getattr(basic, field) for field in BasicDevice.__struct_fields__})
+    return Device(name=wire.name, **_fields(wire.basic or BasicDevice(), BasicDevice))
 
 
 def _device_from_model(model: Device) -> WrappedDevice:
-    fields = {field: getattr(model, field) for field in BasicDevice.__struct_fields__}
-    return WrappedDevice(name=model.name, basic=BasicDevice(**fields))
+    return WrappedDevice(name=model.name, basic=BasicDevice(**_fields(model, BasicDevice)))
 
 
 def _slice_to_model(wire: WrappedResourceSlice) -> ResourceSlice:
@@ -244,10 +228,8 @@ def _slice_from_model(model: ResourceSlice) -> WrappedResourceSlice:
     return WrappedResourceSlice(metadata=model.metadata, spec=spec)
 
 
-_SAME: Final = kinds_of_model_shape(VERSION)
-
-KINDS: Final[ResourceKinds] = ResourceKinds(
-    version=VERSION,
+KINDS: Final[ResourceKinds] = replace(
+    kinds_of_model_shape(VERSION),
     resource_claims=converted_kind(
         ResourceClaim,
         FlatResourceClaim,
@@ -268,7 +250,6 @@ KINDS: Final[ResourceKinds] = ResourceKinds(
         plural="resourceclaimtemplates",
         namespaced=True,
     ),
-    device_classes=_SAME.device_classes,
     resource_slices=converted_kind(
         ResourceSlice,
         WrappedResourceSlice,
@@ -279,5 +260,4 @@ KINDS: Final[ResourceKinds] = ResourceKinds(
         plural="resourceslices",
         namespaced=False,
     ),
-    device_taint_rules=_SAME.device_taint_rules,
 )

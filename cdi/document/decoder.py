@@ -1,8 +1,8 @@
-"""Trees of values to specs, as readers in Go decode them: lenient where they are, and saying so.
+"""Decodes documents to specs as readers in Go do, with a warning wherever those are lenient.
 
-Up to release 1.1.0 and on the main branch of August 2026 that is sigs.k8s.io/yaml in front of encoding/json: keys in
-any case, numbers where texts are wanted, null for nothing. Release 1.1.1 decodes with go-yaml v3 and differs in what
-gets a warning here; a document without warnings is read alike by all.
+Up to release 1.1.0 and on the main branch of August 2026 readers use sigs.k8s.io/yaml before encoding/json: keys match
+in any case, numbers are accepted for strings, and null means absent. Release 1.1.1 decodes with go-yaml v3 and differs
+from them only where there is a warning here; a document without warnings is read alike by all.
 """
 
 import itertools
@@ -17,13 +17,13 @@ from cdi.document.document_tree import (
     ScalarNode,
     SequenceNode,
     UnparsableError,
+    describe_node,
     is_null,
-    noun,
 )
-from cdi.document.fast_decoder import skim
-from cdi.document.fields import RANGES, WIRE, ListOf, Row, Scalar, Shape, TextMap
+from cdi.document.fast_decoder import decode_fast
+from cdi.document.fields import FIELDS, RANGES, Field, ListOf, Scalar, Shape, TextMap
 from cdi.document.rules import severity
-from cdi.document.validation import is_flawless, validate
+from cdi.document.validation import has_no_findings, validate
 from cdi.document.yaml_scalars import as_integer, as_text
 from cdi.errors import Finding, InvalidSpecError
 from cdi.names import Kind, Semantics
@@ -32,10 +32,10 @@ from cdi.spec import DeviceNode, Hook, Mount, NetDevice, Spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """What was read, and everything that is wrong with it."""
+    """A document that was read: its spec, and everything that is wrong with it."""
 
     spec: Spec | None
-    """As far as it could be read; None when the document is no object. Only to be used if ``is_valid``."""
+    """As far as it could be decoded, to be used only if ``is_valid``; None: the document is no object."""
     findings: tuple[Finding, ...]
 
     @property
@@ -44,9 +44,9 @@ class Document:
 
 
 def load(data: bytes, *, semantics: Semantics = "1.1", subject: str = "document") -> Spec:
-    """The spec in the content of a ``.json`` or ``.yaml`` file.
+    """Decode the content of a ``.json`` or ``.yaml`` file, which is called ``subject`` in errors.
 
-    ``subject`` names it in errors. Errors: InvalidSpecError, with every finding, when ``semantics`` refuses it.
+    Raises InvalidSpecError, with every finding, when the library ``semantics`` refuses it.
     """
     document = read(data, semantics=semantics)
     if document.spec is None or not document.is_valid:
@@ -55,16 +55,16 @@ def load(data: bytes, *, semantics: Semantics = "1.1", subject: str = "document"
 
 
 def read(data: bytes, *, semantics: Semantics | None = "1.1") -> Document:
-    """The same with all findings, and never an error. ``semantics`` None: judged as if it were to be written."""
-    spec = skim(data)
-    if spec is not None and is_flawless(spec):
+    """Decode a document with all findings; never raises. ``semantics`` None: judge it as one to be written."""
+    spec = decode_fast(data)
+    if spec is not None and has_no_findings(spec):
         return Document(spec=spec, findings=())
-    return read_closely(data, semantics)
+    return read_fully(data, semantics)
 
 
-def read_closely(data: bytes, semantics: Semantics | None) -> Document:
-    """``read`` by the long way, which sees everything."""
-    # Imported here: see cdi.document.yaml_parser.
+def read_fully(data: bytes, semantics: Semantics | None) -> Document:
+    """Decode a document with the full decoder, which finds everything."""
+    # Imported here because it imports PyYAML, which most documents do not need.
     from cdi.document.yaml_parser import parse
 
     try:
@@ -82,9 +82,7 @@ def read_closely(data: bytes, semantics: Semantics | None) -> Document:
 
 
 class _Decoder:
-    """Walks the tree along the table of ``cdi.document.fields``; a value of the wrong type is reported and left
-    empty.
-    """
+    """Decodes a tree by the table of ``cdi.document.fields``; a value of the wrong type is reported and left empty."""
 
     def __init__(self, findings: list[Finding]) -> None:
         self._findings = findings
@@ -93,13 +91,13 @@ class _Decoder:
 
     def spec(self, node: Node) -> Spec | None:
         if not isinstance(node, MappingNode):
-            self._find("wrong-type", "", f"a spec is an object, not {noun(node)}", node)
+            self._find("wrong-type", "", f"a spec is an object, not {describe_node(node)}", node)
             return None
         fields = self._fields(Spec, node, "", None)
         return Spec(**{**fields, "kind": Kind.split(fields["kind"])})
 
     def line(self, path: str) -> int | None:
-        """Where ``path`` is, or the nearest thing around it that is written at all."""
+        """Return the line of ``path``, or of the innermost field around it that the document has."""
         while path not in self._lines and path:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self._lines.get(path)
@@ -109,7 +107,7 @@ class _Decoder:
         self._findings.append(finding)
 
     def _value(self, shape: Shape, node: Node, path: str, old: object) -> object:
-        """The value, on top of ``old`` if the field was there before; None for null and for the wrong type."""
+        """Return the value, merged into ``old`` if the field was there before; None for null and for the wrong type."""
         self._count(node)
         self._lines[path] = node.line
         if is_null(node):
@@ -122,7 +120,7 @@ class _Decoder:
             return self._text_map(node, path, old)
         if isinstance(node, MappingNode):
             return shape(**self._fields(shape, node, path, old))
-        self._find("wrong-type", path, f"an object is needed, not {noun(node)}", node)
+        self._find("wrong-type", path, f"an object is needed, not {describe_node(node)}", node)
         return None
 
     def _count(self, node: Node) -> None:
@@ -138,7 +136,7 @@ class _Decoder:
                 return node.value
             if shape in RANGES:
                 return self._integer(shape, node, path)
-        self._find("wrong-type", path, f"{shape.value} is needed, not {noun(node)}", node)
+        self._find("wrong-type", path, f"{shape.value} is needed, not {describe_node(node)}", node)
         return None
 
     def _text(self, node: ScalarNode, path: str) -> str:
@@ -150,7 +148,7 @@ class _Decoder:
     def _integer(self, shape: Scalar, node: ScalarNode, path: str) -> int | None:
         number = as_integer(node.value)
         lowest, highest = RANGES[shape]
-        # Readers pass -0.0 on as the text -0, which is no unsigned number.
+        # Readers convert -0.0 to -0, which is no unsigned number.
         is_negative = str(node.value).startswith("-")
         if number is None or not lowest <= number <= highest or (is_negative and lowest == 0):
             given = f"the text {node.text!r}" if isinstance(node.value, str) else node.text
@@ -162,7 +160,7 @@ class _Decoder:
 
     def _list(self, shape: ListOf, node: Node, path: str, old: object) -> tuple[object, ...] | None:
         if not isinstance(node, SequenceNode):
-            self._find("wrong-type", path, f"a list is needed, not {noun(node)}", node)
+            self._find("wrong-type", path, f"a list is needed, not {describe_node(node)}", node)
             return None
         before = old if isinstance(old, tuple) else ()
         pairs = itertools.zip_longest(node.items, before[: len(node.items)])
@@ -181,34 +179,34 @@ class _Decoder:
 
     def _text_map(self, node: Node, path: str, old: object) -> Mapping[str, str] | None:
         if not isinstance(node, MappingNode):
-            self._find("wrong-type", path, f"an object is needed, not {noun(node)}", node)
+            self._find("wrong-type", path, f"an object is needed, not {describe_node(node)}", node)
             return None
         texts = {key: str(self._item(Scalar.TEXT, item, f"{path}[{key}]", None)) for key, item in node.entries.items()}
         return {**old, **texts} if isinstance(old, Mapping) else texts
 
     def _fields(self, shape: type, node: MappingNode, path: str, old: object) -> dict[str, Any]:
-        """What is given for the attributes of ``shape``, on top of ``old``'s, and empty values for those it needs."""
-        fields = {} if old is None else {row.attribute: getattr(old, row.attribute) for row in WIRE[shape]}
+        """Return the given attributes of ``shape`` merged into those of ``old``, and empty values of required ones."""
+        fields = {} if old is None else {row.attribute: getattr(old, row.attribute) for row in FIELDS[shape]}
         for row, item in self._matched(shape, node, path):
             value = self._value(row.shape, item, f"{path}.{row.key}" if path else row.key, fields.get(row.attribute))
             if value is not None:
                 fields[row.attribute] = value
             elif row.optional or isinstance(row.shape, ListOf | TextMap):
                 fields.pop(row.attribute, None)
-        return {row.attribute: _zero(row.shape) for row in WIRE[shape] if row.required} | fields
+        return {row.attribute: _zero(row.shape) for row in FIELDS[shape] if row.required} | fields
 
-    def _matched(self, shape: type, node: MappingNode, path: str) -> Iterator[tuple[Row, Node]]:
-        """What is given for each field, in the order in which readers up to release 1.1.0 see it: sorted by key.
+    def _matched(self, shape: type, node: MappingNode, path: str) -> Iterator[tuple[Field, Node]]:
+        """Yield each given field with its node in the order of readers up to release 1.1.0: sorted by key.
 
-        To them two spellings of one field (``kind`` and ``Kind``) are two values, the second on top of the first.
+        Those readers merge the values of two spellings of one field, such as ``kind`` and ``Kind``.
         """
-        spelled: dict[Row, str] = {}
+        spelled: dict[Field, str] = {}
         for key in sorted(node.entries):
             item = node.entries[key]
-            row = next((row for row in WIRE[shape] if _folded(row.key) == _folded(key)), None)
+            row = next((row for row in FIELDS[shape] if _folded(row.key) == _folded(key)), None)
             where = f"{path}.{key}" if path else key
             if row is None:
-                known = ", ".join(row.key for row in WIRE[shape])
+                known = ", ".join(row.key for row in FIELDS[shape])
                 self._find("unknown-field", where, f"no such field{_WITHDRAWN.get(key, '')}; known are {known}", item)
                 continue
             if key != row.key:
@@ -221,13 +219,13 @@ class _Decoder:
 
 
 _POINTERS = (DeviceNode, NetDevice, Hook, Mount)
-"""Items that readers keep pointers to, and follow without a look."""
+"""Items that readers keep pointers to, which they dereference without a nil check."""
 
 _WITHDRAWN = dict.fromkeys(("enableCMT", "enableMBM"), " since CDI 1.1.0; use enableMonitoring")
 
 
 def _zero(shape: Shape) -> object:
-    """What a field is that a document leaves out."""
+    """Return the value of a field that a document leaves out."""
     match shape:
         case Scalar():
             return {Scalar.TEXT: "", Scalar.FLAG: False}.get(shape, 0)
@@ -236,9 +234,9 @@ def _zero(shape: Shape) -> object:
         case TextMap():
             return {}
         case _:
-            return shape(**{row.attribute: _zero(row.shape) for row in WIRE[shape] if row.required})
+            return shape(**{row.attribute: _zero(row.shape) for row in FIELDS[shape] if row.required})
 
 
 def _folded(key: str) -> str:
-    """``key`` for comparison as encoding/json does it: the two letters beyond ASCII that fold into it included."""
+    """Fold the case of ``key`` as encoding/json does, including the two letters beyond ASCII that fold into ASCII."""
     return key.replace("\u017f", "s").replace("\u212a", "k").lower()

@@ -1,4 +1,4 @@
-"""The tree of values that a document is, before anybody asks whether it is a spec."""
+"""The syntax tree of a document, before it is decoded to a spec, and the limits on its size."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,7 +9,7 @@ from cdi.errors import Finding
 
 @dataclass(frozen=True, slots=True)
 class ScalarNode:
-    """One value; ``text`` is how it is written. What is in quotes is always text."""
+    """A scalar; ``text`` is how it is written. A quoted scalar is always a string."""
 
     value: Value
     text: str
@@ -18,7 +18,7 @@ class ScalarNode:
 
 @dataclass(frozen=True, slots=True)
 class SequenceNode:
-    """A list."""
+    """A list of nodes."""
 
     items: "tuple[Node, ...]"
     line: int
@@ -26,7 +26,7 @@ class SequenceNode:
 
 @dataclass(frozen=True, slots=True)
 class MappingNode:
-    """An object. Keys that are no text are made text, as readers do."""
+    """An object. Keys of other types have been converted to strings, as readers do."""
 
     entries: "dict[str, Node]"
     line: int
@@ -35,17 +35,17 @@ class MappingNode:
 Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
 
 MAX_BYTES = 4 * 1024 * 1024
-"""A larger file is refused: five thousand devices of an ordinary size fit."""
+"""The largest accepted file, in bytes: five thousand devices of an ordinary size fit."""
 
 MAX_DEPTH = 32
-"""Deeper than any field of a spec lies, so that what is refused here would be refused later anyway."""
+"""The deepest accepted nesting: more than any field of a spec has, so nothing valid is refused."""
 
 MAX_VALUES = 1_000_000
-"""A document that comes to more values, once its aliases are followed, is refused: no honest one does."""
+"""The most values, with aliases expanded, of an accepted document: a bound against exponential expansion."""
 
 
 class UnparsableError(Exception):
-    """Nothing can be read. Stays within this package: ``cdi.read`` makes it a finding."""
+    """A document cannot be parsed. The error stays within this package: ``cdi.read`` makes it a finding."""
 
     def __init__(self, code: str, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -53,12 +53,12 @@ class UnparsableError(Exception):
 
 
 def is_null(node: Node) -> bool:
-    """Whether ``node`` says that there is no value."""
+    """Whether ``node`` is null."""
     return isinstance(node, ScalarNode) and node.value is None
 
 
-def noun(node: Node) -> str:
-    """What ``node`` is, for messages."""
+def describe_node(node: Node) -> str:
+    """Name the type of ``node`` for messages."""
     match node:
         case SequenceNode():
             return "a list"

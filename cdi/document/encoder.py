@@ -1,8 +1,8 @@
-"""Specs to bytes that every reader understands alike.
+"""Encodes specs to JSON or YAML that every reader understands alike.
 
-Readers in Go parse ``.json`` files with a YAML parser too, so JSON is written to be the same text to both: see
-``_UNSAFE``. Keys stand in a fixed order and equal specs give equal bytes. YAML has every text in double quotes, because
-readers turn a bare ``1e3`` or ``on`` in a text field into ``1000`` and ``true``.
+Readers in Go parse ``.json`` files with a YAML parser, so JSON is written to mean the same to both kinds of parser (see
+``_UNSAFE``). Keys have a fixed order, and equal specs give equal bytes. In YAML every string is in double quotes,
+because readers turn an unquoted ``1e3`` or ``on`` in a string field into ``1000`` and ``true``.
 """
 
 import json
@@ -11,68 +11,66 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from cdi.document.fields import WIRE, Row
+from cdi.document.fields import FIELDS, KEYS, Field
 from cdi.document.validation import validate
 from cdi.errors import InvalidSpecError
 from cdi.spec import Spec
 from cdi.versions import minimum_version
 
 JSON: TypeAlias = str | int | bool | list["JSON"] | dict[str, "JSON"]
-"""What a document is made of. There is no null, which crashes readers inside a list, and there are no fractions."""
+"""The values of a document. There is no null, which crashes readers inside a list, and there are no fractions."""
 
-# Not printable in YAML 1.1 (section 5.1), or a line break to it: raw they are refused, and U+0085 silently becomes a
-# space. Beyond U+FFFF it is the other way round: raw text is read, the surrogate escapes json would write are refused.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-
-_PLAIN_KEYS = {row.key for rows in WIRE.values() for row in rows}
+"""Characters that must be escaped: YAML 1.1 (section 5.1) refuses them or takes them for line breaks. Characters beyond
+U+FFFF must not be escaped: YAML parsers refuse the surrogate pairs that ``json`` would write."""
 
 
 def encode_json(spec: Spec) -> bytes:
-    """The content of a ``.json`` file, indented for people.
+    """Encode ``spec`` as the content of a ``.json`` file, indented.
 
-    The version is the one ``spec`` declares, else the lowest possible. Errors: InvalidSpecError when ``validate`` finds
-    an error.
+    The version is the one that ``spec`` declares, else the lowest possible one. Raises InvalidSpecError when
+    ``validate`` finds an error.
     """
-    return (to_json(to_plain(spec)) + "\n").encode()
+    return (to_json(to_document(spec)) + "\n").encode()
 
 
 def encode_yaml(spec: Spec) -> bytes:
-    """The content of a ``.yaml`` file: the same document. Errors: as for ``encode_json``."""
-    return (to_yaml(to_plain(spec)) + "\n").encode()
+    """Encode ``spec`` as the content of a ``.yaml`` file. Raises InvalidSpecError as ``encode_json`` does."""
+    return (to_yaml(to_document(spec)) + "\n").encode()
 
 
-def to_plain(spec: Spec) -> dict[str, JSON]:
-    """The document as plain JSON values, empty fields left out. Errors: as for ``encode_json``."""
+def to_document(spec: Spec) -> dict[str, JSON]:
+    """Convert ``spec`` to JSON values without empty fields. Raises InvalidSpecError as ``encode_json`` does."""
     findings = validate(spec)
     if any(finding.severity == "error" for finding in findings):
         raise InvalidSpecError(f"spec of kind {spec.kind}", findings)
-    # Readers before library 0.5.4 do not know the leading v that later ones take.
+    # Readers before library 0.5.4 do not know the leading v that later ones accept.
     version = (spec.version or minimum_version(spec).version).removeprefix("v")
-    return to_plain_unchecked(replace(spec, version=version))
+    return to_document_unchecked(replace(spec, version=version))
 
 
-def to_plain_unchecked(spec: Spec) -> dict[str, JSON]:
-    """The same for a spec that was read: as it is, whatever is wrong with it. To be shown, not to be written."""
+def to_document_unchecked(spec: Spec) -> dict[str, JSON]:
+    """Convert a spec that was read to JSON values, whatever is wrong with it: for display, not to be written."""
     return _object(spec)
 
 
 def to_json(value: object) -> str:
-    """Any JSON value, indented, in the same careful JSON."""
+    """Encode any JSON value as indented JSON that YAML parsers understand alike."""
     return _safe(value, indent=2)
 
 
 def to_yaml(value: object) -> str:
-    """Any JSON value in the same careful YAML. A number such as 1e+21 is text to some parsers; specs have none."""
+    """Encode any JSON value as YAML. A number such as 1e+21 is a string to some parsers; specs have none."""
     lines = _block(value, "") if isinstance(value, dict | list | tuple) and value else [_safe(value)]
     return "\n".join(("---", *lines))
 
 
 def _object(value: object) -> dict[str, JSON]:
-    fields = ((row, getattr(value, row.attribute)) for row in WIRE[type(value)])
+    fields = ((row, getattr(value, row.attribute)) for row in FIELDS[type(value)])
     return {row.key: _plain(field) for row, field in fields if _is_written(row, field)}
 
 
-def _is_written(row: Row, field: object) -> bool:
+def _is_written(row: Field, field: object) -> bool:
     return field is not None if row.optional else row.required or bool(field)
 
 
@@ -85,20 +83,20 @@ def _plain(field: object) -> JSON:
         case Mapping():
             return {key: field[key] for key in sorted(field)}
         case _:
-            return _object(field) if type(field) in WIRE else str(field)
+            return _object(field) if type(field) in FIELDS else str(field)
 
 
 def _safe(value: object, indent: int | None = None) -> str:
-    """JSON that is the same text to a YAML 1.1 parser."""
+    """Encode as JSON that means the same to a YAML 1.1 parser."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _block(value: object, margin: str) -> Iterator[str]:
-    """The lines of a map or list that has items, in block style."""
+    """Yield the lines of a non-empty map or list in block style."""
     if isinstance(value, dict):
         for key, item in value.items():
-            name = key if key in _PLAIN_KEYS else _safe(key)
+            name = key if key in KEYS else _safe(key)
             if isinstance(item, dict | list | tuple) and item:
                 yield f"{margin}{name}:"
                 yield from _block(item, margin + "  ")

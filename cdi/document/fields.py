@@ -1,7 +1,7 @@
-"""How each field is written in a document: its key, its shape, and when it is left out. One row per field.
+"""The table of fields of a spec document: the key of each field, its type, and when it is left out.
 
-Decoding, encoding and the JSON schema all walk this table; a test holds it in step with the values of ``cdi.spec``.
-The order of rows is the order of keys in a written document.
+Decoders, encoder, validation and JSON schema are driven by this table; a test compares it with the data types of
+``cdi.spec``. Documents are written in the order of the rows.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from cdi.spec import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, 
 
 
 class Scalar(Enum):
-    """A single value, named as in errors about it. Numbers have the ranges of the Go types that readers decode to."""
+    """A scalar type, named as in messages. Integers have the ranges of the Go types that readers decode to."""
 
     TEXT = "a text"
     FLAG = "true or false"
@@ -26,88 +26,91 @@ RANGES = {Scalar.INT64: (-(2**63), 2**63 - 1), Scalar.UINT32: (0, 2**32 - 1)}
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list, a tuple in memory."""
+    """The type of a list, which is a tuple in memory."""
 
     item: "Scalar | type"
 
 
 @dataclass(frozen=True, slots=True)
 class TextMap:
-    """A map from text to text."""
+    """The type of a map from string to string."""
 
 
 Shape: TypeAlias = Scalar | ListOf | TextMap | type
-"""A type is one of the values of ``cdi.spec``, written as an object."""
+"""The type of a field; a ``type`` is a data type of ``cdi.spec``, written as an object."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One field of one value."""
+class Field:
+    """One field of one data type."""
 
     attribute: str
     key: str
     shape: Shape
     required: bool = False
-    """Written even when empty."""
+    """Whether it is written even when it is empty."""
     optional: bool = False
-    """None when absent, so that an empty value or 0 is written."""
+    """Whether it is None when absent; an empty value or 0 is then written."""
 
 
-WIRE: Mapping[type, tuple[Row, ...]] = {
+FIELDS: Mapping[type, tuple[Field, ...]] = {
     Spec: (
-        Row("version", "cdiVersion", Scalar.TEXT, required=True),
-        Row("kind", "kind", Scalar.TEXT, required=True),
-        Row("annotations", "annotations", TextMap()),
-        Row("devices", "devices", ListOf(Device), required=True),
-        Row("container_edits", "containerEdits", ContainerEdits),
+        Field("version", "cdiVersion", Scalar.TEXT, required=True),
+        Field("kind", "kind", Scalar.TEXT, required=True),
+        Field("annotations", "annotations", TextMap()),
+        Field("devices", "devices", ListOf(Device), required=True),
+        Field("container_edits", "containerEdits", ContainerEdits),
     ),
     Device: (
-        Row("name", "name", Scalar.TEXT, required=True),
-        Row("annotations", "annotations", TextMap()),
-        Row("container_edits", "containerEdits", ContainerEdits, required=True),
+        Field("name", "name", Scalar.TEXT, required=True),
+        Field("annotations", "annotations", TextMap()),
+        Field("container_edits", "containerEdits", ContainerEdits, required=True),
     ),
     ContainerEdits: (
-        Row("env", "env", ListOf(Scalar.TEXT)),
-        Row("device_nodes", "deviceNodes", ListOf(DeviceNode)),
-        Row("net_devices", "netDevices", ListOf(NetDevice)),
-        Row("hooks", "hooks", ListOf(Hook)),
-        Row("mounts", "mounts", ListOf(Mount)),
-        Row("intel_rdt", "intelRdt", IntelRdt, optional=True),
-        Row("additional_gids", "additionalGids", ListOf(Scalar.UINT32)),
+        Field("env", "env", ListOf(Scalar.TEXT)),
+        Field("device_nodes", "deviceNodes", ListOf(DeviceNode)),
+        Field("net_devices", "netDevices", ListOf(NetDevice)),
+        Field("hooks", "hooks", ListOf(Hook)),
+        Field("mounts", "mounts", ListOf(Mount)),
+        Field("intel_rdt", "intelRdt", IntelRdt, optional=True),
+        Field("additional_gids", "additionalGids", ListOf(Scalar.UINT32)),
     ),
     DeviceNode: (
-        Row("path", "path", Scalar.TEXT, required=True),
-        Row("host_path", "hostPath", Scalar.TEXT),
-        Row("type", "type", Scalar.TEXT),
-        Row("major", "major", Scalar.INT64),
-        Row("minor", "minor", Scalar.INT64),
-        Row("file_mode", "fileMode", Scalar.UINT32, optional=True),
-        Row("permissions", "permissions", Scalar.TEXT),
-        Row("uid", "uid", Scalar.UINT32, optional=True),
-        Row("gid", "gid", Scalar.UINT32, optional=True),
+        Field("path", "path", Scalar.TEXT, required=True),
+        Field("host_path", "hostPath", Scalar.TEXT),
+        Field("type", "type", Scalar.TEXT),
+        Field("major", "major", Scalar.INT64),
+        Field("minor", "minor", Scalar.INT64),
+        Field("file_mode", "fileMode", Scalar.UINT32, optional=True),
+        Field("permissions", "permissions", Scalar.TEXT),
+        Field("uid", "uid", Scalar.UINT32, optional=True),
+        Field("gid", "gid", Scalar.UINT32, optional=True),
     ),
     NetDevice: (
-        Row("host_interface_name", "hostInterfaceName", Scalar.TEXT, required=True),
-        Row("name", "name", Scalar.TEXT, required=True),
+        Field("host_interface_name", "hostInterfaceName", Scalar.TEXT, required=True),
+        Field("name", "name", Scalar.TEXT, required=True),
     ),
     Hook: (
-        Row("hook_name", "hookName", Scalar.TEXT, required=True),
-        Row("path", "path", Scalar.TEXT, required=True),
-        Row("args", "args", ListOf(Scalar.TEXT)),
-        Row("env", "env", ListOf(Scalar.TEXT)),
-        Row("timeout", "timeout", Scalar.INT64, optional=True),
+        Field("hook_name", "hookName", Scalar.TEXT, required=True),
+        Field("path", "path", Scalar.TEXT, required=True),
+        Field("args", "args", ListOf(Scalar.TEXT)),
+        Field("env", "env", ListOf(Scalar.TEXT)),
+        Field("timeout", "timeout", Scalar.INT64, optional=True),
     ),
     Mount: (
-        Row("host_path", "hostPath", Scalar.TEXT, required=True),
-        Row("container_path", "containerPath", Scalar.TEXT, required=True),
-        Row("options", "options", ListOf(Scalar.TEXT)),
-        Row("type", "type", Scalar.TEXT),
+        Field("host_path", "hostPath", Scalar.TEXT, required=True),
+        Field("container_path", "containerPath", Scalar.TEXT, required=True),
+        Field("options", "options", ListOf(Scalar.TEXT)),
+        Field("type", "type", Scalar.TEXT),
     ),
     IntelRdt: (
-        Row("clos_id", "closID", Scalar.TEXT),
-        Row("l3_cache_schema", "l3CacheSchema", Scalar.TEXT),
-        Row("mem_bw_schema", "memBwSchema", Scalar.TEXT),
-        Row("schemata", "schemata", ListOf(Scalar.TEXT), optional=True),
-        Row("enable_monitoring", "enableMonitoring", Scalar.FLAG),
+        Field("clos_id", "closID", Scalar.TEXT),
+        Field("l3_cache_schema", "l3CacheSchema", Scalar.TEXT),
+        Field("mem_bw_schema", "memBwSchema", Scalar.TEXT),
+        Field("schemata", "schemata", ListOf(Scalar.TEXT), optional=True),
+        Field("enable_monitoring", "enableMonitoring", Scalar.FLAG),
     ),
 }
+
+KEYS = {row.key for rows in FIELDS.values() for row in rows}
+"""Every key of a field. Without quotes each of them is a string to every YAML parser."""

@@ -1,7 +1,8 @@
-"""The rules a spec can break, by code, and who refuses a document that breaks each.
+"""The rules that a spec can break, by code, with the readers that refuse a document for it.
 
-Readers check less than they should, and not all the same. A spec that is to be written may break no rule that is an
-error to anybody; a file that was read is judged as one library would judge it, and the rest are warnings.
+Readers check less than they should, and not all check the same. A spec that is to be written must break no rule that is
+an error to any reader; for a file that was read, errors are what one version of the Go library refuses, and all other
+findings are warnings.
 """
 
 from collections.abc import Mapping
@@ -13,12 +14,12 @@ from cdi.names import Semantics
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who refuses a document that breaks it."""
+    """The consequences of breaking one rule."""
 
     refused_by: frozenset[Semantics]
-    """Readers to which it is an error."""
+    """The readers that refuse the document."""
     written: bool
-    """Whether this package writes it all the same. Never true of what a reader refuses."""
+    """Whether this package writes such a document; never true of what a reader refuses."""
 
 
 _EVERY_READER = Rule(frozenset(("1.1", "main")), written=False)
@@ -27,16 +28,16 @@ _NOT_WRITTEN = Rule(frozenset(), written=False)
 _ADVICE = Rule(frozenset(), written=True)
 
 READING: Mapping[str, Rule] = {
-    # The document itself.
+    # Documents that cannot be decoded.
     "unreadable": _EVERY_READER,
     "syntax": _EVERY_READER,
-    "too-large": _EVERY_READER,  # to this package; others go on until memory ends
+    "too-large": _EVERY_READER,  # to this package; others read until memory ends
     "empty-document": _EVERY_READER,
     "duplicate-key": _EVERY_READER,
     "unknown-field": _EVERY_READER,
     "wrong-type": _EVERY_READER,
     "null-item": _EVERY_READER,  # a nil pointer is followed: the whole process goes down
-    # Read, but differently from release to release, or not as it looks.
+    # Documents that releases read differently, or not as they look.
     "two-spellings": _ADVICE,  # 1.1.0 melts the two values into one, 1.1.1 knows only one of the keys
     "key-case": _ADVICE,  # 1.1.0 matches keys in any case, 1.1.1 only as they are
     "bare-scalar": _ADVICE,  # 1.1.0 rewrites what looks like a number or boolean, 1.1.1 takes the text
@@ -46,6 +47,7 @@ READING: Mapping[str, Rule] = {
     "merge-key": _ADVICE,
     "ignored-rest": _ADVICE,  # only the first document of a file counts
 }
+"""The rules about how a document is written."""
 
 CONTENT: Mapping[str, Rule] = {
     "unknown-version": _EVERY_READER,
@@ -61,7 +63,7 @@ CONTENT: Mapping[str, Rule] = {
     "device-name": _EVERY_READER,
     "duplicate-device": _EVERY_READER,
     "device-empty-edits": _EVERY_READER,
-    "annotation-key": _NOT_WRITTEN,  # readers mean to check it and never do; one day they will
+    "annotation-key": _NOT_WRITTEN,  # readers have the check but do not call it yet
     "annotations-too-large": _NOT_WRITTEN,
     "env-entry": _EVERY_READER,
     "env-name": _NOT_WRITTEN,
@@ -85,10 +87,11 @@ CONTENT: Mapping[str, Rule] = {
     "not-text": _NOT_WRITTEN,
     "out-of-range": _NOT_WRITTEN,
 }
+"""The rules about the content of a spec."""
 
 
 def severity(code: str, semantics: Semantics | None) -> Severity:
-    """Whether breaking a rule is an error to the library ``semantics`` or, with None, on writing."""
+    """Return whether breaking a rule is an error to the library ``semantics``; None: on writing."""
     rule = CONTENT.get(code) or READING[code]
     is_error = not rule.written if semantics is None else semantics in rule.refused_by
     return "error" if is_error else "warning"

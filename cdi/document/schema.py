@@ -1,20 +1,20 @@
-"""The JSON schema of spec files, made from the table of fields: for editors, and for checks in other languages.
+"""Generates the JSON schema of spec files from the table of fields: for editors, and for checks in other languages.
 
-It says what this package writes, which is less than readers take; rules that tie fields together, versions among them,
-are beyond it. ``schema.json`` beside this file is what ``python -m cdi schema`` prints; a test keeps the two the same.
+The schema describes what this package writes, which is less than readers accept, without the rules that relate several
+fields, such as those on versions. ``cdi/schema.json`` is the output of ``python -m cdi schema``; a test compares them.
 """
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from cdi.document.fields import RANGES, WIRE, ListOf, Row, Scalar, Shape, TextMap
+from cdi.document.fields import FIELDS, RANGES, Field, ListOf, Scalar, Shape, TextMap
 from cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec
 from cdi.versions import VERSIONS
 
 JSONSchema: TypeAlias = dict[str, Any]
 
-# Two characters at least: one alone crashes readers up to release 1.1.0.
 _PART = "[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]"
+"""A vendor or class of at least two characters: one alone crashes readers up to release 1.1.0."""
 _ENTRY = {"items": {"type": "string", "pattern": "^[^=]+="}}
 _ABSOLUTE = {"pattern": "^/"}
 _DEVICE_NUMBER = {"minimum": 0, "maximum": 2**32 - 1}
@@ -46,17 +46,17 @@ _CONSTRAINTS: Mapping[tuple[type, str], JSONSchema] = {
 
 
 def schema() -> JSONSchema:
-    """The schema, as plain JSON values (draft 2020-12)."""
+    """Return the schema as plain JSON values (draft 2020-12)."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Container Device Interface spec",
         **_object(Spec),
-        "$defs": {shape.__name__: _object(shape) for shape in WIRE if shape is not Spec},
+        "$defs": {shape.__name__: _object(shape) for shape in FIELDS if shape is not Spec},
     }
 
 
 def _object(shape: type) -> JSONSchema:
-    rows = WIRE[shape]
+    rows = FIELDS[shape]
     required = [row.key for row in rows if row.required]
     return {
         "type": "object",
@@ -66,7 +66,7 @@ def _object(shape: type) -> JSONSchema:
     }
 
 
-def _property(shape: type, row: Row) -> JSONSchema:
+def _property(shape: type, row: Field) -> JSONSchema:
     return {**_shape(row.shape), **_CONSTRAINTS.get((shape, row.key), {})}
 
 

@@ -1,44 +1,46 @@
-"""What is wrong with a spec's content: all of it in one pass, each with its path. ``cdi.document.rules`` says who
-minds.
+"""Validates the content of a spec: finds every mistake in one pass, each with its field path.
+
+``cdi.document.rules`` says which readers refuse a document for a mistake.
 """
 
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cdi.document.fields import RANGES, WIRE, ListOf, Scalar, Shape, TextMap
+from cdi.document.fields import FIELDS, RANGES, ListOf, Scalar, Shape, TextMap
 from cdi.document.rules import severity
 from cdi.errors import Finding
 from cdi.names import Semantics, device_name_mistake
 from cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, Mount, NetDevice, Spec
-from cdi.versions import VERSIONS, WITHDRAWN, minimum_version, version_readers_need
+from cdi.versions import VERSIONS, WITHDRAWN, minimum_version, version_that_readers_enforce
 
-# The whole of a Kubernetes object's annotations: the limit that upstream's check, never wired up, has too.
 _ANNOTATIONS_MAX_BYTES = 256 * 1024
-# Kubernetes' qualified names: a DNS subdomain of at most 253 characters, a slash, and a name of at most 63.
+"""Kubernetes' limit for all annotations of an object, also in the Go library's check, which is never called."""
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _DNS_MAX = 253
+"""Characters of a DNS subdomain (RFC 1123)."""
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-# SPEC.md: a class is a label.
+"""The name part of a Kubernetes qualified name, after the slash."""
 _CLASS_MAX = 63
-# Linux: IFNAMSIZ is 16 and counts the terminating zero.
+"""Characters: in SPEC.md a class is a label."""
 _INTERFACE_NAME_MAX = 15
-# Readers take a CLOS id for a path in resctrl, below PATH_MAX.
+"""Bytes: IFNAMSIZ of Linux is 16 with the terminating zero."""
 _CLOSID_END = 4096
-# A surrogate on its own cannot be encoded; a NUL ends the text wherever the kernel reads it.
+"""PATH_MAX of Linux: a CLOS id is a path in resctrl."""
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-# A device number's halves fit the kernel's dev_t as OCI writes it.
+"""A lone surrogate cannot be encoded, and the kernel ends a string at NUL."""
 _DEVICE_NUMBER_END = 2**32
+"""Major and minor have 32 bits each in OCI."""
 
 _Mistake = tuple[str, str, str]
 """Code, path, message."""
 
 
 def validate(spec: Spec, semantics: Semantics | None = None) -> tuple[Finding, ...]:
-    """Everything that is wrong or doubtful in ``spec``: what no document can hold, then all else in document order.
+    """Find everything wrong or doubtful in ``spec``: what no document can hold, then the rest in document order.
 
-    ``semantics`` None judges a spec that is to be written: an error is what any reader refuses, or no runtime can
-    apply. Otherwise an error is what that library refuses, and all else is a warning.
+    ``semantics`` None judges a spec that is to be written: errors are what any reader refuses or no runtime can apply.
+    Otherwise errors are what that library refuses, and all other findings are warnings.
     """
     return tuple(
         Finding(code=code, path=path, message=message, severity=severity(code, semantics))
@@ -46,8 +48,8 @@ def validate(spec: Spec, semantics: Semantics | None = None) -> tuple[Finding, .
     )
 
 
-def is_flawless(spec: Spec) -> bool:
-    """Whether there is nothing to say about ``spec``, which must have been read: then there is nothing unwritable."""
+def has_no_findings(spec: Spec) -> bool:
+    """Whether ``validate`` finds nothing in ``spec``, which was read, so that it holds nothing unwritable."""
     return next(_mistakes(spec), None) is None
 
 
@@ -72,7 +74,7 @@ def _version(spec: Spec) -> Iterator[_Mistake]:
     elif version not in VERSIONS:
         yield "unknown-version", "cdiVersion", f"{spec.version!r} is none of {', '.join(VERSIONS)}"
     elif VERSIONS.index(version) < VERSIONS.index(needed.version):
-        is_refused = VERSIONS.index(version) < VERSIONS.index(version_readers_need(spec))
+        is_refused = VERSIONS.index(version) < VERSIONS.index(version_that_readers_enforce(spec))
         reasons = "; ".join(map(str, needed.reasons))
         code = "version-too-low" if is_refused else "version-understated"
         yield code, "cdiVersion", f"{version} is declared, the content needs {reasons}"
@@ -82,7 +84,7 @@ def _version(spec: Spec) -> Iterator[_Mistake]:
 
 
 def _kind(spec: Spec) -> Iterator[_Mistake]:
-    yield from ((code, "kind", reason) for code, reason in spec.kind.mistakes())
+    yield from ((code, "kind", reason) for code, reason in spec.kind.find_mistakes())
     vendor, class_name = spec.kind.vendor, spec.kind.class_name
     if vendor and not _is_subdomain(vendor):
         yield "vendor-not-dns", "kind", f"vendor {vendor!r} is no DNS subdomain of at most {_DNS_MAX} characters"
@@ -108,8 +110,8 @@ def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[_Mistake
 
 
 def _unwritable(value: object, path: str) -> Iterator[_Mistake]:
-    """Texts and numbers anywhere in ``value`` that no document can carry."""
-    for row in WIRE[type(value)]:
+    """Yield the strings and numbers in ``value`` that no document can hold."""
+    for row in FIELDS[type(value)]:
         field = getattr(value, row.attribute)
         if field is not None:
             yield from _unwritable_field(row.shape, field, f"{path}.{row.key}" if path else row.key)
@@ -130,7 +132,7 @@ def _unwritable_field(shape: Shape, field: object, path: str) -> Iterator[_Mista
         lowest, highest = RANGES[shape]
         if not lowest <= field <= highest:
             yield "out-of-range", path, f"{field} is not {shape.value}"
-    elif type(field) in WIRE:
+    elif type(field) in FIELDS:
         yield from _unwritable(field, path)
 
 
@@ -234,7 +236,7 @@ def _mount(mount: Mount, path: str) -> Iterator[_Mistake]:
 
 def _clos_id(name: str, path: str) -> Iterator[_Mistake]:
     too_long = len(name.encode(errors="replace")) >= _CLOSID_END
-    # A slash alone means the root class.
+    # A single slash means the root class.
     if name != "/" and (too_long or name in (".", "..") or "/" in name or "\n" in name):
         yield "closid", path, f"{name!r} is no file name of fewer than {_CLOSID_END} bytes"
 
@@ -245,7 +247,7 @@ def _absolute(value: str, path: str, key: str) -> Iterator[_Mistake]:
 
 
 def _repeats(code: str, noun: str, path: str, names: Sequence[str]) -> Iterator[_Mistake]:
-    """Each of ``names`` that an earlier one is equal to; ``path`` has braces for their places."""
+    """Yield a mistake for each name that equals an earlier one; ``path`` has braces for the index."""
     if len({*names}) == len(names):
         return
     first: dict[str, int] = {}

@@ -1,11 +1,12 @@
-"""Bytes of a ``.json`` or ``.yaml`` file to a tree of values, as readers in Go parse them: always as YAML.
+"""Parses the bytes of a ``.json`` or ``.yaml`` file to a syntax tree as readers in Go do: always as YAML.
 
-Only the first document counts; what follows is not looked at. Aliases and merge keys are resolved. PyYAML gives the
-events, from libyaml where it is built in, of which Go's parser is a translation; without it documents indented with
-tabs are refused. Nothing is executed and no tag makes an object.
+Only the first document counts; what follows is not parsed. Aliases and merge keys are resolved. No tag constructs an
+object. PyYAML provides the events, from libyaml where PyYAML was built with it. Go's parser is an old translation of
+libyaml: where the two differ, the text is rewritten and parsed again. Without libyaml, documents indented with tabs are
+refused.
 
-This module alone imports PyYAML, and only ``cdi.document.decoder.read_closely`` imports this module: who only writes,
-or reads what can be skimmed, should not wait for it.
+This module alone imports PyYAML, and only ``cdi.document.decoder.read_fully`` imports this module, so that a driver
+that writes specs, or reads plain ones, does not load it.
 """
 
 import codecs
@@ -28,15 +29,14 @@ from cdi.document.rules import severity
 from cdi.document.yaml_scalars import STANDARD_TAG, as_key, is_key, resolve, resolve_tagged
 from cdi.errors import Finding
 
-# Where even counting brackets ends. libyaml looks at every open one for each token, so depth costs time; Go gives up
-# at 10000.
 _MAX_OPEN = 250
+"""Open collections at which a document is refused: libyaml's time for a token grows with them. Go's limit is 10,000."""
 
-# How often a text may be mended (see _MendedError): each time it is parsed anew.
-_MAX_MENDED = 50
+_MAX_REWRITES = 50
+"""The most rewrites of one text (see _RewrittenTextError); each parses it again."""
 
-# An escape that JSON has and YAML 1.1 does not. libyaml takes it, Go's translation is older and does not.
 _ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*\\/")
+"""An escape that JSON has and YAML 1.1 has not. libyaml accepts it, Go's older translation does not."""
 
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
@@ -44,24 +44,24 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse(data: bytes) -> tuple[Node | None, list[Finding]]:
-    """The first document in ``data`` (None: there is none), with what is wrong or doubtful in how it is written.
+    """Parse the first document in ``data`` (None: there is none) and find what is doubtful in how it is written.
 
-    Errors: UnparsableError.
+    Raises UnparsableError when readers cannot parse it, or when it exceeds a limit of this package.
     """
     text = _decoded(data)
-    for _ in range(_MAX_MENDED):
+    for _ in range(_MAX_REWRITES):
         composer = _Composer(text)
         try:
             return composer.document(), composer.findings
-        except _MendedError as mended:
-            text = mended.text
+        except _RewrittenTextError as rewritten:
+            text = rewritten.text
         except yaml.YAMLError as error:
             text = _with_quotes(text, error)
     raise UnparsableError("syntax", "too many bare texts that end with a colon, or tags with a comma")
 
 
-class _MendedError(Exception):
-    """``text`` says to libyaml what the text that was read says to Go."""
+class _RewrittenTextError(Exception):
+    """The document has to be parsed again: ``text`` means to libyaml what the original means to Go's parser."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -69,9 +69,9 @@ class _MendedError(Exception):
 
 
 def _with_quotes(text: str, error: yaml.YAMLError) -> str:
-    """``text`` with quotes around what libyaml minds and Go does not: in ``[a:, b]``, Go takes ``a:`` for a text.
+    """Quote the scalar that libyaml refuses and Go accepts: in ``[a:, b]``, Go takes ``a:`` for a string.
 
-    Errors: UnparsableError when it is something else.
+    Raises UnparsableError when ``error`` is about anything else.
     """
     start, end = getattr(error, "context_mark", None), getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "no YAML"
@@ -92,7 +92,7 @@ def _decoded(data: bytes) -> str:
 
 
 class _Composer:
-    """Makes the tree from events, in step with go-yaml v2's decoder."""
+    """Builds the tree from events as go-yaml v2's decoder does."""
 
     def __init__(self, text: str) -> None:
         self.findings: list[Finding] = []
@@ -108,13 +108,13 @@ class _Composer:
                 if event.version not in (None, (1, 1)):
                     raise UnparsableError("syntax", "readers know no YAML but 1.1", _line(event))
                 node = self._node(next(self._events), 0)
-                self._look_behind()
+                self._check_rest()
                 return None if isinstance(node, ScalarNode) and node.value is None else node
         return None
 
-    def _look_behind(self) -> None:
-        """Say so if something follows the document. What it is does not matter."""
-        next(self._events)  # The document's end; readers too look as far as this, and mind what they cannot scan.
+    def _check_rest(self) -> None:
+        """Report that something follows the document, whatever it is."""
+        next(self._events)  # The document's end: readers scan as far as this, too, and refuse what they cannot scan.
         try:
             if isinstance(next(self._events), yaml.StreamEndEvent):
                 return
@@ -145,7 +145,7 @@ class _Composer:
         return node
 
     def _skipped(self, event: yaml.Event, line: int) -> Node:
-        """Stands for the whole node that starts with ``event``, however deep: nothing here follows it by recursion."""
+        """Skip the node that starts with ``event``, without recursion, and return an empty scalar for it."""
         depth = int(isinstance(event, yaml.CollectionStartEvent))
         while depth:
             if depth > _MAX_OPEN:
@@ -188,7 +188,7 @@ class _Composer:
 
     def _merge(self, entries: dict[str, Node], value: Node, line: int) -> None:
         self._find("merge-key", "merge keys are read differently from release to release", line)
-        # Of a list the last comes first: an earlier one is to win, though to strict readers any overlap is an error.
+        # The last source comes first, so that an earlier one overrides it; to strict readers any overlap is an error.
         for source in reversed(value.items) if isinstance(value, SequenceNode) else (value,):
             if not isinstance(source, MappingNode):
                 raise UnparsableError("syntax", "a merge key takes an object or a list of objects", line)
@@ -205,7 +205,7 @@ class _Composer:
 
     def _scalar(self, event: yaml.ScalarEvent, line: int) -> ScalarNode:
         is_plain, _ = event.implicit
-        self._unlearn(event, line)
+        self._reject_newer_yaml(event, line)
         if event.tag is None:
             return ScalarNode(resolve(event.value) if is_plain else event.value, event.value, line)
         tag = event.tag.removeprefix(STANDARD_TAG)
@@ -215,8 +215,8 @@ class _Composer:
         except ValueError as error:
             raise UnparsableError("syntax", f"{event.value!r} is not what its tag says: {tag}", line) from error
 
-    def _unlearn(self, event: yaml.ScalarEvent, line: int) -> None:
-        """Take back what libyaml has learnt since it was translated to Go."""
+    def _reject_newer_yaml(self, event: yaml.ScalarEvent, line: int) -> None:
+        """Refuse or rewrite what libyaml accepts or reads differently since its translation to Go."""
         assert event.start_mark is not None
         assert event.end_mark is not None
         start, end = event.start_mark.index, event.end_mark.index
@@ -226,7 +226,7 @@ class _Composer:
             raise UnparsableError("syntax", f"{event.value!r} has a question mark; put it in quotes", line)
         if event.tag is not None and event.value == event.style == "" and self._text[end : end + 1] == ",":
             # To Go the comma belongs to the tag.
-            raise _MendedError(f"{self._text[:end]}%2C{self._text[end + 1 :]}")
+            raise _RewrittenTextError(f"{self._text[:end]}%2C{self._text[end + 1 :]}")
 
     def _find(self, code: str, message: str, line: int | None) -> None:
         self.findings.append(Finding(code=code, path="", message=message, severity=severity(code, "1.1"), line=line))

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.validation import suggestion
+from api.kerf.validation import suggest
 from api.model import device_attributes as v
 from api.model.devices import Attribute, Device
 from api.model.quantity import Quantity
@@ -142,7 +142,7 @@ def check_satisfiable(
             known = {getattr(each, attribute) for each in candidates} - {""}
             candidates = [each for each in candidates if getattr(each, attribute) == wanted]
             if not candidates:
-                message = f'"{wanted}" is no {attribute} of {where}; {suggestion(wanted, known, _SUGGESTIONS)}'
+                message = f'"{wanted}" is no {attribute} of {where}; {suggest(wanted, known, _SUGGESTIONS)}'
                 reason = f"Unknown{attribute.capitalize()}"
                 raise UnsatisfiableError(document, reason, [Problem(f"spec.{attribute}", message)])
     if minimum and not any(all(each.size(name) >= least for name, least in minimum.items()) for each in candidates):

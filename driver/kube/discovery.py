@@ -48,7 +48,7 @@ async def discover(client: Client) -> ApiFeatures:
     served = [entry["version"] for entry in group.get("versions", ())]
     return ApiFeatures(
         kubernetes=_minor(version),
-        resource=registry.choose(served),
+        resource=registry.choose_kinds(served),
         device_taint_rules=await _device_taint_rules(client, served),
     )
 
@@ -75,7 +75,7 @@ async def discover_classic(client: Client) -> ClassicFeatures | None:
     for version in served:
         listed = (await client.get_json(f"/apis/{GROUP}/{version}")).get("resources", ())
         resources[version] = [resource["name"] for resource in listed]
-    kinds = registry.choose_classic(resources)
+    kinds = registry.choose_classic_kinds(resources)
     if kinds is None:
         return None
     return ClassicFeatures(kubernetes=_minor(await client.get_json("/version")), resource=kinds)

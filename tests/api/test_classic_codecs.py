@@ -29,7 +29,7 @@ from api.model.classic import (
 from api.model.metadata import NodeSelector, ObjectMeta
 from api.resource import v1alpha2, v1alpha3
 from api.resource.classic import ClassicKinds
-from api.resource.registry import choose_classic
+from api.resource.registry import choose_classic_kinds
 from api.resource.resource_handle import HandleTooLargeError, UnreadableHandleError, decode_handle, encode_handle
 from api.wire import Kind, UndecodableObjectError
 from tests.strategies import JSON_OBJECTS, TEXT, values
@@ -255,5 +255,5 @@ def test_what_only_the_schedulers_allocator_could_heed_is_named() -> None:
     ],
 )
 def test_discovery_tells_whether_controllers_allocate(resources: dict[str, list[str]], version: str | None) -> None:
-    chosen = choose_classic(resources)
+    chosen = choose_classic_kinds(resources)
     assert (chosen.version if chosen else None) == version

@@ -14,12 +14,12 @@ from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.quantity import Quantity
 from api.resource import v1, v1beta1, v1beta2
 from api.resource.kinds import ResourceKinds
-from api.resource.registry import VERSIONS, choose, kinds_of
+from api.resource.registry import VERSIONS, choose_kinds, load_kinds
 from api.wire import Kind, UndecodableObjectError
 from tests.strategies import values
 
 KIND_FIELDS = ["resource_claims", "resource_claim_templates", "device_classes", "resource_slices", "device_taint_rules"]
-EVERY_KIND = [(kinds, field) for kinds in map(kinds_of, VERSIONS) for field in KIND_FIELDS]
+EVERY_KIND = [(kinds, field) for kinds in map(load_kinds, VERSIONS) for field in KIND_FIELDS]
 
 
 def normal(kind: Kind[Any], value: Any) -> Any:
@@ -153,13 +153,13 @@ def test_paths_follow_the_kinds_place_in_the_api() -> None:
 
 
 def test_the_newest_served_version_is_chosen() -> None:
-    assert choose(["v1beta1", "v1", "v1alpha3"]).version == "v1"
-    assert choose(["v1beta1"]).version == "v1beta1"
+    assert choose_kinds(["v1beta1", "v1", "v1alpha3"]).version == "v1"
+    assert choose_kinds(["v1beta1"]).version == "v1beta1"
 
 
 def test_a_cluster_without_dra_is_told_how_to_get_it() -> None:
     with pytest.raises(UnsupportedError, match="--runtime-config"):
-        choose(["v1alpha2"])
+        choose_kinds(["v1alpha2"])
 
 
 def test_an_attribute_tells_its_one_value() -> None:

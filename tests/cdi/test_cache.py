@@ -29,13 +29,13 @@ def devices(cache: Cache) -> list[str]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that are opened, as they are."""
     opened: list[Path] = []
-    original = cache_module._opened
+    original = cache_module._read
 
     def opening(path: Path) -> Any:
         opened.append(path)
         return original(path)
 
-    monkeypatch.setattr(cache_module, "_opened", opening)
+    monkeypatch.setattr(cache_module, "_read", opening)
     return opened
 
 
@@ -160,13 +160,13 @@ def test_a_file_that_goes_while_we_look_is_an_error_until_it_is_gone(
 ) -> None:
     """Listed, then deleted before it is opened: as when its claim ends at that moment."""
     Store(tmp_path).write("a", spec("a"))
-    original = cache_module._opened
+    original = cache_module._read
 
     def vanishing(path: Path) -> Any:
         path.unlink()
         return original(path)
 
-    monkeypatch.setattr(cache_module, "_opened", vanishing)
+    monkeypatch.setattr(cache_module, "_read", vanishing)
     cache = Cache([tmp_path])
     assert list(cache.catalog.errors) == [tmp_path / "a.json"]
     assert cache.refresh() is not None

@@ -14,7 +14,7 @@ import yaml
 
 from cdi import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Kind, Mount, NetDevice, Spec, Store
 from cdi.cli import main
-from cdi.description import explain
+from cdi.description import describe_device
 
 GPU = Kind(vendor="acme.io", class_name="gpu")
 
@@ -295,7 +295,7 @@ def test_what_is_not_there_cannot_be_explained_in_code() -> None:
     from cdi import Catalog
 
     with pytest.raises(KeyError):
-        list(explain(Catalog(files=(), directory_errors={}), "acme.io/gpu=a"))
+        list(describe_device(Catalog(files=(), directory_errors={}), "acme.io/gpu=a"))
 
 
 def test_later_semantics_can_be_asked_for(tmp_path: Path, capsys: Any) -> None:

@@ -21,7 +21,7 @@ from cdi import (
     Semantics,
     apply,
 )
-from cdi.container_edits import completed
+from cdi.container_edits import complete_device_node
 from tests.cdi.strategies import EDITS, OCI_SPECS
 
 
@@ -72,7 +72,7 @@ COMPLETED = [
 
 @pytest.mark.parametrize(("node", "found"), COMPLETED)
 def test_a_node_is_completed_from_the_host(node: DeviceNode, found: tuple[Any, ...]) -> None:
-    whole = completed(node, HOST)
+    whole = complete_device_node(node, HOST)
     assert (whole.type, whole.major, whole.minor, whole.file_mode) == found
     assert whole.path == node.path
 
@@ -89,7 +89,7 @@ def test_a_node_is_completed_from_the_host(node: DeviceNode, found: tuple[Any, .
 )
 def test_a_node_that_cannot_be_completed_says_why(node: DeviceNode, code: str) -> None:
     with pytest.raises(HostDeviceError) as caught:
-        completed(node, HOST)
+        complete_device_node(node, HOST)
     assert caught.value.code == code
 
 

@@ -1,4 +1,4 @@
-"""Documents as readers in Go see them, with every mistake and doubt in its place.
+"""Documents are decoded as readers in Go decode them, and every finding has its place.
 
 What the Go library answers to hundreds of documents is in ``test_go_verdicts.py``; here is what it does not say: paths,
 lines, and that nothing can harm who reads.

@@ -23,7 +23,7 @@ from cdi import (
     load,
     minimum_version,
 )
-from cdi.document.encoder import to_json, to_plain, to_yaml
+from cdi.document.encoder import to_document, to_json, to_yaml
 from tests.cdi.strategies import SPECS
 
 KIND = Kind(vendor="acme.io", class_name="widget")
@@ -48,7 +48,7 @@ def test_json_and_yaml_read_back_as_they_were_meant(spec: Spec) -> None:
 
 @given(spec=SPECS)
 def test_other_parsers_read_the_same(spec: Spec) -> None:
-    plain = to_plain(spec)
+    plain = to_document(spec)
     assert json.loads(encode_json(spec)) == plain
     assert yaml.load(encode_json(spec), yaml.CSafeLoader) == plain
     assert yaml.load(encode_yaml(spec), yaml.CSafeLoader) == plain
@@ -70,7 +70,7 @@ def test_there_is_never_a_null(spec: Spec) -> None:
         items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         return value is None or any(map(nulls, items))
 
-    assert not nulls(to_plain(spec))
+    assert not nulls(to_document(spec))
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_document_for_people() -> None:
 
 
 def test_a_declared_version_is_kept_without_its_v() -> None:
-    assert to_plain(replace(env("A=b"), version="v0.6.0"))["cdiVersion"] == "0.6.0"
-    assert to_plain(env("A=b"))["cdiVersion"] == "0.3.0"
+    assert to_document(replace(env("A=b"), version="v0.6.0"))["cdiVersion"] == "0.6.0"
+    assert to_document(env("A=b"))["cdiVersion"] == "0.3.0"
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
-"""The short way through a document comes to what the long way comes to, or is not taken."""
+"""The fast decoder comes to the same spec as the full decoder, or leaves the document to it."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdi import Spec, encode_json, encode_yaml, validate
-from cdi.document.decoder import read_closely
-from cdi.document.fast_decoder import skim
+from cdi.document.decoder import read_fully
+from cdi.document.fast_decoder import decode_fast
 from cdi.document.rules import READING
-from cdi.document.validation import is_flawless
+from cdi.document.validation import has_no_findings
 from tests.cdi.strategies import SPECS
 from tests.oracle.cdi.documents import document
 from tests.oracle.cdi.mutations import damaged
@@ -41,17 +41,17 @@ JSON = (
 
 
 def assert_alike(data: bytes) -> None:
-    spec = skim(data)
+    spec = decode_fast(data)
     if spec is not None:
-        document_ = read_closely(data, None)
+        document_ = read_fully(data, None)
         assert document_.spec == spec
         assert not {finding.code for finding in document_.findings} & READING.keys()
-        assert is_flawless(spec) is (document_.findings == ())
+        assert has_no_findings(spec) is (document_.findings == ())
 
 
 @pytest.mark.parametrize("data", [PLAIN, JSON])
 def test_a_plain_document_is_skimmed(data: bytes) -> None:
-    assert skim(data) is not None
+    assert decode_fast(data) is not None
     assert_alike(data)
 
 
@@ -121,7 +121,7 @@ def test_a_plain_document_is_skimmed(data: bytes) -> None:
 )
 def test_what_is_doubtful_in_yaml_is_left_to_the_long_way(there: bytes, instead: bytes) -> None:
     assert there in PLAIN
-    assert skim(PLAIN.replace(there, instead)) is None
+    assert decode_fast(PLAIN.replace(there, instead)) is None
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_is_doubtful_in_yaml_is_left_to_the_long_way(there: bytes, instead:
 )
 def test_what_is_doubtful_in_json_is_left_to_the_long_way(there: bytes, instead: bytes) -> None:
     assert there in JSON
-    assert skim(JSON.replace(there, instead)) is None
+    assert decode_fast(JSON.replace(there, instead)) is None
 
 
 @given(spec=SPECS)
@@ -152,7 +152,7 @@ def test_what_we_write_is_read_alike_both_ways(spec: Spec) -> None:
         assert_alike(data)
         is_plain = data.isascii() and not any(mark in data for mark in (b"\\", b" :", b": {}\n", b": []\n"))
         if is_plain and not validate(spec):
-            assert skim(data) is not None
+            assert decode_fast(data) is not None
 
 
 @given(seed=st.integers(0, 2**64 - 1))

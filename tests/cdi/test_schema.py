@@ -11,7 +11,7 @@ from hypothesis import given
 import cdi
 from cdi import Spec, read
 from cdi.cli import main
-from cdi.document.encoder import to_plain
+from cdi.document.encoder import to_document
 from cdi.document.schema import schema
 from tests.cdi.strategies import SPECS
 
@@ -35,7 +35,7 @@ def test_it_is_a_schema() -> None:
 
 @given(spec=SPECS)
 def test_it_takes_all_we_write(spec: Spec) -> None:
-    VALIDATOR.validate(to_plain(spec))
+    VALIDATOR.validate(to_document(spec))
 
 
 def plain(name: str) -> Any:

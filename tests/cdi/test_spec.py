@@ -7,19 +7,19 @@ import pickle
 from hypothesis import given
 
 from cdi import ContainerEdits, Device, IntelRdt, Spec
-from cdi.document.fields import WIRE
+from cdi.document.fields import FIELDS
 from tests.cdi.strategies import EDITS, SPECS
 
 
 def test_the_table_of_fields_lists_every_field_of_every_value() -> None:
-    for value, rows in WIRE.items():
+    for value, rows in FIELDS.items():
         fields = {field.name for field in dataclasses.fields(value)}
         assert {row.attribute for row in rows} == fields, value
         assert len({row.key.lower() for row in rows}) == len(rows), value
 
 
 def test_the_table_of_fields_says_which_have_no_default() -> None:
-    for value, rows in WIRE.items():
+    for value, rows in FIELDS.items():
         for field in dataclasses.fields(value):
             row = next(row for row in rows if row.attribute == field.name)
             has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING

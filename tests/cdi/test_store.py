@@ -24,7 +24,7 @@ from cdi import (
     load,
     transient_name,
 )
-from cdi.store import STALE_AFTER_S, LinuxFilesystem, VolatileFilesystem
+from cdi.store import STALE_AFTER_S, Filesystem, VolatileFilesystem
 
 KIND = Kind(vendor="acme.io", class_name="widget")
 NAME = transient_name(KIND, "claim-1")
@@ -49,7 +49,7 @@ def test_without_syncs_readers_see_whole_files_all_the_same(tmp_path: Path, monk
     assert not synced
 
 
-class Recording(LinuxFilesystem):
+class Recording(Filesystem):
     """Does everything, and remembers."""
 
     def __init__(self) -> None:
@@ -337,7 +337,7 @@ def test_only_old_temporary_files_of_ours_are_swept(tmp_path: Path) -> None:
 
 
 def test_sweeping_yields_to_a_writer_that_was_only_slow(tmp_path: Path) -> None:
-    class Raced(LinuxFilesystem):
+    class Raced(Filesystem):
         def unlink(self, path: Path) -> None:
             super().unlink(path)
             super().unlink(path)
@@ -378,7 +378,7 @@ def test_a_directory_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_directory_deleted_under_us_is_named(tmp_path: Path) -> None:
-    class Deleting(LinuxFilesystem):
+    class Deleting(Filesystem):
         def create(self, path: Path) -> int:
             path.parent.rmdir()
             return super().create(path)

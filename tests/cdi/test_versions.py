@@ -18,8 +18,8 @@ from cdi import (
     Spec,
     minimum_version,
 )
-from cdi.runtime_versions import FIRST_RELEASES, first_readers
-from cdi.versions import version_readers_need
+from cdi.runtime_versions import FIRST_RELEASES, find_first_readers
+from cdi.versions import version_that_readers_enforce
 from tests.cdi.strategies import SPECS
 
 PLAIN = ContainerEdits(env=("A=b",))
@@ -89,22 +89,22 @@ def test_adding_content_never_lowers_the_version(spec: Spec, other: Spec) -> Non
 
 @given(spec=SPECS)
 def test_readers_never_ask_for_more_than_we_declare(spec: Spec) -> None:
-    assert VERSIONS.index(version_readers_need(spec)) <= VERSIONS.index(str(minimum_version(spec)))
+    assert VERSIONS.index(version_that_readers_enforce(spec)) <= VERSIONS.index(str(minimum_version(spec)))
 
 
 def test_readers_overlook_a_host_path_in_a_device_that_is_not_the_last() -> None:
     """Found by asking release 1.1.0 and 1.1.1: two of their checks keep pointers to a loop variable."""
     host_path = Device(name="a", container_edits=ContainerEdits(device_nodes=(DeviceNode(path="/d", host_path="/e"),)))
     plain = Device(name="b", container_edits=PLAIN)
-    assert version_readers_need(spec(devices=(host_path, plain))) == "0.3.0"
-    assert version_readers_need(spec(devices=(plain, host_path))) == "0.5.0"
+    assert version_that_readers_enforce(spec(devices=(host_path, plain))) == "0.3.0"
+    assert version_that_readers_enforce(spec(devices=(plain, host_path))) == "0.5.0"
     assert str(minimum_version(spec(devices=(host_path, plain)))) == "0.5.0"
 
 
 def test_a_version_is_read_by_releases_that_know_it_or_a_later_one() -> None:
-    assert dict(first_readers("0.3.0"))["podman"] == "4.1"
-    assert dict(first_readers("0.5.0"))["Docker Engine"] == "25.0"
-    assert dict(first_readers("1.1.0")) == {"containerd": "2.2.1", "CRI-O": "1.35", "Docker Engine": "29.2"}
+    assert dict(find_first_readers("0.3.0"))["podman"] == "4.1"
+    assert dict(find_first_readers("0.5.0"))["Docker Engine"] == "25.0"
+    assert dict(find_first_readers("1.1.0")) == {"containerd": "2.2.1", "CRI-O": "1.35", "Docker Engine": "29.2"}
 
 
 def test_the_runtimes_are_listed_by_versions_there_are() -> None:

@@ -29,10 +29,10 @@ from cdi import (
     read,
     transient_name,
 )
-from cdi.document.encoder import to_plain_unchecked
+from cdi.document.encoder import to_document_unchecked
 from cdi.document.rules import CONTENT, READING
 from cdi.names import annotation_key, parse_annotations
-from cdi.versions import version_readers_need
+from cdi.versions import version_that_readers_enforce
 
 Record: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = dict[str, Any]
@@ -73,7 +73,7 @@ def compare(record: Record) -> Iterator[str]:
     for semantics, key in ANSWERS:
         theirs = record.get(key, record["go_v1.1.0"])
         ours = _OPERATIONS[record["op"]](record, semantics)
-        yield from (f"{semantics}: {difference}" for difference in differences(ours, theirs))
+        yield from (f"{semantics}: {compare_catalogs}" for compare_catalogs in differences(ours, theirs))
 
 
 def differences(ours: Answer, theirs: Record) -> Iterator[str]:
@@ -122,8 +122,8 @@ def parsed(document: Document) -> Answer:
     """Our answer to a record that asks to read a document."""
     if document.spec is None or not document.is_valid:
         return {"ok": False, "errors": [one.code for one in document.findings if one.severity == "error"]}
-    spec = {"containerEdits": {}, **to_plain_unchecked(document.spec)}
-    return {"ok": True, "spec": spec, "min_version": version_readers_need(document.spec)}
+    spec = {"containerEdits": {}, **to_document_unchecked(document.spec)}
+    return {"ok": True, "spec": spec, "min_version": version_that_readers_enforce(document.spec)}
 
 
 def _qualified_name(record: Record, semantics: Semantics) -> Answer:

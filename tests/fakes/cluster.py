@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from api.dra.registry import MODERN
+from api.dra.registry import STRUCTURED_SERVICES
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import Pool
@@ -45,7 +45,7 @@ class FakeCluster:
     """Implements ``driver.kubeletplugin.cluster.base.Cluster``."""
 
     def __init__(self, layout: SliceLayout = SliceLayout.SPLIT) -> None:
-        self.offer = MODERN
+        self.offer = STRUCTURED_SERVICES
         self.place = Place(driver=DriverName(DRIVER), node=NODE, layout=layout)
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
         self.is_down = False

@@ -1,8 +1,8 @@
-"""``python -m tests.fuzz KIND [--executions N] [--seed N]``: bytes that nobody would write, to code that reads files.
+"""Fuzzes code that reads files: ``python -m tests.fuzz KIND [--executions N] [--seed N]``.
 
-Each KIND is a module beside this one with ``target(folder)``, which gives what judges one input and raises when it
-finds something, and ``generated(seed)``, which gives the input of that seed. Where atheris is installed (``pip install
-atheris``) inputs are also guided by the lines they reach; without it there are only the generated ones.
+Each KIND is a module beside this one with ``target(folder)``, which returns a function that raises on an input with a
+finding, and ``generated(seed)``, which returns the input of that seed. Where atheris is installed (``pip install
+atheris``), it guides inputs by coverage; otherwise all inputs are generated.
 """
 
 import argparse
@@ -19,14 +19,14 @@ Target = Callable[[bytes], None]
 
 
 class Kind(Protocol):
-    """What a module offers."""
+    """The interface of a module of inputs."""
 
     def target(self, folder: Path) -> Target: ...
     def generated(self, seed: int) -> bytes: ...
 
 
-class FoundError(Exception):
-    """An input that does what none may."""
+class FuzzFindingError(Exception):
+    """An input on which the target raises."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--engine", choices=("atheris", "generated"), default=_engine())
     parsed = parser.parse_args(arguments)
     print(f"{parsed.kind}: {parsed.executions} executions, {parsed.engine}", flush=True)
-    fuzz = _guided if parsed.engine == "atheris" else _generated
+    fuzz = _run_guided if parsed.engine == "atheris" else _run_generated
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
         fuzz(parsed.kind, Path(folder), parsed.executions, parsed.seed)
@@ -55,7 +55,7 @@ def _kind(name: str) -> Kind:
     return cast("Kind", importlib.import_module(f"tests.fuzz.{name}"))
 
 
-def _generated(name: str, folder: Path, executions: int, seed: int) -> None:
+def _run_generated(name: str, folder: Path, executions: int, seed: int) -> None:
     kind = _kind(name)
     target = kind.target(folder)
     for number in range(seed, seed + executions):
@@ -63,10 +63,10 @@ def _generated(name: str, folder: Path, executions: int, seed: int) -> None:
         try:
             target(data)
         except Exception as error:
-            raise FoundError(f"seed {number}: {data!r}") from error
+            raise FuzzFindingError(f"seed {number}: {data!r}") from error
 
 
-def _guided(name: str, folder: Path, executions: int, seed: int) -> None:
+def _run_guided(name: str, folder: Path, executions: int, seed: int) -> None:
     # By name: it is optional, and brings no types.
     atheris = importlib.import_module("atheris")
     # A kind reads the package of its name; that is what is watched.

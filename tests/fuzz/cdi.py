@@ -1,4 +1,4 @@
-"""Any bytes in a spec directory: readers go on, say what is wrong, and see the other files."""
+"""Fuzzes a spec directory: with any bytes in a file, its errors are reported and other files are read."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from cdi import (
     read,
     validate,
 )
-from cdi.description import explain
+from cdi.description import describe_device
 from cdi.document.rules import CONTENT, READING
 from tests.oracle.cdi.mutations import damaged
 
@@ -35,7 +35,7 @@ class _NoHost:
 
 
 class Target:
-    """A spec directory with a good file in it, and every input beside that."""
+    """A spec directory with a valid file, and beside it the input."""
 
     def __init__(self, folder: Path) -> None:
         edits = ContainerEdits(env=("KEPT=1",))
@@ -67,7 +67,7 @@ class Target:
         assert (self._input in catalog.errors) is (not document.is_valid or bool(catalog.conflicts))
         assert _KEPT in catalog.devices or _KEPT in catalog.conflicts
         for name in catalog.devices:
-            assert list(explain(catalog, name))
+            assert list(describe_device(catalog, name))
             try:
                 inject(self._cache, {"ociVersion": "1.2.0"}, [name], host=_NoHost())
             except HostDeviceError:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import tests.fuzz.cdi
-from tests.fuzz.__main__ import FoundError, main
+from tests.fuzz.__main__ import FuzzFindingError, main
 
 
 def test_a_short_run_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,7 +18,7 @@ def test_an_input_that_raises_is_found_and_told(monkeypatch: pytest.MonkeyPatch)
         assert len(data) < 200
 
     monkeypatch.setattr(tests.fuzz.cdi, "target", lambda folder: falls_over)
-    with pytest.raises(FoundError, match=r"seed \d+: b'"):
+    with pytest.raises(FuzzFindingError, match=r"seed \d+: b'"):
         main(["cdi", "--engine", "generated"])
 
 

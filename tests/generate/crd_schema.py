@@ -1,8 +1,8 @@
-"""The CRDs of ``kerf.dev/v1alpha1``, from the structs: shape, patterns and limits from the types, cross-field rules
-from ``api.kerf.cross_field_rules``, descriptions from docstrings.
+"""Generates the CRDs of ``kerf.dev/v1alpha1`` from the struct types.
 
-``msgspec.json.schema`` writes ``$ref``, ``anyOf`` with null and ``additionalProperties: false``, none of which a
-structural schema may hold (apiextensions.k8s.io/v1); this writes what it may.
+Shapes, patterns and limits come from the types, cross-field rules from ``api.kerf.cross_field_rules``, descriptions
+from docstrings. ``msgspec.json.schema`` does not serve: its ``$ref``, ``anyOf`` with null and ``additionalProperties:
+false`` are not allowed in a structural schema (apiextensions.k8s.io/v1).
 """
 
 import re
@@ -20,7 +20,7 @@ from api.kerf.classic_parameters import (
     GpuClaimParameters,
     GpuClassParameters,
 )
-from api.kerf.cross_field_rules import RULES, Rule
+from api.kerf.cross_field_rules import RULES, CrossFieldRule
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.kerf.v1alpha1 import GROUP, RESOURCE_CLASSES, VERSION, ResourceClass
 from api.model.base import JsonObject
@@ -31,85 +31,84 @@ from api.wire import Kind
 FieldDocs: TypeAlias = Mapping[tuple[type, str], str]
 """The docstring of each field, by struct type and attribute name."""
 
-_PRINTER_COLUMNS: Final = (
+_AGE: Final = ("Age", ".metadata.creationTimestamp", "date")
+_PARAMETERS_COLUMNS: Final = (("Max-Pods", ".spec.maxPods", "integer"), _AGE)
+_RESOURCE_CLASS_COLUMNS: Final = (
     ("Device", ".spec.device", "string"),
     ("Cut", ".spec.cut", "string"),
     ("Size", ".status.size", "string"),
     ("Matching", ".status.matchingDevices.total", "integer"),
     ("Ready", '.status.conditions[?(@.type=="Ready")].status', "string"),
-    ("Age", ".metadata.creationTimestamp", "date"),
+    _AGE,
 )
 _POSITIVE_QUANTITY: Final[JsonObject] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
-    "minimum": 1,  # for integers; texts are held to the pattern: a digit other than 0 somewhere in the number
+    "minimum": 1,  # for integers; the pattern for strings demands a digit other than 0 in the number
     "pattern": (
         r"^\+?([0-9]*[1-9][0-9]*(\.[0-9]*)?|[0-9]*\.[0-9]*[1-9][0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
     ),
     "x-kubernetes-int-or-string": True,
 }
 _RESERVED: Final = re.compile(r"(?<=\w)\.(function)\b")
-"""The fields of ours that are named so."""
+"""Accesses to a field that has the name of a reserved word: ``function`` is the only one in the rules."""
 _LIST_KEYS: Final[Mapping[type, str]] = {Condition: "type"}
-"""Lists that several writers share, merged entry by entry; all others are replaced whole."""
+"""The key of lists that are merged entry by entry, because they have several writers; others are replaced whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """What the manifest of one kind says beside its schema."""
+class CrdDefinition:
+    """The parts of a CRD beside its schema."""
 
     kind: Kind[Any]
     type: type
-    """The struct with the whole shape; ``kind`` may hold a part undecoded."""
+    """The struct type with the whole shape; ``kind`` may leave a part undecoded."""
     short_name: str
     columns: tuple[tuple[str, str, str], ...]
-    """Name, path and type of each printer column."""
+    """The name, path and type of each printer column."""
     has_status: bool = False
 
 
-_AGE: Final = ("Age", ".metadata.creationTimestamp", "date")
-_CLASS_COLUMNS: Final = (("Max-Pods", ".spec.maxPods", "integer"), _AGE)
-
-RESOURCE_CLASS: Final = Definition(
-    kind=RESOURCE_CLASSES, type=ResourceClass, short_name="kclass", columns=_PRINTER_COLUMNS, has_status=True
+RESOURCE_CLASS: Final = CrdDefinition(
+    kind=RESOURCE_CLASSES, type=ResourceClass, short_name="kclass", columns=_RESOURCE_CLASS_COLUMNS, has_status=True
 )
-DEFINITIONS: Final[tuple[Definition, ...]] = (
+DEFINITIONS: Final[tuple[CrdDefinition, ...]] = (
     RESOURCE_CLASS,
-    Definition(
+    CrdDefinition(
         kind=CLASS_PARAMETERS[0],
         type=GpuClassParameters,
         short_name="gpuclass",
-        columns=(("Profile", ".spec.profile", "string"), *_CLASS_COLUMNS),
+        columns=(("Profile", ".spec.profile", "string"), *_PARAMETERS_COLUMNS),
     ),
-    Definition(
+    CrdDefinition(
         kind=CLASS_PARAMETERS[1],
         type=FpgaClassParameters,
         short_name="fpgaclass",
-        columns=(("Function", ".spec.function", "string"), *_CLASS_COLUMNS),
+        columns=(("Function", ".spec.function", "string"), *_PARAMETERS_COLUMNS),
     ),
-    Definition(
+    CrdDefinition(
         kind=CLAIM_PARAMETERS[0],
         type=GpuClaimParameters,
         short_name="gpuclaim",
         columns=(("Profile", ".spec.profile", "string"), ("Memory", ".spec.minimum.memory", "string"), _AGE),
     ),
-    Definition(
+    CrdDefinition(
         kind=CLAIM_PARAMETERS[1],
         type=FpgaClaimParameters,
         short_name="fpgaclaim",
         columns=(("Function", ".spec.function", "string"), _AGE),
     ),
-    Definition(
+    CrdDefinition(
         kind=NODE_INVENTORIES,
         type=NodeInventory,
         short_name="inventory",
         columns=(("Driver", ".spec.driver", "string"), ("Ready", ".spec.ready", "boolean"), _AGE),
     ),
 )
-"""Every kind of ours."""
+"""The CRDs of all kinds of the group."""
 
 
-def crd(definition: Definition, docs: FieldDocs) -> JsonObject:
-    """The CustomResourceDefinition of a kind, ready for YAML."""
+def build_crd(definition: CrdDefinition, docs: FieldDocs) -> JsonObject:
+    """Build the CustomResourceDefinition of a kind, as JSON values."""
     kind = definition.kind
     names = {
         "kind": kind.kind,
@@ -123,7 +122,7 @@ def crd(definition: Definition, docs: FieldDocs) -> JsonObject:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": object_schema(definition.type, docs)},
+        "schema": {"openAPIV3Schema": _object_schema(definition.type, docs)},
         **({"subresources": {"status": {}}} if definition.has_status else {}),
         "additionalPrinterColumns": [
             {"name": name, "jsonPath": path, "type": type_} for name, path, type_ in definition.columns
@@ -142,8 +141,8 @@ def crd(definition: Definition, docs: FieldDocs) -> JsonObject:
     }
 
 
-def object_schema(type_: type, docs: FieldDocs) -> JsonObject:
-    """The schema of an API object; ``metadata`` and the type's names are the API server's own affair."""
+def _object_schema(type_: type, docs: FieldDocs) -> JsonObject:
+    """Build the schema of an API object; the API server itself validates ``metadata``, ``apiVersion`` and ``kind``."""
     schema = _schema(inspect.type_info(type_), docs)
     own = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     return {**schema, "properties": own | {k: v for k, v in schema["properties"].items() if k not in own}}
@@ -169,10 +168,10 @@ def _schema(node: inspect.Type, docs: FieldDocs) -> JsonObject:
 
 
 def _struct(members: list[inspect.StructType], docs: FieldDocs) -> JsonObject:
-    """One struct, or several told apart by their tag.
+    """Build the schema of a struct, or of a union of structs that are distinguished by their tag.
 
-    A structural schema cannot say "one of": it has the fields of all, and rules say which belong to which. No field of
-    several has a default then, for it might be set where it does not belong.
+    A structural schema has no "one of": that of a union has the fields of all structs, rules say which tags they belong
+    to, and no field has a default, which could be set beside another tag.
     """
     properties: JsonObject = {}
     first = members[0]
@@ -202,7 +201,7 @@ def _field(owner: inspect.StructType, field: inspect.Field, docs: FieldDocs, *, 
 
 
 def _belongings(members: list[inspect.StructType]) -> list[JsonObject]:
-    """The rules that a field may be set only beside the tags of the structs that have it."""
+    """Build the rules of a union that allow a field only with the tags of the structs that have it."""
     owners: dict[str, list[str]] = {}
     for member in members:
         for field in member.fields:
@@ -210,7 +209,7 @@ def _belongings(members: list[inspect.StructType]) -> list[JsonObject]:
     tag = members[0].tag_field
     return [
         {
-            "rule": escaped(f"!has(self.{name}) || self.{tag} in {having}"),
+            "rule": escape_reserved_words(f"!has(self.{name}) || self.{tag} in {having}"),
             "message": f"is a field of {', '.join(having)} only",
             "fieldPath": f".{name}",
         }
@@ -219,13 +218,13 @@ def _belongings(members: list[inspect.StructType]) -> list[JsonObject]:
     ]
 
 
-def _validation(rule: Rule) -> JsonObject:
-    validation: JsonObject = {"rule": escaped(rule.cel), "message": rule.message}
+def _validation(rule: CrossFieldRule) -> JsonObject:
+    validation: JsonObject = {"rule": escape_reserved_words(rule.cel), "message": rule.message}
     return validation | {"fieldPath": f".{rule.field}"} if rule.field else validation
 
 
-def escaped(rule: str) -> str:
-    """``rule`` as every API server reads it: before 1.33 fields named like reserved words of CEL must be escaped.
+def escape_reserved_words(rule: str) -> str:
+    """Escape the fields in ``rule`` that are named like reserved words of CEL, which API servers before 1.33 demand.
 
     Source: ``k8s.io/apiserver/pkg/cel`` escaping.go.
     """
@@ -257,9 +256,9 @@ def _scalar(node: inspect.Type) -> JsonObject:
             return {"type": "boolean"}
         case inspect.CustomType() if node.cls is Quantity:
             return dict(_POSITIVE_QUANTITY)
-    raise TypeError(f"no schema for {node}")  # a struct uses a type that no document of ours has had
+    raise TypeError(f"no schema for {node}")  # a type that no struct has had before
 
 
 def _prose(docstring: str) -> str:
-    """The first paragraph of a docstring as plain text."""
+    """Return the first paragraph of a docstring as plain text."""
     return " ".join(docstring.strip().split("\n\n")[0].split()).replace("``", "`")

@@ -15,7 +15,7 @@ import yaml
 
 from api.kerf import classic_parameters, node_inventory, v1alpha1
 from api.model import devices, metadata
-from tests.generate.crd_schema import DEFINITIONS, FieldDocs, crd
+from tests.generate.crd_schema import DEFINITIONS, FieldDocs, build_crd
 
 ROOT: Final = Path(__file__).parents[2]
 GENERATED: Final = Path("deploy/crds")
@@ -34,7 +34,7 @@ def generate(target: Path) -> list[Path]:
     paths = []
     for definition in DEFINITIONS:
         path = GENERATED / f"kerf.dev_{definition.kind.plural}.yaml"
-        text = yaml.dump(crd(definition, docs), Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+        text = yaml.dump(build_crd(definition, docs), Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
         (target / path).write_text(_HEADER + text, encoding="utf-8")
         paths.append(path)
     return paths

@@ -205,7 +205,7 @@ async def publishing(client: Client, problems: list[str]) -> AsyncIterator[Await
 @pytest.mark.parametrize("versions", [("v1",), ("v1beta2",), ("v1beta1",)])
 async def test_slices_are_published_repaired_and_changed(tmp_path: Path, versions: tuple[str, ...]) -> None:
     problems: list[str] = []
-    kind = registry.kinds_of(versions[0]).resource_slices
+    kind = registry.load_kinds(versions[0]).resource_slices
     async with cluster(tmp_path, ApiServerSettings(resource_versions=versions)) as (_, client):
         async with publishing(client, problems) as publisher:
             publisher.publish([pool("a")])

@@ -31,7 +31,7 @@ from tests.runtime.virtual_time import VIRTUAL_TIME
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n1", uid="node-uid")
 SETTINGS = PublishSettings(min_interval_s=5, repair_delay_s=30, sight_timeout_s=10, refused_retry_s=60)
 SLICES = "resourceslices"
-ALL_KINDS = [registry.kinds_of(version) for version in registry.VERSIONS]
+ALL_KINDS = [registry.load_kinds(version) for version in registry.VERSIONS]
 
 
 @pytest.fixture

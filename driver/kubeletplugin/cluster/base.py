@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from api.dra.registry import Offer
+from api.dra.registry import PluginServices
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.names import ClaimRef
@@ -35,7 +35,7 @@ class Cluster(Protocol):
         ...
 
     @property
-    def offer(self) -> Offer:
+    def offer(self) -> PluginServices:
         """What this node's kubelet is served."""
         ...
 

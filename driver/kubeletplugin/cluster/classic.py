@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 
 from api.core.v1 import Node
-from api.dra.registry import Offer, offer_to
+from api.dra.registry import PluginServices, services_for_kubelet
 from api.errors import KerfError, UnsupportedError
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec
 from api.model.allocations import AllocatedDeviceStatus
@@ -66,7 +66,7 @@ class ClassicCluster:
         self._now = now
         self._wanted = NodeInventorySpec(driver=settings.driver_name)
         self._change = Pulse()
-        self.offer: Offer = offer_to(node.status.node_info.kubelet_version)
+        self.offer: PluginServices = services_for_kubelet(node.status.node_info.kubelet_version)
         self.place = Place(driver=settings.driver_name, node=settings.node_name, layout=SliceLayout.SPLIT)
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:

@@ -9,13 +9,13 @@ from typing import Final
 import anyio
 
 from api.core.v1 import NODES
-from api.dra.registry import MODERN, Offer
+from api.dra.registry import STRUCTURED_SERVICES, PluginServices
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
-from api.resource.kinds import allocated_claims
+from api.resource.kinds import allocated_claim_kind
 from api.wire import to_builtins
 from driver.kube.discovery import ApiFeatures, discover
 from driver.kube.http.client import Client
@@ -51,10 +51,10 @@ class KubeCluster:
         can_follow_classes: bool,
     ) -> None:
         """``can_follow_classes``: there is the kind ResourceClass now, and it may be read."""
-        self.offer: Offer = MODERN
+        self.offer: PluginServices = STRUCTURED_SERVICES
         self._client = client
         self._claims = features.resource.resource_claims
-        self._allocated = allocated_claims(features.resource.version)
+        self._allocated = allocated_claim_kind(features.resource.version)
         self._on_place: Callable[[], None] = lambda: None
         self._classes = Informer(client, RESOURCE_CLASSES, on_change=self._classes_changed)
         self._can_follow_classes = can_follow_classes

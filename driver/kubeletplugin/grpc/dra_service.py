@@ -13,7 +13,7 @@ import anyio
 from api.dra.service import DraService
 from api.errors import KerfError
 from api.model.names import ClaimRef
-from api.model.prepared import PrepareOutcome, reported
+from api.model.prepared import PrepareOutcome, to_reported_devices
 from driver.kubeletplugin.grpc.server import Handlers, unary
 from driver.kubeletplugin.proxy import Relay
 from driver.runtime import logs
@@ -50,7 +50,7 @@ class NodeClaimService:
 
     async def _prepare(self, claim: ClaimRef) -> PrepareOutcome:
         try:
-            return PrepareOutcome(devices=reported(await self._relay.prepare(claim)))
+            return PrepareOutcome(devices=to_reported_devices(await self._relay.prepare(claim)))
         except Exception as error:  # noqa: BLE001  (a fault of ours fails this claim, not the others; it is logged)
             return PrepareOutcome(error=_message(error))
 

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from api.errors import PermanentError
-from api.grpc_method import Method, RefusedCallError, RequestT, ResponseT
+from api.grpc_method import GrpcMethod, RefusedCallError, RequestT, ResponseT
 
 MAX_PATH_BYTES: Final = 107
 """Longest path of a unix socket: ``sun_path`` has 108 bytes, the last of them zero (unix(7))."""
@@ -38,7 +38,7 @@ class _ByPath(grpc.GenericRpcHandler):
 
 
 def unary(
-    method: Method[RequestT, ResponseT], answer: Callable[[RequestT], Awaitable[ResponseT]]
+    method: GrpcMethod[RequestT, ResponseT], answer: Callable[[RequestT], Awaitable[ResponseT]]
 ) -> "tuple[str, Handler]":
     """One answer to each request; as an item of Handlers."""
 
@@ -53,7 +53,7 @@ def unary(
 
 
 def stream(
-    method: Method[RequestT, ResponseT], answers: Callable[[RequestT], AsyncIterator[ResponseT]]
+    method: GrpcMethod[RequestT, ResponseT], answers: Callable[[RequestT], AsyncIterator[ResponseT]]
 ) -> "tuple[str, Handler]":
     """Answers to each request until ``answers`` ends or the client goes; as an item of Handlers."""
 

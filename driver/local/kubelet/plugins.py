@@ -14,7 +14,7 @@ from api.dra import v1alpha3
 from api.dra.registry import DRA_SERVICES
 from api.dra.service import DraService
 from api.errors import KerfError, TransientError
-from api.grpc_method import Method
+from api.grpc_method import GrpcMethod
 from api.registration.v1 import DRA_PLUGIN, GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class DriverCallError(TransientError):
 
 
 async def call(
-    channel: grpc.aio.Channel, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
+    channel: grpc.aio.Channel, method: GrpcMethod[RequestT, ResponseT], request: RequestT, timeout_s: float
 ) -> ResponseT:
     """One unary call. Raises DriverCallError with the status and its details."""
     stub = channel.unary_unary(
@@ -58,7 +58,7 @@ class Driver:
     service: DraService
     channel: grpc.aio.Channel
 
-    async def call(self, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float) -> ResponseT:
+    async def call(self, method: GrpcMethod[RequestT, ResponseT], request: RequestT, timeout_s: float) -> ResponseT:
         return await call(self.channel, method, request, timeout_s)
 
 

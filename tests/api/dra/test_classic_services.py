@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from api._generated.dra_v1alpha3 import api_pb2 as dra_v1alpha3
 from api.dra import v1alpha2, v1alpha3, v1alpha4, v1beta1
-from api.dra.registry import MODERN, offer_to
+from api.dra.registry import STRUCTURED_SERVICES, services_for_kubelet
 from api.dra.service import DraService
 from api.errors import UnsupportedError
 from api.grpc_method import RefusedCallError
@@ -45,28 +45,28 @@ def test_method_paths_are_those_that_the_kubelet_calls(service: DraService, path
         ("v1.28.0", [v1alpha3.SERVICE, v1alpha2.SERVICE], ("1.0.0",)),
         ("v1.30.14", [v1alpha3.SERVICE, v1alpha2.SERVICE], ("1.0.0",)),
         ("v1.31.0-rc.1+k3s", [v1alpha4.SERVICE], ("1.0.0",)),
-        ("v1.32.2", list(MODERN.services), MODERN.supported_versions),
-        ("v1.37.0", list(MODERN.services), MODERN.supported_versions),
-        ("", list(MODERN.services), MODERN.supported_versions),
+        ("v1.32.2", list(STRUCTURED_SERVICES.services), STRUCTURED_SERVICES.supported_versions),
+        ("v1.37.0", list(STRUCTURED_SERVICES.services), STRUCTURED_SERVICES.supported_versions),
+        ("", list(STRUCTURED_SERVICES.services), STRUCTURED_SERVICES.supported_versions),
     ],
 )
 def test_the_kubelets_version_decides_what_it_is_served(
     kubelet: str, services: list[DraService], versions: tuple[str, ...]
 ) -> None:
-    offer = offer_to(kubelet)
+    offer = services_for_kubelet(kubelet)
     assert list(offer.services) == services
     assert offer.supported_versions == versions
 
 
 def test_no_kubelet_is_offered_two_services_at_one_path() -> None:
     for minor in range(27, 40):
-        paths = [service.prepare.path for service in offer_to(f"v1.{minor}.0").services]
+        paths = [service.prepare.path for service in services_for_kubelet(f"v1.{minor}.0").services]
         assert len(paths) == len(set(paths))
 
 
 def test_a_kubelet_before_1_27_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"v1\.26\.1; Kerf needs 1\.27"):
-        offer_to("v1.26.1")
+        services_for_kubelet("v1.26.1")
 
 
 @given(claims=st.lists(CLAIMS, max_size=4).map(tuple), errors=st.dictionaries(TEXT, TEXT, max_size=3))

@@ -1,4 +1,4 @@
-"""Documents for tests: valid ones, and ones with something wrong, drawn from the structs' own type information."""
+"""Hypothesis strategies for valid and damaged documents of kerf.dev, derived from the struct types."""
 
 import copy
 from typing import Any, Final
@@ -31,8 +31,8 @@ JUNK: Final[tuple[Any, ...]] = (
 
 
 def documents(type_: Any) -> st.SearchStrategy[Any]:
-    """JSON that has the shape of ``type_``, whatever the rules between its fields say."""
-    return _of(inspect.type_info(type_))
+    """Return a strategy for JSON of the shape of ``type_``, which may break cross-field rules."""
+    return _strategy_for(inspect.type_info(type_))
 
 
 def class_specs() -> st.SearchStrategy[dict[str, Any]]:
@@ -44,11 +44,11 @@ def device_configs() -> st.SearchStrategy[dict[str, Any]]:
 
 
 @st.composite
-def damaged(draw: st.DrawFn, whole: st.SearchStrategy[Any]) -> Any:
-    """A document with up to three things replaced, removed or added somewhere."""
+def damaged_documents(draw: st.DrawFn, whole: st.SearchStrategy[Any]) -> Any:
+    """Draw a document with up to three values replaced, removed or under a misspelled key."""
     document = copy.deepcopy(draw(whole))
     for _ in range(draw(st.integers(1, 3))):
-        places = list(_places(document))
+        places = list(_positions(document))
         if not places:
             break
         holder, key = draw(st.sampled_from(places))
@@ -63,25 +63,25 @@ def damaged(draw: st.DrawFn, whole: st.SearchStrategy[Any]) -> Any:
 
 
 def without_nulls(document: Any) -> Any:
-    """The document as the API server takes it: a field that is null is not there."""
+    """Return the document as the API server reads it: without fields that are null."""
     if isinstance(document, dict):
         return {name: without_nulls(held) for name, held in document.items() if held is not None}
     return [without_nulls(item) for item in document] if isinstance(document, list) else document
 
 
-def _places(document: Any) -> Any:
+def _positions(document: Any) -> Any:
     if isinstance(document, dict | list):
         for key, held in document.items() if isinstance(document, dict) else enumerate(document):
             yield document, key
-            yield from _places(held)
+            yield from _positions(held)
 
 
-def _of(node: inspect.Type) -> st.SearchStrategy[Any]:
+def _strategy_for(node: inspect.Type) -> st.SearchStrategy[Any]:
     match node:
         case inspect.Metadata(type=inner):
-            return _of(inner)
+            return _strategy_for(inner)
         case inspect.StructType():
-            fields = {field.encode_name: _of(field.type) for field in node.fields}
+            fields = {field.encode_name: _strategy_for(field.type) for field in node.fields}
             required = {name for field in node.fields if field.required for name in [field.encode_name]}
             tag = {node.tag_field: st.just(node.tag)} if node.tag_field else {}
             return st.fixed_dictionaries(
@@ -89,11 +89,11 @@ def _of(node: inspect.Type) -> st.SearchStrategy[Any]:
                 optional={name: fields[name] for name in fields if name not in required},
             )
         case inspect.UnionType(types=types):
-            return st.one_of(*(_of(member) for member in types if not isinstance(member, inspect.NoneType)))
+            return st.one_of(*(_strategy_for(member) for member in types if not isinstance(member, inspect.NoneType)))
         case inspect.VarTupleType(item_type=item):
-            return st.lists(_of(item), max_size=2)
+            return st.lists(_strategy_for(item), max_size=2)
         case inspect.DictType(key_type=key, value_type=value):
-            return st.dictionaries(_of(key), _of(value), max_size=2)
+            return st.dictionaries(_strategy_for(key), _strategy_for(value), max_size=2)
         case inspect.LiteralType(values=values):
             return st.sampled_from(values)
         case inspect.StrType(pattern=str(pattern), max_length=limit):

@@ -19,7 +19,7 @@ from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from tests.generate import crds
-from tests.generate.crd_schema import DEFINITIONS, crd
+from tests.generate.crd_schema import DEFINITIONS, build_crd
 
 GOOD: dict[str, list[JsonObject]] = {
     "GpuClassParameters": [
@@ -102,7 +102,7 @@ def schemas(schema: JsonObject) -> list[JsonObject]:
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind.kind)
 def test_every_schema_is_structural_and_described(definition: Any) -> None:
-    manifest = crd(definition, crds.field_docs())
+    manifest = build_crd(definition, crds.field_docs())
     version = manifest["spec"]["versions"][0]
     root = version["schema"]["openAPIV3Schema"]
     for schema in schemas(root):

@@ -15,16 +15,16 @@ from api.kerf.cross_field_rules import RULES
 from api.kerf.decoder import decode_resource_class_object
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
 from tests.generate import crds
-from tests.generate.crd_schema import DEFINITIONS, RESOURCE_CLASS, crd, escaped
+from tests.generate.crd_schema import DEFINITIONS, RESOURCE_CLASS, build_crd, escape_reserved_words
 
-from .documents import class_specs, damaged, without_nulls
+from .documents import class_specs, damaged_documents, without_nulls
 
-CRD = crd(RESOURCE_CLASS, crds.field_docs())
+CRD = build_crd(RESOURCE_CLASS, crds.field_docs())
 SCHEMA = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 SPEC = SCHEMA["properties"]["spec"]
 SCHEMAS: dict[str, dict[str, Any]] = {
     manifest["spec"]["names"]["kind"]: manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    for manifest in (crd(definition, crds.field_docs()) for definition in DEFINITIONS)
+    for manifest in (build_crd(definition, crds.field_docs()) for definition in DEFINITIONS)
 }
 
 
@@ -96,7 +96,7 @@ def test_every_rule_stands_in_a_schema() -> None:
         for _, inner in nodes(schema)
         for rule in inner.get("x-kubernetes-validations", ())
     }
-    assert {escaped(rule.cel) for rules in RULES.values() for rule in rules} <= written
+    assert {escape_reserved_words(rule.cel) for rules in RULES.values() for rule in rules} <= written
 
 
 def test_columns_show_fields_that_exist() -> None:
@@ -145,7 +145,7 @@ def test_server_and_decoder_hold_the_same_rules(spec: dict[str, Any]) -> None:
     assert bool(server_refuses(SPEC, spec)) == bool(decoder_refuses(spec))
 
 
-@given(damaged(class_specs()))
+@given(damaged_documents(class_specs()))
 def test_server_and_decoder_agree_on_shapes(spec: dict[str, Any]) -> None:
     refused = decoder_refuses(spec)
     # The server prunes unknown fields, nulls in maps too, cannot check the keys of maps, and takes no bare fractions.

@@ -1,4 +1,4 @@
-"""What users get to hear about their documents, and that nothing else than what they hear is wrong."""
+"""The decoder reports every problem of users' documents, and nothing that is right."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -21,12 +21,12 @@ from api.kerf.v1alpha1 import (
     ResourceClassSpec,
     config_to_parameters,
 )
-from api.kerf.validation import check, convert, suggestion
+from api.kerf.validation import check_document, convert_document, suggest
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from api.wire import dec_hook
 
-from .documents import class_specs, damaged, device_configs, without_nulls
+from .documents import class_specs, damaged_documents, device_configs, without_nulls
 
 PATH: Final = "spec.devices.config[0].opaque.parameters"
 
@@ -326,25 +326,27 @@ def test_a_word_holds_nothing_but_its_characters(text: str) -> None:
     ],
 )
 def test_an_unknown_word_is_answered_with_known_ones(word: str, known: list[str], said: str) -> None:
-    assert suggestion(word, known) == said
+    assert suggest(word, known) == said
 
 
 @given(class_specs())
 def test_whatever_has_the_right_shape_passes_the_check(spec: dict[str, Any]) -> None:
-    checked = check(spec, ResourceClassSpec)
+    checked = check_document(spec, ResourceClassSpec)
     assert checked.problems == ()
-    assert convert(checked.cleaned, ResourceClassSpec) == msgspec.convert(spec, ResourceClassSpec, dec_hook=dec_hook)
+    assert convert_document(checked.cleaned, ResourceClassSpec) == msgspec.convert(
+        spec, ResourceClassSpec, dec_hook=dec_hook
+    )
 
 
-@given(damaged(class_specs()))
+@given(damaged_documents(class_specs()))
 def test_the_check_finds_at_least_what_msgspec_finds(spec: dict[str, Any]) -> None:
-    checked = check(spec, ResourceClassSpec, "spec")
+    checked = check_document(spec, ResourceClassSpec, "spec")
     if not checked.problems:
         value = msgspec.convert(without_nulls(spec), ResourceClassSpec, dec_hook=dec_hook)  # else this raises
-        assert convert(checked.cleaned, ResourceClassSpec) == value
+        assert convert_document(checked.cleaned, ResourceClassSpec) == value
 
 
-@given(damaged(device_configs()))
+@given(damaged_documents(device_configs()))
 def test_damaged_parameters_are_read_or_refused_by_place(parameters: dict[str, Any]) -> None:
     problems: Sequence[Problem] = ()
     try:

@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from tests.cdi.runtimes.container import Workshop, seeing
+from tests.cdi.runtimes.container import ContainerSetup, with_spec_directory
 from tests.realcluster import requirements
 from tests.realcluster.builds import build
 from tests.realcluster.environment import chosen_version
 
-Runtime: TypeAlias = Callable[[Workshop, Sequence[str]], Sequence[str]]
+Runtime: TypeAlias = Callable[[ContainerSetup, Sequence[str]], Sequence[str]]
 """Gives the command that runs a container with some devices; what the container is to run goes behind it."""
 
 _START_S: Final = 30.0
@@ -39,10 +39,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Iterator[Workshop]:
+def container_setup(tmp_path: Path) -> Iterator[ContainerSetup]:
     requirements.ensure()
     had_specs = _SPECS.exists()
-    yield Workshop(tmp_path / "workshop")
+    yield ContainerSetup(tmp_path / "workshop")
     if not had_specs and _SPECS.exists():
         _SPECS.rmdir()
 
@@ -59,11 +59,11 @@ def _podman(folder: str) -> Runtime:
     # Raising limits needs CAP_SYS_RESOURCE, which not every root has.
     limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
 
-    def command(workshop: Workshop, devices: Sequence[str]) -> Sequence[str]:
-        globals_ = ["podman", *own, "--cgroup-manager", "cgroupfs", "--runtime", str(workshop.runc)]
+    def command(container_setup: ContainerSetup, devices: Sequence[str]) -> Sequence[str]:
+        globals_ = ["podman", *own, "--cgroup-manager", "cgroupfs", "--runtime", str(container_setup.runc)]
         requests = [f"--device={device}" for device in devices]
-        run = [*globals_, "run", "--rm", "--network=none", *limits, *requests, "--rootfs", str(workshop.root_fs)]
-        return seeing(workshop.specs, run)
+        run = [*globals_, "run", "--rm", "--network=none", *limits, *requests, "--rootfs", str(container_setup.root_fs)]
+        return with_spec_directory(container_setup.specs, run)
 
     return command
 
@@ -82,11 +82,18 @@ def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
         )
     _wait_for(folder / "sock", process)
 
-    def command(workshop: Workshop, devices: Sequence[str]) -> Sequence[str]:
+    def command(container_setup: ContainerSetup, devices: Sequence[str]) -> Sequence[str]:
         client = [str(programs / "ctr"), "--address", str(folder / "sock"), "run", "--rm", "--rootfs"]
         requests = [f"--device={device}" for device in devices]
-        run = [*client, "--runc-binary", str(workshop.runc), *requests, str(workshop.root_fs), workshop.name]
-        return seeing(workshop.specs, run)
+        run = [
+            *client,
+            "--runc-binary",
+            str(container_setup.runc),
+            *requests,
+            str(container_setup.root_fs),
+            container_setup.name,
+        ]
+        return with_spec_directory(container_setup.specs, run)
 
     yield command
     process.terminate()

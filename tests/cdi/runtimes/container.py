@@ -1,7 +1,7 @@
-"""One container: what it is made of on the host, what a runtime handed to runc, and what was inside.
+"""A container of a test: its files on the host, the OCI spec that its runtime passed to runc, its observed properties.
 
-runc is called through a program of ours that keeps the OCI spec it is given. The root file system is busybox; runtimes
-see the specs of a test in place of the machine's ``/var/run/cdi``.
+Runtimes call runc through a script that stores the OCI spec. The root file system is busybox, and the spec directory of
+the test replaces the machine's ``/var/run/cdi``.
 """
 
 import json
@@ -46,40 +46,40 @@ done
 """
 
 
-class Workshop:
-    """A folder with all that containers of one test need."""
+class ContainerSetup:
+    """A folder with the files for the containers of one test."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.name = f"cdi-{secrets.token_hex(4)}"
-        """Of every container of the test: what an OCI spec has of its name is then the same in all."""
+        """The name of every container of the test, so that OCI specs do not differ by it."""
         self.root_fs = folder / "rootfs"
         self.specs = folder / "specs"
         self.runc = folder / "runc"
         self.shared = folder / "shared"
-        """Mounted at its own path by specs that have hooks: hooks of every stage find themselves."""
+        """A folder that specs with hooks mount at its own path, so that hooks of every stage find their program."""
         self.deep = self.shared / "deep"
-        """Something to mount on."""
+        """A mount point."""
         self._make()
 
     @property
     def hook(self) -> str:
-        """A program that notes the variable STAGE and its arguments."""
+        """The path of a program that records the variable STAGE and its arguments."""
         return str(self.shared / "hook")
 
     @property
     def calls(self) -> Sequence[str]:
-        """What hooks have noted."""
+        """The records of hooks."""
         return (self.shared / "called").read_text().splitlines()
 
-    def forget(self) -> None:
-        """Nothing has been called or kept yet, and runc runs."""
+    def reset(self) -> None:
+        """Remove all records, and let runc run."""
         (self.shared / "called").write_text("")
         for name in ("kept.json", "halt"):
             (self._folder / name).unlink(missing_ok=True)
 
-    def halt(self) -> None:
-        """From now on keep the OCI spec and fail, for specs that runc or the machine cannot carry out."""
+    def make_runc_fail(self) -> None:
+        """Store the OCI spec and fail from now on, for specs that runc or the machine cannot carry out."""
         (self._folder / "halt").touch()
 
     def write(self, name: str, spec: Spec) -> None:
@@ -87,7 +87,7 @@ class Workshop:
 
     @property
     def oci(self) -> dict[str, Any]:
-        """The OCI spec that runc was given last."""
+        """The last OCI spec that was passed to runc."""
         kept: dict[str, Any] = json.loads((self._folder / "kept.json").read_text())
         return kept
 
@@ -100,42 +100,42 @@ class Workshop:
             (self.root_fs / "bin" / command).symlink_to("busybox")
         _write_program(self.runc, _RUNC.replace("{kept}", str(self._folder / "kept.json")), halt=self._folder / "halt")
         _write_program(self.shared / "hook", _HOOK, called=self.shared / "called")
-        self.forget()
+        self.reset()
 
 
-def seeing(specs: Path, command: Sequence[str]) -> Sequence[str]:
-    """``command`` in a mount namespace of its own, with ``specs`` as its ``/var/run/cdi``."""
+def with_spec_directory(specs: Path, command: Sequence[str]) -> Sequence[str]:
+    """Return ``command`` in a mount namespace of its own, with ``specs`` as its ``/var/run/cdi``."""
     return ["unshare", "--mount", "sh", "-c", _SEE_SPECS, str(specs), *command]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
-    """What a process in a container saw."""
+class ObservedContainer:
+    """The properties of a container as a process in it sees them."""
 
     env: Mapping[str, str]
     groups: frozenset[int]
     mounts: Mapping[str, frozenset[str]]
-    """Options by destination."""
+    """The options of mounts, by destination."""
     nodes: Mapping[str, str]
-    """Type, numbers (hexadecimal), mode (octal) and owner by path."""
+    """The type, numbers (hexadecimal), mode (octal) and owner of device nodes, by path."""
     refused: frozenset[tuple[str, str]]
-    """Paths with what the container's cgroup forbade: read or write."""
+    """Paths with the operation, read or write, that the container's cgroup denied."""
 
 
-def look_inside(command: Sequence[str], nodes: Sequence[str]) -> Inside:
-    """Run a container by ``command``, to which what it is to run is added, and look at ``nodes`` and all else."""
+def observe_container(command: Sequence[str], nodes: Sequence[str]) -> ObservedContainer:
+    """Run a container with ``command``, the probe appended, and observe it and its device nodes ``nodes``."""
     probe = ["/bin/sh", "-c", f"export PATH=/bin\n{_PROBE}", "probe", *nodes]
     done = subprocess.run([*command, *probe], capture_output=True, text=True, timeout=_RUN_S, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     return _parsed(done.stdout)
 
 
-def _parsed(output: str) -> Inside:
+def _parsed(output: str) -> ObservedContainer:
     lines = [line.partition(": ") for line in output.removesuffix("\n").split("\n")]
     said = {key: value for key, _, value in lines}
     stats = [value.partition(" ")[::2] for key, _, value in lines if key == "node"]
     refusals = [(key, value) for key, _, value in lines if key in ("read", "write") and "not permitted" in value]
-    return Inside(
+    return ObservedContainer(
         env=dict(entry.split("=", 1) for entry in said["env"].split("\x1e") if "=" in entry),
         groups=frozenset(map(int, said["groups"].split())),
         mounts={

@@ -24,7 +24,7 @@ from cdi import (
     minimum_version,
 )
 from tests.cdi.runtimes.conftest import Runtime
-from tests.cdi.runtimes.container import Workshop, look_inside
+from tests.cdi.runtimes.container import ContainerSetup, observe_container
 
 KIND = Kind.parse("acme.io/widget")
 BOTH = ["acme.io/widget=first", "acme.io/widget=second"]
@@ -33,9 +33,9 @@ BOTH = ["acme.io/widget=first", "acme.io/widget=second"]
 _NOBODYS = 195
 
 
-def widgets(workshop: Workshop) -> Spec:
+def widgets(container_setup: ContainerSetup) -> Spec:
     """Every kind of edit that CDI 0.5.0 has: podman of Debian 12 reads no more."""
-    shared = str(workshop.shared)
+    shared = str(container_setup.shared)
     return Spec(
         kind=KIND,
         container_edits=ContainerEdits(
@@ -43,7 +43,11 @@ def widgets(workshop: Workshop) -> Spec:
             mounts=(Mount(host_path=shared, container_path=shared, options=("bind", "rw", "nosuid")),),
             hooks=tuple(
                 Hook(
-                    hook_name=stage, path=workshop.hook, args=("hook", stage, "x y"), env=(f"STAGE={stage}",), timeout=5
+                    hook_name=stage,
+                    path=container_setup.hook,
+                    args=("hook", stage, "x y"),
+                    env=(f"STAGE={stage}",),
+                    timeout=5,
                 )
                 for stage in HOOK_STAGES
             ),
@@ -73,7 +77,7 @@ def widgets(workshop: Workshop) -> Spec:
     )
 
 
-def everything(workshop: Workshop) -> Spec:
+def everything(container_setup: ContainerSetup) -> Spec:
     """And what CDI has had since."""
     edits = ContainerEdits(
         env=("ACME_NEW=1",),
@@ -84,7 +88,7 @@ def everything(workshop: Workshop) -> Spec:
     return Spec(kind=Kind.parse("acme.io/wid.get"), devices=(Device(name="0", container_edits=edits),))
 
 
-def beyond(workshop: Workshop) -> Spec:
+def beyond(container_setup: ContainerSetup) -> Spec:
     """What needs a newer runc, or other hardware."""
     edits = ContainerEdits(
         net_devices=(NetDevice(host_interface_name="acme0", name="eth1"),),
@@ -105,19 +109,19 @@ BOTH_RUNTIMES = pytest.mark.parametrize("runtime", ["podman", "containerd"], ind
 
 
 @BOTH_RUNTIMES
-def test_inside_is_what_inject_says(workshop: Workshop, runtime: tuple[Runtime, Semantics]) -> None:
+def test_inside_is_what_inject_says(container_setup: ContainerSetup, runtime: tuple[Runtime, Semantics]) -> None:
     run, semantics = runtime
-    spec = widgets(workshop)
+    spec = widgets(container_setup)
     assert str(minimum_version(spec)) == "0.5.0"
-    workshop.write("widgets", spec)
-    compare_inside(workshop, run, BOTH, semantics)
-    assert sorted(workshop.calls) == sorted(f"{stage} {stage} x y" for stage in HOOK_STAGES)
+    container_setup.write("widgets", spec)
+    compare_inside(container_setup, run, BOTH, semantics)
+    assert sorted(container_setup.calls) == sorted(f"{stage} {stage} x y" for stage in HOOK_STAGES)
 
 
-def test_newer_edits_are_inside_as_well(workshop: Workshop, containerd: Runtime) -> None:
-    workshop.write("widgets", widgets(workshop))
-    workshop.write("everything", everything(workshop))
-    compare_inside(workshop, containerd, [*BOTH, "acme.io/wid.get=0"], "main")
+def test_newer_edits_are_inside_as_well(container_setup: ContainerSetup, containerd: Runtime) -> None:
+    container_setup.write("widgets", widgets(container_setup))
+    container_setup.write("everything", everything(container_setup))
+    compare_inside(container_setup, containerd, [*BOTH, "acme.io/wid.get=0"], "main")
 
 
 @pytest.mark.parametrize(
@@ -128,22 +132,28 @@ def test_newer_edits_are_inside_as_well(workshop: Workshop, containerd: Runtime)
         ["acme.io/wid.get=0", "acme.io/beyond=0", "acme.io/widget=second"],
     ],
 )
-def test_runc_is_given_what_inject_says(workshop: Workshop, containerd: Runtime, devices: list[str]) -> None:
-    for spec in (widgets(workshop), everything(workshop), beyond(workshop)):
-        workshop.write(spec.kind.class_name, spec)
-    workshop.halt()
+def test_runc_is_given_what_inject_says(
+    container_setup: ContainerSetup, containerd: Runtime, devices: list[str]
+) -> None:
+    for spec in (widgets(container_setup), everything(container_setup), beyond(container_setup)):
+        container_setup.write(spec.kind.class_name, spec)
+    container_setup.make_runc_fail()
     given = {}
     for requested in ([], devices):
-        subprocess.run([*containerd(workshop, requested), "/bin/sh"], capture_output=True, check=False, timeout=60)
-        given[bool(requested)] = workshop.oci
-    assert given[True] == inject(Cache([workshop.specs]), given[False], devices, semantics="main")
+        subprocess.run(
+            [*containerd(container_setup, requested), "/bin/sh"], capture_output=True, check=False, timeout=60
+        )
+        given[bool(requested)] = container_setup.oci
+    assert given[True] == inject(Cache([container_setup.specs]), given[False], devices, semantics="main")
 
 
 @BOTH_RUNTIMES
-def test_a_device_we_miss_the_runtime_misses(workshop: Workshop, runtime: tuple[Runtime, Semantics]) -> None:
-    workshop.write("widgets", widgets(workshop))
+def test_a_device_we_miss_the_runtime_misses(
+    container_setup: ContainerSetup, runtime: tuple[Runtime, Semantics]
+) -> None:
+    container_setup.write("widgets", widgets(container_setup))
     done = subprocess.run(
-        [*runtime[0](workshop, ["acme.io/widget=third"]), "/bin/sh"],
+        [*runtime[0](container_setup, ["acme.io/widget=third"]), "/bin/sh"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -153,13 +163,13 @@ def test_a_device_we_miss_the_runtime_misses(workshop: Workshop, runtime: tuple[
     assert "unresolvable CDI devices acme.io/widget=third" in done.stderr
 
 
-def compare_inside(workshop: Workshop, run: Runtime, devices: list[str], semantics: Semantics) -> None:
-    look_inside(run(workshop, []), [])
-    without = workshop.oci
-    workshop.forget()
-    expected = inject(Cache([workshop.specs]), without, devices, semantics=semantics)
+def compare_inside(container_setup: ContainerSetup, run: Runtime, devices: list[str], semantics: Semantics) -> None:
+    observe_container(run(container_setup, []), [])
+    without = container_setup.oci
+    container_setup.reset()
+    expected = inject(Cache([container_setup.specs]), without, devices, semantics=semantics)
     paths = [device["path"] for device in expected["linux"]["devices"] if "acme" in device["path"]]
-    inside = look_inside(run(workshop, devices), paths)
+    inside = observe_container(run(container_setup, devices), paths)
 
     env = dict(entry.partition("=")[::2] for entry in expected["process"]["env"])
     assert {name: inside.env.get(name) for name in env if name.startswith("ACME")} == {

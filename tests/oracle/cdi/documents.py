@@ -4,7 +4,7 @@ import json
 from random import Random
 from typing import TypeAlias
 
-from cdi.document.fields import RANGES, WIRE, ListOf, Scalar, Shape, TextMap
+from cdi.document.fields import FIELDS, RANGES, ListOf, Scalar, Shape, TextMap
 from cdi.spec import Spec
 
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | Bare"
@@ -65,7 +65,7 @@ class _Writer:
 
     def struct(self, shape: type) -> dict[str, Tree]:
         fields: dict[str, Tree] = {}
-        for row in WIRE[shape]:
+        for row in FIELDS[shape]:
             if (row.required and not self.errs()) or self._random.random() < 0.3:
                 key = row.key
                 if self.errs():

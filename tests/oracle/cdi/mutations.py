@@ -7,13 +7,13 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
-from cdi.document.fields import WIRE
+from cdi.document.fields import FIELDS
 from tests.oracle.cdi.documents import document
 
 DATA = Path(__file__).parents[2] / "data" / "cdi"
 
 _TOKEN = re.compile(r""" "(?:[^"\\\n]|\\.)*" | '(?:[^'\n]|'')*' | [^\s{}\[\],:#"']+ | \n\ * | [\s\S] """, re.VERBOSE)
-_KEYS = tuple(row.key for rows in WIRE.values() for row in rows)
+_KEYS = tuple(row.key for rows in FIELDS.values() for row in rows)
 
 _SLIPS_OF_TEXT = json.loads((DATA / "slips.json").read_text(encoding="utf-8"))
 _SCALARS: Sequence[str] = _SLIPS_OF_TEXT["scalars"]

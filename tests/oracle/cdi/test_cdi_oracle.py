@@ -85,7 +85,7 @@ def test_no_release_asks_for_a_higher_version_than_we_declare(
     for oracle in (release_1_1_0, release_1_1_1):
         theirs = tuple(map(int, verdict(oracle, encode_json(spec))["min_version"].split(".")))
         assert theirs <= ours
-        # What they overlook is in devices other than the last (see version_readers_need).
+        # What they overlook is in devices other than the last (see version_that_readers_enforce).
         assert theirs == ours or len(spec.devices) > 1
 
 
