@@ -21,8 +21,7 @@ from driver.kube.events import EventReporter
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.controllers.resource_claims import ClaimController, structured_claiming
-from driver.local.controllers.resource_claims_classic import classic_claiming
+from driver.local.controllers.resource_claims import ClaimController, classic_lifecycle, structured_lifecycle
 from driver.local.kubelet import Kubelet, KubeletSettings
 from driver.local.scheduler.classic import ClassicScheduler
 from driver.local.scheduler.structured import Scheduler
@@ -91,11 +90,11 @@ class LocalCluster:
         """As discovery has it: the scheduler allocates, or drivers do."""
         classic = await discover_classic(client)
         if classic is not None:
-            tasks.start_soon(ClaimController(client, classic_claiming(classic.resource), events).run)
+            tasks.start_soon(ClaimController(client, classic_lifecycle(classic.resource), events).run)
             tasks.start_soon(ClassicScheduler(client, classic.resource, events).run)
             return classic.resource
         api = await discover(client)
-        tasks.start_soon(ClaimController(client, structured_claiming(api.resource), events).run)
+        tasks.start_soon(ClaimController(client, structured_lifecycle(api.resource), events).run)
         tasks.start_soon(Scheduler(client, api, events, share_id=self._share_id).run)
         return api.resource
 

@@ -5,8 +5,8 @@ in what clients can see: status codes and messages, resource versions, watches, 
 Left out on purpose: authentication, authorization, protobuf, webhooks.
 """
 
-from driver.local.apiserver.faults import Fault, FaultPlan
+from driver.local.apiserver.faults import FaultPlan, InjectedFault
 from driver.local.apiserver.http.server import ApiServer
 from driver.local.apiserver.settings import ApiServerSettings
 
-__all__ = ["ApiServer", "ApiServerSettings", "Fault", "FaultPlan"]
+__all__ = ["ApiServer", "ApiServerSettings", "FaultPlan", "InjectedFault"]

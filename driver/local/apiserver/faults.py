@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias
 
-from driver.local.apiserver.meta.status_errors import MODIFIED, RefusedError, conflict, expired
+from driver.local.apiserver.meta.status_errors import MODIFIED, ApiStatusError, conflict, expired
 
 Kind: TypeAlias = Literal["answer", "hang", "cut"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class InjectedFault:
     """What happens to a request. ``answer``: a Status with ``code``; ``hang``: no answer until the client gives up;
     ``cut``: the connection is closed, of a watch after ``after_lines`` lines, of anything else before the answer.
     """
@@ -21,7 +21,7 @@ class Fault:
     retry_after_s: int | None = None
     after_lines: int = 0
 
-    def refusal(self, resource: str, name: str) -> RefusedError:
+    def refusal(self, resource: str, name: str) -> ApiStatusError:
         """What a request about this object is answered."""
         match self.code:
             case HTTPStatus.GONE:
@@ -30,11 +30,11 @@ class Fault:
                 return conflict("", resource, name, MODIFIED)
             case HTTPStatus.TOO_MANY_REQUESTS:
                 message = "the server has received too many requests and has asked us to try again later"
-                return RefusedError(self.code, "TooManyRequests", message, retry_after_s=self.retry_after_s or 1)
+                return ApiStatusError(self.code, "TooManyRequests", message, retry_after_s=self.retry_after_s or 1)
             case code:
                 message = f"fault injected: {code.value} {code.phrase}"
                 reason = _REASONS.get(code, "InternalError")
-                return RefusedError(code, reason, message, retry_after_s=self.retry_after_s)
+                return ApiStatusError(code, reason, message, retry_after_s=self.retry_after_s)
 
 
 _REASONS: Final = {
@@ -48,8 +48,8 @@ _REASONS: Final = {
 
 
 @dataclass(slots=True, kw_only=True)
-class _Planned:
-    fault: Fault
+class _PlannedFault:
+    fault: InjectedFault
     verb: str
     resource: str
     name: str
@@ -64,13 +64,13 @@ class FaultPlan:
     """The faults to come, in the order they were added; each spends itself on matching requests."""
 
     def __init__(self) -> None:
-        self._planned: list[_Planned] = []
+        self._planned: list[_PlannedFault] = []
 
-    def add(self, fault: Fault, *, verb: str = "", resource: str = "", name: str = "", times: int = 1) -> None:
+    def add(self, fault: InjectedFault, *, verb: str = "", resource: str = "", name: str = "", times: int = 1) -> None:
         """The next ``times`` matching requests meet the fault. An empty verb, resource (plural) or name matches all."""
-        self._planned.append(_Planned(fault=fault, verb=verb, resource=resource, name=name, left=times))
+        self._planned.append(_PlannedFault(fault=fault, verb=verb, resource=resource, name=name, left=times))
 
-    def next(self, verb: str, resource: str, name: str) -> Fault | None:
+    def next(self, verb: str, resource: str, name: str) -> InjectedFault | None:
         """The fault for a request, spent by asking; None: the request is served."""
         for planned in self._planned:
             if planned.fits(verb, resource, name):
@@ -82,6 +82,6 @@ class FaultPlan:
         self._planned.clear()
 
     @property
-    def pending(self) -> Iterable[Fault]:
+    def pending(self) -> Iterable[InjectedFault]:
         """The faults that have not been met yet."""
         return tuple(planned.fault for planned in self._planned if planned.left > 0)

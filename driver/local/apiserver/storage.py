@@ -26,7 +26,7 @@ class GroupResource(NamedTuple):
     plural: str
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """One object of a kind; cluster-scoped objects have no namespace. Lists are in this order."""
 
     namespace: str
@@ -42,16 +42,16 @@ class ExpiredRevisionError(KerfError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """One revision of one object. ``body`` has neither ``kind`` nor ``apiVersion``: these belong to a request."""
 
-    key: Key
+    key: ObjectKey
     revision: int
     body: JsonObject
     _wire: dict[Converter | None, bytes] = field(default_factory=dict, compare=False, repr=False)
-    _copies: "dict[int, Stored]" = field(default_factory=dict, compare=False, repr=False)
+    _copies: "dict[int, StoredObject]" = field(default_factory=dict, compare=False, repr=False)
 
-    def at(self, revision: int) -> "Stored":
+    def at(self, revision: int) -> "StoredObject":
         """The same body, said to be of another revision: made once, however many watchers see it."""
         return self._copies.get(revision) or self._copies.setdefault(revision, _stamped(self.key, revision, self.body))
 
@@ -65,26 +65,26 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StorageEvent:
     """One change. No ``old``: created. No ``new``: deleted, and ``last`` is how it went, with the revision of that."""
 
     revision: int
-    old: Stored | None
-    new: Stored | None
-    last: Stored
+    old: StoredObject | None
+    new: StoredObject | None
+    last: StoredObject
     """The object after the change; of a deletion the last body, at the deletion's revision."""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ObjectKey:
         return self.last.key
 
 
-class _Shelf:
+class _KindStore:
     """The objects of one kind and their recent changes."""
 
     def __init__(self) -> None:
-        self.objects: dict[Key, Stored] = {}
-        self.events: deque[Event] = deque()
+        self.objects: dict[ObjectKey, StoredObject] = {}
+        self.events: deque[StorageEvent] = deque()
         self.horizon = 0  # changes up to this revision have been forgotten
 
 
@@ -95,82 +95,76 @@ class Storage:
     the call that made it; it must not change anything itself.
     """
 
-    def __init__(self, *, history: int, listener: Callable[[GroupResource, Event], None] | None = None) -> None:
+    def __init__(self, *, history: int, listener: Callable[[GroupResource, StorageEvent], None] | None = None) -> None:
         self.revision = 1  # etcd starts there too: 0 means "any" in requests
         self._history: Final = history
         self._listener = listener
-        self._shelves: dict[GroupResource, _Shelf] = {}
+        self._kind_stores: dict[GroupResource, _KindStore] = {}
 
-    def get(self, resource: GroupResource, key: Key) -> Stored | None:
-        shelf = self._shelves.get(resource)
-        return shelf.objects.get(key) if shelf else None
+    def get(self, resource: GroupResource, key: ObjectKey) -> StoredObject | None:
+        kind_store = self._kind_stores.get(resource)
+        return kind_store.objects.get(key) if kind_store else None
 
-    def items(self, resource: GroupResource, namespace: str = "", *, revision: int | None = None) -> list[Stored]:
+    def items(self, resource: GroupResource, namespace: str = "", *, revision: int | None = None) -> list[StoredObject]:
         """The objects of a kind (of one namespace, if given) in key order, now or as they were at ``revision``.
 
         Raises ExpiredRevisionError when the history is too short for that.
         """
-        objects = self._objects_at(self._shelf(resource), self.revision if revision is None else revision)
+        objects = self._objects_at(self._kind_store(resource), self.revision if revision is None else revision)
         return [objects[key] for key in sorted(objects) if not namespace or key.namespace == namespace]
 
     def count(self, resource: GroupResource) -> int:
-        return len(self._shelf(resource).objects)
+        return len(self._kind_store(resource).objects)
 
-    def put(self, resource: GroupResource, key: Key, body: JsonObject) -> Stored:
+    def put(self, resource: GroupResource, key: ObjectKey, body: JsonObject) -> StoredObject:
         """Create or replace. ``metadata.resourceVersion`` is set in a copy."""
         self.revision += 1
-        shelf = self._shelf(resource)
+        kind_store = self._kind_store(resource)
         new = _stamped(key, self.revision, body)
-        old = shelf.objects.get(key)
-        shelf.objects[key] = new
-        self._record(resource, shelf, Event(self.revision, old, new, new))
+        old = kind_store.objects.get(key)
+        kind_store.objects[key] = new
+        self._record(resource, kind_store, StorageEvent(self.revision, old, new, new))
         return new
 
-    def remove(self, resource: GroupResource, key: Key, body: JsonObject | None = None) -> Stored:
+    def remove(self, resource: GroupResource, key: ObjectKey, body: JsonObject | None = None) -> StoredObject:
         """Delete, and return how the object went: ``body`` if given, else as it was. Raises KeyError."""
-        shelf = self._shelf(resource)
-        old = shelf.objects.pop(key)
+        kind_store = self._kind_store(resource)
+        old = kind_store.objects.pop(key)
         self.revision += 1
         last = _stamped(key, self.revision, old.body if body is None else body)
-        self._record(resource, shelf, Event(self.revision, old, None, last))
+        self._record(resource, kind_store, StorageEvent(self.revision, old, None, last))
         return last
 
-    def events_after(self, resource: GroupResource, revision: int) -> list[Event]:
+    def events_after(self, resource: GroupResource, revision: int) -> list[StorageEvent]:
         """The changes of a kind later than ``revision``, oldest first. Raises ExpiredRevisionError."""
-        shelf = self._shelf(resource)
-        self._check_horizon(shelf, revision)
-        later = list(takewhile(lambda event: event.revision > revision, reversed(shelf.events)))
+        kind_store = self._kind_store(resource)
+        self._check_horizon(kind_store, revision)
+        later = list(takewhile(lambda event: event.revision > revision, reversed(kind_store.events)))
         later.reverse()
         return later
 
-    def compact(self) -> None:
-        """Forget the history of every kind: later requests for old revisions are expired."""
-        for shelf in self._shelves.values():
-            shelf.events.clear()
-            shelf.horizon = self.revision
+    def _kind_store(self, resource: GroupResource) -> _KindStore:
+        return self._kind_stores.setdefault(resource, _KindStore())
 
-    def _shelf(self, resource: GroupResource) -> _Shelf:
-        return self._shelves.setdefault(resource, _Shelf())
-
-    def _record(self, resource: GroupResource, shelf: _Shelf, event: Event) -> None:
-        shelf.events.append(event)
-        if len(shelf.events) > self._history:
-            shelf.horizon = shelf.events.popleft().revision
+    def _record(self, resource: GroupResource, kind_store: _KindStore, event: StorageEvent) -> None:
+        kind_store.events.append(event)
+        if len(kind_store.events) > self._history:
+            kind_store.horizon = kind_store.events.popleft().revision
         if self._listener:
             self._listener(resource, event)
 
     @staticmethod
-    def _check_horizon(shelf: _Shelf, revision: int) -> None:
-        if revision < shelf.horizon:
-            raise ExpiredRevisionError(revision, shelf.horizon)
+    def _check_horizon(kind_store: _KindStore, revision: int) -> None:
+        if revision < kind_store.horizon:
+            raise ExpiredRevisionError(revision, kind_store.horizon)
 
-    def _objects_at(self, shelf: _Shelf, revision: int) -> dict[Key, Stored]:
+    def _objects_at(self, kind_store: _KindStore, revision: int) -> dict[ObjectKey, StoredObject]:
         """The objects as they were: the present with later changes undone, newest first."""
-        self._check_horizon(shelf, revision)
-        if revision >= self.revision or not shelf.events or shelf.events[-1].revision <= revision:
-            return shelf.objects
-        objects = dict(shelf.objects)
-        for event in reversed(shelf.events):
+        self._check_horizon(kind_store, revision)
+        if revision >= self.revision or not kind_store.events or kind_store.events[-1].revision <= revision:
+            return kind_store.objects
+        objects = dict(kind_store.objects)
+        for event in reversed(kind_store.events):
             if event.revision <= revision:
                 break
             if event.old is None:
@@ -180,6 +174,6 @@ class Storage:
         return objects
 
 
-def _stamped(key: Key, revision: int, body: JsonObject) -> Stored:
+def _stamped(key: ObjectKey, revision: int, body: JsonObject) -> StoredObject:
     metadata = {**body["metadata"], "resourceVersion": str(revision)}
-    return Stored(key, revision, {**body, "metadata": metadata})
+    return StoredObject(key, revision, {**body, "metadata": metadata})

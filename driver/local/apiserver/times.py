@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 
 
-def stamp(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """RFC 3339 in seconds, UTC: ``metav1.Time``."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def parsed(text: str) -> datetime | None:
+def parse_time(text: str) -> datetime | None:
     """The moment of an RFC 3339 text; None when it is none."""
     try:
         moment = datetime.fromisoformat(text)
@@ -21,7 +21,7 @@ def parsed(text: str) -> datetime | None:
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
 
 
-def human_duration(seconds: int) -> str:
+def format_duration(seconds: int) -> str:
     """A duration in one or two units, as the column AGE shows it."""
     if seconds < -1:
         return "<invalid>"
@@ -50,7 +50,7 @@ def _two_units(seconds: int, large: int, large_sign: str, small: int, small_sign
     return f"{seconds // large}{large_sign}" + (f"{rest}{small_sign}" if rest else "")
 
 
-def since(text: object, now: datetime) -> str:
+def format_age(text: object, now: datetime) -> str:
     """How long ago a stamp was, as ``kubectl get`` prints it."""
-    moment = parsed(text) if isinstance(text, str) else None
-    return "<unknown>" if moment is None else human_duration(int((now - moment).total_seconds()))
+    moment = parse_time(text) if isinstance(text, str) else None
+    return "<unknown>" if moment is None else format_duration(int((now - moment).total_seconds()))

@@ -29,7 +29,7 @@ class ClaimNotReadyError(TransientError):
 
 
 @dataclass(slots=True)
-class _HeldClaim:
+class _ClaimInfo:
     """A claim that pods of this node use."""
 
     ref: ClaimRef
@@ -50,12 +50,12 @@ class NodeClaims:
         self._client = client
         self._kinds = kinds
         self._plugins = plugins
-        self._held: dict[str, _HeldClaim] = {}
+        self._infos: dict[str, _ClaimInfo] = {}
 
     async def prepare(self, pod: Pod) -> None:
         """Make all claims of ``pod`` ready. May be repeated. Raises ClaimNotReadyError or DriverCallError."""
         missing = len(pod.spec.resource_claims) - len(pod.claim_names())
-        claims = [await self._hold(pod, name) for name in pod.all_claim_names]
+        claims = [await self._track(pod, name) for name in pod.all_claim_names]
         if missing:
             raise ClaimNotReadyError(f"{missing} of the pod's claims are not made yet")
         waiting = [claim for claim in claims if not claim.is_prepared]
@@ -64,47 +64,47 @@ class NodeClaims:
 
     async def unprepare(self, pod: Pod) -> None:
         """Take back what ``pod`` alone uses. May be repeated. Raises DriverCallError; the claim is kept then."""
-        for claim in [claim for claim in self._held.values() if pod.metadata.uid in claim.pods]:
+        for claim in [claim for claim in self._infos.values() if pod.metadata.uid in claim.pods]:
             if claim.pods == {pod.metadata.uid}:
                 for driver in sorted(claim.drivers):
                     await self._unprepare_with(driver, claim)
-                del self._held[claim.ref.uid]
+                del self._infos[claim.ref.uid]
             else:
                 claim.pods.discard(pod.metadata.uid)
 
     def cdi_ids(self, pod: Pod, container: Container) -> tuple[str, ...]:
         """The CDI devices of one container, each once, in the order of its references."""
         ids: dict[str, None] = {}
-        for name, request in _wanted(pod, container):
-            for claim in self._held.values():
+        for name, request in _list_requests(pod, container):
+            for claim in self._infos.values():
                 if (claim.ref.namespace, claim.ref.name) == (pod.metadata.namespace, name):
                     devices = [device for part in claim.devices.values() for device in part]
-                    ids.update(dict.fromkeys(_ids_for(devices, request)))
+                    ids.update(dict.fromkeys(_list_cdi_ids(devices, request)))
         return tuple(ids)
 
     def devices(self, pod: Pod) -> Mapping[ClaimRef, tuple[ReportedDevice, ...]]:
         """What each prepared claim of the pod got."""
         return {
             claim.ref: tuple(device for part in claim.devices.values() for device in part)
-            for claim in self._held.values()
+            for claim in self._infos.values()
             if pod.metadata.uid in claim.pods
         }
 
-    async def _hold(self, pod: Pod, name: str) -> _HeldClaim:
+    async def _track(self, pod: Pod, name: str) -> _ClaimInfo:
         try:
             claim = await self._client.get(self._kinds.resource_claims, name, pod.metadata.namespace)
         except NotFoundError:
             raise ClaimNotReadyError(f"ResourceClaim {name} does not exist") from None
         ref = ClaimRef(pod.metadata.namespace, name, claim.metadata.uid)
-        for other in self._held.values():
+        for other in self._infos.values():
             if other.ref[:2] == ref[:2] and other.ref.uid != ref.uid:
                 raise ClaimNotReadyError(f"an older ResourceClaim {name} is still prepared on this node")
-        drivers = _usable_by(claim, pod)
-        held = self._held.setdefault(ref.uid, _HeldClaim(ref=ref, drivers=drivers))
+        drivers = _find_drivers(claim, pod)
+        held = self._infos.setdefault(ref.uid, _ClaimInfo(ref=ref, drivers=drivers))
         held.pods.add(pod.metadata.uid)
         return held
 
-    async def _prepare_with(self, name: str, claims: list[_HeldClaim]) -> None:
+    async def _prepare_with(self, name: str, claims: list[_ClaimInfo]) -> None:
         driver = self._driver(name)
         refs = [claim.ref for claim in claims]
         outcomes = await driver.call(driver.service.prepare, refs, CALL_TIMEOUT_S)
@@ -115,7 +115,7 @@ class NodeClaims:
                 raise DriverCallError(f"driver {name} could not prepare ResourceClaim {claim.ref}: {outcome.error}")
             claim.devices[name] = outcome.devices
 
-    async def _unprepare_with(self, name: str, claim: _HeldClaim) -> None:
+    async def _unprepare_with(self, name: str, claim: _ClaimInfo) -> None:
         driver = self._driver(name)
         errors = await driver.call(driver.service.unprepare, [claim.ref], CALL_TIMEOUT_S)
         _check_uids(name, errors.keys(), {claim.ref.uid})
@@ -132,7 +132,7 @@ class NodeClaims:
         return driver
 
 
-def _usable_by(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
+def _find_drivers(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
     """The drivers of an allocated claim that is reserved for the pod."""
     if claim.status.allocation is None:
         raise ClaimNotReadyError(f"ResourceClaim {claim.metadata.name} is not allocated")
@@ -141,7 +141,7 @@ def _usable_by(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
     return frozenset(result.driver for result in claim.status.allocation.devices.results)
 
 
-def _wanted(pod: Pod, container: Container) -> Iterator[tuple[str | None, str]]:
+def _list_requests(pod: Pod, container: Container) -> Iterator[tuple[str | None, str]]:
     """Claim and request that the container gets, by its references and its extended resources; no request: all."""
     names = pod.claim_names()
     for wanted in container.resources.claims:
@@ -153,7 +153,7 @@ def _wanted(pod: Pod, container: Container) -> Iterator[tuple[str | None, str]]:
                 yield extended.resource_claim_name, mapping.request_name
 
 
-def _ids_for(devices: Iterable[ReportedDevice], request: str) -> Iterable[str]:
+def _list_cdi_ids(devices: Iterable[ReportedDevice], request: str) -> Iterable[str]:
     for device in devices:
         requests = {RequestName.parse(name).request for name in device.requests}
         if not request or not requests or request in requests:

@@ -32,7 +32,7 @@ def oci_spec(pod: Pod, container: Container) -> JsonObject:
     }
 
 
-class Containers:
+class ContainerBundles:
     """Bundles under ``root/<pod uid>/<container>/config.json``."""
 
     def __init__(self, root: Path, cdi_dirs: Sequence[Path]) -> None:

@@ -25,7 +25,7 @@ from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundE
 from driver.kube.informer import Informer
 from driver.kube.store import Change
 from driver.local.kubelet.claims import NodeClaims
-from driver.local.kubelet.containers import Containers
+from driver.local.kubelet.containers import ContainerBundles
 from driver.local.kubelet.plugins import PluginWatcher
 from driver.runtime.work_queue import KeyedQueue
 
@@ -74,11 +74,11 @@ class Kubelet:
         self._settings = settings
         self._clock = clock
         self._queue: KeyedQueue[ObjectRef] = KeyedQueue()
-        self._away: KeyedQueue[str] = KeyedQueue()
+        self._unregistered: KeyedQueue[str] = KeyedQueue()
         self.plugins = PluginWatcher(settings.root / "plugins_registry", settings.versions, self._driver_changed)
         self._claims = NodeClaims(client, kinds, self.plugins)
         self._started: dict[ObjectRef, Pod] = {}
-        self._containers = Containers(settings.root / "containers", [settings.cdi_dir])
+        self._containers = ContainerBundles(settings.root / "containers", [settings.cdi_dir])
         self._pods = Informer(
             client, PODS, field_selector=f"spec.nodeName={settings.node_name}", on_change=self._pod_changed
         )
@@ -96,18 +96,18 @@ class Kubelet:
             tasks.start_soon(self._heartbeat)
             tasks.start_soon(self._wipe_absent_drivers)
             await self._pods.wait_synced()
-            await self._queue.run(self._sync, workers=_WORKERS)
+            await self._queue.run(self._reconcile, workers=_WORKERS)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         self._queue.add(change.ref)
 
-    async def _sync(self, ref: ObjectRef) -> None:
+    async def _reconcile(self, ref: ObjectRef) -> None:
         pod, started = self._pods.store.get(ref), self._started.get(ref)
         try:
             if started is not None and (pod is None or pod.metadata.uid != started.metadata.uid):
-                await self._take_back(started)  # deleted by force
+                await self._release(started)  # deleted by force
             if pod is not None and pod.is_terminating:
-                await self._end(pod)
+                await self._terminate(pod)
             elif pod is not None and not pod.is_finished and ref not in self._started:
                 await self._start(pod)
         except (KerfError, CDIError) as error:
@@ -126,15 +126,15 @@ class Kubelet:
             self._events.report(reference(pod), type="Normal", reason="Started", message="Started the pod's containers")
         self._started[pod.ref] = pod
 
-    async def _end(self, pod: Pod) -> None:
-        await self._take_back(pod)
+    async def _terminate(self, pod: Pod) -> None:
+        await self._release(pod)
         try:
             await self._set_status(pod, {"phase": "Succeeded"})
             await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace_s=0)
         except (NotFoundError, ConflictError):
             return  # gone already, or another pod of the same name is there
 
-    async def _take_back(self, pod: Pod) -> None:
+    async def _release(self, pod: Pod) -> None:
         self._containers.stop(pod)
         await self._claims.unprepare(pod)
         self._started.pop(pod.ref, None)
@@ -179,10 +179,10 @@ class Kubelet:
         for pod in self._pods.store.values():
             self._queue.add(pod.ref)
         if not is_registered:
-            self._away.add(name, after_s=self._settings.wipe_after_s)
+            self._unregistered.add(name, after_s=self._settings.wipe_after_s)
 
     async def _wipe_absent_drivers(self) -> None:
-        await self._away.run(self._wipe_if_absent, workers=1)
+        await self._unregistered.run(self._wipe_if_absent, workers=1)
 
     async def _wipe_if_absent(self, driver: str) -> None:
         if self.plugins.get(driver) is None:

@@ -97,12 +97,12 @@ class PluginWatcher:
         finally:
             with anyio.CancelScope(shield=True):
                 for path in list(self._sockets):
-                    await self._forget(path)
+                    await self._deregister(path)
 
     async def _scan(self) -> None:
         found = {path: inode for path in self.directory.iterdir() if (inode := _socket_inode(path)) is not None}
         for path in [path for path, socket in self._sockets.items() if found.get(path) != socket.inode]:
-            await self._forget(path)
+            await self._deregister(path)
         for path, inode in sorted(found.items()):
             socket = self._sockets.setdefault(path, _Socket(inode))
             if socket.driver is None and anyio.current_time() >= socket.retry_at:
@@ -141,7 +141,7 @@ class PluginWatcher:
         except DriverCallError as error:
             log.warning("a plugin did not take its registration status: %s", error)
 
-    async def _forget(self, path: Path) -> None:
+    async def _deregister(self, path: Path) -> None:
         socket = self._sockets.pop(path)
         if socket.driver is None:
             return

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.local.apiserver.meta.patches import MAX_OPERATIONS, json_patched, merge_patched
-from driver.local.apiserver.meta.status_errors import RefusedError
+from driver.local.apiserver.meta.status_errors import ApiStatusError
 
 NAMES = st.sampled_from(["a", "b", "c/d", "e~f"])
 JSON = st.recursive(
@@ -116,7 +116,7 @@ def test_a_json_patch_does_what_the_rfc_shows(document: Any, operations: Any, ex
 )
 def test_a_json_patch_that_does_not_fit_is_refused_as_invalid(operation: dict[str, Any]) -> None:
     document = {"a": 1, "flag": True, "list": [1], "object": {"x": 1}}
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ApiStatusError) as refusal:
         json_patched(document, [operation])
     assert refusal.value.code == 422
 
@@ -126,13 +126,13 @@ def test_a_json_patch_that_does_not_fit_is_refused_as_invalid(operation: dict[st
     [{"op": "add"}, "add", [1], [{"op": "add", "path": "no-slash", "value": 1}], [{"op": "add", "path": "/a"}]],
 )
 def test_what_is_no_json_patch_is_a_bad_request(operations: Any) -> None:
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ApiStatusError) as refusal:
         json_patched({"a": 1}, operations)
     assert refusal.value.code == 400
 
 
 def test_a_json_patch_of_too_many_operations_is_too_large() -> None:
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ApiStatusError) as refusal:
         json_patched({}, [{"op": "test", "path": "", "value": {}}] * (MAX_OPERATIONS + 1))
     assert refusal.value.code == 413
 

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.model.base import JsonObject
-from driver.local.apiserver.storage import Event, ExpiredRevisionError, GroupResource, Key, Storage, Stored
+from driver.local.apiserver.storage import (
+    ExpiredRevisionError,
+    GroupResource,
+    ObjectKey,
+    Storage,
+    StorageEvent,
+    StoredObject,
+)
 
 PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
@@ -17,8 +24,8 @@ def body(name: str, **spec: object) -> JsonObject:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def key(name: str, namespace: str = "a") -> Key:
-    return Key(namespace, name)
+def key(name: str, namespace: str = "a") -> ObjectKey:
+    return ObjectKey(namespace, name)
 
 
 def test_every_change_gets_a_revision_of_its_own_over_all_kinds() -> None:
@@ -40,7 +47,7 @@ def test_a_stored_body_is_not_changed_by_its_giver() -> None:
 def test_items_come_in_the_order_of_namespace_and_name() -> None:
     storage = Storage(history=10)
     for namespace, name in (("b", "a"), ("a", "z"), ("a", "c")):
-        storage.put(PODS, Key(namespace, name), body(name))
+        storage.put(PODS, ObjectKey(namespace, name), body(name))
     assert [stored.key for stored in storage.items(PODS)] == [("a", "c"), ("a", "z"), ("b", "a")]
     assert [stored.key.name for stored in storage.items(PODS, "b")] == ["a"]
 
@@ -74,17 +81,8 @@ def test_other_kinds_changes_do_not_age_a_history() -> None:
     assert len(storage.events_after(PODS, 1)) == 1
 
 
-def test_compaction_forgets_the_past_of_every_kind() -> None:
-    storage = Storage(history=10)
-    storage.put(PODS, key("p"), body("p"))
-    storage.compact()
-    with pytest.raises(ExpiredRevisionError):
-        storage.events_after(PODS, 1)
-    assert storage.events_after(PODS, 2) == []
-
-
 def test_the_listener_sees_every_change_in_order_with_old_and_new() -> None:
-    seen: list[tuple[GroupResource, Event]] = []
+    seen: list[tuple[GroupResource, StorageEvent]] = []
     storage = Storage(history=10, listener=lambda resource, event: seen.append((resource, event)))
     storage.put(PODS, key("p"), body("p", n=1))
     storage.put(PODS, key("p"), body("p", n=2))
@@ -123,7 +121,7 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size
 @given(OPERATIONS)
 def test_the_past_is_listed_as_it_was(operations: list[tuple[str, bool]]) -> None:
     storage = Storage(history=100)
-    snapshots: dict[int, list[Stored]] = {storage.revision: []}
+    snapshots: dict[int, list[StoredObject]] = {storage.revision: []}
     for name, keep in operations:
         if keep:
             storage.put(PODS, key(name), body(name, at=storage.revision))
@@ -137,7 +135,7 @@ def test_the_past_is_listed_as_it_was(operations: list[tuple[str, bool]]) -> Non
 @given(OPERATIONS, st.integers(0, 30))
 def test_a_snapshot_and_the_changes_since_give_the_present(operations: list[tuple[str, bool]], start: int) -> None:
     storage = Storage(history=100)
-    follower: dict[Key, Stored] = {}
+    follower: dict[ObjectKey, StoredObject] = {}
     cursor = storage.revision
     for step, (name, keep) in enumerate(operations):
         if keep:

@@ -12,8 +12,8 @@ from api.model.base import JsonObject
 from driver.local.apiserver.admission import validating_policies
 from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import FieldError, forbidden, object_not_found, refused
-from driver.local.apiserver.storage import GroupResource, Key, Storage
+from driver.local.apiserver.meta.status_errors import FieldError, forbidden, object_forbidden, object_not_found
+from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 
 NAMESPACES: Final = GroupResource("", "namespaces")
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
@@ -32,9 +32,9 @@ class Admission:
 
     storage: Storage
 
-    def check_namespace(self, type_: ResourceType, key: Key) -> None:
+    def check_namespace(self, type_: ResourceType, key: ObjectKey) -> None:
         """The namespace of a new object must be there, and stay. Raises RefusedError (404, 403)."""
-        namespace = self.storage.get(NAMESPACES, Key("", key.namespace))
+        namespace = self.storage.get(NAMESPACES, ObjectKey("", key.namespace))
         if namespace is None:
             raise object_not_found("", "namespaces", key.namespace)
         if namespace.body["metadata"].get("deletionTimestamp"):
@@ -44,9 +44,9 @@ class Admission:
                 "message": f"namespace {key.namespace} is being terminated",
                 "field": "metadata.namespace",
             }
-            raise refused(type_.group, type_.plural, key.name, why, [cause])
+            raise object_forbidden(type_.group, type_.plural, key.name, why, [cause])
 
-    def new_errors(self, type_: ResourceType, key: Key, body: JsonObject) -> Iterator[FieldError]:
+    def new_errors(self, type_: ResourceType, key: ObjectKey, body: JsonObject) -> Iterator[FieldError]:
         """Requests for administrative access to devices, in a namespace without the label for it."""
         if type_.store not in _CLAIMS or self._allows_admin_access(key.namespace):
             return
@@ -56,7 +56,9 @@ class Admission:
                 yield forbidden(f"spec.devices.requests[{index}].adminAccess", _ADMIN_REFUSAL)
                 return
 
-    def status_errors(self, type_: ResourceType, key: Key, body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    def status_errors(
+        self, type_: ResourceType, key: ObjectKey, body: JsonObject, old: JsonObject
+    ) -> Iterator[FieldError]:
         """The same for an allocation, unless it had administrative access before."""
         if type_.store != _CLAIMS[0] or self._allows_admin_access(key.namespace):
             return
@@ -64,12 +66,12 @@ class Admission:
         if granted is not None and _first_admin_result(old) is None:
             yield forbidden(f"status.allocation.devices.results[{granted}].adminAccess", _ADMIN_REFUSAL)
 
-    def check_policies(self, write: validating_policies.Write) -> None:
+    def check_policies(self, write: validating_policies.AdmissionAttributes) -> None:
         """The administrator's own policies. Raises RefusedError (by default 422)."""
         validating_policies.check(self.storage, write)
 
     def _allows_admin_access(self, namespace: str) -> bool:
-        stored = self.storage.get(NAMESPACES, Key("", namespace))
+        stored = self.storage.get(NAMESPACES, ObjectKey("", namespace))
         labels = stored.body["metadata"].get("labels") if stored else None
         return (labels or {}).get(ADMIN_ACCESS_LABEL) == "true"
 

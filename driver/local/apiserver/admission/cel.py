@@ -35,7 +35,7 @@ def _environment(variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the libra
 
 
 @lru_cache(maxsize=512)
-def compiled(expression: str, variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the library has no types)
+def compile_expression(expression: str, variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the library has no types)
     """``expression`` over the ``variables``. Raises RuleError."""
     plain = inlined(expression)  # the engine takes another value than the bound one after a loop that ended early
     try:
@@ -50,9 +50,9 @@ def compiled(expression: str, variables: tuple[str, ...]) -> Any:  # noqa: ANN40
     return program
 
 
-def evaluated(expression: str, variables: tuple[str, ...], data: Mapping[str, Any]) -> Any:  # noqa: ANN401  (any JSON)
+def evaluate(expression: str, variables: tuple[str, ...], data: Mapping[str, Any]) -> Any:  # noqa: ANN401  (any JSON)
     """What ``expression`` is where the variables are as in ``data``. Raises RuleError."""
-    value = compiled(expression, variables).eval(data=data)
+    value = compile_expression(expression, variables).eval(data=data)
     if value.type().name() == "ERROR":
         raise RuleError(str(value.plain_value()))
     return value.plain_value()

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.admission.cel import RuleError, evaluated
-from driver.local.apiserver.crd.schemas import children, properties
-from driver.local.apiserver.meta.status_errors import UNSAID, FieldError, duplicate, forbidden, invalid, required
+from driver.local.apiserver.admission.cel import RuleError, evaluate
+from driver.local.apiserver.crd.structural_schema import children, properties
+from driver.local.apiserver.meta.status_errors import OMITTED, FieldError, duplicate, forbidden, invalid, required
 
 VARIABLES: Final = ("self", "oldSelf")
 """What a rule may name."""
@@ -58,20 +58,20 @@ def has_rules(schema: JsonObject) -> bool:
     return any(has_rules(inner) for inner in inside if isinstance(inner, dict))
 
 
-def rule_errors(document: JsonObject, schema: JsonObject, old: JsonObject | None = None) -> Iterator[FieldError]:
+def validate_rules(document: JsonObject, schema: JsonObject, old: JsonObject | None = None) -> Iterator[FieldError]:
     """What the rules of a schema say of an object; ``old``: the object before an update."""
-    yield from _errors(document, _ABSENT if old is None else old, schema, "")
+    yield from _validate(document, _ABSENT if old is None else old, schema, "")
 
 
-def _errors(value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[FieldError]:  # noqa: ANN401  (any JSON)
+def _validate(value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[FieldError]:  # noqa: ANN401  (any JSON)
     for entry in schema.get("x-kubernetes-validations") or ():
         rule = _Rule.of(entry)
         if not rule.transition or old is not _ABSENT:
-            yield from _rule_errors(rule, value, old, schema, path)
+            yield from _validate_rule(rule, value, old, schema, path)
     for ending, child, inner in children(value, schema):
         if child is not None:
             here = path + ending
-            yield from _errors(
+            yield from _validate(
                 child, _counterpart(old, ending, child, schema), inner, here if path else here.lstrip(".")
             )
 
@@ -87,16 +87,16 @@ def _counterpart(old: Any, ending: str, child: Any, schema: JsonObject) -> Any: 
     return _ABSENT
 
 
-def _rule_errors(rule: _Rule, value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[FieldError]:  # noqa: ANN401
-    data = {"self": escaped(value, schema)}
+def _validate_rule(rule: _Rule, value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[FieldError]:  # noqa: ANN401
+    data = {"self": escape_fields(value, schema)}
     if old is not _ABSENT:
-        data["oldSelf"] = escaped(old, schema)
+        data["oldSelf"] = escape_fields(old, schema)
     here = path + rule.field_path if path else rule.field_path.lstrip(".")
     shown = _shown(value)
     try:
-        if evaluated(rule.text, VARIABLES, data) is True:
+        if evaluate(rule.text, VARIABLES, data) is True:
             return
-        message = evaluated(rule.message_expression, VARIABLES, data) if rule.message_expression else ""
+        message = evaluate(rule.message_expression, VARIABLES, data) if rule.message_expression else ""
     except RuleError as error:
         yield invalid(path or "<nil>", shown, f"{error} evaluating rule: {rule.message or rule.text}")
         return
@@ -114,20 +114,20 @@ def _rule_errors(rule: _Rule, value: Any, old: Any, schema: JsonObject, path: st
 
 def _shown(value: Any) -> Any:  # noqa: ANN401  (any JSON)
     """Objects and lists are too long for a message."""
-    return UNSAID if isinstance(value, dict | list) else value
+    return OMITTED if isinstance(value, dict | list) else value
 
 
-def escaped(value: Any, schema: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
+def escape_fields(value: Any, schema: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
     """A value with its fields' names as expressions spell them; keys of maps stay as they are."""
     if isinstance(value, dict):
         known = properties(schema)
         return {
-            escaped_name(name) if name in known else name: escaped(child, known.get(name) or _inner(schema))
+            escape_name(name) if name in known else name: escape_fields(child, known.get(name) or _inner(schema))
             for name, child in value.items()
         }
     if isinstance(value, list):
         inner = schema.get("items")
-        return [escaped(item, inner if isinstance(inner, dict) else {}) for item in value]
+        return [escape_fields(item, inner if isinstance(inner, dict) else {}) for item in value]
     return value
 
 
@@ -136,7 +136,7 @@ def _inner(schema: JsonObject) -> JsonObject:
     return additional if isinstance(additional, dict) else {}
 
 
-def escaped_name(name: str) -> str:
+def escape_name(name: str) -> str:
     if name in _RESERVED:
         return f"__{name}__"
     for mark, spelled in _ESCAPES:

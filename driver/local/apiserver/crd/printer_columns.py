@@ -14,7 +14,7 @@ from api.model.base import JsonObject
 from driver.local.apiserver.kinds.printers.columns import AGE, NAME
 from driver.local.apiserver.kinds.types import Cell, Column
 from driver.local.apiserver.meta.status_errors import quoted
-from driver.local.apiserver.times import since
+from driver.local.apiserver.times import format_age
 
 _STEP: Final = re.compile(
     r"""\.(?P<field>[^.\[\]]+)
@@ -25,18 +25,18 @@ _STEP: Final = re.compile(
     re.VERBOSE,
 )
 
-Step: TypeAlias = Callable[[Any], Iterator[Any]]
+JsonPathStep: TypeAlias = Callable[[Any], Iterator[Any]]
 """From one value to those one step further in."""
 
 
-class UnreadablePathError(KerfError):
+class UnsupportedJsonPathError(KerfError):
     """A column's JSONPath uses something that is not supported here."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f'cannot read the JSONPath {path!r}: use fields, indexes, [*] and [?(@.field=="value")]')
 
 
-def _field(name: str) -> Step:
+def _field(name: str) -> JsonPathStep:
     def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
         if isinstance(value, dict) and name in value:
             yield value[name]
@@ -44,7 +44,7 @@ def _field(name: str) -> Step:
     return step
 
 
-def _index(place: int) -> Step:
+def _index(place: int) -> JsonPathStep:
     def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
         if isinstance(value, list) and -len(value) <= place < len(value):
             yield value[place]
@@ -59,7 +59,7 @@ def _all(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
         yield from value.values()
 
 
-def _matching(path: str, wanted: str) -> Step:
+def _matching(path: str, wanted: str) -> JsonPathStep:
     names = path.split(".")
 
     def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
@@ -73,21 +73,21 @@ def _matching(path: str, wanted: str) -> Step:
     return step
 
 
-def steps(path: str) -> Sequence[Step]:
+def parse_json_path(path: str) -> Sequence[JsonPathStep]:
     """Raises UnreadablePathError."""
     path = path.replace("\\.", "\0")
-    found: list[Step] = []
+    found: list[JsonPathStep] = []
     at = 0
     while at < len(path):
         match = _STEP.match(path, at)
         if match is None:
-            raise UnreadablePathError(path)
+            raise UnsupportedJsonPathError(path)
         found.append(_step(match))
         at = match.end()
     return found
 
 
-def _step(match: re.Match[str]) -> Step:
+def _step(match: re.Match[str]) -> JsonPathStep:
     if match["field"]:
         return _field(match["field"].replace("\0", "."))
     if match["quoted"]:
@@ -97,23 +97,23 @@ def _step(match: re.Match[str]) -> Step:
     return _all if match["all"] else _matching(match["key"], match["value"])
 
 
-def values(document: Any, path: Sequence[Step]) -> list[Any]:  # noqa: ANN401  (any JSON)
+def evaluate_json_path(document: Any, path: Sequence[JsonPathStep]) -> list[Any]:  # noqa: ANN401  (any JSON)
     found = [document]
     for step in path:
         found = [inner for value in found for inner in step(value)]
     return found
 
 
-def printer_columns(rows: Sequence[JsonObject]) -> list[Column]:
+def build_printer_columns(rows: Sequence[JsonObject]) -> list[Column]:
     """The name, then the declared columns; without any, name and age. Raises UnreadablePathError."""
     return [NAME, *(map(_column, rows) if rows else [AGE])]
 
 
 def _column(row: JsonObject) -> Column:
-    path, type_ = steps(row["jsonPath"]), row.get("type", "string")
+    path, type_ = parse_json_path(row["jsonPath"]), row.get("type", "string")
 
     def cell(document: JsonObject, now: datetime) -> Cell:
-        found = values(document, path)
+        found = evaluate_json_path(document, path)
         return _printed(found[0], type_, now) if found else None
 
     return Column(
@@ -131,7 +131,7 @@ def _printed(value: Any, type_: str, now: datetime) -> Cell:  # noqa: ANN401  (a
     """A value that does not have the column's type is not shown."""
     match type_:
         case "date":
-            return since(value, now)
+            return format_age(value, now)
         case "integer":
             return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
         case "number":

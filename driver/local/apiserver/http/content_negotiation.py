@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal, TypeAlias
 
-from driver.local.apiserver.meta.status_errors import RefusedError
+from driver.local.apiserver.meta.status_errors import ApiStatusError
 
-Form: TypeAlias = Literal["object", "table", "metadata"]
+ResponseForm: TypeAlias = Literal["object", "table", "metadata"]
 
-_FORMS: dict[str, Form] = {
+_FORMS: dict[str, ResponseForm] = {
     "": "object",
     "Table": "table",
     "PartialObjectMetadata": "metadata",
@@ -23,20 +23,20 @@ _JSON = frozenset({"application/json", "application/*", "*/*"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
+class _MediaRange:
     media_type: str
     parameters: dict[str, str]
 
 
-def form_of(accept: str) -> Form:
+def negotiate_form(accept: str) -> ResponseForm:
     """The first form that a client accepts and this server has. Raises RefusedError (406)."""
     if not accept.strip():
         return "object"
-    for offer in _offers(accept):
+    for offer in _parse_accept(accept):
         form = _FORMS.get(offer.parameters.get("as", ""))
         if offer.media_type in _JSON and form and offer.parameters.get("v", "v1") == "v1":
             return form
-    raise RefusedError(
+    raise ApiStatusError(
         HTTPStatus.NOT_ACCEPTABLE,
         "NotAcceptable",
         "only the following media types are accepted: application/json, "
@@ -44,8 +44,8 @@ def form_of(accept: str) -> Form:
     )
 
 
-def _offers(accept: str) -> Iterator[_Offer]:
+def _parse_accept(accept: str) -> Iterator[_MediaRange]:
     for part in accept.split(","):
         media_type, *parameters = (piece.strip() for piece in part.split(";"))
         pairs = (parameter.partition("=") for parameter in parameters)
-        yield _Offer(media_type.lower(), {name: value.strip('"') for name, _, value in pairs})
+        yield _MediaRange(media_type.lower(), {name: value.strip('"') for name, _, value in pairs})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.kinds.registry import Catalogue
+from driver.local.apiserver.kinds.served_kinds import ServedKinds
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from driver.local.apiserver.settings import ApiServerSettings
 
@@ -18,32 +18,34 @@ _PLAIN: Final = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class DiscoveryDocument:
     """A discovery answer."""
 
     body: JsonObject
     media_type: str = _PLAIN
 
 
-def document(path: str, accept: str, catalogue: Catalogue, settings: ApiServerSettings) -> Document | None:
+def document(
+    path: str, accept: str, served_kinds: ServedKinds, settings: ApiServerSettings
+) -> DiscoveryDocument | None:
     """The document at a path that names no object; None: there is none."""
     parts = [part for part in path.split("/") if part]
     aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2," in f"{accept},".replace("v2;", "v2,")
     match parts:
         case ["version"]:
-            return Document(_version(settings))
+            return DiscoveryDocument(_version(settings))
         case ["api"]:
-            return _aggregated(catalogue, core=True) if aggregated else Document(_core_versions())
+            return _aggregated(served_kinds, core=True) if aggregated else DiscoveryDocument(_core_versions())
         case ["apis"]:
-            return _aggregated(catalogue, core=False) if aggregated else Document(_groups(catalogue))
+            return _aggregated(served_kinds, core=False) if aggregated else DiscoveryDocument(_groups(served_kinds))
         case ["api", version]:
-            return _resources(catalogue, "", version)
+            return _resources(served_kinds, "", version)
         case ["apis", group]:
-            return _group(catalogue, group)
+            return _group(served_kinds, group)
         case ["apis", group, version]:
-            return _resources(catalogue, group, version)
+            return _resources(served_kinds, group, version)
         case []:
-            return Document({"paths": sorted(_paths(catalogue))})
+            return DiscoveryDocument({"paths": sorted(_paths(served_kinds))})
         case _:
             return None
 
@@ -67,9 +69,9 @@ def _core_versions() -> JsonObject:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-def _by_group(catalogue: Catalogue) -> dict[str, list[ResourceType]]:
+def _by_group(served_kinds: ServedKinds) -> dict[str, list[ResourceType]]:
     groups: dict[str, list[ResourceType]] = {}
-    for type_ in catalogue:
+    for type_ in served_kinds:
         groups.setdefault(type_.group, []).append(type_)
     return groups
 
@@ -93,23 +95,23 @@ def _group_entry(group: str, types: Iterable[ResourceType]) -> JsonObject:
     return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _groups(catalogue: Catalogue) -> JsonObject:
-    groups = [_group_entry(group, types) for group, types in _by_group(catalogue).items() if group]
+def _groups(served_kinds: ServedKinds) -> JsonObject:
+    groups = [_group_entry(group, types) for group, types in _by_group(served_kinds).items() if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def _group(catalogue: Catalogue, group: str) -> Document | None:
-    types = _by_group(catalogue).get(group)
-    return Document({"kind": "APIGroup", "apiVersion": "v1", **_group_entry(group, types)}) if types else None
+def _group(served_kinds: ServedKinds, group: str) -> DiscoveryDocument | None:
+    types = _by_group(served_kinds).get(group)
+    return DiscoveryDocument({"kind": "APIGroup", "apiVersion": "v1", **_group_entry(group, types)}) if types else None
 
 
-def _resources(catalogue: Catalogue, group: str, version: str) -> Document | None:
-    served = _served(_by_group(catalogue).get(group) or (), version)
+def _resources(served_kinds: ServedKinds, group: str, version: str) -> DiscoveryDocument | None:
+    served = _served(_by_group(served_kinds).get(group) or (), version)
     if not served:
         return None
     resources = [row for type_, api_version in served for row in _rows(type_, api_version)]
     group_version = f"{group}/{version}" if group else version
-    return Document(
+    return DiscoveryDocument(
         {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
     )
 
@@ -148,11 +150,11 @@ def _subresources(type_: ResourceType, version: ApiVersion) -> Iterable[tuple[st
         yield name, kind, ("update",) if name == "finalize" else ("create",)
 
 
-def _aggregated(catalogue: Catalogue, *, core: bool) -> Document:
-    groups = _by_group(catalogue)
+def _aggregated(served_kinds: ServedKinds, *, core: bool) -> DiscoveryDocument:
+    groups = _by_group(served_kinds)
     items = [_aggregated_group(group, types) for group, types in groups.items() if (not group) == core]
     body = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
-    return Document(body, _AGGREGATED)
+    return DiscoveryDocument(body, _AGGREGATED)
 
 
 def _aggregated_group(group: str, types: Sequence[ResourceType]) -> JsonObject:
@@ -189,9 +191,9 @@ def _aggregated_row(type_: ResourceType, version: ApiVersion, group: str) -> Jso
     return {**row, "subresources": subresources} if subresources else row
 
 
-def _paths(catalogue: Catalogue) -> Iterable[str]:
+def _paths(served_kinds: ServedKinds) -> Iterable[str]:
     yield from ("/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version")
-    for group, types in _by_group(catalogue).items():
+    for group, types in _by_group(served_kinds).items():
         if group:
             yield f"/apis/{group}"
             yield from (f"/apis/{group}/{name}" for name in _version_names(types))

@@ -12,7 +12,7 @@ from typing import Final
 
 from api.model.base import JsonObject
 from driver.local.apiserver.http.serializer import encode
-from driver.local.apiserver.kinds.registry import Catalogue
+from driver.local.apiserver.kinds.served_kinds import ServedKinds
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from driver.local.apiserver.settings import ApiServerSettings
 
@@ -43,33 +43,35 @@ _METADATA_SCHEMA: Final[JsonObject] = {
 }
 
 
-def document(path: str, catalogue: Catalogue, settings: ApiServerSettings) -> JsonObject | None:
+def document(path: str, served_kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject | None:
     """The document at a path under ``/openapi/v3``; None: there is none."""
     parts = [part for part in path.split("/") if part]
     match parts[2:]:
         case []:
-            return _index(catalogue, settings)
+            return _index(served_kinds, settings)
         case ["api", version]:
-            return _group_version(catalogue, settings, "", version)
+            return _group_version(served_kinds, settings, "", version)
         case ["apis", group, version]:
-            return _group_version(catalogue, settings, group, version)
+            return _group_version(served_kinds, settings, group, version)
         case _:
             return None
 
 
-def _index(catalogue: Catalogue, settings: ApiServerSettings) -> JsonObject:
+def _index(served_kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject:
     """Each document's address carries a digest of it, by which clients cache."""
     paths = {}
-    for group, version in sorted({(type_.group, version.name) for type_ in catalogue for version in type_.versions}):
+    for group, version in sorted({(type_.group, version.name) for type_ in served_kinds for version in type_.versions}):
         place = f"apis/{group}/{version}" if group else f"api/{version}"
-        content = _group_version(catalogue, settings, group, version)
+        content = _group_version(served_kinds, settings, group, version)
         digest = hashlib.sha256(encode(content)).hexdigest()
         paths[place] = {"serverRelativeURL": f"/openapi/v3/{place}?hash={digest}"}
     return {"paths": paths}
 
 
-def _group_version(catalogue: Catalogue, settings: ApiServerSettings, group: str, version: str) -> JsonObject | None:
-    served = [(type_, found) for type_ in catalogue if type_.group == group and (found := type_.version(version))]
+def _group_version(
+    served_kinds: ServedKinds, settings: ApiServerSettings, group: str, version: str
+) -> JsonObject | None:
+    served = [(type_, found) for type_ in served_kinds if type_.group == group and (found := type_.version(version))]
     if not served:
         return None
     major, minor = settings.kubernetes

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RequestInfo:
     """One place in the API. Without ``name`` it is a collection; without ``namespace`` one over all namespaces."""
 
     group: str
@@ -15,7 +15,7 @@ class Target:
     subresource: str = ""
 
 
-def parse(path: str) -> Target | None:
+def parse(path: str) -> RequestInfo | None:
     """The target of ``/api/v1/…`` or ``/apis/<group>/<version>/…``; None for every other path."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"]:
@@ -34,4 +34,6 @@ def parse(path: str) -> Target | None:
     if len(rest) > 3:
         return None
     plural, name, subresource = ([*rest, "", ""])[:3]
-    return Target(group=group, version=version, plural=plural, namespace=namespace, name=name, subresource=subresource)
+    return RequestInfo(
+        group=group, version=version, plural=plural, namespace=namespace, name=name, subresource=subresource
+    )

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from api.model.base import JsonObject
 from driver.local.apiserver.meta.status_errors import (
+    ApiStatusError,
     FieldError,
-    RefusedError,
     bad_request,
     forbidden,
     invalid,
@@ -19,11 +19,11 @@ _TRUE = frozenset({"true", "1", "True", "TRUE", "t", "T"})
 FIELD_VALIDATIONS = ("Ignore", "Strict", "Warn")
 
 
-def flag(query: Mapping[str, str], name: str) -> bool:
+def parse_bool(query: Mapping[str, str], name: str) -> bool:
     return query.get(name, "") in _TRUE
 
 
-def number(query: Mapping[str, str], name: str) -> int:
+def parse_int(query: Mapping[str, str], name: str) -> int:
     """A non-negative integer, 0 when it is not given. Raises RefusedError (400)."""
     text = query.get(name, "")
     if not text:
@@ -63,19 +63,19 @@ class ListOptions:
             field_selector=query.get("fieldSelector", ""),
             revision=_revision(query.get("resourceVersion", "")),
             match=query.get("resourceVersionMatch", ""),
-            limit=number(query, "limit"),
+            limit=parse_int(query, "limit"),
             continue_=query.get("continue", ""),
-            watch=flag(query, "watch"),
-            bookmarks=flag(query, "allowWatchBookmarks"),
-            timeout_s=number(query, "timeoutSeconds"),
-            send_initial_events=flag(query, "sendInitialEvents"),
+            watch=parse_bool(query, "watch"),
+            bookmarks=parse_bool(query, "allowWatchBookmarks"),
+            timeout_s=parse_int(query, "timeoutSeconds"),
+            send_initial_events=parse_bool(query, "sendInitialEvents"),
         )
-        errors = list(options._watch_problems() if options.watch else options._list_problems())
+        errors = list(options._validate_watch() if options.watch else options._validate_list())
         if errors:
             raise object_invalid("meta.k8s.io", "ListOptions", "", errors)
         return options
 
-    def _watch_problems(self) -> list[FieldError]:
+    def _validate_watch(self) -> list[FieldError]:
         errors = []
         if self.match and not self.send_initial_events:
             errors.append(
@@ -94,7 +94,7 @@ class ListOptions:
             errors.append(forbidden("continue", "continue is forbidden for watch"))
         return errors
 
-    def _list_problems(self) -> list[FieldError]:
+    def _validate_list(self) -> list[FieldError]:
         if not self.match:
             return []
         errors = []
@@ -123,7 +123,7 @@ class WriteOptions:
 
     dry_run: bool = False
     field_manager: str = ""
-    names_manager: bool = False
+    has_field_manager: bool = False
     """Whether the client named the manager itself."""
     field_validation: str = "Ignore"
     force: bool = False
@@ -148,10 +148,10 @@ class WriteOptions:
             raise object_invalid("meta.k8s.io", kind, "", errors)
         return cls(
             dry_run=bool(dry_run),
-            names_manager=bool(manager),
+            has_field_manager=bool(manager),
             field_manager=manager or user_agent.split("/", maxsplit=1)[0][:_MAX_MANAGER] or "unknown",
             field_validation=validation,
-            force=flag(query, "force"),
+            force=parse_bool(query, "force"),
         )
 
 
@@ -174,7 +174,7 @@ class DeleteOptions:
         """From the body, or where there is none from the query. Raises RefusedError."""
         grace = body.get("gracePeriodSeconds")
         if grace is None and query.get("gracePeriodSeconds"):
-            grace = number(query, "gracePeriodSeconds")
+            grace = parse_int(query, "gracePeriodSeconds")
         propagation = body.get("propagationPolicy") or query.get("propagationPolicy") or _orphaning(query, body)
         if propagation not in {"", "Background", "Foreground", "Orphan"}:
             raise _delete_refused(
@@ -198,8 +198,5 @@ def _orphaning(query: Mapping[str, str], body: JsonObject) -> str:
     return "Orphan" if value in {True, *_TRUE} else "Background"
 
 
-def _delete_refused(error: FieldError) -> RefusedError:
+def _delete_refused(error: FieldError) -> ApiStatusError:
     return object_invalid("meta.k8s.io", "DeleteOptions", "", [error])
-
-
-__all__ = ["FIELD_VALIDATIONS", "DeleteOptions", "ListOptions", "WriteOptions", "flag", "number"]

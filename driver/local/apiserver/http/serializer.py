@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from api.model.base import JsonObject
-from driver.local.apiserver.http.content_negotiation import Form
+from driver.local.apiserver.http.content_negotiation import ResponseForm
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
-from driver.local.apiserver.storage import Stored
+from driver.local.apiserver.storage import StoredObject
 
 _META_VERSION = "meta.k8s.io/v1"
 
@@ -20,16 +20,16 @@ def encode(value: Any) -> bytes:  # noqa: ANN401  (any JSON value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ObjectEncoder:
     """How one request wants to see objects of one kind."""
 
     type: ResourceType
     version: ApiVersion
-    form: Form = "object"
+    form: ResponseForm = "object"
     include_object: str = "Metadata"
     """Of table rows: None, Metadata or Object."""
 
-    def one(self, stored: Stored, now: datetime) -> bytes:
+    def one(self, stored: StoredObject, now: datetime) -> bytes:
         """An answer that is one object."""
         match self.form:
             case "object":
@@ -39,7 +39,7 @@ class View:
             case "table":
                 return encode(self._table([stored], {"resourceVersion": str(stored.revision)}, now))
 
-    def many(self, items: Sequence[Stored], metadata: JsonObject, now: datetime) -> bytes:
+    def many(self, items: Sequence[StoredObject], metadata: JsonObject, now: datetime) -> bytes:
         """An answer that is a list."""
         match self.form:
             case "object":
@@ -56,7 +56,7 @@ class View:
             case "table":
                 return encode(self._table(items, metadata, now))
 
-    def event(self, type_: str, stored: Stored, now: datetime) -> bytes:
+    def event(self, type_: str, stored: StoredObject, now: datetime) -> bytes:
         """One line of a watch."""
         return b'{"type":"' + type_.encode() + b'","object":' + self.one(stored, now) + b"}\n"
 
@@ -75,17 +75,17 @@ class View:
         body = {"kind": kind, "apiVersion": api_version, "metadata": metadata, **rest}
         return encode({"type": "BOOKMARK", "object": body}) + b"\n"
 
-    def _typed(self, stored: Stored) -> bytes:
+    def _typed(self, stored: StoredObject) -> bytes:
         head = f'{{"kind":"{self.type.kind}","apiVersion":"{self.type.api_version(self.version)}",'
         return head.encode() + stored.wire(self.version.to_wire)[1:]
 
-    def _list(self, items: Iterable[Stored], metadata: JsonObject) -> bytes:
+    def _list(self, items: Iterable[StoredObject], metadata: JsonObject) -> bytes:
         # Items of built-in kinds carry no kind of their own: their Go types are known from the list.
         bodies = (self._typed(item) if self.type.custom else item.wire(self.version.to_wire) for item in items)
         head = {"kind": self.type.list_kind, "apiVersion": self.type.api_version(self.version), "metadata": metadata}
         return encode(head)[:-1] + b',"items":[' + b",".join(bodies) + b"]}"
 
-    def _table(self, items: Iterable[Stored], metadata: JsonObject, now: datetime) -> JsonObject:
+    def _table(self, items: Iterable[StoredObject], metadata: JsonObject, now: datetime) -> JsonObject:
         columns = self.version.columns
         return {
             "kind": "Table",
@@ -98,7 +98,7 @@ class View:
             ],
         }
 
-    def _row_object(self, item: Stored) -> JsonObject:
+    def _row_object(self, item: StoredObject) -> JsonObject:
         match self.include_object:
             case "None":
                 return {}
@@ -108,5 +108,5 @@ class View:
                 return {"object": _metadata_only(item)}
 
 
-def _metadata_only(stored: Stored) -> JsonObject:
+def _metadata_only(stored: StoredObject) -> JsonObject:
     return {"kind": "PartialObjectMetadata", "apiVersion": _META_VERSION, "metadata": stored.body["metadata"]}

@@ -17,20 +17,19 @@ from aiohttp import web
 from anyio.abc import TaskStatus
 
 from api.model.base import JsonObject
-from driver.local.apiserver.crd.definitions import DEFINITIONS, custom_type
-from driver.local.apiserver.faults import Fault, FaultPlan
+from driver.local.apiserver.crd.definitions import DEFINITIONS, build_resource_type
+from driver.local.apiserver.faults import FaultPlan, InjectedFault
 from driver.local.apiserver.http import discovery, openapi
 from driver.local.apiserver.http.paths import parse
-from driver.local.apiserver.http.request_handler import Answer, Handler, Request
+from driver.local.apiserver.http.request_handler import ApiRequest, ApiResponse, RequestHandler
 from driver.local.apiserver.http.serializer import encode
-from driver.local.apiserver.kinds.builtin import builtin_types
-from driver.local.apiserver.kinds.registry import Catalogue
-from driver.local.apiserver.meta.status_errors import RefusedError, internal
+from driver.local.apiserver.kinds.served_kinds import ServedKinds, builtin_types
+from driver.local.apiserver.meta.status_errors import ApiStatusError, internal_error
 from driver.local.apiserver.registry.create_update import WriteRequest
-from driver.local.apiserver.registry.garbage_collector import Collector
-from driver.local.apiserver.registry.watch import Feed, Watch
+from driver.local.apiserver.registry.garbage_collector import GarbageCollector
+from driver.local.apiserver.registry.watch import Watch, WatchNotifier
 from driver.local.apiserver.settings import ApiServerSettings
-from driver.local.apiserver.storage import Event, GroupResource, Key, Storage
+from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StorageEvent
 
 _log: Final = logging.getLogger(__name__)
 _HOST: Final = "127.0.0.1"
@@ -63,23 +62,23 @@ class ApiServer:
     ) -> None:
         self.settings = settings
         self.faults = FaultPlan()
-        self._feed = Feed()
+        self._watch_notifier = WatchNotifier()
         self._port = 0
         self.storage = Storage(history=settings.history, listener=self._changed)
-        self._handler = Handler(
+        self._request_handler = RequestHandler(
             storage=self.storage,
-            feed=self._feed,
-            catalogue=Catalogue(builtin_types(settings)),
+            watch_notifier=self._watch_notifier,
+            served_kinds=ServedKinds(builtin_types(settings)),
             settings=settings,
             clock=clock,
             uid=uid,
             random=random.Random(),  # noqa: S311  (suffixes of generated names, no secrets)
         )
-        self._collector = Collector(
+        self._garbage_collector = GarbageCollector(
             storage=self.storage,
-            catalogue=self._handler.catalogue,
-            deleter=self._handler.deleter,
-            writer=self._handler.writer,
+            served_kinds=self._request_handler.served_kinds,
+            deleter=self._request_handler.deleter,
+            writer=self._request_handler.writer,
         )
         self._create_namespaces()
 
@@ -112,47 +111,47 @@ class ApiServer:
             await site.start()
             self._port = runner.addresses[0][1]
             task_status.started()
-            await self._collector.run()
+            await self._garbage_collector.run()
         finally:
-            self._feed.close()
+            self._watch_notifier.close()
             with anyio.CancelScope(shield=True):
                 await runner.cleanup()
 
-    def _changed(self, resource: GroupResource, event: Event) -> None:
+    def _changed(self, resource: GroupResource, event: StorageEvent) -> None:
         if resource == DEFINITIONS:
             self._serve_definition(event)
-        self._collector.notice(resource, event)
-        self._feed.notify(resource)
+        self._garbage_collector.notice(resource, event)
+        self._watch_notifier.notify(resource)
 
-    def _serve_definition(self, event: Event) -> None:
+    def _serve_definition(self, event: StorageEvent) -> None:
         """What a definition defines is served from its creation until its last object is gone."""
         if event.old:
-            self._handler.catalogue.forget(custom_type(event.old.body).group_resource)
+            self._request_handler.served_kinds.forget(build_resource_type(event.old.body).group_resource)
         if event.new:
-            self._handler.catalogue.define(custom_type(event.new.body))
+            self._request_handler.served_kinds.define(build_resource_type(event.new.body))
 
     def _create_namespaces(self) -> None:
-        served = self._handler.catalogue.served("", "v1", "namespaces")
+        served = self._request_handler.served_kinds.served("", "v1", "namespaces")
         for name in _NAMESPACES:
             request = WriteRequest(type=served.type, version=served.version, key=_CLUSTER_KEY)
-            self._handler.writer.create(request, {"metadata": {"name": name}})
+            self._request_handler.writer.create(request, {"metadata": {"name": name}})
 
     async def _serve_one(self, http: web.Request) -> web.StreamResponse:
         try:
             return await self._respond(http)
-        except RefusedError as refusal:
+        except ApiStatusError as refusal:
             return _refused(refusal)
         except Exception as error:  # noqa: BLE001  (the boundary: a fault of ours in one request is told its client)
             _log.exception("cannot answer %s %s", http.method, http.path)
-            return _refused(internal(str(error)))
+            return _refused(internal_error(str(error)))
 
     async def _respond(self, http: web.Request) -> web.StreamResponse:
         target = parse(http.path)
         if target is None:
             return self._meta(http)
-        if not self._handler.catalogue.has_group(target.group):
+        if not self._request_handler.served_kinds.has_group(target.group):
             return _no_such_page()
-        request = Request(
+        request = ApiRequest(
             method=http.method,
             target=target,
             query=http.query,
@@ -165,18 +164,18 @@ class ApiServer:
         if fault and (response := await _met(fault, http, request)):
             return response
         try:
-            answer = self._handler.handle(request)
-        except RefusedError as refusal:
+            answer = self._request_handler.handle(request)
+        except ApiStatusError as refusal:
             return _warned(_refused(refusal), self._warnings(request))
         warnings = self._warnings(request)
         if isinstance(answer, Watch):
             return await _stream(http, answer.lines(), fault, warnings)
         return _warned(_whole(answer), [*warnings, *answer.warnings])
 
-    def _warnings(self, request: Request) -> list[str]:
+    def _warnings(self, request: ApiRequest) -> list[str]:
         try:
-            version = self._handler.served(request.target).version
-        except RefusedError:
+            version = self._request_handler.served(request.target).version
+        except ApiStatusError:
             return []
         return [version.warning] if version.warning else []
 
@@ -185,7 +184,7 @@ class ApiServer:
             return await http.read()
         except web.HTTPRequestEntityTooLarge as error:
             limit = self.settings.max_body_bytes
-            raise RefusedError(
+            raise ApiStatusError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 "RequestEntityTooLarge",
                 f"Request entity too large: limit is {limit}",
@@ -196,11 +195,11 @@ class ApiServer:
         if http.path.rstrip("/") in {"/healthz", "/livez", "/readyz"}:
             return web.Response(text="ok")
         if http.path.startswith("/openapi/v3"):
-            document = openapi.document(http.path, self._handler.catalogue, self.settings)
-            found = None if document is None else discovery.Document(document)
+            document = openapi.document(http.path, self._request_handler.served_kinds, self.settings)
+            found = None if document is None else discovery.DiscoveryDocument(document)
         else:
             accept = http.headers.get("Accept", "")
-            found = discovery.document(http.path, accept, self._handler.catalogue, self.settings)
+            found = discovery.document(http.path, accept, self._request_handler.served_kinds, self.settings)
         if found is None:
             return _no_such_page()
         return web.Response(body=encode(found.body), headers={"Content-Type": found.media_type})
@@ -211,17 +210,17 @@ def _no_such_page() -> web.Response:
     return web.Response(status=HTTPStatus.NOT_FOUND, text="404 page not found\n")
 
 
-_CLUSTER_KEY: Final = Key("", "")
+_CLUSTER_KEY: Final = ObjectKey("", "")
 
 
-def _refused(refusal: RefusedError) -> web.Response:
+def _refused(refusal: ApiStatusError) -> web.Response:
     headers = dict(_JSON)
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(refusal.retry_after_s)
     return web.Response(status=refusal.code, body=encode(refusal.status), headers=headers)
 
 
-def _whole(answer: Answer) -> web.Response:
+def _whole(answer: ApiResponse) -> web.Response:
     return web.Response(status=answer.code, body=answer.body, headers=_JSON)
 
 
@@ -235,7 +234,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-async def _met(fault: Fault, http: web.Request, request: Request) -> web.StreamResponse | None:
+async def _met(fault: InjectedFault, http: web.Request, request: ApiRequest) -> web.StreamResponse | None:
     """The end of a request that meets a fault; None: it is a watch, to be cut while it runs."""
     match fault.kind:
         case "answer":
@@ -254,7 +253,7 @@ def _cut(http: web.Request) -> None:
 
 
 async def _stream(
-    http: web.Request, lines: AsyncIterator[bytes], fault: Fault | None, warnings: Iterable[str]
+    http: web.Request, lines: AsyncIterator[bytes], fault: InjectedFault | None, warnings: Iterable[str]
 ) -> web.StreamResponse:
     response = _warned(web.StreamResponse(headers=_JSON), warnings)
     await response.prepare(http)

@@ -40,11 +40,11 @@ def _with_requests(spec: JsonObject, convert: Callable[[JsonObject], JsonObject]
     return {**spec, "devices": {**spec["devices"], "requests": list(map(convert, requests))}}
 
 
-def claim_to_flat(body: JsonObject) -> JsonObject:
+def claim_to_v1beta1(body: JsonObject) -> JsonObject:
     return {**body, "spec": _with_requests(body.get("spec") or {}, _flat_request)}
 
 
-def claim_from_flat(body: JsonObject) -> JsonObject:
+def claim_from_v1beta1(body: JsonObject) -> JsonObject:
     return {**body, "spec": _with_requests(body.get("spec") or {}, _nested_request)}
 
 
@@ -53,22 +53,22 @@ def _template(body: JsonObject, convert: Callable[[JsonObject], JsonObject]) -> 
     return {**body, "spec": {**spec, "spec": _with_requests(spec.get("spec") or {}, convert)}}
 
 
-def template_to_flat(body: JsonObject) -> JsonObject:
+def template_to_v1beta1(body: JsonObject) -> JsonObject:
     return _template(body, _flat_request)
 
 
-def template_from_flat(body: JsonObject) -> JsonObject:
+def template_from_v1beta1(body: JsonObject) -> JsonObject:
     return _template(body, _nested_request)
 
 
-def slice_to_wrapped(body: JsonObject) -> JsonObject:
+def slice_to_v1beta1(body: JsonObject) -> JsonObject:
     spec = body.get("spec") or {}
     if not isinstance(spec.get("devices"), list):
         return body
     return {**body, "spec": {**spec, "devices": list(map(_wrapped_device, spec["devices"]))}}
 
 
-def slice_from_wrapped(body: JsonObject) -> JsonObject:
+def slice_from_v1beta1(body: JsonObject) -> JsonObject:
     spec = {name: value for name, value in (body.get("spec") or {}).items() if (name, value) not in _UNSET_PLACES}
     if isinstance(spec.get("devices"), list):
         spec["devices"] = list(map(_unwrapped_device, spec["devices"]))

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from api.model.base import JsonObject
 from driver.local.apiserver.meta.label_selectors import FieldReader
-from driver.local.apiserver.meta.merge_keys import METADATA_ONLY, Shape
+from driver.local.apiserver.meta.merge_schema import METADATA_ONLY, MergeSchema
 from driver.local.apiserver.meta.names import NameCheck, dns_subdomain
 from driver.local.apiserver.meta.status_errors import FieldError, qualified
 from driver.local.apiserver.storage import Converter, GroupResource
@@ -68,20 +68,22 @@ def _no_errors(*_bodies: JsonObject) -> Iterable[FieldError]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Strategy:
     """What writes of one kind obey. Whoever returns nothing changes its first argument, a private copy, in place."""
 
     prune: Callable[[JsonObject, str], Sequence[str]] = _keep_everything
     """Drops unknown fields and returns warnings about them; with ``Strict`` it raises RefusedError instead."""
+    quantities: Sequence[str] = ()
+    """Paths of the quantities in the stored body, e.g. ``status.capacity{}``: each is stored in its canonical form."""
     default: Callable[[JsonObject, str], None] = _no_defaults
     """Fills in what every object has, written or not. Second: the time stamp of now."""
-    prepare_create: Callable[[JsonObject], None] = _nothing
+    prepare_for_create: Callable[[JsonObject], None] = _nothing
     """What the server itself decides when an object is created."""
-    prepare_update: Callable[[JsonObject, JsonObject, str], None] = _nothing_to_prepare
+    prepare_for_update: Callable[[JsonObject, JsonObject, str], None] = _nothing_to_prepare
     """What of the old body (second) an update cannot change. Third: the time stamp of now."""
-    prepare_status: Callable[[JsonObject, JsonObject], None] = _nothing_changed
+    prepare_for_status_update: Callable[[JsonObject, JsonObject], None] = _nothing_changed
     """The same for a write to the status subresource."""
-    prepare_delete: Callable[[JsonObject, str], None] = _no_defaults
+    prepare_for_delete: Callable[[JsonObject, str], None] = _no_defaults
     """What a deletion that has to wait changes beside metadata. Second: the time stamp of now."""
     validate: Callable[[JsonObject], Iterable[FieldError]] = _no_errors
     """Of a created object."""
@@ -98,9 +100,9 @@ class ApiVersion:
     name: str
     to_wire: Converter | None = None
     to_stored: Converter | None = None
-    shape: Shape = METADATA_ONLY
-    rules: Rules = Rules()
-    zero: JsonObject = field(default_factory=dict)
+    merge_schema: MergeSchema = METADATA_ONLY
+    strategy: Strategy = Strategy()
+    zero_value: JsonObject = field(default_factory=dict)
     """What every object has, even an empty one: the parts of the Go type that are no pointers."""
     columns: Sequence[Column] = ()
     schema: JsonObject | None = None
@@ -141,8 +143,6 @@ class ResourceType:
     grace: GracePeriod | None = None
     """How long a deletion waits before the object may go, in seconds, for kinds that are deleted gracefully."""
     fields: Mapping[str, FieldReader] = field(default_factory=dict)
-    quantities: Sequence[str] = ()
-    """Where the stored body has quantities, e.g. ``status.capacity{}``."""
     any_finalizer: bool = False
     """Whether finalizers may be names without a domain, beside the standard ones."""
     custom: bool = False

@@ -8,7 +8,7 @@ import msgspec
 from api.model.base import JsonObject
 
 
-def fresh(document: JsonObject) -> JsonObject:
+def deep_copy(document: JsonObject) -> JsonObject:
     """A deep copy that may be changed in place. Faster than ``copy.deepcopy`` by an order of magnitude."""
     copy: JsonObject = msgspec.json.decode(msgspec.json.encode(document))
     return copy
@@ -23,7 +23,7 @@ def lookup(document: Any, *path: str) -> Any:  # noqa: ANN401  (whatever the doc
     return document
 
 
-def objects_at(document: Any, path: Sequence[str]) -> Iterator[JsonObject]:  # noqa: ANN401  (any JSON)
+def find_objects(document: Any, path: Sequence[str]) -> Iterator[JsonObject]:  # noqa: ANN401  (any JSON)
     """Every object at a path of fields; ``field[]`` steps into each item of a list, ``field{}`` into each value."""
     if not path:
         if isinstance(document, dict):
@@ -38,13 +38,13 @@ def objects_at(document: Any, path: Sequence[str]) -> Iterator[JsonObject]:  # n
     else:
         inside = [value]
     for item in inside:
-        yield from objects_at(item, rest)
+        yield from find_objects(item, rest)
 
 
 def drop(document: JsonObject, path: str) -> None:
     """Removes, in place, every field at a path such as ``spec.devices[].taints``."""
     *parents, last = path.split(".")
-    for parent in objects_at(document, parents):
+    for parent in find_objects(document, parents):
         parent.pop(last, None)
 
 
@@ -52,7 +52,7 @@ def replace(document: JsonObject, path: str, change: Callable[[Any], Any]) -> No
     """Changes, in place, every value at a path; one that ends in ``[]`` or ``{}`` means what is inside."""
     *parents, last = path.split(".")
     name = last.rstrip("[]{}")
-    for parent in objects_at(document, parents):
+    for parent in find_objects(document, parents):
         match parent.get(name):
             case None:
                 pass
@@ -69,14 +69,14 @@ def without(document: JsonObject, *fields: str) -> JsonObject:
     return {key: value for key, value in document.items() if key not in fields}
 
 
-def pruned(document: JsonObject) -> JsonObject:
+def without_nulls(document: JsonObject) -> JsonObject:
     """A copy without ``null`` fields: typed clients send them, and they mean absent (of built-in kinds)."""
     return {key: _pruned(value) for key, value in document.items() if value is not None}
 
 
 def _pruned(value: Any) -> Any:  # noqa: ANN401  (any JSON)
     if isinstance(value, dict):
-        return pruned(value)
+        return without_nulls(value)
     if isinstance(value, list):
         return [_pruned(item) for item in value]
     return value

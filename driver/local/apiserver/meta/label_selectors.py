@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.meta.status_errors import RefusedError, bad_request, quoted
+from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, quoted
 
 _TOKEN: Final = re.compile(r"\s*(!=|==|=|!|<|>|\(|\)|,|[^\s=!<>(),]+)")
 _KEY: Final = re.compile(r"(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -145,7 +145,7 @@ class _LabelParser:
             raise self._refused(found, f"'{token}'")
 
     @staticmethod
-    def _refused(found: str, expected: str) -> RefusedError:
+    def _refused(found: str, expected: str) -> ApiStatusError:
         return bad_request(f"unable to parse requirement: found '{found}', expected: {expected}")
 
 

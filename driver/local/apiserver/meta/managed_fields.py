@@ -5,31 +5,32 @@ and takes it from everybody else. An apply owns all it says; what another owner 
 unless forced; what the same applier said last time, says no more, and nobody else owns, is removed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from api.model.base import JsonObject
-from driver.local.apiserver.meta.apply import merged, removed
 from driver.local.apiserver.meta.documents import without
 from driver.local.apiserver.meta.field_sets import (
-    Fields,
-    Path,
+    FieldPath,
+    FieldSet,
     compare,
-    fields_of,
+    field_set_of,
+    format_path,
     from_fields_v1,
-    shown,
+    is_associative,
+    path_element,
     to_fields_v1,
     with_parents,
 )
-from driver.local.apiserver.meta.merge_keys import Shape
-from driver.local.apiserver.meta.status_errors import RefusedError, apply_conflict, bad_request, quoted
+from driver.local.apiserver.meta.merge_schema import MergeSchema
+from driver.local.apiserver.meta.status_errors import ApiStatusError, apply_conflict, bad_request, quoted
 
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
 """Owns what an object without any owners already had when it is applied to for the first time."""
 
 # Nobody owns these: they identify the object, or the server sets them.
-_UNOWNED: Final[Fields] = frozenset(
+_UNOWNED: Final[FieldSet] = frozenset(
     {
         ("f:apiVersion",),
         ("f:kind",),
@@ -52,17 +53,17 @@ _UNOWNED: Final[Fields] = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Author:
+class FieldManager:
     """Who writes, through which version and endpoint, and when."""
 
-    manager: str
+    name: str
     api_version: str
     subresource: str
     time: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Owner:
+class _ManagerId:
     """What makes two entries of ``managedFields`` the same owner. Applies are the same over versions."""
 
     manager: str
@@ -72,30 +73,30 @@ class _Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Owned:
+class _OwnedFields:
     api_version: str
     time: str
-    fields: Fields
+    fields: FieldSet
 
 
-_Owners: TypeAlias = dict[_Owner, _Owned]
+_ManagedFields: TypeAlias = dict[_ManagerId, _OwnedFields]
 
 
-def _decoded(entries: Iterable[JsonObject]) -> _Owners:
-    owners: _Owners = {}
+def _decoded(entries: Iterable[JsonObject]) -> _ManagedFields:
+    owners: _ManagedFields = {}
     for entry in entries:
         operation, api_version = entry.get("operation", ""), entry.get("apiVersion", "")
-        owner = _Owner(
+        owner = _ManagerId(
             manager=entry.get("manager", ""),
             operation=operation,
             api_version=api_version if operation == "Update" else "",
             subresource=entry.get("subresource", ""),
         )
-        owners[owner] = _Owned(api_version, entry.get("time", ""), from_fields_v1(entry.get("fieldsV1") or {}))
+        owners[owner] = _OwnedFields(api_version, entry.get("time", ""), from_fields_v1(entry.get("fieldsV1") or {}))
     return owners
 
 
-def _encoded(owners: Mapping[_Owner, _Owned]) -> list[JsonObject]:
+def _encoded(owners: Mapping[_ManagerId, _OwnedFields]) -> list[JsonObject]:
     entries = []
     for owner, owned in owners.items():
         entry = {
@@ -119,8 +120,8 @@ def _present_entries(old: JsonObject | None, new: JsonObject) -> list[JsonObject
     return given or (old["metadata"].get("managedFields") if old else None) or []
 
 
-def after_update(
-    old: JsonObject | None, new: JsonObject, *, author: Author, shape: Shape, zero: JsonObject
+def record_update(
+    old: JsonObject | None, new: JsonObject, *, by: FieldManager, schema: MergeSchema, zero: JsonObject
 ) -> list[JsonObject]:
     """The entries after an update from ``old`` (None: a creation) to ``new``.
 
@@ -130,25 +131,27 @@ def after_update(
     if old is not None and not owners:
         return []  # tracking starts at creation or with the first apply, never in between
     before = _filled(_without_managed(old or {"metadata": {}}), zero)
-    change = compare(before, _without_managed(new), shape)
+    change = compare(before, _without_managed(new), schema)
     taken = change.written - _UNOWNED
     owners = {
-        owner: _Owned(owned.api_version, owned.time, owned.fields - taken - change.removed)
+        owner: _OwnedFields(owned.api_version, owned.time, owned.fields - taken - change.removed)
         for owner, owned in owners.items()
     }
     if taken:
-        self = _Owner(
-            manager=author.manager,
+        self = _ManagerId(
+            manager=by.name,
             operation="Update",
-            api_version=author.api_version,
-            subresource=author.subresource,
+            api_version=by.api_version,
+            subresource=by.subresource,
         )
         had = owners[self].fields if self in owners else frozenset()
-        owners[self] = _Owned(author.api_version, author.time, had | taken)
+        owners[self] = _OwnedFields(by.api_version, by.time, had | taken)
     return _encoded({owner: owned for owner, owned in owners.items() if owned.fields})
 
 
-def apply(live: JsonObject | None, applied: JsonObject, *, author: Author, shape: Shape, force: bool) -> JsonObject:
+def apply(
+    live: JsonObject | None, applied: JsonObject, *, by: FieldManager, schema: MergeSchema, force: bool
+) -> JsonObject:
     """The object after an apply, with its new ``managedFields``.
 
     Raises RefusedError: 400 when ``applied`` brings managedFields, 409 with one cause for each conflicting field.
@@ -159,48 +162,53 @@ def apply(live: JsonObject | None, applied: JsonObject, *, author: Author, shape
     owners = _decoded(base["metadata"].get("managedFields") or [])
     base = _without_managed(base)
     if live is not None and not owners:
-        owners = _unclaimed(base, author, shape)
-    self = _Owner(manager=author.manager, operation="Apply", api_version="", subresource=author.subresource)
-    said = fields_of(applied, shape) - _UNOWNED
+        owners = _unclaimed(base, by, schema)
+    self = _ManagerId(manager=by.name, operation="Apply", api_version="", subresource=by.subresource)
+    said = field_set_of(applied, schema) - _UNOWNED
     last = owners[self].fields if self in owners else frozenset()
     others = {owner: owned for owner, owned in owners.items() if owner != self}
     everybody = frozenset().union(said, *(owned.fields for owned in others.values()))
-    laid_over = merged(base, without(applied, "kind", "apiVersion"), shape)
-    result = _with_what_is_unsaid_removed(laid_over, last, everybody, shape)
-    change = compare(base, result, shape)
+    laid_over = merge(base, without(applied, "kind", "apiVersion"), schema)
+    result = _with_what_is_unsaid_removed(laid_over, last, everybody, schema)
+    change = compare(base, result, schema)
     if not force:
         _check_conflicts(others, change.written)
     kept = {
-        owner: _Owned(owned.api_version, owned.time, owned.fields - change.written - change.removed)
+        owner: _OwnedFields(owned.api_version, owned.time, owned.fields - change.written - change.removed)
         for owner, owned in others.items()
     }
     # The time is that of the last apply that changed something; of one that never did there is none.
     before = owners[self].time if self in owners else ""
-    time = before if result == base else author.time
-    kept[self] = _Owned(author.api_version, time, said)
+    time = before if result == base else by.time
+    kept[self] = _OwnedFields(by.api_version, time, said)
     entries = _encoded({owner: owned for owner, owned in kept.items() if owned.fields})
     named: JsonObject = {name: applied[name] for name in ("kind", "apiVersion") if name in applied}
     return {**named, **result, "metadata": {**result["metadata"], "managedFields": entries}}
 
 
-def _unclaimed(base: JsonObject, author: Author, shape: Shape) -> _Owners:
-    owner = _Owner(
-        manager=_BEFORE_FIRST_APPLY, operation="Update", api_version=author.api_version, subresource=author.subresource
+def _unclaimed(base: JsonObject, by: FieldManager, schema: MergeSchema) -> _ManagedFields:
+    owner = _ManagerId(
+        manager=_BEFORE_FIRST_APPLY,
+        operation="Update",
+        api_version=by.api_version,
+        subresource=by.subresource,
     )
-    fields = compare({"metadata": {}}, base, shape).written - _UNOWNED
-    return {owner: _Owned(author.api_version, author.time, fields)} if fields else {}
+    fields = compare({"metadata": {}}, base, schema).written - _UNOWNED
+    return {owner: _OwnedFields(by.api_version, by.time, fields)} if fields else {}
 
 
-def _with_what_is_unsaid_removed(document: JsonObject, last: Fields, everybody: Fields, shape: Shape) -> JsonObject:
+def _with_what_is_unsaid_removed(
+    document: JsonObject, last: FieldSet, everybody: FieldSet, schema: MergeSchema
+) -> JsonObject:
     """Takes out what this applier said last time and nobody says now."""
     claimed = with_parents(last)
-    there = with_parents(fields_of(document, shape))
-    left = with_parents(fields_of(removed(document, claimed, shape), shape))
+    there = with_parents(field_set_of(document, schema))
+    left = with_parents(field_set_of(remove_fields(document, claimed, schema), schema))
     unwanted = (there & claimed) - left - with_parents(everybody) - _UNOWNED
-    return removed(document, unwanted, shape) if unwanted else document
+    return remove_fields(document, unwanted, schema) if unwanted else document
 
 
-def _check_conflicts(others: Mapping[_Owner, _Owned], written: Fields) -> None:
+def _check_conflicts(others: Mapping[_ManagerId, _OwnedFields], written: FieldSet) -> None:
     conflicts = {
         owner: sorted(owned.fields & written, key=_members_first)
         for owner, owned in others.items()
@@ -210,15 +218,15 @@ def _check_conflicts(others: Mapping[_Owner, _Owned], written: Fields) -> None:
         raise _conflict(conflicts)
 
 
-def _members_first(path: Path) -> list[tuple[bool, str]]:
+def _members_first(path: FieldPath) -> list[tuple[bool, str]]:
     """Of each level first what ends there, then what goes on."""
     return [(index < len(path) - 1, step) for index, step in enumerate(path)]
 
 
-def _conflict(conflicts: Mapping[_Owner, list[Path]]) -> RefusedError:
+def _conflict(conflicts: Mapping[_ManagerId, list[FieldPath]]) -> ApiStatusError:
     said = {owner: _said_owner(owner) for owner in conflicts}
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {said[owner]}", "field": shown(path)}
+        {"reason": "FieldManagerConflict", "message": f"conflict with {said[owner]}", "field": format_path(path)}
         for owner, paths in conflicts.items()
         for path in paths
     ]
@@ -227,17 +235,69 @@ def _conflict(conflicts: Mapping[_Owner, list[Path]]) -> RefusedError:
     lines = []
     for owner in sorted(conflicts, key=lambda owner: said[owner]):
         lines.append(f"conflicts with {said[owner]}:")
-        lines += [f"- {shown(path)}" for path in conflicts[owner]]
+        lines += [f"- {format_path(path)}" for path in conflicts[owner]]
     return apply_conflict(f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines), causes)
 
 
-def _said_owner(owner: _Owner) -> str:
+def _said_owner(owner: _ManagerId) -> str:
     name = quoted(owner.manager)
     if owner.subresource:
         name += f" with subresource {quoted(owner.subresource)}"
     if owner.operation == "Update":
         name += f" using {owner.api_version}"
     return name
+
+
+def merge(live: Any, applied: Any, schema: MergeSchema) -> Any:  # noqa: ANN401  (any JSON)
+    """``live`` with what ``applied`` says; keyed lists merge item by item, other values are those of ``applied``."""
+    if isinstance(live, dict) and isinstance(applied, dict) and not schema.atomic:
+        out = dict(live)
+        for name, value in applied.items():
+            out[name] = merge(live[name], value, schema.of(name)) if name in live else value
+        return out
+    if isinstance(live, list) and isinstance(applied, list) and is_associative(schema):
+        return list(_merged_items(live, applied, schema))
+    return live if applied is None else applied
+
+
+def _merged_items(live: list[Any], applied: list[Any], schema: MergeSchema) -> Iterator[Any]:
+    """Items of both, each once: those of ``applied`` in its order, with live-only items where they stood before."""
+    ours = {path_element(item, schema): item for item in applied}
+    theirs = {path_element(item, schema): item for item in live}
+    waiting = list(ours)
+    for step, item in theirs.items():
+        if step not in ours:
+            yield item
+            continue
+        # Everything applied up to and including this shared item comes now, unless an earlier turn brought it.
+        if step in waiting:
+            end = waiting.index(step) + 1
+            yield from (_merged_item(theirs.get(each), ours[each], schema) for each in waiting[:end])
+            del waiting[:end]
+    yield from (_merged_item(theirs.get(each), ours[each], schema) for each in waiting)
+
+
+def _merged_item(live: Any, applied: Any, schema: MergeSchema) -> Any:  # noqa: ANN401  (any JSON)
+    return applied if live is None else merge(live, applied, schema.of_items)
+
+
+def remove_fields(document: JsonObject, fields: FieldSet, schema: MergeSchema) -> JsonObject:
+    """A copy of the document without those fields and without what is under them."""
+    out: JsonObject = _remove_fields(document, fields, schema, ())
+    return out
+
+
+def _remove_fields(value: Any, fields: FieldSet, schema: MergeSchema, path: FieldPath) -> Any:  # noqa: ANN401  (any JSON)
+    if isinstance(value, dict) and not schema.atomic:
+        return {
+            name: _remove_fields(child, fields, schema.of(name), (*path, f"f:{name}"))
+            for name, child in value.items()
+            if (*path, f"f:{name}") not in fields
+        }
+    if isinstance(value, list) and is_associative(schema):
+        steps = ((item, (*path, path_element(item, schema))) for item in value)
+        return [_remove_fields(item, fields, schema.of_items, here) for item, here in steps if here not in fields]
+    return value
 
 
 def _filled(document: JsonObject, zero: JsonObject) -> JsonObject:
@@ -254,7 +314,7 @@ def _without_managed(document: JsonObject) -> JsonObject:
     return {**body, "metadata": without(body["metadata"], "managedFields")}
 
 
-def same(new: JsonObject, old: JsonObject) -> bool:
+def is_unchanged(new: JsonObject, old: JsonObject) -> bool:
     """Whether a write changes nothing: a newer time stamp of an owner is no change."""
     if without(new, "metadata") != without(old, "metadata"):
         return False

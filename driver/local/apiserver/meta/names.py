@@ -123,7 +123,7 @@ def label_value(text: str) -> Iterator[str]:
         )
 
 
-def checked(path: str, text: object, check: NameCheck) -> Iterator[FieldError]:
+def validate_name(path: str, text: object, check: NameCheck) -> Iterator[FieldError]:
     """A text that must be there and pass a check."""
     if not isinstance(text, str) or not text:
         yield required(path)
@@ -131,7 +131,7 @@ def checked(path: str, text: object, check: NameCheck) -> Iterator[FieldError]:
     yield from (invalid(path, text, said) for said in check(text))
 
 
-def metadata_errors(
+def validate_metadata(
     metadata: JsonObject, *, namespaced: bool, name_check: NameCheck, any_finalizer: bool
 ) -> Iterator[FieldError]:
     """What is wrong with the ``metadata`` of any object (``ValidateObjectMeta``)."""
@@ -145,22 +145,22 @@ def metadata_errors(
         yield from (invalid("metadata.name", name, said) for said in name_check(name))
     namespace = metadata.get("namespace")
     if namespaced:
-        yield from checked("metadata.namespace", namespace, dns_label)
+        yield from validate_name("metadata.namespace", namespace, dns_label)
     elif namespace:
         yield forbidden("metadata.namespace", "not allowed on this type")
-    yield from label_errors(metadata.get("labels") or {}, "metadata.labels")
-    yield from _annotation_errors(metadata.get("annotations") or {})
-    yield from _owner_errors(metadata.get("ownerReferences") or [])
-    yield from _finalizer_errors(metadata.get("finalizers") or [], any_finalizer=any_finalizer)
+    yield from validate_labels(metadata.get("labels") or {}, "metadata.labels")
+    yield from _validate_annotations(metadata.get("annotations") or {})
+    yield from _validate_owners(metadata.get("ownerReferences") or [])
+    yield from _validate_finalizers(metadata.get("finalizers") or [], any_finalizer=any_finalizer)
 
 
-def label_errors(labels: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_labels(labels: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for key, value in labels.items():
         yield from (invalid(path, key, said) for said in qualified_name(key))
         yield from (invalid(path, value, said) for said in label_value(str(value)))
 
 
-def _annotation_errors(annotations: Mapping[str, Any]) -> Iterator[FieldError]:
+def _validate_annotations(annotations: Mapping[str, Any]) -> Iterator[FieldError]:
     path = "metadata.annotations"
     for key in annotations:
         yield from (invalid(path, key, said) for said in qualified_name(key.lower()))
@@ -169,7 +169,7 @@ def _annotation_errors(annotations: Mapping[str, Any]) -> Iterator[FieldError]:
         yield FieldError("FieldValueTooLong", path, f"Too long: may not be more than {_MAX_ANNOTATIONS} bytes")
 
 
-def _owner_errors(owners: list[JsonObject]) -> Iterator[FieldError]:
+def _validate_owners(owners: list[JsonObject]) -> Iterator[FieldError]:
     path = "metadata.ownerReferences"
     controllers = []
     for index, owner in enumerate(owners):
@@ -187,7 +187,7 @@ def _owner_errors(owners: list[JsonObject]) -> Iterator[FieldError]:
         )
 
 
-def _finalizer_errors(finalizers: list[str], *, any_finalizer: bool) -> Iterator[FieldError]:
+def _validate_finalizers(finalizers: list[str], *, any_finalizer: bool) -> Iterator[FieldError]:
     path = "metadata.finalizers"
     for index, finalizer in enumerate(finalizers):
         yield from (invalid(path, finalizer, said) for said in qualified_name(finalizer))
@@ -198,7 +198,7 @@ def _finalizer_errors(finalizers: list[str], *, any_finalizer: bool) -> Iterator
         yield invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
 
 
-def metadata_update_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def validate_metadata_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """What an update must not do to ``metadata`` (``ValidateObjectMetaUpdate``)."""
     if old.get("deletionTimestamp"):
         extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))

@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.meta.status_errors import RefusedError, bad_request, patch_misfit
+from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, patch_misfit
 
 MAX_OPERATIONS: Final = 10_000
 """Longest JSON patch (``maxJSONPatchOperations`` of kube-apiserver)."""
@@ -28,7 +28,7 @@ def json_patched(document: JsonObject, operations: object) -> Any:  # noqa: ANN4
     if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
         raise bad_request("error decoding patch: json patch must be an array of operations")
     if len(operations) > MAX_OPERATIONS:
-        raise RefusedError(
+        raise ApiStatusError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             "RequestEntityTooLarge",
             "Request entity too large: The allowed maximum operations in a JSON patch is "

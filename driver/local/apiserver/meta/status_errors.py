@@ -30,7 +30,7 @@ _WORDS: Final = {
     "FieldValueTooMany": "Too many",
 }
 
-UNSAID: Final = object()
+OMITTED: Final = object()
 """A bad value that is not part of the message."""
 
 
@@ -53,7 +53,7 @@ def quoted(value: object) -> str:
 
 def _error(reason: str, path: str, value: object, detail: str) -> FieldError:
     parts = [_WORDS[reason]]
-    if value is not UNSAID:
+    if value is not OMITTED:
         parts.append(quoted(value))
     if detail:
         parts.append(detail)
@@ -61,7 +61,7 @@ def _error(reason: str, path: str, value: object, detail: str) -> FieldError:
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    return _error("FieldValueRequired", path, UNSAID, detail)
+    return _error("FieldValueRequired", path, OMITTED, detail)
 
 
 def invalid(path: str, value: object, detail: str) -> FieldError:
@@ -78,7 +78,7 @@ def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldEr
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    return _error("FieldValueForbidden", path, UNSAID, detail)
+    return _error("FieldValueForbidden", path, OMITTED, detail)
 
 
 def duplicate(path: str, value: object) -> FieldError:
@@ -90,7 +90,7 @@ def not_found(path: str, value: object, detail: str = "") -> FieldError:
 
 
 def too_long(path: str, limit: int) -> FieldError:
-    return _error("FieldValueTooLong", path, UNSAID, f"may not be more than {limit} bytes")
+    return _error("FieldValueTooLong", path, OMITTED, f"may not be more than {limit} bytes")
 
 
 def too_many(path: str, count: int, limit: int) -> FieldError:
@@ -101,7 +101,7 @@ def immutable(path: str, value: object) -> FieldError:
     return invalid(path, value, "field is immutable")
 
 
-class RefusedError(KerfError):
+class ApiStatusError(KerfError):
     """The API server's refusal of a request: becomes a ``Status`` body with this code."""
 
     def __init__(
@@ -141,7 +141,7 @@ class RefusedError(KerfError):
         return {**body, "code": int(self.code)}
 
 
-def _about(group: str, kind: str, name: str, **more: Any) -> JsonObject:  # noqa: ANN401  (JSON values)
+def _details(group: str, kind: str, name: str, **more: Any) -> JsonObject:  # noqa: ANN401  (JSON values)
     named = {"name": name, "group": group, "kind": kind}
     return {key: value for key, value in {**named, **more}.items() if value}
 
@@ -151,82 +151,82 @@ def qualified(group: str, name: str) -> str:
     return f"{name}.{group}" if group else name
 
 
-def object_not_found(group: str, plural: str, name: str) -> RefusedError:
+def object_not_found(group: str, plural: str, name: str) -> ApiStatusError:
     message = f"{qualified(group, plural)} {quoted(name)} not found"
-    return RefusedError(HTTPStatus.NOT_FOUND, "NotFound", message, details=_about(group, plural, name))
+    return ApiStatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details=_details(group, plural, name))
 
 
-def path_not_found() -> RefusedError:
+def path_not_found() -> ApiStatusError:
     """No such path: clients take this 404 for "the kind is not served"."""
     message = "the server could not find the requested resource"
-    return RefusedError(HTTPStatus.NOT_FOUND, "NotFound", message, details={})
+    return ApiStatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details={})
 
 
-def already_exists(group: str, plural: str, name: str) -> RefusedError:
+def already_exists(group: str, plural: str, name: str) -> ApiStatusError:
     message = f"{qualified(group, plural)} {quoted(name)} already exists"
-    return RefusedError(HTTPStatus.CONFLICT, "AlreadyExists", message, details=_about(group, plural, name))
+    return ApiStatusError(HTTPStatus.CONFLICT, "AlreadyExists", message, details=_details(group, plural, name))
 
 
-def conflict(group: str, plural: str, name: str, why: str) -> RefusedError:
+def conflict(group: str, plural: str, name: str, why: str) -> ApiStatusError:
     message = f"Operation cannot be fulfilled on {qualified(group, plural)} {quoted(name)}: {why}"
-    return RefusedError(HTTPStatus.CONFLICT, "Conflict", message, details=_about(group, plural, name))
+    return ApiStatusError(HTTPStatus.CONFLICT, "Conflict", message, details=_details(group, plural, name))
 
 
-def apply_conflict(message: str, causes: Sequence[JsonObject]) -> RefusedError:
-    return RefusedError(HTTPStatus.CONFLICT, "Conflict", message, details={"causes": list(causes)})
+def apply_conflict(message: str, causes: Sequence[JsonObject]) -> ApiStatusError:
+    return ApiStatusError(HTTPStatus.CONFLICT, "Conflict", message, details={"causes": list(causes)})
 
 
-def refused(group: str, plural: str, name: str, why: str, causes: Sequence[JsonObject] = ()) -> RefusedError:
+def object_forbidden(group: str, plural: str, name: str, why: str, causes: Sequence[JsonObject] = ()) -> ApiStatusError:
     """403: admission says no."""
     subject = f"{qualified(group, plural)} {quoted(name)}" if name else qualified(group, plural)
-    details = _about(group, plural, name, causes=list(causes))
-    return RefusedError(HTTPStatus.FORBIDDEN, "Forbidden", f"{subject} is forbidden: {why}", details=details)
+    details = _details(group, plural, name, causes=list(causes))
+    return ApiStatusError(HTTPStatus.FORBIDDEN, "Forbidden", f"{subject} is forbidden: {why}", details=details)
 
 
-def object_invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> RefusedError:
+def object_invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> ApiStatusError:
     """422 with every problem of the document, each once."""
     unique = list(dict.fromkeys(errors))
     causes = [{"reason": error.reason, "message": error.message, "field": error.path} for error in unique]
     said = list(dict.fromkeys(str(error) for error in unique))
     summary = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
     message = f"{qualified(group, kind)} {quoted(name)} is invalid: {summary}"
-    details = _about(group, kind, name, causes=causes)
-    return RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details=details)
+    details = _details(group, kind, name, causes=causes)
+    return ApiStatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details=details)
 
 
-def bad_request(message: str) -> RefusedError:
-    return RefusedError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
+def bad_request(message: str) -> ApiStatusError:
+    return ApiStatusError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
 
 
-def expired(message: str, continue_: str = "") -> RefusedError:
+def expired(message: str, continue_: str = "") -> ApiStatusError:
     """410: the history does not reach back that far; list again, or go on with another token."""
-    return RefusedError(HTTPStatus.GONE, "Expired", message, continue_=continue_)
+    return ApiStatusError(HTTPStatus.GONE, "Expired", message, continue_=continue_)
 
 
-def method_not_allowed() -> RefusedError:
+def method_not_allowed() -> ApiStatusError:
     message = "the server does not allow this method on the requested resource"
-    return RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message, details={})
+    return ApiStatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message, details={})
 
 
-def patch_misfit() -> RefusedError:
+def patch_misfit() -> ApiStatusError:
     """422: a JSON patch that does not fit the document; kube-apiserver does not say why either."""
     message = "the server rejected our request due to an error in our request"
-    return RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details={})
+    return ApiStatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details={})
 
 
-def revision_too_large(asked: int, current: int) -> RefusedError:
+def revision_too_large(asked: int, current: int) -> ApiStatusError:
     """504 with the cause by which client-go recognises a server that is behind."""
     text = f"Too large resource version: {asked}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-    return RefusedError(
+    return ApiStatusError(
         HTTPStatus.GATEWAY_TIMEOUT, "Timeout", f"Timeout: {text}", details={"causes": causes}, retry_after_s=1
     )
 
 
-def internal(why: str) -> RefusedError:
+def internal_error(why: str) -> ApiStatusError:
     """500: a fault of this server."""
     message = f"Internal error occurred: {why}"
-    return RefusedError(
+    return ApiStatusError(
         HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", message, details={"causes": [{"message": why}]}
     )
 

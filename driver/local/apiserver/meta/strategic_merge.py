@@ -8,8 +8,8 @@ Source: ``k8s.io/apimachinery`` ``pkg/util/strategicpatch``.
 from typing import Any, Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.meta.merge_keys import Shape
-from driver.local.apiserver.meta.status_errors import RefusedError, bad_request, quoted
+from driver.local.apiserver.meta.merge_schema import MergeSchema
+from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, quoted
 
 _DIRECTIVE: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
@@ -17,7 +17,7 @@ _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
 
 
-def strategic_patched(document: JsonObject, patch: JsonObject, shape: Shape) -> JsonObject:
+def apply_strategic_merge_patch(document: JsonObject, patch: JsonObject, schema: MergeSchema) -> JsonObject:
     """The patched document. Raises RefusedError (400) for a patch that does not fit the kind."""
     match patch.get(_DIRECTIVE):
         case None | "merge":
@@ -40,10 +40,10 @@ def strategic_patched(document: JsonObject, patch: JsonObject, shape: Shape) -> 
         if value is None:
             out.pop(name, None)
         else:
-            out[name] = _patched(out.get(name), value, shape.of(name))
+            out[name] = _patched(out.get(name), value, schema.of(name))
     for name, order in _orders(patch):
         if isinstance(out.get(name), list):
-            out[name] = _ordered(out[name], order, shape.of(name), document.get(name) or [])
+            out[name] = _ordered(out[name], order, schema.of(name), document.get(name) or [])
     return out
 
 
@@ -61,21 +61,21 @@ def _orders(patch: JsonObject) -> list[tuple[str, list[Any]]]:
     return [(name.removeprefix(_ORDER), value) for name, value in patch.items() if name.startswith(_ORDER)]
 
 
-def _patched(value: Any, patch: Any, shape: Shape) -> Any:  # noqa: ANN401  (any JSON)
+def _patched(value: Any, patch: Any, schema: MergeSchema) -> Any:  # noqa: ANN401  (any JSON)
     if isinstance(patch, dict):
-        return strategic_patched(value if isinstance(value, dict) else {}, patch, shape)
-    if not isinstance(patch, list) or not shape.patch_key:
+        return apply_strategic_merge_patch(value if isinstance(value, dict) else {}, patch, schema)
+    if not isinstance(patch, list) or not schema.patch_key:
         return patch
     present = value if isinstance(value, list) else []
     if any(isinstance(item, dict) for item in patch):
-        return _patched_items(present, patch, shape)
+        return _patched_items(present, patch, schema)
     merged = [*present, *(item for item in dict.fromkeys(patch) if item not in present)]
-    return _ordered(merged, patch, shape, present)
+    return _ordered(merged, patch, schema, present)
 
 
-def _patched_items(items: list[Any], patch: list[Any], shape: Shape) -> list[Any]:
+def _patched_items(items: list[Any], patch: list[Any], schema: MergeSchema) -> list[Any]:
     """Items are merged with those of the same key, deleted, or added; one ``replace`` drops what was there."""
-    key = shape.patch_key
+    key = schema.patch_key
     if any(item.get(_DIRECTIVE) == "replace" for item in patch):
         return [item for item in patch if _DIRECTIVE not in item]
     out = list(items)
@@ -86,22 +86,22 @@ def _patched_items(items: list[Any], patch: list[Any], shape: Shape) -> list[Any
         if item.get(_DIRECTIVE) == "delete":
             out = [present for present in out if present.get(key) != item[key]]
         elif at is None:
-            out.append(strategic_patched({}, item, shape.of_items))
+            out.append(apply_strategic_merge_patch({}, item, schema.of_items))
         else:
-            out[at] = strategic_patched(out[at], item, shape.of_items)
-    return _ordered(out, patch, shape, items)
+            out[at] = apply_strategic_merge_patch(out[at], item, schema.of_items)
+    return _ordered(out, patch, schema, items)
 
 
-def _no_key(item: JsonObject, key: str) -> RefusedError:
+def _no_key(item: JsonObject, key: str) -> ApiStatusError:
     return bad_request(f"map: {quoted(item)} does not contain declared merge key: {key}")
 
 
-def _ordered(items: list[Any], order: list[Any], shape: Shape, before: list[Any]) -> list[Any]:
+def _ordered(items: list[Any], order: list[Any], schema: MergeSchema, before: list[Any]) -> list[Any]:
     """Items that ``order`` names come in that order; each other one goes before the first of them that it preceded.
 
     So an item that was not there ``before`` comes ahead of those that nobody mentions (``mergeSortedSlice``).
     """
-    key = shape.patch_key
+    key = schema.patch_key
     places = {_identity(item, key): place for place, item in reversed(list(enumerate(order)))}
     previous = {_identity(item, key): place for place, item in reversed(list(enumerate(before)))}
     mentioned = sorted(

@@ -14,21 +14,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from api.errors import InvalidQuantityError
 from api.model.base import JsonObject
+from api.model.quantity import Quantity
 from driver.local.apiserver.admission import validating_policies
 from driver.local.apiserver.admission.admission import Admission
 from driver.local.apiserver.http.query_options import WriteOptions
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
-from driver.local.apiserver.kinds.validation.quantities import canonicalize
 from driver.local.apiserver.meta import managed_fields
-from driver.local.apiserver.meta.documents import drop, fresh, lookup, pruned, without
-from driver.local.apiserver.meta.names import metadata_errors, metadata_update_errors
+from driver.local.apiserver.meta.documents import deep_copy, drop, lookup, replace, without, without_nulls
+from driver.local.apiserver.meta.names import validate_metadata, validate_metadata_update
 from driver.local.apiserver.meta.status_errors import (
     MODIFIED,
+    ApiStatusError,
     FieldError,
-    RefusedError,
     already_exists,
     bad_request,
     conflict,
@@ -38,8 +39,8 @@ from driver.local.apiserver.meta.status_errors import (
     quoted,
 )
 from driver.local.apiserver.registry.delete import is_gone
-from driver.local.apiserver.storage import Key, Storage, Stored
-from driver.local.apiserver.times import stamp
+from driver.local.apiserver.storage import ObjectKey, Storage, StoredObject
+from driver.local.apiserver.times import format_time
 
 # Characters of generated names: no vowels and no digits like letters, so that no words arise (apimachinery util/rand).
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -60,7 +61,7 @@ class WriteRequest:
 
     type: ResourceType
     version: ApiVersion
-    key: Key
+    key: ObjectKey
     """Without name for a creation: the name is in the document."""
     subresource: str = ""
     options: WriteOptions = field(default_factory=WriteOptions)
@@ -72,16 +73,16 @@ class WriteRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """The object after the request (as it would be, after a dry run)."""
 
-    stored: Stored
+    stored: StoredObject
     created: bool = False
     warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
+class ObjectWriter:
     """Creates and updates objects in one storage."""
 
     storage: Storage
@@ -91,40 +92,40 @@ class Writer:
     random: random.Random
     dropped_fields: Mapping[str, Sequence[str]]
 
-    def create(self, request: WriteRequest, document: JsonObject) -> Written:
+    def create(self, request: WriteRequest, document: JsonObject) -> WriteResult:
         """Raises RefusedError: 400, 403, 404 (no namespace), 409 (exists), 422."""
         type_, version = request.type, request.version
         _check_identity(request, document)
         if document["metadata"].get("resourceVersion"):
             message = "resourceVersion should not be set on objects to be created"
-            raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)  # 500 without a reason, as upstream
+            raise ApiStatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)  # 500 without a reason, as upstream
         body, warnings = self._stored_form(request, document)
         metadata = body["metadata"]
         if metadata.get("generateName") and not metadata.get("name"):
             metadata["name"] = self._generated_name(metadata["generateName"])
-        key = Key(request.key.namespace, metadata.get("name") or "")
+        key = ObjectKey(request.key.namespace, metadata.get("name") or "")
         self._fill_system_metadata(type_, metadata, key)
         if type_.namespaced:
             self.admission.check_namespace(type_, key)
         if version.status and not type_.status_on_create:
             body.pop("status", None)
         _set_or_drop(metadata, "managedFields", self._managed(request, None, body))
-        version.rules.prepare_create(body)
+        version.strategy.prepare_for_create(body)
         self._refuse(
             type_,
             key.name,
             [
                 *self.admission.new_errors(type_, key, body),
-                *_metadata_errors(type_, metadata),
-                *version.rules.validate(body),
+                *_validate_metadata(type_, metadata),
+                *version.strategy.validate(body),
             ],
         )
         self._check_policies(request, key, body, None)
         if self.storage.get(type_.store, key):
             raise self._taken(type_, key, generated=bool(metadata.get("generateName")))
-        return Written(self._commit(request, key, body), created=True, warnings=warnings)
+        return WriteResult(self._commit(request, key, body), created=True, warnings=warnings)
 
-    def update(self, request: WriteRequest, change: Change) -> Written:
+    def update(self, request: WriteRequest, change: Change) -> WriteResult:
         """Raises RefusedError: 400, 403, 404, 409 (changed meanwhile), 422."""
         type_ = request.type
         old = self.storage.get(type_.store, request.key)
@@ -140,18 +141,18 @@ class Writer:
         if request.operation == "Update":
             _set_or_drop(metadata, "managedFields", self._managed(request, old, body))
         if request.subresource == "status":
-            request.version.rules.prepare_status(body, old.body)
+            request.version.strategy.prepare_for_status_update(body, old.body)
         else:
-            request.version.rules.prepare_update(body, old.body, stamp(self.clock()))
+            request.version.strategy.prepare_for_update(body, old.body, format_time(self.clock()))
         if type_.generation and _counted(body, status=request.version.status) != _counted(
             old.body, status=request.version.status
         ):
             metadata["generation"] = old.body["metadata"].get("generation", 0) + 1
         self._refuse(type_, request.key.name, self._update_errors(request, body, old.body))
         self._check_policies(request, request.key, body, old)
-        return Written(self._store_update(request, old, body), warnings=warnings)
+        return WriteResult(self._store_update(request, old, body), warnings=warnings)
 
-    def wire(self, request: WriteRequest, stored: Stored) -> JsonObject:
+    def wire(self, request: WriteRequest, stored: StoredObject) -> JsonObject:
         """A stored object as the request's version shows it, with kind and version. Not to be changed in place."""
         return self._wire(request, stored.body)
 
@@ -160,7 +161,7 @@ class Writer:
         body = convert(stored) if convert else stored
         return {"kind": request.type.kind, "apiVersion": request.type.api_version(request.version), **body}
 
-    def _create_by_update(self, request: WriteRequest, change: Change) -> Written:
+    def _create_by_update(self, request: WriteRequest, change: Change) -> WriteResult:
         if not request.allow_create or request.subresource:
             raise object_not_found(request.type.group, request.type.plural, request.key.name)
         document = change(None)
@@ -174,29 +175,31 @@ class Writer:
     def _stored_form(self, request: WriteRequest, document: JsonObject) -> tuple[JsonObject, Sequence[str]]:
         """A private copy of the document as it is stored, with defaults; and warnings for the client."""
         type_, version = request.type, request.version
-        body = fresh(without(document, "kind", "apiVersion"))
+        body = deep_copy(without(document, "kind", "apiVersion"))
         if not type_.custom:
-            body = pruned(body)
+            body = without_nulls(body)
         # Empty parts of metadata are the same as absent ones.
-        body["metadata"] = {name: value for name, value in pruned(body["metadata"]).items() if value not in ([], {})}
-        warnings = version.rules.prune(body, request.options.field_validation)
+        body["metadata"] = {
+            name: value for name, value in without_nulls(body["metadata"]).items() if value not in ([], {})
+        }
+        warnings = version.strategy.prune(body, request.options.field_validation)
         if version.to_stored:
             body = version.to_stored(body)
         for path in self.dropped_fields.get(type_.plural, ()):
             drop(body, path)
-        canonicalize(body, type_.quantities, type_.kind, version.name)
-        version.rules.default(body, stamp(self.clock()))
+        canonicalize_quantities(body, version.strategy.quantities, type_.kind, version.name)
+        version.strategy.default(body, format_time(self.clock()))
         return body, warnings
 
     def _generated_name(self, prefix: str) -> str:
         suffix = "".join(self.random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
         return prefix[:_MAX_GENERATED] + suffix
 
-    def _fill_system_metadata(self, type_: ResourceType, metadata: JsonObject, key: Key) -> None:
+    def _fill_system_metadata(self, type_: ResourceType, metadata: JsonObject, key: ObjectKey) -> None:
         for name in (*_SYSTEM_METADATA, "generation", "resourceVersion"):
             metadata.pop(name, None)
         metadata["uid"] = self.uid()
-        metadata["creationTimestamp"] = stamp(self.clock())
+        metadata["creationTimestamp"] = format_time(self.clock())
         if type_.generation:
             metadata["generation"] = 1
         if key.namespace:
@@ -204,7 +207,7 @@ class Writer:
         else:
             metadata.pop("namespace", None)
 
-    def _check_revision(self, request: WriteRequest, old: Stored, wanted: JsonObject) -> None:
+    def _check_revision(self, request: WriteRequest, old: StoredObject, wanted: JsonObject) -> None:
         type_, name = request.type, request.key.name
         metadata = wanted["metadata"]
         uid = metadata.get("uid")
@@ -231,7 +234,7 @@ class Writer:
             status = body.get("status")
             managed = metadata.get("managedFields")
             body.clear()
-            body.update(fresh(without(old, "status")))
+            body.update(deep_copy(without(old, "status")))
             if status is not None:
                 body["status"] = status
             if managed is not None:
@@ -251,39 +254,41 @@ class Writer:
                 body["status"] = old["status"]
 
     def _update_errors(self, request: WriteRequest, body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-        type_, rules = request.type, request.version.rules
-        yield from metadata_update_errors(body["metadata"], old["metadata"])
+        type_, strategy = request.type, request.version.strategy
+        yield from validate_metadata_update(body["metadata"], old["metadata"])
         if request.subresource == "status":
             yield from self.admission.status_errors(type_, request.key, body, old)
-            yield from rules.validate_status(body, old)
+            yield from strategy.validate_status(body, old)
             return
-        yield from _metadata_errors(type_, body["metadata"])
-        yield from rules.validate_update(body, old)
+        yield from _validate_metadata(type_, body["metadata"])
+        yield from strategy.validate_update(body, old)
 
-    def _managed(self, request: WriteRequest, old: Stored | None, body: JsonObject) -> list[JsonObject]:
+    def _managed(self, request: WriteRequest, old: StoredObject | None, body: JsonObject) -> list[JsonObject]:
         """``managedFields`` after this write."""
         if request.operation == "Apply":
             return list(body["metadata"].get("managedFields") or [])
         to_wire = request.version.to_wire
         shown = to_wire(body) if to_wire else body
         before = None if old is None else (to_wire(old.body) if to_wire else old.body)
-        return managed_fields.after_update(
+        return managed_fields.record_update(
             before,
             shown,
-            author=managed_fields.Author(
-                manager=request.options.field_manager,
+            by=managed_fields.FieldManager(
+                name=request.options.field_manager,
                 api_version=request.type.api_version(request.version),
                 subresource=request.subresource,
-                time=stamp(self.clock()),
+                time=format_time(self.clock()),
             ),
-            shape=request.version.shape,
-            zero=request.version.zero,
+            schema=request.version.merge_schema,
+            zero=request.version.zero_value,
         )
 
-    def _check_policies(self, request: WriteRequest, key: Key, body: JsonObject, old: Stored | None) -> None:
+    def _check_policies(
+        self, request: WriteRequest, key: ObjectKey, body: JsonObject, old: StoredObject | None
+    ) -> None:
         """Raises RefusedError for what an administrator's policy denies."""
         self.admission.check_policies(
-            validating_policies.Write(
+            validating_policies.AdmissionAttributes(
                 operation="CREATE" if old is None else "UPDATE",
                 resource=request.type.store,
                 version=request.version.name,
@@ -298,36 +303,54 @@ class Writer:
         if found := list(errors):
             raise object_invalid(type_.group, type_.kind, name, found)
 
-    def _taken(self, type_: ResourceType, key: Key, *, generated: bool) -> RefusedError:
+    def _taken(self, type_: ResourceType, key: ObjectKey, *, generated: bool) -> ApiStatusError:
         refusal = already_exists(type_.group, type_.plural, key.name)
         if generated:
             message = f"{refusal.message}, the server was not able to generate a unique name for the object"
-            return RefusedError(HTTPStatus.CONFLICT, refusal.reason, message, details=refusal.details, retry_after_s=1)
+            return ApiStatusError(
+                HTTPStatus.CONFLICT, refusal.reason, message, details=refusal.details, retry_after_s=1
+            )
         there = self.storage.get(type_.store, key)
         if there and there.body["metadata"].get("deletionTimestamp"):
             message = f"object is being deleted: {refusal.message}"
-            return RefusedError(HTTPStatus.CONFLICT, refusal.reason, message, details=refusal.details)
+            return ApiStatusError(HTTPStatus.CONFLICT, refusal.reason, message, details=refusal.details)
         return refusal
 
-    def _store_update(self, request: WriteRequest, old: Stored, body: JsonObject) -> Stored:
+    def _store_update(self, request: WriteRequest, old: StoredObject, body: JsonObject) -> StoredObject:
         metadata = body["metadata"]
         if is_gone(metadata) and not lookup(body, "spec", "finalizers"):
             if not request.options.dry_run:
                 self.storage.remove(request.type.store, request.key, body)
-            return Stored(request.key, old.revision, body)
+            return StoredObject(request.key, old.revision, body)
         metadata["resourceVersion"] = str(old.revision)
-        if managed_fields.same(body, old.body):
+        if managed_fields.is_unchanged(body, old.body):
             return old
         return self._commit(request, request.key, body)
 
-    def _commit(self, request: WriteRequest, key: Key, body: JsonObject) -> Stored:
+    def _commit(self, request: WriteRequest, key: ObjectKey, body: JsonObject) -> StoredObject:
         if request.options.dry_run:
-            return Stored(key, 0, body)
+            return StoredObject(key, 0, body)
         return self.storage.put(request.type.store, key, body)
 
 
-def _metadata_errors(type_: ResourceType, metadata: JsonObject) -> Iterator[FieldError]:
-    return metadata_errors(
+def canonicalize_quantities(body: JsonObject, paths: Sequence[str], kind: str, version: str) -> None:
+    """Rewrites, in place, the quantities at paths. Raises RefusedError (400) for one that is none."""
+    try:
+        for path in paths:
+            replace(body, path, _canonical_quantity)
+    except InvalidQuantityError as error:
+        raise bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: quantities must match the regular '
+            "expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        ) from error
+
+
+def _canonical_quantity(amount: Any) -> str:  # noqa: ANN401  (any JSON; numbers are taken too)
+    return str(Quantity(str(amount)))
+
+
+def _validate_metadata(type_: ResourceType, metadata: JsonObject) -> Iterator[FieldError]:
+    return validate_metadata(
         metadata, namespaced=type_.namespaced, name_check=type_.name_check, any_finalizer=type_.any_finalizer
     )
 

@@ -12,10 +12,10 @@ from api.model.base import JsonObject
 from driver.local.apiserver.http.query_options import DeleteOptions
 from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.kinds.validation.core import NAMESPACE_FINALIZER
-from driver.local.apiserver.meta.documents import fresh, lookup
+from driver.local.apiserver.meta.documents import deep_copy, lookup
 from driver.local.apiserver.meta.status_errors import conflict, object_not_found
-from driver.local.apiserver.storage import GroupResource, Key, Storage, Stored
-from driver.local.apiserver.times import parsed, stamp
+from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StoredObject
+from driver.local.apiserver.times import format_time, parse_time
 
 ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"
@@ -23,21 +23,21 @@ _PROPAGATION: Final = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeleteResult:
     """The object as the request left it; ``gone``: it is no longer there."""
 
-    stored: Stored
+    stored: StoredObject
     gone: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Deleter:
+class ObjectDeleter:
     """Deletes objects in one storage."""
 
     storage: Storage
     clock: Callable[[], datetime]
 
-    def delete(self, type_: ResourceType, key: Key, options: DeleteOptions) -> Deleted:
+    def delete(self, type_: ResourceType, key: ObjectKey, options: DeleteOptions) -> DeleteResult:
         """Raises RefusedError: 404, 409 (a precondition does not hold)."""
         stored = self.storage.get(type_.store, key)
         if stored is None:
@@ -50,14 +50,16 @@ class Deleter:
             # Only what is deleted gracefully is marked before it goes; everything else goes as it was.
             last = body if type_.grace else stored.body
             gone = (
-                Stored(key, stored.revision, last) if options.dry_run else self.storage.remove(type_.store, key, last)
+                StoredObject(key, stored.revision, last)
+                if options.dry_run
+                else self.storage.remove(type_.store, key, last)
             )
-            return Deleted(gone, gone=True)
+            return DeleteResult(gone, gone=True)
         if body == stored.body or options.dry_run:
-            return Deleted(Stored(key, stored.revision, body), gone=False)
-        return Deleted(self.storage.put(type_.store, key, body), gone=False)
+            return DeleteResult(StoredObject(key, stored.revision, body), gone=False)
+        return DeleteResult(self.storage.put(type_.store, key, body), gone=False)
 
-    def drop_finalizer(self, resource: GroupResource, key: Key, finalizer: str) -> None:
+    def drop_finalizer(self, resource: GroupResource, key: ObjectKey, finalizer: str) -> None:
         """Removes a finalizer; a deleted object that nothing else holds goes with it."""
         stored = self.storage.get(resource, key)
         if stored is None:
@@ -81,8 +83,8 @@ class Deleter:
             metadata["finalizers"] = finalizers
         if "generation" in metadata and not body["metadata"].get("deletionTimestamp"):
             metadata["generation"] += 1
-        marked = fresh({**body, "metadata": metadata})
-        type_.versions[0].rules.prepare_delete(marked, stamp(self.clock()))
+        marked = deep_copy({**body, "metadata": metadata})
+        type_.versions[0].strategy.prepare_for_delete(marked, format_time(self.clock()))
         return marked
 
     def _deadline(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
@@ -91,17 +93,20 @@ class Deleter:
         begun = body["metadata"].get("deletionTimestamp")
         if not begun:
             grace = type_.grace(body, options.grace_s) if type_.grace else 0
-            return {"deletionTimestamp": stamp(now + timedelta(seconds=grace)), "deletionGracePeriodSeconds": grace}
+            return {
+                "deletionTimestamp": format_time(now + timedelta(seconds=grace)),
+                "deletionGracePeriodSeconds": grace,
+            }
         present = body["metadata"].get("deletionGracePeriodSeconds") or 0
         if options.grace_s is None or options.grace_s >= present:
             return {}
-        earlier = (parsed(begun) or now) + timedelta(seconds=options.grace_s - present)
+        earlier = (parse_time(begun) or now) + timedelta(seconds=options.grace_s - present)
         # A period that is over already leaves one second, unless none at all was asked for.
         grace = options.grace_s if earlier >= now or not options.grace_s else 1
-        return {"deletionTimestamp": stamp(max(earlier, now)), "deletionGracePeriodSeconds": grace}
+        return {"deletionTimestamp": format_time(max(earlier, now)), "deletionGracePeriodSeconds": grace}
 
 
-def _check_preconditions(type_: ResourceType, stored: Stored, options: DeleteOptions) -> None:
+def _check_preconditions(type_: ResourceType, stored: StoredObject, options: DeleteOptions) -> None:
     metadata = stored.body["metadata"]
     if options.uid and options.uid != metadata["uid"]:
         why = (

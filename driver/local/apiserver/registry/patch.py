@@ -13,21 +13,21 @@ import yaml
 from api.core import protobuf
 from api.errors import InvalidDocumentError, UnsupportedError
 from api.model.base import JsonObject
-from driver.local.apiserver.crd.pruning import prune
+from driver.local.apiserver.crd.structural_schema import prune
 from driver.local.apiserver.meta import managed_fields
-from driver.local.apiserver.meta.documents import fresh, without
+from driver.local.apiserver.meta.documents import deep_copy, without
 from driver.local.apiserver.meta.patches import json_patched, merge_patched
 from driver.local.apiserver.meta.status_errors import (
+    ApiStatusError,
     FieldError,
-    RefusedError,
     bad_request,
     forbidden,
     object_invalid,
     required,
 )
-from driver.local.apiserver.meta.strategic_merge import strategic_patched
+from driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
 from driver.local.apiserver.registry.create_update import Change, WriteRequest
-from driver.local.apiserver.times import stamp
+from driver.local.apiserver.times import format_time
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -40,7 +40,7 @@ _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "managedField
 """What of ``metadata`` an apply of the status may say."""
 
 
-def document_of(body: bytes, content_type: str) -> JsonObject:
+def decode_document(body: bytes, content_type: str) -> JsonObject:
     """The body of a request that is one object. Raises RefusedError (400, 415)."""
     if content_type and content_type not in _BODIES:
         raise _unsupported_media_type(_BODIES)
@@ -50,7 +50,7 @@ def document_of(body: bytes, content_type: str) -> JsonObject:
     return document
 
 
-def change_of(
+def parse_patch(
     write: WriteRequest, body: bytes, content_type: str, clock: Callable[[], datetime]
 ) -> tuple[WriteRequest, Change]:
     """What a patch does, and the request to do it with. Raises RefusedError (400, 415, 422)."""
@@ -59,7 +59,7 @@ def change_of(
         raise _unsupported_media_type(known)
     if content_type != APPLY_PATCH and write.options.force:
         raise _options_refused(forbidden("force", "may not be specified for non-apply patch"))
-    if content_type == APPLY_PATCH and not write.options.names_manager:
+    if content_type == APPLY_PATCH and not write.options.has_field_manager:
         raise _options_refused(required("fieldManager", "is required for apply patch"))
     patch = _decoded(body, content_type)
     if content_type == JSON_PATCH:
@@ -70,7 +70,9 @@ def change_of(
         return replace(write, operation="Apply", allow_create=True), partial(_applied, write, patch, clock)
     if content_type == MERGE_PATCH:
         return write, lambda current: _checked(merge_patched(_present(write, current), patch))
-    return write, lambda current: strategic_patched(_present(write, current), patch, write.version.shape)
+    return write, lambda current: apply_strategic_merge_patch(
+        _present(write, current), patch, write.version.merge_schema
+    )
 
 
 def _decoded(body: bytes, content_type: str) -> Any:  # noqa: ANN401  (any JSON)
@@ -83,7 +85,7 @@ def _decoded(body: bytes, content_type: str) -> Any:  # noqa: ANN401  (any JSON)
     except InvalidDocumentError as error:
         raise bad_request(str(error)) from error
     except UnsupportedError as error:
-        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", str(error)) from error
+        raise ApiStatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", str(error)) from error
 
 
 def _present(write: WriteRequest, current: JsonObject | None) -> JsonObject:
@@ -103,13 +105,13 @@ def _applied(
 ) -> JsonObject:
     said = _what_is_taken(write, patch)
     _check_declared(write, said)
-    author = managed_fields.Author(
-        manager=write.options.field_manager,
+    manager = managed_fields.FieldManager(
+        name=write.options.field_manager,
         api_version=write.type.api_version(write.version),
         subresource=write.subresource,
-        time=stamp(clock()),
+        time=format_time(clock()),
     )
-    return managed_fields.apply(current, said, author=author, shape=write.version.shape, force=write.options.force)
+    return managed_fields.apply(current, said, by=manager, schema=write.version.merge_schema, force=write.options.force)
 
 
 def _what_is_taken(write: WriteRequest, patch: JsonObject) -> JsonObject:
@@ -131,22 +133,22 @@ def _what_is_taken(write: WriteRequest, patch: JsonObject) -> JsonObject:
 
 def _check_declared(write: WriteRequest, said: JsonObject) -> None:
     """An apply cannot own fields that the schema does not have: 500, as kube-apiserver answers. Raises RefusedError."""
-    body = fresh(without(said, "kind", "apiVersion", "metadata"))
+    body = deep_copy(without(said, "kind", "apiVersion", "metadata"))
     unknown = prune(body, write.version.schema) if write.version.schema else []
     if unknown:
         namespace, name = said["metadata"].get("namespace") or "", said["metadata"]["name"]
         kind = f"{write.type.api_version(write.version)}, Kind={write.type.kind}"
         listed = ", ".join(f".{path}: field not declared in schema" for path in unknown)
         message = f"failed to create typed patch object ({namespace}/{name}; {kind}): {listed}"
-        raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
+        raise ApiStatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
 
 
-def _options_refused(error: FieldError) -> RefusedError:
+def _options_refused(error: FieldError) -> ApiStatusError:
     return object_invalid("meta.k8s.io", "PatchOptions", "", [error])
 
 
-def _unsupported_media_type(known: Sequence[str]) -> RefusedError:
-    return RefusedError(
+def _unsupported_media_type(known: Sequence[str]) -> ApiStatusError:
+    return ApiStatusError(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
         "UnsupportedMediaType",
         "the body of the request was in an unknown format - accepted media types include: " + ", ".join(known),

@@ -16,13 +16,13 @@ from driver.local.apiserver.http.query_options import ListOptions
 from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.meta.label_selectors import ObjectSelector, selector_of
 from driver.local.apiserver.meta.status_errors import (
-    RefusedError,
+    ApiStatusError,
     bad_request,
     expired,
     object_not_found,
     revision_too_large,
 )
-from driver.local.apiserver.storage import ExpiredRevisionError, Key, Storage, Stored
+from driver.local.apiserver.storage import ExpiredRevisionError, ObjectKey, Storage, StoredObject
 
 _LIST_TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -32,7 +32,7 @@ _LIST_TOO_OLD = (
 )
 
 
-class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ContinueToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the next page starts. ``revision`` -1: the list is no longer consistent, take the present."""
 
     revision: int
@@ -42,7 +42,7 @@ class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     @classmethod
-    def decode(cls, text: str) -> "_Token":
+    def decode(cls, text: str) -> "_ContinueToken":
         try:
             return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=cls)
         except (binascii.Error, ValueError) as error:
@@ -50,14 +50,14 @@ class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """Part of a list, with the list's ``metadata``."""
 
-    items: list[Stored]
+    items: list[StoredObject]
     metadata: JsonObject
 
 
-def get(storage: Storage, type_: ResourceType, key: Key) -> Stored:
+def get(storage: Storage, type_: ResourceType, key: ObjectKey) -> StoredObject:
     """Raises RefusedError (404)."""
     stored = storage.get(type_.store, key)
     if stored is None:
@@ -65,7 +65,7 @@ def get(storage: Storage, type_: ResourceType, key: Key) -> Stored:
     return stored
 
 
-def selector_for(type_: ResourceType, options: ListOptions) -> ObjectSelector:
+def parse_selector(type_: ResourceType, options: ListOptions) -> ObjectSelector:
     """Raises RefusedError (400)."""
     return selector_of(
         options.label_selector, options.field_selector, type_.fields, unsupported=_unsupported_field(type_)
@@ -81,10 +81,10 @@ def _unsupported_field(type_: ResourceType) -> str:
     return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
-def list_page(storage: Storage, type_: ResourceType, namespace: str, options: ListOptions) -> Page:
+def list_page(storage: Storage, type_: ResourceType, namespace: str, options: ListOptions) -> ListPage:
     """Raises RefusedError: 400 for bad selectors or tokens, 410 for a past that is forgotten, 504 for the future."""
-    selector = selector_for(type_, options)
-    token = _Token.decode(options.continue_) if options.continue_ else None
+    selector = parse_selector(type_, options)
+    token = _ContinueToken.decode(options.continue_) if options.continue_ else None
     revision = _revision_to_list(storage, options, token)
     try:
         matching = [
@@ -96,15 +96,15 @@ def list_page(storage: Storage, type_: ResourceType, namespace: str, options: Li
         matching = [each for each in matching if each.key > token.after]
     metadata: JsonObject = {"resourceVersion": str(revision)}
     if not options.limit or len(matching) <= options.limit:
-        return Page(matching, metadata)
+        return ListPage(matching, metadata)
     page = matching[: options.limit]
-    metadata["continue"] = _Token(revision, (page[-1].key.namespace, page[-1].key.name)).encode()
+    metadata["continue"] = _ContinueToken(revision, (page[-1].key.namespace, page[-1].key.name)).encode()
     if not options.label_selector and not options.field_selector:
         metadata["remainingItemCount"] = len(matching) - len(page)
-    return Page(page, metadata)
+    return ListPage(page, metadata)
 
 
-def _revision_to_list(storage: Storage, options: ListOptions, token: _Token | None) -> int:
+def _revision_to_list(storage: Storage, options: ListOptions, token: _ContinueToken | None) -> int:
     if token:
         return storage.revision if token.revision < 0 else token.revision
     asked = options.revision
@@ -117,7 +117,7 @@ def _revision_to_list(storage: Storage, options: ListOptions, token: _Token | No
     return asked if exact else storage.revision
 
 
-def _list_expired(error: ExpiredRevisionError, token: _Token | None) -> RefusedError:
+def _list_expired(error: ExpiredRevisionError, token: _ContinueToken | None) -> ApiStatusError:
     if token is None:
         return expired(f"The resourceVersion for the provided list is too old. {error}")
-    return expired(_LIST_TOO_OLD, continue_=_Token(-1, token.after).encode())
+    return expired(_LIST_TOO_OLD, continue_=_ContinueToken(-1, token.after).encode())

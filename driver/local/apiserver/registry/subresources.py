@@ -14,7 +14,7 @@ from driver.local.apiserver.meta.status_errors import (
     object_not_found,
     required,
 )
-from driver.local.apiserver.storage import GroupResource, Key, Storage, Stored
+from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StoredObject
 
 PODS = GroupResource("", "pods")
 NAMESPACES = GroupResource("", "namespaces")
@@ -31,7 +31,7 @@ def created_status() -> JsonObject:
     }
 
 
-def bind(storage: Storage, key: Key, binding: JsonObject, now: str) -> Stored:
+def bind_pod(storage: Storage, key: ObjectKey, binding: JsonObject, now: str) -> StoredObject:
     """Assigns a pod to a node. Raises RefusedError: 400, 404, 409 (it has a node, is gated or is going), 422."""
     node = lookup(binding, "target", "name")
     if not node:
@@ -71,7 +71,7 @@ def _unbindable(pod: JsonObject) -> str:
     return ""
 
 
-def finalize(storage: Storage, key: Key, wanted: JsonObject) -> Stored:
+def finalize_namespace(storage: Storage, key: ObjectKey, wanted: JsonObject) -> StoredObject:
     """Sets a namespace's ``spec.finalizers``; the last one gone, a deleted namespace goes too. Raises 404."""
     namespace = _existing(storage, NAMESPACES, key)
     finalizers = lookup(wanted, "spec", "finalizers") or []
@@ -82,7 +82,7 @@ def finalize(storage: Storage, key: Key, wanted: JsonObject) -> Stored:
     return storage.put(NAMESPACES, key, body)
 
 
-def _existing(storage: Storage, resource: GroupResource, key: Key) -> Stored:
+def _existing(storage: Storage, resource: GroupResource, key: ObjectKey) -> StoredObject:
     stored = storage.get(resource, key)
     if stored is None:
         raise object_not_found(resource.group, resource.plural, key.name)

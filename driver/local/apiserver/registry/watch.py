@@ -12,16 +12,16 @@ from typing import Final
 import anyio
 
 from driver.local.apiserver.http.query_options import ListOptions
-from driver.local.apiserver.http.serializer import View, encode
+from driver.local.apiserver.http.serializer import ObjectEncoder, encode
 from driver.local.apiserver.meta.label_selectors import ObjectSelector
 from driver.local.apiserver.meta.status_errors import expired
-from driver.local.apiserver.storage import Event, ExpiredRevisionError, GroupResource, Storage, Stored
+from driver.local.apiserver.storage import ExpiredRevisionError, GroupResource, Storage, StorageEvent, StoredObject
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """Annotation of the bookmark after the initial events (KEP-3157)."""
 
 
-class Feed:
+class WatchNotifier:
     """Tells waiting watchers that a kind has changed, or that the server is closing."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class Watch:
     """One watch request."""
 
     storage: Storage
-    feed: Feed
-    view: View
+    watch_notifier: WatchNotifier
+    view: ObjectEncoder
     namespace: str
     selector: ObjectSelector
     options: ListOptions
@@ -77,7 +77,7 @@ class Watch:
             for line in filter(None, map(self._line, events)):
                 yield line
             left = deadline - anyio.current_time()
-            over = left <= 0 or self.feed.closed
+            over = left <= 0 or self.watch_notifier.closed
             if self.options.bookmarks and (over or bookmark_due):
                 yield self.view.bookmark(cursor)
             if over:
@@ -88,7 +88,7 @@ class Watch:
     async def _rest(self, time_s: float) -> bool:
         """Waits for a change; True: there was none in that time."""
         with anyio.move_on_after(time_s) as scope:
-            await self.feed.changed(self.view.type.store)
+            await self.watch_notifier.changed(self.view.type.store)
         return scope.cancelled_caught
 
     def _start(self) -> tuple[int, Iterator[bytes]]:
@@ -106,7 +106,7 @@ class Watch:
             lines.append(self.view.bookmark(revision, {INITIAL_EVENTS_END: "true"}))
         return lines
 
-    def _line(self, event: Event) -> bytes | None:
+    def _line(self, event: StorageEvent) -> bytes | None:
         """What this watcher sees of a change: objects that begin or cease to match are added or deleted for it."""
         was = event.old is not None and self._matches(event.old)
         now = event.new is not None and self._matches(event.new)
@@ -119,5 +119,5 @@ class Watch:
         # The object as the watcher knew it, at the revision at which it ceased to match.
         return self.view.event("DELETED", event.old.at(event.revision), self.clock())
 
-    def _matches(self, stored: Stored) -> bool:
+    def _matches(self, stored: StoredObject) -> bool:
         return (not self.namespace or stored.key.namespace == self.namespace) and self.selector.matches(stored.body)

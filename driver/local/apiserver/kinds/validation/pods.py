@@ -11,9 +11,9 @@ import msgspec
 
 from api.model.base import JsonObject
 from api.model.quantity import Quantity
-from driver.local.apiserver.kinds.types import Rules
-from driver.local.apiserver.meta.documents import fresh, lookup, without
-from driver.local.apiserver.meta.names import checked, dns_label, dns_subdomain
+from driver.local.apiserver.kinds.types import Strategy
+from driver.local.apiserver.meta.documents import deep_copy, lookup, without
+from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_name
 from driver.local.apiserver.meta.status_errors import (
     FieldError,
     duplicate,
@@ -59,7 +59,7 @@ _CONDITION_DEFAULTS: Final[JsonObject] = {"lastProbeTime": None, "lastTransition
 def _fill(document: JsonObject, defaults: JsonObject) -> None:
     for name, value in defaults.items():
         if name not in document:
-            document[name] = fresh(value) if isinstance(value, dict) else value
+            document[name] = deep_copy(value) if isinstance(value, dict) else value
 
 
 def _containers(spec: JsonObject) -> Iterator[JsonObject]:
@@ -102,7 +102,7 @@ def _add_tolerations(spec: JsonObject) -> None:
             )
 
 
-def _prepare_create(body: JsonObject) -> None:
+def _prepare_for_create(body: JsonObject) -> None:
     spec = body["spec"]
     _fill(spec, _SET_AT_CREATION)
     _add_tolerations(spec)
@@ -141,16 +141,16 @@ def pod_grace(pod: JsonObject, asked: int | None) -> int:
     return 1 if (period or 0) < 0 else period or 0
 
 
-def _errors(body: JsonObject) -> Iterator[FieldError]:
+def _validate_pod(body: JsonObject) -> Iterator[FieldError]:
     spec = body["spec"]
-    yield from _claim_errors(spec.get("resourceClaims") or [])
+    yield from _validate_claims(spec.get("resourceClaims") or [])
     claims = {str(each.get("name")) for each in spec.get("resourceClaims") or []}
     if not spec.get("containers"):
         yield required("spec.containers")
     names: set[str] = set()
     for field in _CONTAINER_LISTS:
         for index, container in enumerate(spec.get(field) or []):
-            yield from _container_errors(container, f"spec.{field}[{index}]", names, claims)
+            yield from _validate_container(container, f"spec.{field}[{index}]", names, claims)
     if spec.get("restartPolicy") not in _RESTART_POLICIES:
         yield not_supported("spec.restartPolicy", spec.get("restartPolicy"), _RESTART_POLICIES)
     grace = spec.get("terminationGracePeriodSeconds")
@@ -160,10 +160,10 @@ def _errors(body: JsonObject) -> Iterator[FieldError]:
         yield from (invalid("spec.nodeName", node, said) for said in dns_subdomain(node))
         if spec.get("schedulingGates"):
             yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
-    yield from _toleration_errors(spec.get("tolerations") or [])
+    yield from _validate_tolerations(spec.get("tolerations") or [])
 
 
-def _container_errors(container: JsonObject, path: str, names: set[str], claims: set[str]) -> Iterator[FieldError]:
+def _validate_container(container: JsonObject, path: str, names: set[str], claims: set[str]) -> Iterator[FieldError]:
     name = container.get("name")
     if not name:
         yield required(f"{path}.name")
@@ -171,19 +171,19 @@ def _container_errors(container: JsonObject, path: str, names: set[str], claims:
         yield duplicate(f"{path}.name", name)
     else:
         names.add(name)
-        yield from checked(f"{path}.name", name, dns_label)
+        yield from validate_name(f"{path}.name", name, dns_label)
     image = container.get("image")
     if not image:
         yield required(f"{path}.image")
     elif image != image.strip():
         yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
-    yield from _container_claim_errors(
+    yield from _validate_container_claims(
         lookup(container, "resources", "claims") or [], f"{path}.resources.claims", claims
     )
-    yield from _amount_errors(container.get("resources") or {}, f"{path}.resources")
+    yield from _validate_amounts(container.get("resources") or {}, f"{path}.resources")
 
 
-def _container_claim_errors(entries: Sequence[JsonObject], path: str, claims: set[str]) -> Iterator[FieldError]:
+def _validate_container_claims(entries: Sequence[JsonObject], path: str, claims: set[str]) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, entry in enumerate(entries):
         name, request = str(entry.get("name") or ""), entry.get("request")
@@ -201,7 +201,7 @@ def _container_claim_errors(entries: Sequence[JsonObject], path: str, claims: se
         seen.add(shown)
 
 
-def _amount_errors(resources: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_amounts(resources: JsonObject, path: str) -> Iterator[FieldError]:
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for kind, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
@@ -212,13 +212,13 @@ def _amount_errors(resources: JsonObject, path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
 
 
-def _claim_errors(claims: Sequence[JsonObject]) -> Iterator[FieldError]:
+def _validate_claims(claims: Sequence[JsonObject]) -> Iterator[FieldError]:
     path = "spec.resourceClaims"
     names: set[str] = set()
     for index, claim in enumerate(claims):
         here = f"{path}[{index}]"
         name = claim.get("name")
-        yield from checked(f"{here}.name", name, dns_label)
+        yield from validate_name(f"{here}.name", name, dns_label)
         if name in names:
             yield duplicate(f"{here}.name", name)
         names.add(str(name))
@@ -239,7 +239,7 @@ def _claim_errors(claims: Sequence[JsonObject]) -> Iterator[FieldError]:
             )
 
 
-def _toleration_errors(tolerations: Sequence[JsonObject]) -> Iterator[FieldError]:
+def _validate_tolerations(tolerations: Sequence[JsonObject]) -> Iterator[FieldError]:
     for index, toleration in enumerate(tolerations):
         path = f"spec.tolerations[{index}]"
         operator = toleration.get("operator") or "Equal"
@@ -262,8 +262,8 @@ _MUTABLE: Final = (
 )
 
 
-def _update_errors(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    yield from _errors(body)
+def _validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    yield from _validate_pod(body)
     spec, before = body["spec"], old["spec"]
     gates = {each.get("name") for each in before.get("schedulingGates") or []}
     for index, gate in enumerate(spec.get("schedulingGates") or []):
@@ -294,30 +294,34 @@ def _fixed(spec: JsonObject, *, gated: bool) -> bytes:
 _KEPT_STATUS: Final = ("qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus")
 
 
-def _prepare_status(body: JsonObject, old: JsonObject) -> None:
+def _prepare_for_status_update(body: JsonObject, old: JsonObject) -> None:
     status, before = body.setdefault("status", {}), old.get("status") or {}
     for name in _KEPT_STATUS:
         if name not in status and name in before:
             status[name] = before[name]
 
 
-def _status_errors(body: JsonObject, _old: JsonObject) -> Iterator[FieldError]:
+def _validate_status(body: JsonObject, _old: JsonObject) -> Iterator[FieldError]:
     declared = {str(each.get("name")) for each in lookup(body, "spec", "resourceClaims") or []}
     for index, entry in enumerate(lookup(body, "status", "resourceClaimStatuses") or []):
         path = f"status.resourceClaimStatuses[{index}]"
         name, claim = entry.get("name"), entry.get("resourceClaimName")
-        yield from checked(f"{path}.name", name, dns_label)
+        yield from validate_name(f"{path}.name", name, dns_label)
         if name and name not in declared:
             yield invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`")
         if claim is not None:
             yield from (invalid(f"{path}.name", claim, said) for said in dns_subdomain(claim))
 
 
-PODS: Final = Rules(
+_QUANTITIES: Final = tuple(
+    f"spec.{each}[].resources.{part}{{}}" for each in _CONTAINER_LISTS for part in ("requests", "limits")
+)
+PODS: Final = Strategy(
+    quantities=_QUANTITIES,
     default=_default,
-    prepare_create=_prepare_create,
-    prepare_status=_prepare_status,
-    validate=_errors,
-    validate_update=_update_errors,
-    validate_status=_status_errors,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_status_update=_prepare_for_status_update,
+    validate=_validate_pod,
+    validate_update=_validate_update,
+    validate_status=_validate_status,
 )

@@ -3,20 +3,24 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from driver.local.apiserver.kinds.core import CORE_KINDS
+from driver.local.apiserver.kinds.other import OTHER_KINDS
+from driver.local.apiserver.kinds.resource import build_resource_kinds
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from driver.local.apiserver.meta.status_errors import path_not_found
+from driver.local.apiserver.settings import ApiServerSettings
 from driver.local.apiserver.storage import GroupResource
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedVersion:
     """A kind in one of its versions."""
 
     type: ResourceType
     version: ApiVersion
 
 
-class Catalogue:
+class ServedKinds:
     """The kinds by group and plural. Changes when CustomResourceDefinitions do."""
 
     def __init__(self, builtin: Iterable[ResourceType]) -> None:
@@ -31,19 +35,21 @@ class Catalogue:
     def get(self, resource: GroupResource) -> ResourceType | None:
         return self._types.get(resource)
 
-    def served(self, group: str, version: str, plural: str) -> Served:
+    def served(self, group: str, version: str, plural: str) -> ServedVersion:
         """Raises RefusedError (404) for what is not served."""
         type_ = self._types.get(GroupResource(group, plural))
         found = type_.version(version) if type_ else None
         if type_ is None or found is None:
             raise path_not_found()
-        return Served(type_, found)
-
-    def of_kind(self, group: str, kind: str) -> ResourceType | None:
-        return next((type_ for type_ in self if type_.group == group and type_.kind == kind), None)
+        return ServedVersion(type_, found)
 
     def define(self, type_: ResourceType) -> None:
         self._types[type_.group_resource] = type_
 
     def forget(self, resource: GroupResource) -> None:
         self._types.pop(resource, None)
+
+
+def builtin_types(settings: ApiServerSettings) -> list[ResourceType]:
+    """Every built-in kind that is served."""
+    return [*CORE_KINDS, *build_resource_kinds(settings), *OTHER_KINDS]
