@@ -12,8 +12,10 @@ Kind: TypeAlias = Literal["answer", "hang", "cut"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedFault:
-    """What happens to a request. ``answer``: a Status with ``code``; ``hang``: no answer until the client gives up;
-    ``cut``: the connection is closed, of a watch after ``after_lines`` lines, of anything else before the answer.
+    """What happens to a request.
+
+    ``answer``: it gets a Status with ``code``; ``hang``: no response until the client gives up; ``cut``: the connection
+    is closed, for a watch after ``after_lines`` lines, for anything else before the response.
     """
 
     kind: Kind = "answer"
@@ -22,7 +24,7 @@ class InjectedFault:
     after_lines: int = 0
 
     def refusal(self, resource: str, name: str) -> ApiStatusError:
-        """What a request about this object is answered."""
+        """The response to a request about this object."""
         match self.code:
             case HTTPStatus.GONE:
                 return expired("too old resource version: 1 (2)")
@@ -55,25 +57,25 @@ class _PlannedFault:
     name: str
     left: int
 
-    def fits(self, verb: str, resource: str, name: str) -> bool:
-        wanted = ((self.verb, verb), (self.resource, resource), (self.name, name))
-        return self.left > 0 and all(want in {"", given} for want, given in wanted)
+    def matches(self, verb: str, resource: str, name: str) -> bool:
+        pairs = ((self.verb, verb), (self.resource, resource), (self.name, name))
+        return self.left > 0 and all(expected in {"", given} for expected, given in pairs)
 
 
 class FaultPlan:
-    """The faults to come, in the order they were added; each spends itself on matching requests."""
+    """The faults to come, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._planned: list[_PlannedFault] = []
 
     def add(self, fault: InjectedFault, *, verb: str = "", resource: str = "", name: str = "", times: int = 1) -> None:
-        """The next ``times`` matching requests meet the fault. An empty verb, resource (plural) or name matches all."""
+        """Let the next ``times`` matching requests fail; an empty verb, resource (plural) or name matches all."""
         self._planned.append(_PlannedFault(fault=fault, verb=verb, resource=resource, name=name, left=times))
 
     def next(self, verb: str, resource: str, name: str) -> InjectedFault | None:
-        """The fault for a request, spent by asking; None: the request is served."""
+        """The fault of this request, which counts as met; None when the request is to be served."""
         for planned in self._planned:
-            if planned.fits(verb, resource, name):
+            if planned.matches(verb, resource, name):
                 planned.left -= 1
                 return planned.fault
         return None
@@ -83,5 +85,5 @@ class FaultPlan:
 
     @property
     def pending(self) -> Iterable[InjectedFault]:
-        """The faults that have not been met yet."""
+        """The faults that no request has met yet."""
         return tuple(planned.fault for planned in self._planned if planned.left > 0)

@@ -1,7 +1,8 @@
-"""Objects in memory, with one revision counter and a bounded history of changes (what etcd and the watch cache are).
+"""Objects in memory with one revision counter and a bounded history of changes: what etcd and the watch cache are.
 
-Rules: one revision per change, over all kinds; a body is never changed once stored; the history of each kind reaches
-back to its horizon, and whoever asks for something older gets an ExpiredRevisionError. No I/O and no clock in here.
+Invariants: each change has a revision of its own, over all kinds; a body is never changed once it is stored; the
+history of each kind reaches back to its horizon, and a request for something older is expired. There is no I/O and no
+clock in here.
 """
 
 from collections import deque
@@ -16,25 +17,25 @@ from api.errors import KerfError
 from api.model.base import JsonObject
 
 Converter = Callable[[JsonObject], JsonObject]
-"""From the stored body to that of one API version, or back."""
+"""From the stored body to that of one API version, or back; never changes its argument."""
 
 
 class GroupResource(NamedTuple):
-    """A kind of objects in one store, over all its versions: ``("resource.k8s.io", "resourceclaims")``."""
+    """A kind over all its versions: ``("resource.k8s.io", "resourceclaims")``."""
 
     group: str
     plural: str
 
 
 class ObjectKey(NamedTuple):
-    """One object of a kind; cluster-scoped objects have no namespace. Lists are in this order."""
+    """The identity of an object within its kind, in the order of lists; cluster-scoped ones have no namespace."""
 
     namespace: str
     name: str
 
 
 class ExpiredRevisionError(KerfError):
-    """The history does not reach back to the revision that was asked for."""
+    """The history does not reach back to a revision."""
 
     def __init__(self, revision: int, horizon: int) -> None:
         self.revision = revision
@@ -43,7 +44,7 @@ class ExpiredRevisionError(KerfError):
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One revision of one object. ``body`` has neither ``kind`` nor ``apiVersion``: these belong to a request."""
+    """One revision of one object. Its body has neither ``kind`` nor ``apiVersion``, which belong to a request."""
 
     key: ObjectKey
     revision: int
@@ -51,12 +52,12 @@ class StoredObject:
     _wire: dict[Converter | None, bytes] = field(default_factory=dict, compare=False, repr=False)
     _copies: "dict[int, StoredObject]" = field(default_factory=dict, compare=False, repr=False)
 
-    def at(self, revision: int) -> "StoredObject":
-        """The same body, said to be of another revision: made once, however many watchers see it."""
+    def at_revision(self, revision: int) -> "StoredObject":
+        """The same body with another revision, copied once for all watches."""
         return self._copies.get(revision) or self._copies.setdefault(revision, _stamped(self.key, revision, self.body))
 
-    def wire(self, converter: Converter | None) -> bytes:
-        """The body as JSON for one API version: encoded once, however many watchers and lists send it."""
+    def encode(self, converter: Converter | None) -> bytes:
+        """The body as JSON in one API version, encoded once for all watches and lists."""
         encoded = self._wire.get(converter)
         if encoded is None:
             encoded = msgspec.json.encode(converter(self.body) if converter else self.body)
@@ -66,13 +67,13 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class StorageEvent:
-    """One change. No ``old``: created. No ``new``: deleted, and ``last`` is how it went, with the revision of that."""
+    """One change of an object: a creation has no ``old``, a deletion no ``new``."""
 
     revision: int
     old: StoredObject | None
     new: StoredObject | None
     last: StoredObject
-    """The object after the change; of a deletion the last body, at the deletion's revision."""
+    """The object after the change; after a deletion its last body, with the revision of the deletion."""
 
     @property
     def key(self) -> ObjectKey:
@@ -85,14 +86,14 @@ class _KindStore:
     def __init__(self) -> None:
         self.objects: dict[ObjectKey, StoredObject] = {}
         self.events: deque[StorageEvent] = deque()
-        self.horizon = 0  # changes up to this revision have been forgotten
+        self.horizon = 0  # the revision of the latest change that is no longer in the history
 
 
 class Storage:
-    """Every object of the cluster.
+    """All objects of the cluster.
 
-    ``history`` is how many changes are kept for each kind. ``listener`` is called after each change, in order, within
-    the call that made it; it must not change anything itself.
+    ``history`` is the number of changes kept for each kind. ``listener`` is called after each change, in order, within
+    the call that made it; it must not make changes itself.
     """
 
     def __init__(self, *, history: int, listener: Callable[[GroupResource, StorageEvent], None] | None = None) -> None:
@@ -108,7 +109,7 @@ class Storage:
     def items(self, resource: GroupResource, namespace: str = "", *, revision: int | None = None) -> list[StoredObject]:
         """The objects of a kind (of one namespace, if given) in key order, now or as they were at ``revision``.
 
-        Raises ExpiredRevisionError when the history is too short for that.
+        Raises ExpiredRevisionError when ``revision`` is before the horizon.
         """
         objects = self._objects_at(self._kind_store(resource), self.revision if revision is None else revision)
         return [objects[key] for key in sorted(objects) if not namespace or key.namespace == namespace]
@@ -127,7 +128,7 @@ class Storage:
         return new
 
     def remove(self, resource: GroupResource, key: ObjectKey, body: JsonObject | None = None) -> StoredObject:
-        """Delete, and return how the object went: ``body`` if given, else as it was. Raises KeyError."""
+        """Delete; the last state of the object is ``body``, if given. Raises KeyError when there is no such object."""
         kind_store = self._kind_store(resource)
         old = kind_store.objects.pop(key)
         self.revision += 1
@@ -136,7 +137,7 @@ class Storage:
         return last
 
     def events_after(self, resource: GroupResource, revision: int) -> list[StorageEvent]:
-        """The changes of a kind later than ``revision``, oldest first. Raises ExpiredRevisionError."""
+        """The changes of a kind after ``revision``, oldest first. Raises ExpiredRevisionError before the horizon."""
         kind_store = self._kind_store(resource)
         self._check_horizon(kind_store, revision)
         later = list(takewhile(lambda event: event.revision > revision, reversed(kind_store.events)))
@@ -159,7 +160,7 @@ class Storage:
             raise ExpiredRevisionError(revision, kind_store.horizon)
 
     def _objects_at(self, kind_store: _KindStore, revision: int) -> dict[ObjectKey, StoredObject]:
-        """The objects as they were: the present with later changes undone, newest first."""
+        """The objects at a revision: those of today with later changes undone, newest first."""
         self._check_horizon(kind_store, revision)
         if revision >= self.revision or not kind_store.events or kind_store.events[-1].revision <= revision:
             return kind_store.objects

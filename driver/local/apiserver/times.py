@@ -1,15 +1,15 @@
-"""Times as Kubernetes writes and prints them."""
+"""Times as Kubernetes stores and prints them."""
 
 from datetime import UTC, datetime
 
 
 def format_time(moment: datetime) -> str:
-    """RFC 3339 in seconds, UTC: ``metav1.Time``."""
+    """A ``metav1.Time``: RFC 3339 in seconds, UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_time(text: str) -> datetime | None:
-    """The moment of an RFC 3339 text; None when it is none."""
+    """The time that an RFC 3339 text gives; None for any other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -17,12 +17,11 @@ def parse_time(text: str) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-# Upper bounds in seconds and how durations below them are printed (``apimachinery`` ``util/duration``).
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
 
 
 def format_duration(seconds: int) -> str:
-    """A duration in one or two units, as the column AGE shows it."""
+    """A duration in one or two units, as the column AGE shows it (``k8s.io/apimachinery`` ``util/duration``)."""
     if seconds < -1:
         return "<invalid>"
     seconds = max(seconds, 0)
@@ -51,6 +50,6 @@ def _two_units(seconds: int, large: int, large_sign: str, small: int, small_sign
 
 
 def format_age(text: object, now: datetime) -> str:
-    """How long ago a stamp was, as ``kubectl get`` prints it."""
+    """The time since an RFC 3339 text, as ``kubectl get`` prints it."""
     moment = parse_time(text) if isinstance(text, str) else None
     return "<unknown>" if moment is None else format_duration(int((now - moment).total_seconds()))

@@ -52,7 +52,7 @@ def refusal(storage: Storage, kinds: ClassicKinds, new: JsonObject, old: JsonObj
         old=old,
     )
     try:
-        validating_policies.check(storage, write)
+        validating_policies.check_policies(storage, write)
     except ApiStatusError as error:
         return error.message
     return None
@@ -97,10 +97,10 @@ def test_a_kubelet_plugin_tells_of_its_own_node_only(
         user={"username": user, "extra": extra},
     )
     if not is_refused:
-        validating_policies.check(storage, write)
+        validating_policies.check_policies(storage, write)
         return
     with pytest.raises(ApiStatusError, match='may not write the NodeInventory of node "n1"'):
-        validating_policies.check(storage, write)
+        validating_policies.check_policies(storage, write)
 
 
 @KINDS

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.http.content_negotiation import negotiate_form
-from driver.local.apiserver.http.paths import RequestInfo, parse
+from driver.local.apiserver.http.request_info import RequestInfo, parse_path
+from driver.local.apiserver.http.serializer import negotiate_form
 from driver.local.apiserver.meta.documents import deep_copy, drop, find_objects, lookup, replace, without_nulls
 from driver.local.apiserver.meta.status_errors import ApiStatusError
 from driver.local.apiserver.registry.create_update import canonicalize_quantities
@@ -114,26 +114,26 @@ def test_what_is_no_amount_is_refused(written: object) -> None:
         canonicalize_quantities({"value": written}, ["value"], "Thing", "v1")
 
 
-def target(group: str, version: str, plural: str, **more: str) -> RequestInfo:
+def info(group: str, version: str, plural: str, **more: str) -> RequestInfo:
     return RequestInfo(group=group, version=version, plural=plural, **more)
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/api/v1/nodes", target("", "v1", "nodes")),
-        ("/api/v1/nodes/", target("", "v1", "nodes")),
-        ("/api/v1/nodes/n/status", target("", "v1", "nodes", name="n", subresource="status")),
-        ("/api/v1/namespaces/t/pods", target("", "v1", "pods", namespace="t")),
+        ("/api/v1/nodes", info("", "v1", "nodes")),
+        ("/api/v1/nodes/", info("", "v1", "nodes")),
+        ("/api/v1/nodes/n/status", info("", "v1", "nodes", name="n", subresource="status")),
+        ("/api/v1/namespaces/t/pods", info("", "v1", "pods", namespace="t")),
         (
             "/api/v1/namespaces/t/pods/p/binding",
-            target("", "v1", "pods", namespace="t", name="p", subresource="binding"),
+            info("", "v1", "pods", namespace="t", name="p", subresource="binding"),
         ),
-        ("/api/v1/namespaces/t", target("", "v1", "namespaces", name="t")),
-        ("/api/v1/namespaces/t/status", target("", "v1", "namespaces", name="t", subresource="status")),
-        ("/api/v1/namespaces/t/finalize", target("", "v1", "namespaces", name="t", subresource="finalize")),
-        ("/apis/g/v1/namespaces/t/status", target("g", "v1", "status", namespace="t")),
-        ("/apis/g/v1/things/x", target("g", "v1", "things", name="x")),
+        ("/api/v1/namespaces/t", info("", "v1", "namespaces", name="t")),
+        ("/api/v1/namespaces/t/status", info("", "v1", "namespaces", name="t", subresource="status")),
+        ("/api/v1/namespaces/t/finalize", info("", "v1", "namespaces", name="t", subresource="finalize")),
+        ("/apis/g/v1/namespaces/t/status", info("g", "v1", "status", namespace="t")),
+        ("/apis/g/v1/things/x", info("g", "v1", "things", name="x")),
         ("/apis/g/v1", None),
         ("/apis/g", None),
         ("/api/v1", None),
@@ -143,7 +143,7 @@ def target(group: str, version: str, plural: str, **more: str) -> RequestInfo:
     ],
 )
 def test_a_path_names_a_place(path: str, expected: RequestInfo | None) -> None:
-    assert parse(path) == expected
+    assert parse_path(path) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from driver.local.apiserver.http.query_options import ListOptions
 from driver.local.apiserver.kinds.core import CORE_KINDS
 from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.meta.status_errors import ApiStatusError
-from driver.local.apiserver.registry.read import list_page
+from driver.local.apiserver.registry.read import list_objects
 from driver.local.apiserver.storage import ObjectKey, Storage
 from tests.local.apiserver.api_client import Api, Cluster
 
@@ -141,14 +141,14 @@ def test_whatever_changes_between_pages_the_list_is_that_of_the_first(
 
     change(before)
     expected = storage.items(CONFIG_MAPS.store)
-    page = list_page(storage, CONFIG_MAPS, "", ListOptions.parse({"limit": str(limit)}))
+    page = list_objects(storage, CONFIG_MAPS, "", ListOptions.parse({"limit": str(limit)}))
     listed = list(page.items)
     for changes in [*between, *([[]] * 6)]:
         if "continue" not in page.metadata:
             break
         change(changes)
         query = {"limit": str(limit), "continue": page.metadata["continue"]}
-        page = list_page(storage, CONFIG_MAPS, "", ListOptions.parse(query))
+        page = list_objects(storage, CONFIG_MAPS, "", ListOptions.parse(query))
         listed += page.items
     assert listed == expected
 
@@ -157,9 +157,9 @@ def test_a_continued_list_of_a_lost_history_is_expired() -> None:
     storage = Storage(history=1)
     for name in "abc":
         storage.put(CONFIG_MAPS.store, ObjectKey("default", name), {"metadata": {"name": name}})
-    token = list_page(storage, CONFIG_MAPS, "", ListOptions.parse({"limit": "1"})).metadata["continue"]
+    token = list_objects(storage, CONFIG_MAPS, "", ListOptions.parse({"limit": "1"})).metadata["continue"]
     for _ in range(3):
         storage.put(CONFIG_MAPS.store, ObjectKey("default", "a"), {"metadata": {"name": "a"}})
     with pytest.raises(ApiStatusError) as refusal:
-        list_page(storage, CONFIG_MAPS, "", ListOptions.parse({"continue": token}))
+        list_objects(storage, CONFIG_MAPS, "", ListOptions.parse({"continue": token}))
     assert refusal.value.code == 410

@@ -105,14 +105,14 @@ def test_an_object_is_encoded_once_for_each_version() -> None:
     old, new = converter("old"), converter("new")
     stored = Storage(history=1).put(PODS, key("p"), body("p"))
     for _ in range(3):
-        stored.wire(old), stored.wire(new), stored.wire(None)
+        stored.encode(old), stored.encode(new), stored.encode(None)
     assert encoded == ["old", "new"]
 
 
 def test_the_same_body_at_another_revision_is_made_once() -> None:
     stored = Storage(history=1).put(PODS, key("p"), body("p"))
-    assert stored.at(9) is stored.at(9)
-    assert stored.at(9).body["metadata"]["resourceVersion"] == "9"
+    assert stored.at_revision(9) is stored.at_revision(9)
+    assert stored.at_revision(9).body["metadata"]["resourceVersion"] == "9"
 
 
 OPERATIONS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=25)

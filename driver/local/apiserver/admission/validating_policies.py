@@ -1,8 +1,7 @@
 """ValidatingAdmissionPolicies: what an administrator forbids of creations and updates, in CEL (KEP-3488).
 
-Policies with parameters or selectors, and those that name what the requesting user may do, are more than is here: they
-refuse whatever they match, so that nothing passes unchecked. Nobody is authenticated; everybody is anonymous.
-
+Parameters, selectors and authorization checks are not supported: a policy that has one denies every request that it
+matches, so that nothing passes unchecked. Requests are not authenticated; each is from ``system:anonymous``.
 Source: ``k8s.io/apiserver`` ``pkg/admission/plugin/policy/validating``.
 """
 
@@ -27,20 +26,20 @@ _CODES: Final = {
     "Invalid": HTTPStatus.UNPROCESSABLE_ENTITY,
     "RequestEntityTooLarge": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 }
-"""By a validation's ``reason``."""
+"""The response code by the ``reason`` of a validation."""
 _UNSUPPORTED_POLICY_FIELDS: Final = (
     ("spec", "paramKind"),
     ("spec", "matchConstraints", "namespaceSelector"),
     ("spec", "matchConstraints", "objectSelector"),
     ("spec", "matchConstraints", "excludeResourceRules"),
 )
-"""Fields of a policy that are not evaluated here."""
+"""Fields of a policy that are not evaluated: it denies what it matches."""
 _UNSUPPORTED_BINDING_FIELDS: Final = (("spec", "paramRef"), ("spec", "matchResources"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionAttributes:
-    """A creation or update as policies see it, in the version of the request."""
+    """A creation or update as policies see it, in the version of the request (``admission.Attributes``)."""
 
     operation: Literal["CREATE", "UPDATE"]
     resource: GroupResource
@@ -50,11 +49,11 @@ class AdmissionAttributes:
     new: JsonObject
     old: JsonObject | None
     user: JsonObject = field(default_factory=lambda: ANONYMOUS)
-    """``request.userInfo``."""
+    """The value of ``request.userInfo``."""
 
     @property
     def data(self) -> JsonObject:
-        """What expressions may name, but for ``variables``."""
+        """The values of the variables of an expression, without ``variables``."""
         request = {
             "operation": self.operation,
             "resource": {"group": self.resource.group, "version": self.version, "resource": self.resource.plural},
@@ -66,8 +65,8 @@ class AdmissionAttributes:
         return {"object": self.new, "oldObject": self.old, "request": request}
 
 
-def check(storage: Storage, write: AdmissionAttributes) -> None:
-    """Raises RefusedError for the first policy that denies ``write``. Policies are exempt: one may be wrong."""
+def check_policies(storage: Storage, write: AdmissionAttributes) -> None:
+    """Raises ApiStatusError (by default 422) when a policy denies ``write``. Policies themselves are exempt."""
     if write.resource in {_POLICIES, _BINDINGS}:
         return
     for binding in storage.items(_BINDINGS):
@@ -104,36 +103,36 @@ def _contains(wanted: list[str] | None, value: str) -> bool:
 
 
 def _is_resource(pattern: str, resource: str) -> bool:
-    """``*`` stands for all without subresources, ``*/*`` for everything."""
+    """Whether a pattern matches: ``*`` stands for all without subresources, ``*/*`` for everything."""
     wanted, _, wanted_sub = pattern.partition("/")
     found, _, found_sub = resource.partition("/")
     return wanted in {"*", found} and wanted_sub in {"*", found_sub}
 
 
 def _evaluate_policy(policy: JsonObject, binding: JsonObject, write: AdmissionAttributes) -> tuple[str, str] | None:
-    """Reason and message of the first validation that fails; None: the policy has nothing against the write."""
+    """Reason and message of the first validation that fails; None when the policy admits the write."""
     spec = policy.get("spec") or {}
     try:
-        _check_understood(policy, binding)
+        _check_supported(policy, binding)
         conditions = (one["expression"] for one in spec.get("matchConditions") or ())
         if not all(evaluate(expression, _VARIABLES, write.data) is True for expression in conditions):
             return None
-        data = {**write.data, "variables": _values(spec.get("variables") or (), write)}
+        data = {**write.data, "variables": _evaluate_variables(spec.get("variables") or (), write)}
         return next(_failed_validations(spec.get("validations") or (), data), None)
     except RuleError as error:
         return None if spec.get("failurePolicy") == "Ignore" else ("Invalid", str(error))
 
 
-def _check_understood(policy: JsonObject, binding: JsonObject) -> None:
-    """Raises RuleError."""
+def _check_supported(policy: JsonObject, binding: JsonObject) -> None:
+    """Raises RuleError when the policy or its binding uses what is not supported."""
     for document, paths in ((policy, _UNSUPPORTED_POLICY_FIELDS), (binding, _UNSUPPORTED_BINDING_FIELDS)):
         for path in paths:
             if lookup(document, *path):
                 raise RuleError(f"{'.'.join(path)} is not supported by this cluster")
 
 
-def _values(variables: Sequence[JsonObject], write: AdmissionAttributes) -> Mapping[str, Any]:
-    """Those whose evaluation fails are missing, which is told by the expression that needs them."""
+def _evaluate_variables(variables: Sequence[JsonObject], write: AdmissionAttributes) -> Mapping[str, Any]:
+    """The values of the policy's variables. One that fails is missing, which fails the expressions that name it."""
     values: dict[str, Any] = {}
     for variable in variables:
         try:

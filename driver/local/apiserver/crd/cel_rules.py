@@ -1,6 +1,6 @@
-"""``x-kubernetes-validations``: CEL rules over custom resources (KEP-2876).
+"""``x-kubernetes-validations``: the CEL validation rules of custom resources (KEP-2876).
 
-A rule that does not compile (``driver.local.apiserver.admission.cel``) is refused when its definition is created.
+A rule that does not compile (``driver.local.apiserver.admission.cel``) is refused when its definition is written.
 """
 
 import re
@@ -14,15 +14,15 @@ from driver.local.apiserver.crd.structural_schema import children, properties
 from driver.local.apiserver.meta.status_errors import OMITTED, FieldError, duplicate, forbidden, invalid, required
 
 VARIABLES: Final = ("self", "oldSelf")
-"""What a rule may name."""
+"""The variables of a rule."""
 _ABSENT: Final = object()
-# CEL's reserved words; a field of such a name is `__name__` in an expression (KEP-2876, "escaping").
 _RESERVED: Final = frozenset(
     {
         *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import"),
         *("let", "loop", "package", "namespace", "return", "var", "void", "while"),
     }
 )
+"""The reserved words of CEL: in an expression a field of this name is ``__name__`` (KEP-2876, "escaping")."""
 _ESCAPES: Final = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
 
 
@@ -51,7 +51,7 @@ class _Rule:
 
 
 def has_rules(schema: JsonObject) -> bool:
-    """Whether the schema has rules, at any depth."""
+    """Whether a schema has rules, at any depth."""
     if schema.get("x-kubernetes-validations"):
         return True
     inside = [*properties(schema).values(), schema.get("items"), schema.get("additionalProperties")]
@@ -59,7 +59,7 @@ def has_rules(schema: JsonObject) -> bool:
 
 
 def validate_rules(document: JsonObject, schema: JsonObject, old: JsonObject | None = None) -> Iterator[FieldError]:
-    """What the rules of a schema say of an object; ``old``: the object before an update."""
+    """The errors that the rules of a schema find in an object; ``old`` is the object before an update."""
     yield from _validate(document, _ABSENT if old is None else old, schema, "")
 
 
@@ -77,7 +77,7 @@ def _validate(value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[F
 
 
 def _counterpart(old: Any, ending: str, child: Any, schema: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
-    """The same part of the old object: by field, or in a keyed list by key; items of other lists have none."""
+    """The same part of the old object, by field or by list map key; items of other lists have none."""
     if isinstance(old, dict):
         return old.get(ending.strip(".[]"), _ABSENT)
     keys = schema.get("x-kubernetes-list-map-keys")
@@ -113,12 +113,12 @@ def _validate_rule(rule: _Rule, value: Any, old: Any, schema: JsonObject, path: 
 
 
 def _shown(value: Any) -> Any:  # noqa: ANN401  (any JSON)
-    """Objects and lists are too long for a message."""
+    """The value as a message shows it; objects and lists are too long for one."""
     return OMITTED if isinstance(value, dict | list) else value
 
 
 def escape_fields(value: Any, schema: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
-    """A value with its fields' names as expressions spell them; keys of maps stay as they are."""
+    """A value with its field names escaped as in expressions; keys of maps stay as they are."""
     if isinstance(value, dict):
         known = properties(schema)
         return {

@@ -1,6 +1,6 @@
-"""A CustomResourceDefinition as a kind that is served.
+"""A CustomResourceDefinition as a served kind, and the strategy of definitions themselves.
 
-Only the conversion strategy None is offered: every version shows the stored body, with its own schema applied when it
+Only the conversion strategy None is supported: each version shows the stored body, and its own schema applies when it
 is written. Source: ``apiextensions-apiserver`` ``pkg/registry/customresource`` and ``pkg/controller``.
 """
 
@@ -30,8 +30,8 @@ from driver.local.apiserver.storage import GroupResource
 
 DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 CLEANUP_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
-"""Holds a deleted definition until its objects are gone."""
-_ANYTHING: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+"""The finalizer of a deleted definition until its objects are gone."""
+_ANY_OBJECT: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def build_resource_type(definition: JsonObject) -> ResourceType:
@@ -47,7 +47,7 @@ def build_resource_type(definition: JsonObject) -> ResourceType:
         short_names=names.get("shortNames") or (),
         categories=names.get("categories") or (),
         namespaced=spec["scope"] == "Namespaced",
-        versions=[_version(group, names["kind"], each) for each in _served(spec["versions"])],
+        versions=[_version(group, names["kind"], each) for each in _order_served(spec["versions"])],
         store=GroupResource(group, names["plural"]),
         generation=True,
         unconditional_update=False,
@@ -60,17 +60,17 @@ def build_resource_type(definition: JsonObject) -> ResourceType:
     )
 
 
-def _served(versions: Iterable[JsonObject]) -> Sequence[JsonObject]:
-    """Served versions, the storage version first: it is the one that controllers of ours prefer."""
+def _order_served(versions: Iterable[JsonObject]) -> Sequence[JsonObject]:
+    """The served versions, the storage version first, which our controllers prefer."""
     return sorted((each for each in versions if each.get("served")), key=lambda each: not each.get("storage"))
 
 
 def _version(group: str, kind: str, row: JsonObject) -> ApiVersion:
-    schema = lookup(row, "schema", "openAPIV3Schema") or _ANYTHING
+    schema = lookup(row, "schema", "openAPIV3Schema") or _ANY_OBJECT
     return ApiVersion(
         name=row["name"],
         merge_schema=with_metadata(derive_merge_schema(schema)),
-        strategy=_rules(kind, f"{group}/{row['name']}", schema),
+        strategy=_build_strategy(kind, f"{group}/{row['name']}", schema),
         columns=build_printer_columns(row.get("additionalPrinterColumns") or []),
         schema=schema,
         status=lookup(row, "subresources", "status") is not None,
@@ -84,7 +84,7 @@ def _deprecation(group: str, kind: str, row: JsonObject) -> str:
     return str(row.get("deprecationWarning") or f"{group}/{row['name']} {kind} is deprecated")
 
 
-def _rules(kind: str, api_version: str, schema: JsonObject) -> Strategy:
+def _build_strategy(kind: str, api_version: str, schema: JsonObject) -> Strategy:
     def prune_body(body: JsonObject, field_validation: str) -> Sequence[str]:
         unknown = [f"unknown field {quoted(path)}" for path in prune(body, schema)]
         if unknown and field_validation == "Strict":
@@ -99,7 +99,7 @@ def _rules(kind: str, api_version: str, schema: JsonObject) -> Strategy:
         yield from _validate_body(body, schema, None)
 
     def validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-        # Ratcheting (KEP-4008): what was wrong before may stay, e.g. after the schema became stricter.
+        # Ratcheting (KEP-4008): errors of the old object may stay, e.g. after the schema became stricter.
         before = set(_validate_body(old, schema, None))
         yield from (error for error in _validate_body(body, schema, old) if error not in before)
 
@@ -112,7 +112,6 @@ def _rules(kind: str, api_version: str, schema: JsonObject) -> Strategy:
     )
 
 
-# Problems after which a rule might meet values that it cannot handle.
 _BLOCKING: Final = frozenset(
     {
         "FieldValueNotSupported",
@@ -122,6 +121,7 @@ _BLOCKING: Final = frozenset(
         "FieldValueTypeInvalid",
     }
 )
+"""The errors after which CEL rules are not evaluated, as they might meet values of the wrong type."""
 
 
 def _validate_body(body: JsonObject, schema: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
@@ -150,7 +150,7 @@ def _default(body: JsonObject, _now: str) -> None:
 
 
 def _prepare_for_create(body: JsonObject) -> None:
-    """The definition is served at once, so its conditions say so from the start."""
+    """Sets the status: a definition is established at once."""
     now = body["metadata"]["creationTimestamp"]
     body["status"] = {
         "acceptedNames": body["spec"]["names"],
@@ -167,7 +167,7 @@ def _condition(type_: str, reason: str, message: str, now: str) -> JsonObject:
 
 
 def _prepare_for_delete(body: JsonObject, now: str) -> None:
-    """A deleted definition stays until its objects are gone."""
+    """Adds the finalizer and the condition of a definition whose objects have to be deleted first."""
     metadata = body["metadata"]
     metadata.pop("deletionGracePeriodSeconds", None)
     finalizers = metadata.get("finalizers") or []
@@ -225,7 +225,7 @@ def _validate_versions(versions: Sequence[JsonObject]) -> Iterator[FieldError]:
         if schema is None:
             yield required(f"{path}.schema.openAPIV3Schema")
         else:
-            # Of a single version the API server tells it as if it stood beside the versions.
+            # The schema of a single version has the path that it had beside the versions, as in upstream.
             place = "spec.validation" if len(versions) == 1 else f"{path}.schema"
             yield from validate_structural_schema(schema, f"{place}.openAPIV3Schema")
         for at, column in enumerate(row.get("additionalPrinterColumns") or []):

@@ -1,4 +1,4 @@
-"""Custom resources against their schema: every problem with its path, in the words of the API server.
+"""Custom resources against their schema: each error with its path, in the words of the API server.
 
 Source: ``k8s.io/kube-openapi`` ``pkg/validation`` as ``apiextensions-apiserver`` uses it, and list types
 (``pkg/apiserver/schema/listtype``). CEL rules are in ``cel_rules``.
@@ -30,14 +30,14 @@ from driver.local.apiserver.times import parse_time
 _INT_RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _BODY: Final = "in body"
 _NOWHERE: Final = "<nil>"
-"""How upstream prints the path of problems that it does not place."""
+"""The path that upstream prints for errors without one."""
 
 Value = Any
 """Any JSON value."""
 
 
 def validate_object(document: JsonObject, schema: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a whole object."""
+    """The errors of a whole object."""
     inside = {name: value for name, value in document.items() if name not in OBJECT_FIELDS}
     own = {name: inner for name, inner in properties(schema).items() if name not in OBJECT_FIELDS}
     wanted = [name for name in schema.get("required") or () if name not in OBJECT_FIELDS]
@@ -46,7 +46,7 @@ def validate_object(document: JsonObject, schema: JsonObject) -> Iterator[FieldE
 
 
 def validate_value(value: Value, schema: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a value that is no whole object, such as a default."""
+    """The errors of a value that is no whole object, such as a default."""
     yield from _validate(value, schema, "")
     yield from _validate_list_types(value, schema, "")
 
@@ -115,7 +115,7 @@ def _find_type_error(value: Value, schema: JsonObject, path: str) -> FieldError 
 
 
 def _validate_string(value: str, schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """Of length and pattern the first mistake is told, as upstream does."""
+    """The errors of a string; of those in length and pattern only the first, as in upstream."""
     most, least, pattern = schema.get("maxLength"), schema.get("minLength"), schema.get("pattern")
     if most is not None and len(value) > most:
         yield too_long(path, most)
@@ -129,7 +129,7 @@ def _validate_string(value: str, schema: JsonObject, path: str) -> Iterator[Fiel
 
 
 def _python_pattern(pattern: str) -> str:
-    r"""RE2's ``$`` and ``\z`` mean the very end; Python's ``$`` also matches before a last newline."""
+    r"""A pattern of RE2 for Python, whose ``$`` also matches before a final newline and which has no ``\z``."""
     return re.sub(r"(?<!\\)\$(?=$|\))", r"\\Z", pattern).replace(r"\z", r"\Z")
 
 
@@ -180,7 +180,7 @@ def _validate_properties(value: JsonObject, schema: JsonObject, path: str) -> It
 
 
 def _validate_combinations(value: Value, schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """``anyOf``, ``oneOf``, ``allOf``, ``not``; of several failures the one with the fewest problems is told too."""
+    """The errors of ``anyOf``, ``oneOf``, ``allOf`` and ``not``, with those of the alternative that has fewest."""
     if alternatives := schema.get("anyOf"):
         failures = _collect_failures(value, alternatives, path)
         if all(failures):
@@ -209,7 +209,7 @@ def _collect_failures(value: Value, schemas: Sequence[JsonObject], path: str) ->
 
 
 def _validate_list_types(value: Value, schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """Items of sets and keyed lists must differ."""
+    """The items of a set, and of a list of type map, that occur twice."""
     if isinstance(value, list):
         match schema.get("x-kubernetes-list-type"):
             case "set":
@@ -298,3 +298,4 @@ _FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
     "ipv6": _is_address(6),
     "uuid": _matching(_UUID),
 }
+"""The string formats; one that is not in this table is not validated, as in Kubernetes."""

@@ -1,6 +1,6 @@
-"""``additionalPrinterColumns``: a column is a JSONPath into the object.
+"""``additionalPrinterColumns``: columns whose values JSONPath expressions select.
 
-Supported of JSONPath: fields, quoted fields, indexes, ``[*]``, and filters on equality, e.g.
+Supported are fields, quoted fields, indexes, ``[*]``, and filters on equality, e.g.
 ``.status.conditions[?(@.type=="Ready")].status``. Source: ``apiextensions-apiserver`` ``tableconvertor``.
 """
 
@@ -26,11 +26,11 @@ _STEP: Final = re.compile(
 )
 
 JsonPathStep: TypeAlias = Callable[[Any], Iterator[Any]]
-"""From one value to those one step further in."""
+"""From one value to the values that one step of a path selects in it."""
 
 
 class UnsupportedJsonPathError(KerfError):
-    """A column's JSONPath uses something that is not supported here."""
+    """The JSONPath of a column uses what is not supported."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f'cannot read the JSONPath {path!r}: use fields, indexes, [*] and [?(@.field=="value")]')
@@ -74,7 +74,7 @@ def _matching(path: str, wanted: str) -> JsonPathStep:
 
 
 def parse_json_path(path: str) -> Sequence[JsonPathStep]:
-    """Raises UnreadablePathError."""
+    """The steps of a JSONPath. Raises UnsupportedJsonPathError."""
     path = path.replace("\\.", "\0")
     found: list[JsonPathStep] = []
     at = 0
@@ -105,7 +105,7 @@ def evaluate_json_path(document: Any, path: Sequence[JsonPathStep]) -> list[Any]
 
 
 def build_printer_columns(rows: Sequence[JsonObject]) -> list[Column]:
-    """The name, then the declared columns; without any, name and age. Raises UnreadablePathError."""
+    """The name and the declared columns; without any, name and age. Raises UnsupportedJsonPathError."""
     return [NAME, *(map(_column, rows) if rows else [AGE])]
 
 
@@ -128,7 +128,7 @@ def _column(row: JsonObject) -> Column:
 
 
 def _printed(value: Any, type_: str, now: datetime) -> Cell:  # noqa: ANN401  (any JSON)
-    """A value that does not have the column's type is not shown."""
+    """The cell of a value; None when the value does not have the type of the column."""
     match type_:
         case "date":
             return format_age(value, now)

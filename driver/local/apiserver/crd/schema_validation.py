@@ -1,6 +1,6 @@
-"""Whether a schema is structural, and whether its rules can be run: checked when a definition is written.
+"""Validation of structural schemas, and of their rules and defaults, when a definition is written.
 
-Only what authors get wrong is checked; a schema with a mistake that is not looked for here simply validates less.
+Only common mistakes of authors are found; a schema with another one validates less than it says.
 Source: ``apiextensions-apiserver`` ``pkg/apiserver/schema`` (KEP-1165).
 """
 
@@ -24,7 +24,7 @@ _REASONS: Final = ("FieldValueRequired", "FieldValueForbidden", "FieldValueInval
 
 
 def validate_structural_schema(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """What is wrong with a whole ``openAPIV3Schema``."""
+    """The errors of a whole ``openAPIV3Schema``."""
     if schema.get("type") != "object":
         yield invalid(f"{path}.type", schema.get("type") or "", "must be object at the root")
     yield from _validate(schema, path, place="at the root")
@@ -90,7 +90,7 @@ def _validate_list(schema: JsonObject, path: str) -> Iterator[FieldError]:
 
 
 def _validate_keys(keys: Sequence[str], items: JsonObject, path: str) -> Iterator[FieldError]:
-    """Keys of a list of type map: scalars that every item has."""
+    """The keys of a list of type map must be scalars that each item has."""
     if not keys:
         yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
     if items.get("type") != "object":
@@ -111,7 +111,7 @@ def _validate_keys(keys: Sequence[str], items: JsonObject, path: str) -> Iterato
 
 
 def _validate_default(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """A default must be an acceptable value itself."""
+    """A default must be a valid value itself."""
     if schema.get("default") is None:
         return
     whole, around = deep_copy({"default": schema["default"]}), {"properties": {"default": schema}}

@@ -1,7 +1,7 @@
-"""Reading a structural schema (``openAPIV3Schema`` of a CustomResourceDefinition, KEP-1165).
+"""Structural schemas (``openAPIV3Schema`` of a CustomResourceDefinition, KEP-1165): reading, pruning, defaulting.
 
-The schema of an object never describes ``metadata`` beyond name rules, so ``apiVersion``, ``kind`` and ``metadata`` are
-left to the server everywhere in this package.
+The schema of an object describes ``metadata`` no further than its name, so ``apiVersion``, ``kind`` and ``metadata``
+are left to the server. Source: ``apiextensions-apiserver`` ``pkg/apiserver/schema`` (``pruning``, ``defaulting``).
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,9 @@ from api.model.base import JsonObject
 from driver.local.apiserver.meta.documents import deep_copy
 
 OBJECT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
-"""What every object has, whatever its schema says."""
+"""The fields that every object has, whatever its schema says."""
 
-_UNKNOWN_FINE: Final[JsonObject] = {"x-kubernetes-preserve-unknown-fields": True}
+_ANYTHING: Final[JsonObject] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def properties(schema: JsonObject) -> Mapping[str, JsonObject]:
@@ -22,29 +22,29 @@ def properties(schema: JsonObject) -> Mapping[str, JsonObject]:
 
 
 def property_schema(schema: JsonObject, name: str) -> JsonObject | None:
-    """The schema of a field; None: the field is unknown."""
+    """The schema of a field; None when the field is unknown."""
     if (known := properties(schema).get(name)) is not None:
         return known
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
         return additional
     if additional is True or schema.get("x-kubernetes-preserve-unknown-fields"):
-        return _UNKNOWN_FINE
+        return _ANYTHING
     return None
 
 
 def item_schema(schema: JsonObject) -> JsonObject:
     items = schema.get("items")
-    return items if isinstance(items, dict) else _UNKNOWN_FINE
+    return items if isinstance(items, dict) else _ANYTHING
 
 
 def is_embedded(schema: JsonObject) -> bool:
-    """Whether the value is a whole object of its own, with metadata."""
+    """Whether the value is a whole object, with metadata."""
     return bool(schema.get("x-kubernetes-embedded-resource"))
 
 
 def children(value: Any, schema: JsonObject) -> Iterator[tuple[str, Any, JsonObject]]:  # noqa: ANN401  (any JSON)
-    """Path ending, value and schema of everything directly inside a value that the schema knows."""
+    """Path suffix, value and schema of each field or item of a value that the schema knows."""
     if isinstance(value, dict):
         for name, child in value.items():
             inner = property_schema(schema, name)
@@ -58,12 +58,12 @@ def children(value: Any, schema: JsonObject) -> Iterator[tuple[str, Any, JsonObj
 
 
 def prune(document: JsonObject, schema: JsonObject) -> list[str]:
-    """Removes, in place, what the schema does not know, and returns its paths."""
+    """Removes, in place, the fields that the schema does not have, and returns their paths."""
     return list(_pruned(document, schema, "", whole=True))
 
 
 def _pruned(value: Any, schema: JsonObject, path: str, *, whole: bool) -> Iterator[str]:  # noqa: ANN401  (any JSON)
-    """``whole``: the value is an object with kind and metadata."""
+    """Prunes one value; ``whole``: it is an object with kind and metadata."""
     if isinstance(value, dict):
         for name in list(value):
             if whole and name in OBJECT_FIELDS:
@@ -81,12 +81,8 @@ def _pruned(value: Any, schema: JsonObject, path: str, *, whole: bool) -> Iterat
             yield from _pruned(item, inner, f"{path}[{index}]", whole=is_embedded(inner))
 
 
-def default(document: JsonObject, schema: JsonObject) -> None:
-    """Fills in defaults, in place, from the outside in: a default may bring an object that has defaults itself."""
-    _default(document, schema)
-
-
-def _default(value: Any, schema: JsonObject) -> None:  # noqa: ANN401  (any JSON)
+def default(value: Any, schema: JsonObject) -> None:  # noqa: ANN401  (any JSON)
+    """Fills in defaults, in place, top-down, as a default may be an object with defaults; ``null`` counts as absent."""
     if isinstance(value, dict):
         for name, inner in properties(schema).items():
             if value.get(name, ...) is None and not inner.get("nullable"):
@@ -94,4 +90,4 @@ def _default(value: Any, schema: JsonObject) -> None:  # noqa: ANN401  (any JSON
             if "default" in inner and name not in value:
                 value[name] = deep_copy({"": inner["default"]})[""]
     for _, child, inner in children(value, schema):
-        _default(child, inner)
+        default(child, inner)

@@ -1,6 +1,6 @@
-"""What clients learn before their first request: versions, groups, kinds and their verbs.
+"""API discovery: the versions, groups, kinds and verbs that clients learn before their first request.
 
-Both forms are served: one document for each group and version, and the aggregated one (KEP-3352) that current clients
+Both forms are served: one document for each group and version, and the aggregated one (KEP-3352), which current clients
 fetch in two requests.
 """
 
@@ -19,16 +19,16 @@ _PLAIN: Final = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryDocument:
-    """A discovery answer."""
+    """A discovery document with its media type."""
 
     body: JsonObject
     media_type: str = _PLAIN
 
 
-def document(
+def build_document(
     path: str, accept: str, served_kinds: ServedKinds, settings: ApiServerSettings
 ) -> DiscoveryDocument | None:
-    """The document at a path that names no object; None: there is none."""
+    """The document at a path that names no object; None when there is none."""
     parts = [part for part in path.split("/") if part]
     aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2," in f"{accept},".replace("v2;", "v2,")
     match parts:
@@ -45,7 +45,7 @@ def document(
         case ["apis", group, version]:
             return _resources(served_kinds, group, version)
         case []:
-            return DiscoveryDocument({"paths": sorted(_paths(served_kinds))})
+            return DiscoveryDocument({"paths": sorted(_list_paths(served_kinds))})
         case _:
             return None
 
@@ -77,7 +77,7 @@ def _by_group(served_kinds: ServedKinds) -> dict[str, list[ResourceType]]:
 
 
 def _version_names(types: Iterable[ResourceType]) -> list[str]:
-    """Versions of a group, preferred first: v2, v1, v1beta2, v1beta1, v1alpha1 (``k8s.io/apimachinery`` version)."""
+    """The versions of a group, preferred first: v2, v1, v1beta2, v1beta1, v1alpha1 (``apimachinery`` ``version``)."""
     names = {version.name for type_ in types for version in type_.versions}
     return sorted(names, key=_priority, reverse=True)
 
@@ -191,7 +191,7 @@ def _aggregated_row(type_: ResourceType, version: ApiVersion, group: str) -> Jso
     return {**row, "subresources": subresources} if subresources else row
 
 
-def _paths(served_kinds: ServedKinds) -> Iterable[str]:
+def _list_paths(served_kinds: ServedKinds) -> Iterable[str]:
     yield from ("/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version")
     for group, types in _by_group(served_kinds).items():
         if group:

@@ -1,9 +1,9 @@
-"""OpenAPI v3: as much as ``kubectl`` asks of it.
+"""OpenAPI v3, as far as ``kubectl`` uses it.
 
-``kubectl create`` and ``apply`` look whether a kind's PATCH takes ``fieldValidation``; ``kubectl explain`` reads the
-schemas. Built-in kinds show their outer fields only. PATCH does not offer strategic merge patch here, although the
-server takes it: offering it would make kubectl compute such patches from these schemas, which do not know the merge
-keys, instead of from its own types, which do.
+``kubectl create`` and ``apply`` look whether the PATCH of a kind takes ``fieldValidation``; ``kubectl explain`` reads
+the schemas. Built-in kinds show their outer fields only. PATCH does not offer strategic merge patch, although the
+server takes it: kubectl would compute such patches from these schemas, which lack the merge keys, instead of from its
+own types, which have them.
 """
 
 import hashlib
@@ -43,8 +43,8 @@ _METADATA_SCHEMA: Final[JsonObject] = {
 }
 
 
-def document(path: str, served_kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject | None:
-    """The document at a path under ``/openapi/v3``; None: there is none."""
+def build_document(path: str, served_kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject | None:
+    """The document at a path under ``/openapi/v3``; None when there is none."""
     parts = [part for part in path.split("/") if part]
     match parts[2:]:
         case []:
@@ -58,7 +58,7 @@ def document(path: str, served_kinds: ServedKinds, settings: ApiServerSettings) 
 
 
 def _index(served_kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject:
-    """Each document's address carries a digest of it, by which clients cache."""
+    """The index; the address of each document has a digest, by which clients cache it."""
     paths = {}
     for group, version in sorted({(type_.group, version.name) for type_ in served_kinds for version in type_.versions}):
         place = f"apis/{group}/{version}" if group else f"api/{version}"

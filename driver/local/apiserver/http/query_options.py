@@ -1,4 +1,4 @@
-"""The query parameters and options documents of requests, checked as the API server checks them."""
+"""The query parameters and options documents of requests, validated as kube-apiserver does."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ def parse_bool(query: Mapping[str, str], name: str) -> bool:
 
 
 def parse_int(query: Mapping[str, str], name: str) -> int:
-    """A non-negative integer, 0 when it is not given. Raises RefusedError (400)."""
+    """A non-negative integer, 0 when absent. Raises ApiStatusError (400)."""
     text = query.get(name, "")
     if not text:
         return 0
@@ -42,7 +42,7 @@ def _revision(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """What a list or watch asks for. ``revision`` None: the most recent state."""
+    """The options of a list or watch. ``revision`` None: the most recent state."""
 
     label_selector: str
     field_selector: str
@@ -57,7 +57,7 @@ class ListOptions:
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> "ListOptions":
-        """Raises RefusedError for parameters that do not go together."""
+        """Raises ApiStatusError (400, 422 for parameters that exclude one another)."""
         options = cls(
             label_selector=query.get("labelSelector", ""),
             field_selector=query.get("fieldSelector", ""),
@@ -119,20 +119,20 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What create, update and patch are asked for."""
+    """The options of a create, update or patch."""
 
     dry_run: bool = False
     field_manager: str = ""
     has_field_manager: bool = False
-    """Whether the client named the manager itself."""
+    """Whether the request names its field manager."""
     field_validation: str = "Ignore"
     force: bool = False
 
     @classmethod
     def parse(cls, query: Mapping[str, str], *, user_agent: str, kind: str) -> "WriteOptions":
-        """The manager of a client that names none is the start of its user agent. Raises RefusedError.
+        """Raises ApiStatusError (422). The manager of a request that names none is the start of its user agent.
 
-        ``kind``: CreateOptions, UpdateOptions or PatchOptions, for the message.
+        ``kind`` (CreateOptions, UpdateOptions or PatchOptions) is for the message.
         """
         errors = []
         dry_run = query.get("dryRun", "")
@@ -161,7 +161,7 @@ _MAX_MANAGER = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """How an object goes. ``grace_s`` None: the object's own period."""
+    """The options of a delete. ``grace_s`` None: the object's own grace period."""
 
     grace_s: int | None = None
     propagation: str = ""
@@ -171,7 +171,7 @@ class DeleteOptions:
 
     @classmethod
     def parse(cls, query: Mapping[str, str], body: JsonObject) -> "DeleteOptions":
-        """From the body, or where there is none from the query. Raises RefusedError."""
+        """From the body, or else from the query. Raises ApiStatusError (400, 422)."""
         grace = body.get("gracePeriodSeconds")
         if grace is None and query.get("gracePeriodSeconds"):
             grace = parse_int(query, "gracePeriodSeconds")
@@ -191,7 +191,7 @@ class DeleteOptions:
 
 
 def _orphaning(query: Mapping[str, str], body: JsonObject) -> str:
-    """The predecessor of ``propagationPolicy``, deprecated since 1.7."""
+    """The propagation policy that ``orphanDependents`` stands for, its predecessor until 1.7."""
     value = body.get("orphanDependents", query.get("orphanDependents"))
     if value is None:
         return ""

@@ -1,4 +1,4 @@
-"""One API request, from its parsed pieces to its answer. No HTTP library in here."""
+"""The request handler: it dispatches one API request by verb and builds the response; it knows no HTTP library."""
 
 import logging
 import random
@@ -10,11 +10,9 @@ from http import HTTPStatus
 from typing import Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.admission.admission import Admission
-from driver.local.apiserver.http.content_negotiation import negotiate_form
-from driver.local.apiserver.http.paths import RequestInfo
 from driver.local.apiserver.http.query_options import DeleteOptions, ListOptions, WriteOptions
-from driver.local.apiserver.http.serializer import ObjectEncoder, encode
+from driver.local.apiserver.http.request_info import RequestInfo
+from driver.local.apiserver.http.serializer import ObjectEncoder, encode, negotiate_form
 from driver.local.apiserver.kinds.served_kinds import ServedKinds, ServedVersion
 from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.meta.documents import lookup
@@ -22,7 +20,7 @@ from driver.local.apiserver.meta.status_errors import bad_request, method_not_al
 from driver.local.apiserver.registry.create_update import ObjectWriter, WriteRequest, WriteResult
 from driver.local.apiserver.registry.delete import ObjectDeleter
 from driver.local.apiserver.registry.patch import decode_document, parse_patch
-from driver.local.apiserver.registry.read import get, list_page, parse_selector
+from driver.local.apiserver.registry.read import get_object, list_objects, parse_selector
 from driver.local.apiserver.registry.subresources import bind_pod, created_status, finalize_namespace
 from driver.local.apiserver.registry.watch import Watch, WatchNotifier
 from driver.local.apiserver.settings import ApiServerSettings
@@ -34,10 +32,10 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRequest:
-    """What an HTTP request for an API object says."""
+    """A request for API objects, parsed as far as HTTP goes."""
 
     method: str
-    target: RequestInfo
+    info: RequestInfo
     query: Mapping[str, str] = field(default_factory=dict)
     accept: str = ""
     content_type: str = ""
@@ -45,19 +43,19 @@ class ApiRequest:
     body: bytes = b""
 
     def document(self) -> JsonObject:
-        """The body, as one object. Raises RefusedError (400, 415)."""
+        """The one object in the body. Raises ApiStatusError (400, 415)."""
         return decode_document(self.body, self.content_type)
 
     @property
     def key(self) -> ObjectKey:
-        return ObjectKey(self.target.namespace, self.target.name)
+        return ObjectKey(self.info.namespace, self.info.name)
 
     @property
     def verb(self) -> str:
-        """The API verb, as authorization and fault plans name it."""
-        if self.method == "GET" and not self.target.name:
+        """The API verb, by the names of authorization; fault plans use them too."""
+        if self.method == "GET" and not self.info.name:
             return "watch" if ListOptions.parse(self.query).watch else "list"
-        if self.method == "DELETE" and not self.target.name:
+        if self.method == "DELETE" and not self.info.name:
             return "deletecollection"
         return _VERBS.get(self.method, self.method.lower())
 
@@ -68,7 +66,7 @@ _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResponse:
-    """A whole response."""
+    """A complete response, in contrast to a watch."""
 
     body: bytes
     code: HTTPStatus = HTTPStatus.OK
@@ -77,7 +75,7 @@ class ApiResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHandler:
-    """Answers requests from one storage."""
+    """Handles the requests to one storage."""
 
     storage: Storage
     watch_notifier: WatchNotifier
@@ -91,7 +89,6 @@ class RequestHandler:
     def writer(self) -> ObjectWriter:
         return ObjectWriter(
             storage=self.storage,
-            admission=Admission(self.storage),
             clock=self.clock,
             uid=self.uid,
             random=self.random,
@@ -103,11 +100,11 @@ class RequestHandler:
         return ObjectDeleter(self.storage, self.clock)
 
     def handle(self, request: ApiRequest) -> ApiResponse | Watch:
-        """Raises RefusedError for everything that has no good answer."""
-        served = self.served(request.target)
-        self._check_scope(served.type, request.target)
-        target, verb = request.target, request.verb
-        if target.subresource:
+        """The response, or the watch, to a request. Raises ApiStatusError when the request is refused."""
+        served = self.find_version(request.info)
+        self._check_scope(served.type, request.info)
+        info, verb = request.info, request.verb
+        if info.subresource:
             return self._subresource(served, request, verb)
         if verb not in served.type.verbs:
             raise method_not_allowed()
@@ -119,9 +116,9 @@ class RequestHandler:
             case "watch":
                 return self._watch(served, request)
             case "create":
-                return _well_typed(served.type, partial(self._create, served, request))
-            case "update" | "patch" if target.name:
-                return _well_typed(served.type, partial(self._write, served, request, verb))
+                return _check_types(served.type, partial(self._create, served, request))
+            case "update" | "patch" if info.name:
+                return _check_types(served.type, partial(self._write, served, request, verb))
             case "delete":
                 return self._delete(served, request)
             case "deletecollection":
@@ -129,15 +126,15 @@ class RequestHandler:
             case _:
                 raise method_not_allowed()
 
-    def served(self, target: RequestInfo) -> ServedVersion:
-        """The kind that a target is about. Raises RefusedError (404)."""
-        return self.served_kinds.served(target.group, target.version, target.plural)
+    def find_version(self, info: RequestInfo) -> ServedVersion:
+        """The kind and version that a path names. Raises ApiStatusError (404)."""
+        return self.served_kinds.find(info.group, info.version, info.plural)
 
     @staticmethod
-    def _check_scope(type_: ResourceType, target: RequestInfo) -> None:
-        if type_.namespaced and target.name and not target.namespace:
+    def _check_scope(type_: ResourceType, info: RequestInfo) -> None:
+        if type_.namespaced and info.name and not info.namespace:
             raise path_not_found()
-        if not type_.namespaced and target.namespace:
+        if not type_.namespaced and info.namespace:
             raise path_not_found()
 
     def _encoder(self, served: ServedVersion, request: ApiRequest) -> ObjectEncoder:
@@ -147,11 +144,11 @@ class RequestHandler:
         )
 
     def _get(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
-        stored = get(self.storage, served.type, request.key)
+        stored = get_object(self.storage, served.type, request.key)
         return ApiResponse(body=self._encoder(served, request).one(stored, self.clock()))
 
     def _list(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
-        page = list_page(self.storage, served.type, request.target.namespace, ListOptions.parse(request.query))
+        page = list_objects(self.storage, served.type, request.info.namespace, ListOptions.parse(request.query))
         return ApiResponse(body=self._encoder(served, request).many(page.items, page.metadata, self.clock()))
 
     def _watch(self, served: ServedVersion, request: ApiRequest) -> Watch:
@@ -159,8 +156,8 @@ class RequestHandler:
         return Watch(
             storage=self.storage,
             watch_notifier=self.watch_notifier,
-            view=self._encoder(served, request),
-            namespace=request.target.namespace,
+            encoder=self._encoder(served, request),
+            namespace=request.info.namespace,
             selector=parse_selector(served.type, options),
             options=options,
             clock=self.clock,
@@ -169,7 +166,7 @@ class RequestHandler:
         )
 
     def _create(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
-        if request.target.name or (served.type.namespaced and not request.target.namespace):
+        if request.info.name or (served.type.namespaced and not request.info.namespace):
             raise method_not_allowed()
         written = self.writer.create(self._write_request(served, request), request.document())
         return self._write_response(served, request, written)
@@ -179,7 +176,7 @@ class RequestHandler:
             type=served.type,
             version=served.version,
             key=request.key,
-            subresource=request.target.subresource,
+            subresource=request.info.subresource,
             options=WriteOptions.parse(request.query, user_agent=request.user_agent, kind=_OPTIONS[request.method]),
         )
 
@@ -205,8 +202,8 @@ class RequestHandler:
         return ApiResponse(body=encode(success(_deletion_details(served.type, deleted.stored))))
 
     def _delete_collection(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
-        namespace = request.target.namespace
-        page = list_page(self.storage, served.type, namespace, ListOptions.parse(request.query))
+        namespace = request.info.namespace
+        page = list_objects(self.storage, served.type, namespace, ListOptions.parse(request.query))
         options = _delete_options(request)
         for stored in page.items:
             self.deleter.delete(served.type, stored.key, options)
@@ -214,14 +211,14 @@ class RequestHandler:
         return ApiResponse(body=self._encoder(served, request).many(page.items, metadata, self.clock()))
 
     def _subresource(self, served: ServedVersion, request: ApiRequest, verb: str) -> ApiResponse:
-        name = request.target.subresource
+        name = request.info.subresource
         match served.type.plural, name, verb:
             case _, "status", _ if not served.version.status:
                 raise path_not_found()
             case _, "status", "get":
                 return self._get(served, request)
             case _, "status", "update" | "patch":
-                return _well_typed(served.type, partial(self._write, served, request, verb))
+                return _check_types(served.type, partial(self._write, served, request, verb))
             case "pods", "binding", "create":
                 bind_pod(self.storage, request.key, request.document(), format_time(self.clock()))
                 return _CREATED
@@ -241,15 +238,15 @@ class RequestHandler:
 _CREATED: Final = ApiResponse(body=encode(created_status()), code=HTTPStatus.CREATED)
 
 
-def _well_typed(type_: ResourceType, write: Callable[[], ApiResponse]) -> ApiResponse:
-    """Runs a write whose document may have values of the wrong JSON type. Raises RefusedError (400) then.
+def _check_types(type_: ResourceType, write: Callable[[], ApiResponse]) -> ApiResponse:
+    """Runs a write. Raises ApiStatusError (400) for a document with values of the wrong JSON type.
 
-    There is no schema of the built-in kinds here, so it is their rules that trip over such values.
+    Built-in kinds have no schema here, so it is their strategies that fail on such values.
     """
     try:
         return write()
     except (AttributeError, KeyError, TypeError) as error:
-        _log.debug("a document of the wrong shape", exc_info=True)
+        _log.debug("a document has values of the wrong type", exc_info=True)
         raise bad_request(f"the document cannot be handled as a {type_.kind}: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""How the built-in kinds merge, where that differs from "objects merge, lists are replaced".
+"""The merge schemas of built-in kinds, i.e. the places that do not merge by default.
 
 Source: ``x-kubernetes-list-type``, ``-list-map-keys``, ``-map-type``, ``-patch-merge-key`` and ``-patch-strategy`` in
 the OpenAPI document of Kubernetes 1.37 (``api/openapi-spec/swagger.json``).

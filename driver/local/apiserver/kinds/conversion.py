@@ -1,7 +1,7 @@
-"""Bodies of one API version as bodies of another, on plain documents: unknown fields survive.
+"""Conversion between API versions, on plain documents, so that unknown fields survive.
 
-``resource.k8s.io/v1beta1`` differs from v1 in three ways (``k8s.io/api/resource/v1beta1`` types.go): a request carries
-the fields of ``exactly`` itself, a device's content is in ``basic``, and unset ``nodeName`` and ``allNodes`` are zero
+``resource.k8s.io/v1beta1`` differs from v1 in three ways (``k8s.io/api/resource/v1beta1`` types.go): a request has the
+fields of ``exactly`` itself, the content of a device is in ``basic``, and unset ``nodeName`` and ``allNodes`` are zero
 values. v1beta2 is v1. ``events.k8s.io/v1`` renames fields of the core event.
 """
 
@@ -11,8 +11,8 @@ from typing import Final
 from api.model.base import JsonObject
 from driver.local.apiserver.meta.documents import lookup, without
 
-# Fields that a flat request shares with `firstAvailable`; all others belong to `exactly`.
 _REQUEST_OWN: Final[Sequence[str]] = ("name", "firstAvailable")
+"""The fields of a v1beta1 request that v1 has in the same place; all others belong to ``exactly``."""
 
 
 def _nested_request(request: JsonObject) -> JsonObject:
@@ -69,16 +69,15 @@ def slice_to_v1beta1(body: JsonObject) -> JsonObject:
 
 
 def slice_from_v1beta1(body: JsonObject) -> JsonObject:
-    spec = {name: value for name, value in (body.get("spec") or {}).items() if (name, value) not in _UNSET_PLACES}
+    spec = {name: value for name, value in (body.get("spec") or {}).items() if (name, value) not in _UNSET_NODES}
     if isinstance(spec.get("devices"), list):
         spec["devices"] = list(map(_unwrapped_device, spec["devices"]))
     return {**body, "spec": spec}
 
 
-_UNSET_PLACES: Final = (("nodeName", ""), ("allNodes", False))
-"""What v1beta1 clients may send for "unset"."""
+_UNSET_NODES: Final = (("nodeName", ""), ("allNodes", False))
+"""The fields and values that v1beta1 clients may send for "unset"."""
 
-# Field of core/v1 Event, field of events.k8s.io/v1 Event.
 _EVENT_FIELDS: Final = (
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -88,6 +87,7 @@ _EVENT_FIELDS: Final = (
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
 )
+"""The fields of a core/v1 Event, each with its name in events.k8s.io/v1."""
 _TO_EVENTS: Final = dict(_EVENT_FIELDS)
 _FROM_EVENTS: Final = {new: old for old, new in _EVENT_FIELDS}
 

@@ -1,4 +1,4 @@
-"""Small operations on JSON documents."""
+"""Operations on JSON documents: deep copy, lookup by path, and changes at every place that a path names."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ def deep_copy(document: JsonObject) -> JsonObject:
 
 
 def lookup(document: Any, *path: str) -> Any:  # noqa: ANN401  (whatever the document has there)
-    """What a document has at a path of fields; None where it has nothing."""
+    """The value at a path of fields; None where a field is absent or its parent is no object."""
     for step in path:
         if not isinstance(document, dict):
             return None
@@ -24,7 +24,7 @@ def lookup(document: Any, *path: str) -> Any:  # noqa: ANN401  (whatever the doc
 
 
 def find_objects(document: Any, path: Sequence[str]) -> Iterator[JsonObject]:  # noqa: ANN401  (any JSON)
-    """Every object at a path of fields; ``field[]`` steps into each item of a list, ``field{}`` into each value."""
+    """Every object at a path; ``field[]`` stands for each item of a list, ``field{}`` for each value of a map."""
     if not path:
         if isinstance(document, dict):
             yield document
@@ -49,7 +49,7 @@ def drop(document: JsonObject, path: str) -> None:
 
 
 def replace(document: JsonObject, path: str, change: Callable[[Any], Any]) -> None:
-    """Changes, in place, every value at a path; one that ends in ``[]`` or ``{}`` means what is inside."""
+    """Changes, in place, every value at a path, which may end in ``[]`` or ``{}`` as those of ``find_objects``."""
     *parents, last = path.split(".")
     name = last.rstrip("[]{}")
     for parent in find_objects(document, parents):
@@ -65,12 +65,12 @@ def replace(document: JsonObject, path: str, change: Callable[[Any], Any]) -> No
 
 
 def without(document: JsonObject, *fields: str) -> JsonObject:
-    """A shallow copy lacking some fields."""
+    """A shallow copy that lacks some fields."""
     return {key: value for key, value in document.items() if key not in fields}
 
 
 def without_nulls(document: JsonObject) -> JsonObject:
-    """A copy without ``null`` fields: typed clients send them, and they mean absent (of built-in kinds)."""
+    """A copy without ``null`` fields, which in built-in kinds mean absent: typed clients send them."""
     return {key: _pruned(value) for key, value in document.items() if value is not None}
 
 

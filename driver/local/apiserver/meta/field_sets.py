@@ -1,7 +1,8 @@
 """Sets of fields of a document, and what differs between two documents: the ground of ``managedFields``.
 
-A path is a tuple of steps in the spelling of FieldsV1: ``f:name`` for a field, ``k:{"name":"a"}`` for the item of a
-keyed list, ``v:"a"`` for a value of a list that is a set. A set of fields is a plain set of paths.
+A path is a tuple of path elements in the spelling of FieldsV1: ``f:name`` for a field, ``k:{"name":"a"}`` for the item
+of a list of type map, ``v:"a"`` for a value of a list of type set. Items have no index: they keep their identity
+wherever they stand. A field set is a plain set of paths; ``{"a": {"b": 1}}`` sets ``{("f:a", "f:b")}``.
 Source: ``sigs.k8s.io/structured-merge-diff`` v6 (``fieldpath``, ``typed``).
 """
 
@@ -18,12 +19,12 @@ FieldPath: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[FieldPath]
 
 _MEMBER: Final = "."
-"""Says in FieldsV1 that a path is a member itself, beside its children."""
+"""The key in FieldsV1 which says that a path is itself a member of the set, beside its children."""
 _ABSENT: Final = object()
 
 
 def to_fields_v1(fields: Iterable[FieldPath]) -> JsonObject:
-    """The nested form in which ``managedFields`` keeps a set."""
+    """The nested form in which ``managedFields`` stores a set."""
     paths = sorted(fields)
     root: JsonObject = {}
     for path in paths:
@@ -41,7 +42,7 @@ def _without_lone_members(node: JsonObject) -> JsonObject:
 
 
 def from_fields_v1(node: JsonObject) -> FieldSet:
-    """The set that ``managedFields`` describes."""
+    """The set that an entry of ``managedFields`` stores."""
     return frozenset(_members(node, ()))
 
 
@@ -56,7 +57,7 @@ def _members(node: JsonObject, path: FieldPath) -> Iterator[FieldPath]:
 
 
 def with_parents(fields: Iterable[FieldPath]) -> FieldSet:
-    """The set with every field that leads to one of its paths: removing the last child removes the parent too."""
+    """The set with every field on the way to one of its members: who removes the last child removes the parent too."""
     everything = set(fields)
     for path in list(everything):
         everything.update(path[:end] for end in range(1, len(path)) if path[end - 1].startswith("f:"))
@@ -64,7 +65,7 @@ def with_parents(fields: Iterable[FieldPath]) -> FieldSet:
 
 
 def path_element(item: Any, schema: MergeSchema) -> str:  # noqa: ANN401  (any JSON)
-    """How a path names an item of a keyed or unique list."""
+    """The path element of an item of an associative list."""
     if schema.keys:
         fields = item if isinstance(item, dict) else {}
         key = {name: fields.get(name, schema.key_defaults.get(name)) for name in sorted(schema.keys)}
@@ -74,12 +75,12 @@ def path_element(item: Any, schema: MergeSchema) -> str:  # noqa: ANN401  (any J
 
 
 def is_associative(schema: MergeSchema) -> bool:
-    """Whether the items of a list have an identity of their own."""
+    """Whether a list is associative, i.e. its items have an identity: a list of type map or set."""
     return bool(schema.keys) or schema.unique
 
 
 def field_set_of(document: JsonObject, schema: MergeSchema) -> FieldSet:
-    """The fields that a document sets, as an apply of it owns them."""
+    """The fields that a document sets: an apply of it owns them."""
     return frozenset(_fields_in(document, schema, ()))
 
 
@@ -103,7 +104,7 @@ def _fields_in(value: Any, schema: MergeSchema, path: FieldPath) -> Iterator[Fie
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """What changed from one document to another."""
+    """The fields in which one document differs from another (``typed.Comparison``)."""
 
     added: FieldSet
     modified: FieldSet
@@ -115,7 +116,7 @@ class FieldComparison:
 
 
 def compare(old: JsonObject, new: JsonObject, schema: MergeSchema) -> FieldComparison:
-    """The fields that ``new`` adds to, changes in and lacks of ``old``."""
+    """What ``new`` adds to ``old``, changes in it, and removes from it."""
     walk = _ComparisonWalker(set(), set(), set())
     walk.value(old, new, schema, ())
     return FieldComparison(*map(frozenset, (walk.added, walk.modified, walk.removed)))
@@ -134,7 +135,7 @@ class _ComparisonWalker:
         if parts is None:
             self._leaf(old, new, path)
             if type(old) is not type(new):
-                # An object became a scalar, or the reverse: what was inside is gone, what is inside is new.
+                # An object became a scalar, or the reverse: its old content is removed, its new content added.
                 self.removed.update(inner for inner in _fields_in(old, schema, path) if inner != path)
                 self.added.update(inner for inner in _fields_in(new, schema, path) if inner != path)
             return
@@ -153,7 +154,7 @@ class _ComparisonWalker:
 
     @staticmethod
     def _parts(old: Any, new: Any, schema: MergeSchema) -> list[tuple[str, Any, Any, MergeSchema]] | None:  # noqa: ANN401
-        """The children of both sides, paired; None where the value is compared whole."""
+        """The children of both values, paired by path element; None where the value is compared as a whole."""
         present = [side for side in (old, new) if side is not _ABSENT]
         if not any(present) or schema.atomic:  # two empty sides are a leaf: empty and absent differ
             return None
@@ -175,7 +176,7 @@ class _ComparisonWalker:
 
 
 def format_path(path: FieldPath) -> str:
-    """A path as conflict messages print it: ``.spec.containers[name="a"].image``."""
+    """A path as messages about conflicts print it: ``.spec.containers[name="a"].image``."""
     return "".join(map(_format_element, path))
 
 

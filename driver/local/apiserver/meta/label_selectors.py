@@ -61,7 +61,7 @@ class Selector:
 
 
 def parse_labels(text: str) -> Selector:
-    """Raises RefusedError (400) when ``text`` is no label selector."""
+    """Raises ApiStatusError (400) when ``text`` is no label selector."""
     return Selector(tuple(_LabelParser(text).requirements()))
 
 
@@ -150,7 +150,7 @@ class _LabelParser:
 
 
 def parse_fields(text: str) -> Selector:
-    """Raises RefusedError (400) when ``text`` is no field selector."""
+    """Raises ApiStatusError (400) when ``text`` is no field selector."""
     return Selector(tuple(map(_field_requirement, filter(None, _split_unescaped(text)))))
 
 
@@ -189,7 +189,7 @@ class ObjectSelector:
 def selector_of(
     label_text: str, field_text: str, readers: Mapping[str, FieldReader], *, unsupported: str
 ) -> ObjectSelector:
-    """Raises RefusedError (400) for a bad selector, or a field that the kind cannot be selected by.
+    """Raises ApiStatusError (400) for a bad selector, or a field that the kind cannot be selected by.
 
     ``unsupported``: the message about such a field, with ``{}`` for its name.
     """

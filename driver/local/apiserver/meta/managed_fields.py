@@ -1,8 +1,11 @@
-"""Who set which field: ``metadata.managedFields``, and server-side apply on top of it.
+"""Field ownership: who set which field (``metadata.managedFields``), and server-side apply on top of it.
 
-Rules (Kubernetes "Server-Side Apply"; ``structured-merge-diff`` ``merge/update.go``): an update owns what it changed
-and takes it from everybody else. An apply owns all it says; what another owner set to something else is a conflict,
-unless forced; what the same applier said last time, says no more, and nobody else owns, is removed.
+Rules (Kubernetes "Server-Side Apply"; ``sigs.k8s.io/structured-merge-diff`` v6, ``merge/update.go``):
+
+- an update owns every field that it changed, and takes it from all other managers;
+- an apply owns every field of its configuration. A field that another manager set to another value is a conflict,
+  unless the apply is forced. A field that the same manager applied last time and that is in
+  no configuration now is removed, if nobody else owns it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,9 +30,9 @@ from driver.local.apiserver.meta.merge_schema import MergeSchema
 from driver.local.apiserver.meta.status_errors import ApiStatusError, apply_conflict, bad_request, quoted
 
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
-"""Owns what an object without any owners already had when it is applied to for the first time."""
+"""The manager of all that an object without managed fields has when it is applied to for the first time."""
 
-# Nobody owns these: they identify the object, or the server sets them.
+# Fields without owner: they identify the object, or the server sets them.
 _UNOWNED: Final[FieldSet] = frozenset(
     {
         ("f:apiVersion",),
@@ -54,7 +57,7 @@ _UNOWNED: Final[FieldSet] = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldManager:
-    """Who writes, through which version and endpoint, and when."""
+    """The manager of one write: its name, the version and endpoint it writes through, and the time."""
 
     name: str
     api_version: str
@@ -64,7 +67,7 @@ class FieldManager:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ManagerId:
-    """What makes two entries of ``managedFields`` the same owner. Applies are the same over versions."""
+    """What two entries of ``managedFields`` of one manager have in common; applies are one entry over all versions."""
 
     manager: str
     operation: str
@@ -113,7 +116,7 @@ def _encoded(owners: Mapping[_ManagerId, _OwnedFields]) -> list[JsonObject]:
 
 
 def _present_entries(old: JsonObject | None, new: JsonObject) -> list[JsonObject]:
-    """The entries that a write starts from: the client may hand in its own, or reset them with ``[{}]``."""
+    """The entries before a write: the client may send its own, or reset them with ``[{}]``."""
     given = new["metadata"].get("managedFields")
     if given == [{}]:
         return []
@@ -125,7 +128,7 @@ def record_update(
 ) -> list[JsonObject]:
     """The entries after an update from ``old`` (None: a creation) to ``new``.
 
-    ``zero`` is what every object of the kind has even when it is empty: nobody comes to own that by writing into it.
+    ``zero`` is what an empty object of the kind has too (its zero value): a write does not come to own that.
     """
     owners = _decoded(_present_entries(old, new))
     if old is not None and not owners:
@@ -154,7 +157,7 @@ def apply(
 ) -> JsonObject:
     """The object after an apply, with its new ``managedFields``.
 
-    Raises RefusedError: 400 when ``applied`` brings managedFields, 409 with one cause for each conflicting field.
+    Raises ApiStatusError (400) when ``applied`` has managedFields, (409) with one cause for each conflicting field.
     """
     if applied.get("metadata", {}).get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
@@ -169,7 +172,7 @@ def apply(
     others = {owner: owned for owner, owned in owners.items() if owner != self}
     everybody = frozenset().union(said, *(owned.fields for owned in others.values()))
     laid_over = merge(base, without(applied, "kind", "apiVersion"), schema)
-    result = _with_what_is_unsaid_removed(laid_over, last, everybody, schema)
+    result = _remove_abandoned(laid_over, last, everybody, schema)
     change = compare(base, result, schema)
     if not force:
         _check_conflicts(others, change.written)
@@ -177,7 +180,7 @@ def apply(
         owner: _OwnedFields(owned.api_version, owned.time, owned.fields - change.written - change.removed)
         for owner, owned in others.items()
     }
-    # The time is that of the last apply that changed something; of one that never did there is none.
+    # The time of an entry is that of the last apply that changed something; one that never did has none.
     before = owners[self].time if self in owners else ""
     time = before if result == base else by.time
     kept[self] = _OwnedFields(by.api_version, time, said)
@@ -197,10 +200,8 @@ def _unclaimed(base: JsonObject, by: FieldManager, schema: MergeSchema) -> _Mana
     return {owner: _OwnedFields(by.api_version, by.time, fields)} if fields else {}
 
 
-def _with_what_is_unsaid_removed(
-    document: JsonObject, last: FieldSet, everybody: FieldSet, schema: MergeSchema
-) -> JsonObject:
-    """Takes out what this applier said last time and nobody says now."""
+def _remove_abandoned(document: JsonObject, last: FieldSet, everybody: FieldSet, schema: MergeSchema) -> JsonObject:
+    """The document without the fields that this manager applied last time and that nobody sets now."""
     claimed = with_parents(last)
     there = with_parents(field_set_of(document, schema))
     left = with_parents(field_set_of(remove_fields(document, claimed, schema), schema))
@@ -210,7 +211,7 @@ def _with_what_is_unsaid_removed(
 
 def _check_conflicts(others: Mapping[_ManagerId, _OwnedFields], written: FieldSet) -> None:
     conflicts = {
-        owner: sorted(owned.fields & written, key=_members_first)
+        owner: sorted(owned.fields & written, key=_sort_key)
         for owner, owned in others.items()
         if owned.fields & written
     }
@@ -218,8 +219,8 @@ def _check_conflicts(others: Mapping[_ManagerId, _OwnedFields], written: FieldSe
         raise _conflict(conflicts)
 
 
-def _members_first(path: FieldPath) -> list[tuple[bool, str]]:
-    """Of each level first what ends there, then what goes on."""
+def _sort_key(path: FieldPath) -> list[tuple[bool, str]]:
+    """Orders paths by element; at each level a path that ends there comes first."""
     return [(index < len(path) - 1, step) for index, step in enumerate(path)]
 
 
@@ -249,7 +250,10 @@ def _said_owner(owner: _ManagerId) -> str:
 
 
 def merge(live: Any, applied: Any, schema: MergeSchema) -> Any:  # noqa: ANN401  (any JSON)
-    """``live`` with what ``applied`` says; keyed lists merge item by item, other values are those of ``applied``."""
+    """``live`` overlaid with ``applied``: associative lists merge item by item, other values are those of ``applied``.
+
+    Source: ``typed/merge.go``.
+    """
     if isinstance(live, dict) and isinstance(applied, dict) and not schema.atomic:
         out = dict(live)
         for name, value in applied.items():
@@ -261,7 +265,7 @@ def merge(live: Any, applied: Any, schema: MergeSchema) -> Any:  # noqa: ANN401 
 
 
 def _merged_items(live: list[Any], applied: list[Any], schema: MergeSchema) -> Iterator[Any]:
-    """Items of both, each once: those of ``applied`` in its order, with live-only items where they stood before."""
+    """The items of both lists, each once: those of ``applied`` in its order, others of ``live`` where they stood."""
     ours = {path_element(item, schema): item for item in applied}
     theirs = {path_element(item, schema): item for item in live}
     waiting = list(ours)
@@ -269,7 +273,7 @@ def _merged_items(live: list[Any], applied: list[Any], schema: MergeSchema) -> I
         if step not in ours:
             yield item
             continue
-        # Everything applied up to and including this shared item comes now, unless an earlier turn brought it.
+        # The applied items up to and including this shared one come now, unless they came before.
         if step in waiting:
             end = waiting.index(step) + 1
             yield from (_merged_item(theirs.get(each), ours[each], schema) for each in waiting[:end])
@@ -282,7 +286,7 @@ def _merged_item(live: Any, applied: Any, schema: MergeSchema) -> Any:  # noqa: 
 
 
 def remove_fields(document: JsonObject, fields: FieldSet, schema: MergeSchema) -> JsonObject:
-    """A copy of the document without those fields and without what is under them."""
+    """A copy of the document without the given fields and all below them (``typed/remove.go``)."""
     out: JsonObject = _remove_fields(document, fields, schema, ())
     return out
 
@@ -301,7 +305,7 @@ def _remove_fields(value: Any, fields: FieldSet, schema: MergeSchema, path: Fiel
 
 
 def _filled(document: JsonObject, zero: JsonObject) -> JsonObject:
-    """The document with what it lacks of ``zero``."""
+    """The document, completed by what it lacks of ``zero``."""
     out = {**zero, **document}
     for name, value in zero.items():
         if isinstance(value, dict) and isinstance(out[name], dict):
@@ -315,7 +319,7 @@ def _without_managed(document: JsonObject) -> JsonObject:
 
 
 def is_unchanged(new: JsonObject, old: JsonObject) -> bool:
-    """Whether a write changes nothing: a newer time stamp of an owner is no change."""
+    """Whether a write changes nothing; a newer time of a managed fields entry is no change."""
     if without(new, "metadata") != without(old, "metadata"):
         return False
     return _timeless(new["metadata"]) == _timeless(old["metadata"])

@@ -1,8 +1,9 @@
-"""How documents merge: which lists are maps or sets, which objects are taken whole.
+"""The merge schema: which lists are maps or sets, and which objects are atomic.
 
-One description serves strategic merge patch and server-side apply. Without a word here an object merges field by field
-and a list is replaced whole, which is what Kubernetes does too. Source of the built-in tables: the ``x-kubernetes-*``
-marks of the Kubernetes 1.37 OpenAPI document; of custom resources: the same marks in their schema.
+One schema serves strategic merge patch and server-side apply. Where it says nothing, an object merges field by field
+and a list is replaced as a whole, as in Kubernetes. The schemas of built-in kinds are tables (``kinds``) taken from the
+``x-kubernetes-*`` extensions of the OpenAPI document of Kubernetes 1.37; those of custom resources are derived from
+the same extensions in their structural schema.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,26 +15,26 @@ from api.model.base import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class MergeSchema:
-    """How the value at one place merges."""
+    """How the value at one path merges."""
 
     atomic: bool = False
-    """An object that is taken whole; lists without keys are whole anyway."""
+    """Whether an object is replaced as a whole (map type atomic); lists without identity are in any case."""
     unique: bool = False
-    """A list of scalars in which each value is there once."""
+    """Whether a list is a set: scalars, each at most once (list type set)."""
     keys: tuple[str, ...] = ()
-    """A list of objects that these fields identify."""
+    """The fields that identify the items of a list of type map; empty for other lists."""
     patch_key: str = ""
-    """The field by which a strategic merge patch identifies list items; empty: the list is replaced."""
+    """The field by which a strategic merge patch identifies items (``patchMergeKey``); empty: the list is replaced."""
     retain_keys: bool = False
-    """Strategic merge patch may list the keys that stay (``$retainKeys``)."""
+    """Whether a strategic merge patch may list the fields that stay (``$retainKeys``)."""
     fields: Mapping[str, "MergeSchema"] = field(default_factory=dict)
     items: "MergeSchema | None" = None
-    """Of list items, and of the values of a map."""
+    """The schema of list items, and of the values of a map; None: they merge by default."""
     key_defaults: Mapping[str, object] = field(default_factory=dict)
-    """What an absent key field of a list item stands for, e.g. protocol TCP."""
+    """The value that an absent key field of an item stands for, e.g. protocol TCP."""
 
     def of(self, name: str) -> "MergeSchema":
-        """The shape of a field."""
+        """The schema of a field."""
         return self.fields.get(name) or self.items or PLAIN
 
     @property
@@ -45,7 +46,7 @@ PLAIN: Final = MergeSchema()
 
 
 def build_merge_schema(rows: Mapping[str, MergeSchema]) -> MergeSchema:
-    """A shape tree from paths such as ``spec.containers[].env``; ``[]`` steps into a list's items."""
+    """A schema from paths such as ``spec.containers[].env``, in which ``[]`` stands for the items of a list."""
     root = PLAIN
     for path, schema in rows.items():
         root = _grown(root, path.replace("[]", ".[]").split("."), schema)
@@ -67,7 +68,7 @@ ATOMIC: Final = MergeSchema(atomic=True)
 def keyed_list(
     *keys: str, patch: str | None = None, retain: bool = False, defaults: JsonObject | None = None
 ) -> MergeSchema:
-    """A list of objects with identity; ``patch``: what a strategic merge patch goes by, when that is another field."""
+    """A list of type map. ``patch``: the merge key of a strategic merge patch, where it is not the first key."""
     patch_key = keys[0] if patch is None else patch
     return MergeSchema(keys=keys, patch_key=patch_key, retain_keys=retain, key_defaults=defaults or {})
 
@@ -82,7 +83,7 @@ CONDITIONS: Final = keyed_list("type")
 
 
 def derive_merge_schema(schema: JsonObject) -> MergeSchema:
-    """The shape that a custom resource's structural schema declares (KEP-2332)."""
+    """The merge schema that the structural schema of a custom resource declares (KEP-2332)."""
     fields = {name: derive_merge_schema(each) for name, each in (schema.get("properties") or {}).items()}
     items = schema.get("items") or schema.get("additionalProperties")
     inner = items if isinstance(items, dict) else None
@@ -103,5 +104,5 @@ def _strings(value: object) -> Iterable[str]:
 
 
 def with_metadata(schema: MergeSchema) -> MergeSchema:
-    """The shape of a whole object: metadata merges the same way for every kind."""
+    """The schema of a whole object, whose metadata merges as that of every kind."""
     return replace(schema, fields={**schema.fields, "metadata": METADATA_ONLY.fields["metadata"]})

@@ -1,7 +1,7 @@
-"""What names, label keys and values, and finalizers may look like, with Kubernetes' words for what is wrong.
+"""The syntax of names, label keys and values, and finalizers, and the validation of ``metadata``.
 
-Source: ``k8s.io/apimachinery`` ``pkg/api/validate/content`` and ``pkg/api/validation``. Each check yields what is wrong
-with a text, and nothing when it is fine.
+A name check yields one message for each rule that a text breaks, in the words of Kubernetes.
+Source: ``k8s.io/apimachinery`` ``pkg/api/validate/content`` and ``pkg/api/validation``.
 """
 
 import re
@@ -12,6 +12,7 @@ from api.model.base import JsonObject
 from driver.local.apiserver.meta.status_errors import FieldError, forbidden, immutable, invalid, required
 
 NameCheck: TypeAlias = Callable[[str], Iterator[str]]
+"""Yields a message for each rule that a text breaks."""
 
 MAX_LABEL: Final = 63
 MAX_SUBDOMAIN: Final = 253
@@ -38,7 +39,7 @@ def _too_long(limit: int, unit: str) -> str:
 
 
 def dns_label(text: str) -> Iterator[str]:
-    """RFC 1123 label: what a namespace, a device or a container is called."""
+    """An RFC 1123 label: the name of a namespace, device or container."""
     if len(text) > MAX_LABEL:
         yield _too_long(MAX_LABEL, "characters")
     if re.fullmatch(_LABEL, text):
@@ -56,7 +57,7 @@ def dns_label(text: str) -> Iterator[str]:
 
 
 def dns_subdomain(text: str) -> Iterator[str]:
-    """RFC 1123 subdomain: what most objects are called."""
+    """An RFC 1123 subdomain: the name of most objects."""
     if len(text) > MAX_SUBDOMAIN:
         yield _too_long(MAX_SUBDOMAIN, "characters")
     if not re.fullmatch(_SUBDOMAIN, text):
@@ -81,7 +82,7 @@ def dns_subdomain_any_case(text: str) -> Iterator[str]:
 
 
 def path_segment(text: str) -> Iterator[str]:
-    """Whatever a URL path can hold: what roles and their bindings are called."""
+    """Any segment of a URL path: the name of a role or role binding."""
     if text in {".", ".."}:
         yield f"must not be '{text}'"
     for illegal in "/%":
@@ -90,7 +91,7 @@ def path_segment(text: str) -> Iterator[str]:
 
 
 def qualified_name(text: str) -> Iterator[str]:
-    """A name with an optional DNS subdomain and ``/``: label keys, taint keys, finalizers."""
+    """A name with an optional DNS subdomain and ``/`` before it: a label key, taint key or finalizer."""
     words = _KEY_WORDS
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
@@ -124,7 +125,7 @@ def label_value(text: str) -> Iterator[str]:
 
 
 def validate_name(path: str, text: object, check: NameCheck) -> Iterator[FieldError]:
-    """A text that must be there and pass a check."""
+    """The errors of a required name that has to pass a check."""
     if not isinstance(text, str) or not text:
         yield required(path)
         return
@@ -134,10 +135,10 @@ def validate_name(path: str, text: object, check: NameCheck) -> Iterator[FieldEr
 def validate_metadata(
     metadata: JsonObject, *, namespaced: bool, name_check: NameCheck, any_finalizer: bool
 ) -> Iterator[FieldError]:
-    """What is wrong with the ``metadata`` of any object (``ValidateObjectMeta``)."""
+    """The errors in the ``metadata`` of a new object of any kind (``ValidateObjectMeta``)."""
     generate_name, name = metadata.get("generateName"), metadata.get("name")
     if generate_name:
-        # The generated part is alphanumeric, so a trailing dash or dot is fine here.
+        # The generated suffix is alphanumeric, so the prefix may end in a dash or dot.
         yield from (invalid("metadata.generateName", generate_name, said) for said in name_check(f"{generate_name}a"))
     if not name:
         yield required("metadata.name", "name or generateName is required")
@@ -199,7 +200,7 @@ def _validate_finalizers(finalizers: list[str], *, any_finalizer: bool) -> Itera
 
 
 def validate_metadata_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """What an update must not do to ``metadata`` (``ValidateObjectMetaUpdate``)."""
+    """The errors in what an update does to ``metadata`` (``ValidateObjectMetaUpdate``)."""
     if old.get("deletionTimestamp"):
         extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
         if extra:

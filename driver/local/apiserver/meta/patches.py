@@ -24,7 +24,7 @@ def merge_patched(document: Any, patch: Any) -> Any:  # noqa: ANN401  (any JSON)
 
 
 def json_patched(document: JsonObject, operations: object) -> Any:  # noqa: ANN401  (a patch may replace the root)
-    """RFC 6902. Raises RefusedError: 400 for what is no patch, 422 for one that does not fit the document."""
+    """RFC 6902. Raises ApiStatusError: 400 for what is no patch, 422 for one that does not fit the document."""
     if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
         raise bad_request("error decoding patch: json patch must be an array of operations")
     if len(operations) > MAX_OPERATIONS:

@@ -1,7 +1,7 @@
-"""What the API server says when it refuses: field errors inside a document, and ``Status`` answers.
+"""The refusals of the API server: field errors inside a document, and ``Status`` responses.
 
-Texts are those of Kubernetes, since programs and people compare them (``k8s.io/apimachinery`` ``util/validation/field``
-and ``api/errors``).
+Texts are those of Kubernetes, since programs and people compare them.
+Source: ``k8s.io/apimachinery`` ``pkg/util/validation/field`` and ``pkg/api/errors``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,9 @@ from api.errors import KerfError
 from api.model.base import JsonObject
 
 MODIFIED: Final = "the object has been modified; please apply your changes to the latest version and try again"
-"""Why an update with an old ``resourceVersion`` is refused."""
+"""The reason for refusing an update with an old ``resourceVersion`` (``OptimisticLockErrorMsg``)."""
 
-# Cause types of a Status and the words that start their messages.
-_WORDS: Final = {
+_MESSAGE_STARTS: Final = {
     "FieldValueRequired": "Required value",
     "FieldValueInvalid": "Invalid value",
     "FieldValueTypeInvalid": "Invalid value",
@@ -29,14 +28,15 @@ _WORDS: Final = {
     "FieldValueTooLong": "Too long",
     "FieldValueTooMany": "Too many",
 }
+"""The start of the message, by the cause type of a Status."""
 
 OMITTED: Final = object()
-"""A bad value that is not part of the message."""
+"""Stands for a bad value that the message does not repeat (``field.OmitValueType``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing that is wrong in a document: ``reason`` is a Status' cause type, ``path`` as Kubernetes prints it."""
+    """One error in a document. ``reason`` is the cause type of a Status, ``path`` is as Kubernetes prints it."""
 
     reason: str
     path: str
@@ -47,12 +47,12 @@ class FieldError:
 
 
 def quoted(value: object) -> str:
-    """A value as messages show it: strings in quotes, everything as JSON."""
+    """A value as messages show it: in JSON, so that strings have quotes."""
     return msgspec.json.encode(value).decode()
 
 
 def _error(reason: str, path: str, value: object, detail: str) -> FieldError:
-    parts = [_WORDS[reason]]
+    parts = [_MESSAGE_STARTS[reason]]
     if value is not OMITTED:
         parts.append(quoted(value))
     if detail:
@@ -102,7 +102,7 @@ def immutable(path: str, value: object) -> FieldError:
 
 
 class ApiStatusError(KerfError):
-    """The API server's refusal of a request: becomes a ``Status`` body with this code."""
+    """The refusal of a request, which becomes a response with this code and a ``Status`` as its body."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class ApiStatusError(KerfError):
 
     @property
     def status(self) -> JsonObject:
-        """The body of the answer."""
+        """The body of the response."""
         body: JsonObject = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -147,7 +147,7 @@ def _details(group: str, kind: str, name: str, **more: Any) -> JsonObject:  # no
 
 
 def qualified(group: str, name: str) -> str:
-    """A kind or a plural with its group, as messages write it: ``pods``, ``resourceclaims.resource.k8s.io``."""
+    """A kind or plural with its group, as messages write it: ``pods``, ``resourceclaims.resource.k8s.io``."""
     return f"{name}.{group}" if group else name
 
 
@@ -157,7 +157,7 @@ def object_not_found(group: str, plural: str, name: str) -> ApiStatusError:
 
 
 def path_not_found() -> ApiStatusError:
-    """No such path: clients take this 404 for "the kind is not served"."""
+    """404 for a path, which clients read as "this kind is not served"."""
     message = "the server could not find the requested resource"
     return ApiStatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details={})
 
@@ -177,14 +177,14 @@ def apply_conflict(message: str, causes: Sequence[JsonObject]) -> ApiStatusError
 
 
 def object_forbidden(group: str, plural: str, name: str, why: str, causes: Sequence[JsonObject] = ()) -> ApiStatusError:
-    """403: admission says no."""
+    """403: an admission plugin denies the request."""
     subject = f"{qualified(group, plural)} {quoted(name)}" if name else qualified(group, plural)
     details = _details(group, plural, name, causes=list(causes))
     return ApiStatusError(HTTPStatus.FORBIDDEN, "Forbidden", f"{subject} is forbidden: {why}", details=details)
 
 
 def object_invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> ApiStatusError:
-    """422 with every problem of the document, each once."""
+    """422 with every error of the document, each once."""
     unique = list(dict.fromkeys(errors))
     causes = [{"reason": error.reason, "message": error.message, "field": error.path} for error in unique]
     said = list(dict.fromkeys(str(error) for error in unique))
@@ -199,7 +199,7 @@ def bad_request(message: str) -> ApiStatusError:
 
 
 def expired(message: str, continue_: str = "") -> ApiStatusError:
-    """410: the history does not reach back that far; list again, or go on with another token."""
+    """410: the history does not reach back that far; the client lists again, or continues with another token."""
     return ApiStatusError(HTTPStatus.GONE, "Expired", message, continue_=continue_)
 
 
@@ -209,13 +209,13 @@ def method_not_allowed() -> ApiStatusError:
 
 
 def patch_misfit() -> ApiStatusError:
-    """422: a JSON patch that does not fit the document; kube-apiserver does not say why either."""
+    """422: a JSON patch does not apply to the document; kube-apiserver does not say why either."""
     message = "the server rejected our request due to an error in our request"
     return ApiStatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details={})
 
 
 def revision_too_large(asked: int, current: int) -> ApiStatusError:
-    """504 with the cause by which client-go recognises a server that is behind."""
+    """504 with the cause by which client-go recognizes a server whose state is too old."""
     text = f"Too large resource version: {asked}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return ApiStatusError(
@@ -224,7 +224,7 @@ def revision_too_large(asked: int, current: int) -> ApiStatusError:
 
 
 def internal_error(why: str) -> ApiStatusError:
-    """500: a fault of this server."""
+    """500: an error of this server."""
     message = f"Internal error occurred: {why}"
     return ApiStatusError(
         HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", message, details={"causes": [{"message": why}]}
@@ -232,5 +232,5 @@ def internal_error(why: str) -> ApiStatusError:
 
 
 def success(details: JsonObject) -> JsonObject:
-    """The ``Status`` that answers a deletion."""
+    """The ``Status`` with which a deletion succeeds."""
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

@@ -1,4 +1,4 @@
-"""Strategic merge patch: a merge patch that knows which lists have items with identity.
+"""Strategic merge patch: a merge patch in which some lists have items with identity.
 
 Directives: ``$patch: replace | delete`` in an object or list item, ``$deleteFromPrimitiveList/<field>``,
 ``$setElementOrder/<field>``, ``$retainKeys``. Arguments are never changed.
@@ -18,7 +18,7 @@ _ORDER: Final = "$setElementOrder/"
 
 
 def apply_strategic_merge_patch(document: JsonObject, patch: JsonObject, schema: MergeSchema) -> JsonObject:
-    """The patched document. Raises RefusedError (400) for a patch that does not fit the kind."""
+    """The patched document. Raises ApiStatusError (400) for a bad directive, or an item without its merge key."""
     match patch.get(_DIRECTIVE):
         case None | "merge":
             pass
@@ -32,7 +32,7 @@ def apply_strategic_merge_patch(document: JsonObject, patch: JsonObject, schema:
     if _RETAIN in patch:
         _check_retained(patch)
         out = {name: value for name, value in out.items() if name in patch[_RETAIN]}
-    for name, values in _deletions(patch):
+    for name, values in _directives(patch, _DELETE_FROM):
         out[name] = [value for value in out.get(name) or [] if value not in values]
     for name, value in patch.items():
         if name.startswith("$"):
@@ -41,7 +41,7 @@ def apply_strategic_merge_patch(document: JsonObject, patch: JsonObject, schema:
             out.pop(name, None)
         else:
             out[name] = _patched(out.get(name), value, schema.of(name))
-    for name, order in _orders(patch):
+    for name, order in _directives(patch, _ORDER):
         if isinstance(out.get(name), list):
             out[name] = _ordered(out[name], order, schema.of(name), document.get(name) or [])
     return out
@@ -53,12 +53,9 @@ def _check_retained(patch: JsonObject) -> None:
         raise bad_request("Invalid patch format of retainKeys")
 
 
-def _deletions(patch: JsonObject) -> list[tuple[str, list[Any]]]:
-    return [(name.removeprefix(_DELETE_FROM), value) for name, value in patch.items() if name.startswith(_DELETE_FROM)]
-
-
-def _orders(patch: JsonObject) -> list[tuple[str, list[Any]]]:
-    return [(name.removeprefix(_ORDER), value) for name, value in patch.items() if name.startswith(_ORDER)]
+def _directives(patch: JsonObject, prefix: str) -> list[tuple[str, list[Any]]]:
+    """The fields that directives with this prefix are about, and the lists that they give."""
+    return [(name.removeprefix(prefix), value) for name, value in patch.items() if name.startswith(prefix)]
 
 
 def _patched(value: Any, patch: Any, schema: MergeSchema) -> Any:  # noqa: ANN401  (any JSON)
@@ -74,7 +71,7 @@ def _patched(value: Any, patch: Any, schema: MergeSchema) -> Any:  # noqa: ANN40
 
 
 def _patched_items(items: list[Any], patch: list[Any], schema: MergeSchema) -> list[Any]:
-    """Items are merged with those of the same key, deleted, or added; one ``replace`` drops what was there."""
+    """Each item of the patch merges with that of the same key, deletes it, or is added; one ``replace`` drops all."""
     key = schema.patch_key
     if any(item.get(_DIRECTIVE) == "replace" for item in patch):
         return [item for item in patch if _DIRECTIVE not in item]
@@ -97,21 +94,21 @@ def _no_key(item: JsonObject, key: str) -> ApiStatusError:
 
 
 def _ordered(items: list[Any], order: list[Any], schema: MergeSchema, before: list[Any]) -> list[Any]:
-    """Items that ``order`` names come in that order; each other one goes before the first of them that it preceded.
+    """The items in the order that ``order`` gives; each other one goes before the first of them that it preceded.
 
-    So an item that was not there ``before`` comes ahead of those that nobody mentions (``mergeSortedSlice``).
+    An item that was not in the list ``before`` comes ahead of those that ``order`` lacks (``mergeSortedSlice``).
     """
     key = schema.patch_key
-    places = {_identity(item, key): place for place, item in reversed(list(enumerate(order)))}
-    previous = {_identity(item, key): place for place, item in reversed(list(enumerate(before)))}
+    positions = {_identity(item, key): position for position, item in reversed(list(enumerate(order)))}
+    previous = {_identity(item, key): position for position, item in reversed(list(enumerate(before)))}
     mentioned = sorted(
-        (item for item in items if _identity(item, key) in places), key=lambda item: places[_identity(item, key)]
+        (item for item in items if _identity(item, key) in positions), key=lambda item: positions[_identity(item, key)]
     )
-    others = [item for item in items if _identity(item, key) not in places]
+    others = [item for item in items if _identity(item, key) not in positions]
     ordered = []
     while mentioned and others:
-        mine, yours = (previous.get(_identity(side[0], key)) for side in (others, mentioned))
-        comes_first = mine is not None and yours is not None and mine < yours
+        other, named = (previous.get(_identity(items[0], key)) for items in (others, mentioned))
+        comes_first = other is not None and named is not None and other < named
         ordered.append((others if comes_first else mentioned).pop(0))
     return [*ordered, *mentioned, *others]
 

@@ -1,12 +1,12 @@
-"""Create and update: from a request's document to a new revision.
+"""Create and update: from the document of a request to a new revision.
 
-Every write runs without an ``await`` between reading the old object and storing the new one, so no other request comes
-between; ``resourceVersion`` is checked against exactly what is replaced.
+No write awaits anything between reading the old object and storing the new one, so no other request comes between, and
+``resourceVersion`` is compared with exactly the revision that is replaced.
 
-The steps of an update, in order: the change is made to the object as its version shows it; defaults; the part that
-belongs to another endpoint is put back (spec and metadata for a status write, status for any other); ownership of
-fields is recorded; validation and admission; an object that ends up as it was is not written at all.
-Source: ``k8s.io/apiserver`` ``registry/rest`` and ``registry/generic/registry``.
+The steps of an update: the change is applied to the object in the version of the request; pruning and defaulting; what
+this endpoint does not write is restored (spec and metadata for the status subresource, status for the object);
+the strategy prepares; managed fields are recorded; validation and admission. An object that did not change is not
+written. Source: ``k8s.io/apiserver`` ``pkg/registry/rest`` and ``pkg/registry/generic/registry/store.go``.
 """
 
 import random
@@ -19,8 +19,12 @@ from typing import Any, Final, Literal, TypeAlias
 from api.errors import InvalidQuantityError
 from api.model.base import JsonObject
 from api.model.quantity import Quantity
-from driver.local.apiserver.admission import validating_policies
-from driver.local.apiserver.admission.admission import Admission
+from driver.local.apiserver.admission.admission import (
+    check_namespace,
+    validate_admin_access,
+    validate_admin_access_of_status,
+)
+from driver.local.apiserver.admission.validating_policies import AdmissionAttributes, check_policies
 from driver.local.apiserver.http.query_options import WriteOptions
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from driver.local.apiserver.meta import managed_fields
@@ -42,39 +46,39 @@ from driver.local.apiserver.registry.delete import is_gone
 from driver.local.apiserver.storage import ObjectKey, Storage, StoredObject
 from driver.local.apiserver.times import format_time
 
-# Characters of generated names: no vowels and no digits like letters, so that no words arise (apimachinery util/rand).
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: no vowels and no digits that look like letters, lest they form words (``util/rand``)."""
 _SUFFIX_LENGTH: Final = 5
 _MAX_GENERATED: Final = 63 - _SUFFIX_LENGTH
-"""Longest part of ``generateName`` that is used (``MaxGeneratedNameLength``)."""
+"""The longest prefix of ``generateName`` that is used (``MaxGeneratedNameLength``)."""
 
-# Metadata that only the server writes.
 _SYSTEM_METADATA: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+"""Fields of ``metadata`` that only the server writes."""
 
-Change: TypeAlias = Callable[[JsonObject | None], JsonObject]
-"""From the present document, in the request's version (None: there is no object), to the wanted one."""
+UpdateFunction: TypeAlias = Callable[[JsonObject | None], JsonObject]
+"""From the present document in the version of the request (None: there is none) to the wanted one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRequest:
-    """Where and how one object is written."""
+    """How one object is to be written."""
 
     type: ResourceType
     version: ApiVersion
     key: ObjectKey
-    """Without name for a creation: the name is in the document."""
+    """Without a name for a creation: that is in the document."""
     subresource: str = ""
     options: WriteOptions = field(default_factory=WriteOptions)
     operation: Literal["Update", "Apply"] = "Update"
-    """An apply brings its own ``managedFields``; for an update they are worked out."""
+    """An apply comes with its ``managedFields``; those of an update are computed here."""
     allow_create: bool = False
     replaces: bool = False
-    """The client sends the whole object, so its uid says which one it means."""
+    """Whether the client sends the whole object (PUT), so that a uid in it is a precondition."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The object after the request (as it would be, after a dry run)."""
+    """The object after the request; after a dry run, as it would be."""
 
     stored: StoredObject
     created: bool = False
@@ -86,14 +90,13 @@ class ObjectWriter:
     """Creates and updates objects in one storage."""
 
     storage: Storage
-    admission: Admission
     clock: Callable[[], datetime]
     uid: Callable[[], str]
     random: random.Random
     dropped_fields: Mapping[str, Sequence[str]]
 
     def create(self, request: WriteRequest, document: JsonObject) -> WriteResult:
-        """Raises RefusedError: 400, 403, 404 (no namespace), 409 (exists), 422."""
+        """Raises ApiStatusError (400, 403, 404 without its namespace, 409 when it exists, 422)."""
         type_, version = request.type, request.version
         _check_identity(request, document)
         if document["metadata"].get("resourceVersion"):
@@ -106,7 +109,7 @@ class ObjectWriter:
         key = ObjectKey(request.key.namespace, metadata.get("name") or "")
         self._fill_system_metadata(type_, metadata, key)
         if type_.namespaced:
-            self.admission.check_namespace(type_, key)
+            check_namespace(self.storage, type_, key)
         if version.status and not type_.status_on_create:
             body.pop("status", None)
         _set_or_drop(metadata, "managedFields", self._managed(request, None, body))
@@ -115,7 +118,7 @@ class ObjectWriter:
             type_,
             key.name,
             [
-                *self.admission.new_errors(type_, key, body),
+                *validate_admin_access(self.storage, type_, key, body),
                 *_validate_metadata(type_, metadata),
                 *version.strategy.validate(body),
             ],
@@ -125,18 +128,17 @@ class ObjectWriter:
             raise self._taken(type_, key, generated=bool(metadata.get("generateName")))
         return WriteResult(self._commit(request, key, body), created=True, warnings=warnings)
 
-    def update(self, request: WriteRequest, change: Change) -> WriteResult:
-        """Raises RefusedError: 400, 403, 404, 409 (changed meanwhile), 422."""
+    def update(self, request: WriteRequest, change: UpdateFunction) -> WriteResult:
+        """Raises ApiStatusError (400, 403, 404, 409 when it has changed meanwhile, 422)."""
         type_ = request.type
         old = self.storage.get(type_.store, request.key)
         if old is None:
             return self._create_by_update(request, change)
-        current = self.wire(request, old)
-        wanted = change(current)
+        wanted = change(_to_wire(request, old.body))
         _check_identity(request, wanted)
         self._check_revision(request, old, wanted)
         body, warnings = self._stored_form(request, wanted)
-        self._keep_what_is_not_written(request, old.body, body)
+        self._restore_unwritten(request, old.body, body)
         metadata = body["metadata"]
         if request.operation == "Update":
             _set_or_drop(metadata, "managedFields", self._managed(request, old, body))
@@ -148,20 +150,11 @@ class ObjectWriter:
             old.body, status=request.version.status
         ):
             metadata["generation"] = old.body["metadata"].get("generation", 0) + 1
-        self._refuse(type_, request.key.name, self._update_errors(request, body, old.body))
+        self._refuse(type_, request.key.name, self._validate_update(request, body, old.body))
         self._check_policies(request, request.key, body, old)
         return WriteResult(self._store_update(request, old, body), warnings=warnings)
 
-    def wire(self, request: WriteRequest, stored: StoredObject) -> JsonObject:
-        """A stored object as the request's version shows it, with kind and version. Not to be changed in place."""
-        return self._wire(request, stored.body)
-
-    def _wire(self, request: WriteRequest, stored: JsonObject) -> JsonObject:
-        convert = request.version.to_wire
-        body = convert(stored) if convert else stored
-        return {"kind": request.type.kind, "apiVersion": request.type.api_version(request.version), **body}
-
-    def _create_by_update(self, request: WriteRequest, change: Change) -> WriteResult:
+    def _create_by_update(self, request: WriteRequest, change: UpdateFunction) -> WriteResult:
         if not request.allow_create or request.subresource:
             raise object_not_found(request.type.group, request.type.plural, request.key.name)
         document = change(None)
@@ -173,12 +166,12 @@ class ObjectWriter:
         return self.create(request, {**document, "metadata": {**metadata, "name": request.key.name}})
 
     def _stored_form(self, request: WriteRequest, document: JsonObject) -> tuple[JsonObject, Sequence[str]]:
-        """A private copy of the document as it is stored, with defaults; and warnings for the client."""
+        """A new body in the stored form, with defaults; and warnings for the client."""
         type_, version = request.type, request.version
         body = deep_copy(without(document, "kind", "apiVersion"))
         if not type_.custom:
             body = without_nulls(body)
-        # Empty parts of metadata are the same as absent ones.
+        # Empty and absent fields of metadata are the same.
         body["metadata"] = {
             name: value for name, value in without_nulls(body["metadata"]).items() if value not in ([], {})
         }
@@ -211,7 +204,7 @@ class ObjectWriter:
         type_, name = request.type, request.key.name
         metadata = wanted["metadata"]
         uid = metadata.get("uid")
-        # Only a whole object says which one it means; in a patch another uid is a forbidden change.
+        # In a patch another uid is no precondition but a forbidden change, which validation reports.
         if request.replaces and uid and uid != old.body["metadata"]["uid"]:
             found = old.body["metadata"]["uid"]
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
@@ -227,8 +220,8 @@ class ObjectWriter:
                 [invalid("metadata.resourceVersion", 0, "must be specified for an update")],
             )
 
-    def _keep_what_is_not_written(self, request: WriteRequest, old: JsonObject, body: JsonObject) -> None:
-        """Puts back, in place, what this endpoint does not write."""
+    def _restore_unwritten(self, request: WriteRequest, old: JsonObject, body: JsonObject) -> None:
+        """Restores, in place, what this endpoint does not write."""
         metadata, kept = body["metadata"], old["metadata"]
         if request.subresource == "status":
             status = body.get("status")
@@ -253,18 +246,18 @@ class ObjectWriter:
             if "status" in old:
                 body["status"] = old["status"]
 
-    def _update_errors(self, request: WriteRequest, body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    def _validate_update(self, request: WriteRequest, body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
         type_, strategy = request.type, request.version.strategy
         yield from validate_metadata_update(body["metadata"], old["metadata"])
         if request.subresource == "status":
-            yield from self.admission.status_errors(type_, request.key, body, old)
+            yield from validate_admin_access_of_status(self.storage, type_, request.key, body, old)
             yield from strategy.validate_status(body, old)
             return
         yield from _validate_metadata(type_, body["metadata"])
         yield from strategy.validate_update(body, old)
 
     def _managed(self, request: WriteRequest, old: StoredObject | None, body: JsonObject) -> list[JsonObject]:
-        """``managedFields`` after this write."""
+        """The ``managedFields`` after this write."""
         if request.operation == "Apply":
             return list(body["metadata"].get("managedFields") or [])
         to_wire = request.version.to_wire
@@ -286,17 +279,18 @@ class ObjectWriter:
     def _check_policies(
         self, request: WriteRequest, key: ObjectKey, body: JsonObject, old: StoredObject | None
     ) -> None:
-        """Raises RefusedError for what an administrator's policy denies."""
-        self.admission.check_policies(
-            validating_policies.AdmissionAttributes(
+        """Raises ApiStatusError when a ValidatingAdmissionPolicy denies the write."""
+        check_policies(
+            self.storage,
+            AdmissionAttributes(
                 operation="CREATE" if old is None else "UPDATE",
                 resource=request.type.store,
                 version=request.version.name,
                 subresource=request.subresource,
                 key=key,
-                new=self._wire(request, body),
-                old=None if old is None else self.wire(request, old),
-            )
+                new=_to_wire(request, body),
+                old=None if old is None else _to_wire(request, old.body),
+            ),
         )
 
     def _refuse(self, type_: ResourceType, name: str, errors: Iterable[FieldError]) -> None:
@@ -334,7 +328,11 @@ class ObjectWriter:
 
 
 def canonicalize_quantities(body: JsonObject, paths: Sequence[str], kind: str, version: str) -> None:
-    """Rewrites, in place, the quantities at paths. Raises RefusedError (400) for one that is none."""
+    """Rewrites, in place, the quantities at the paths. Raises ApiStatusError (400) for a value that is none.
+
+    Each amount has one form, in whatever form it was written: ``1024Mi`` comes back as ``1Gi``
+    (``resource.Quantity`` of ``k8s.io/apimachinery``).
+    """
     try:
         for path in paths:
             replace(body, path, _canonical_quantity)
@@ -355,6 +353,13 @@ def _validate_metadata(type_: ResourceType, metadata: JsonObject) -> Iterator[Fi
     )
 
 
+def _to_wire(request: WriteRequest, body: JsonObject) -> JsonObject:
+    """A stored body in the version of the request, with kind and version. Not to be changed in place."""
+    convert = request.version.to_wire
+    names = {"kind": request.type.kind, "apiVersion": request.type.api_version(request.version)}
+    return {**names, **(convert(body) if convert else body)}
+
+
 def _set_or_drop(document: JsonObject, name: str, value: object) -> None:
     document.pop(name, None)
     if value:
@@ -362,12 +367,12 @@ def _set_or_drop(document: JsonObject, name: str, value: object) -> None:
 
 
 def _counted(body: JsonObject, *, status: bool) -> JsonObject:
-    """What ``metadata.generation`` counts the changes of."""
+    """The part of a body whose changes ``metadata.generation`` counts."""
     return without(body, "metadata", "status") if status else without(body, "metadata")
 
 
 def _check_identity(request: WriteRequest, document: JsonObject) -> None:
-    """The document must be of the kind, and about the object, that the URL names. Raises RefusedError (400)."""
+    """Raises ApiStatusError (400) unless the document has the kind and identity that the URL names."""
     expected = request.type.api_version(request.version)
     api_version, kind = document.get("apiVersion") or expected, document.get("kind") or request.type.kind
     if kind != request.type.kind and request.type.custom:

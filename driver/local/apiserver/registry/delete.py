@@ -1,6 +1,6 @@
-"""Deletion: at once, gracefully, or held up by finalizers.
+"""Deletion: at once, graceful, or held up by finalizers.
 
-Source: ``k8s.io/apiserver`` ``registry/rest/delete.go`` and ``registry/generic/registry/store.go``.
+Source: ``k8s.io/apiserver`` ``pkg/registry/rest/delete.go`` and ``pkg/registry/generic/registry/store.go``.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _PROPAGATION: Final = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """The object as the request left it; ``gone``: it is no longer there."""
+    """The object as the request left it; ``gone``: it has been removed."""
 
     stored: StoredObject
     gone: bool
@@ -38,7 +38,7 @@ class ObjectDeleter:
     clock: Callable[[], datetime]
 
     def delete(self, type_: ResourceType, key: ObjectKey, options: DeleteOptions) -> DeleteResult:
-        """Raises RefusedError: 404, 409 (a precondition does not hold)."""
+        """Raises ApiStatusError (404, 409 when a precondition does not hold)."""
         stored = self.storage.get(type_.store, key)
         if stored is None:
             raise object_not_found(type_.group, type_.plural, key.name)
@@ -47,7 +47,7 @@ class ObjectDeleter:
         metadata = body["metadata"]
         held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or _has_content(body)
         if not held:
-            # Only what is deleted gracefully is marked before it goes; everything else goes as it was.
+            # Only what is deleted gracefully is marked before it is removed; all else is removed as it was.
             last = body if type_.grace else stored.body
             gone = (
                 StoredObject(key, stored.revision, last)
@@ -60,7 +60,7 @@ class ObjectDeleter:
         return DeleteResult(self.storage.put(type_.store, key, body), gone=False)
 
     def drop_finalizer(self, resource: GroupResource, key: ObjectKey, finalizer: str) -> None:
-        """Removes a finalizer; a deleted object that nothing else holds goes with it."""
+        """Removes a finalizer, and a deleted object that nothing else holds."""
         stored = self.storage.get(resource, key)
         if stored is None:
             return
@@ -75,7 +75,7 @@ class ObjectDeleter:
             self.storage.put(resource, key, body)
 
     def _marked(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
-        """The object as deleted: with a time, a grace period, and the finalizers that the propagation asks for."""
+        """The object with its deletion time, grace period, and the finalizers of the propagation policy."""
         metadata = {**body["metadata"], **self._deadline(type_, body, options)}
         finalizers = _finalizers(metadata.get("finalizers") or [], options.propagation)
         metadata.pop("finalizers", None)
@@ -88,7 +88,7 @@ class ObjectDeleter:
         return marked
 
     def _deadline(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
-        """A deletion that has begun can be hastened, never put off."""
+        """The deletion time and grace period; a later request can shorten the period, never extend it."""
         now = self.clock()
         begun = body["metadata"].get("deletionTimestamp")
         if not begun:
@@ -101,7 +101,7 @@ class ObjectDeleter:
         if options.grace_s is None or options.grace_s >= present:
             return {}
         earlier = (parse_time(begun) or now) + timedelta(seconds=options.grace_s - present)
-        # A period that is over already leaves one second, unless none at all was asked for.
+        # A period that is already over leaves one second, unless the request asks for none.
         grace = options.grace_s if earlier >= now or not options.grace_s else 1
         return {"deletionTimestamp": format_time(max(earlier, now)), "deletionGracePeriodSeconds": grace}
 
@@ -123,7 +123,7 @@ def _check_preconditions(type_: ResourceType, stored: StoredObject, options: Del
 
 
 def _finalizers(present: list[str], propagation: str) -> list[str]:
-    """An explicit propagation replaces an earlier one."""
+    """The finalizers after a request; its propagation policy replaces that of an earlier one."""
     if not propagation:
         return present
     others = [each for each in present if each not in _PROPAGATION.values()]
@@ -132,12 +132,12 @@ def _finalizers(present: list[str], propagation: str) -> list[str]:
 
 
 def _has_content(body: JsonObject) -> bool:
-    """A namespace waits until its content is gone, whether or not there is any."""
+    """Whether a namespace still waits for the removal of its content, whether or not there is any."""
     return NAMESPACE_FINALIZER in (lookup(body, "spec", "finalizers") or [])
 
 
 def is_gone(metadata: JsonObject) -> bool:
-    """A deleted object whose last finalizer went and that waits for nobody."""
+    """Whether a deleted object has no finalizer left and no grace period to wait for."""
     return bool(
         metadata.get("deletionTimestamp")
         and not metadata.get("finalizers")

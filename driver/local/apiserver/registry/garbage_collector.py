@@ -1,8 +1,10 @@
-"""What goes after something else went: dependents of owners, content of namespaces, objects of definitions.
+"""The garbage collector: what is deleted because something else was.
 
-A work list of objects to look at, fed by every change. Looking at an object again is harmless: each look does what the
-present state asks for and nothing else. Source: ``kubernetes/pkg/controller/garbagecollector``,
-``pkg/controller/namespace`` and ``apiextensions-apiserver`` ``pkg/controller/finalizer``.
+These are the dependents of a deleted owner, the content of a deleted namespace, and the objects of a deleted
+CustomResourceDefinition. Every change puts the objects that it may concern into a queue. Processing an object is
+idempotent: it does what the present state asks for and nothing else, so an object may be queued once too often.
+Source: ``kubernetes/pkg/controller/garbagecollector``, ``pkg/controller/namespace`` and ``apiextensions-apiserver``
+``pkg/controller/finalizer``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,50 +27,42 @@ from driver.local.apiserver.registry.subresources import NAMESPACES, finalize_na
 from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StorageEvent, StoredObject
 
 _MANAGER: Final = "kube-controller-manager"
-"""Whose work this is in a real cluster."""
+"""The field manager of these writes: in a real cluster they are its work."""
 
 
 class ObjectLocation(NamedTuple):
-    """Where one object is stored."""
+    """The place of one object in the storage."""
 
     resource: GroupResource
     key: ObjectKey
 
 
-@dataclass(frozen=True, slots=True)
-class Dependent:
-    """An object that names an owner."""
-
-    location: ObjectLocation
-    blocks: bool
-    """Whether a foreground deletion of the owner waits for it (``blockOwnerDeletion``)."""
-
-
 class OwnerIndex:
-    """The index. ``apply`` must see every change, in order."""
+    """All objects by uid, and the dependents of each owner; ``apply`` must see every change, in order."""
 
     def __init__(self) -> None:
-        self._places: dict[str, ObjectLocation] = {}
+        self._locations: dict[str, ObjectLocation] = {}
         self._dependents: dict[str, dict[ObjectLocation, bool]] = {}
 
     def apply(self, resource: GroupResource, event: StorageEvent) -> None:
         location = ObjectLocation(resource, event.key)
         if event.old:
-            self._places.pop(event.old.body["metadata"]["uid"], None)
+            self._locations.pop(event.old.body["metadata"]["uid"], None)
             for uid, _ in owners_of(event.old.body):
                 self._dependents.get(uid, {}).pop(location, None)
                 if not self._dependents.get(uid, True):
                     del self._dependents[uid]
         if event.new:
-            self._places[event.new.body["metadata"]["uid"]] = location
+            self._locations[event.new.body["metadata"]["uid"]] = location
             for uid, blocks in owners_of(event.new.body):
                 self._dependents.setdefault(uid, {})[location] = blocks
 
     def location(self, uid: str) -> ObjectLocation | None:
-        return self._places.get(uid)
+        return self._locations.get(uid)
 
-    def dependents(self, uid: str) -> list[Dependent]:
-        return [Dependent(location, blocks) for location, blocks in self._dependents.get(uid, {}).items()]
+    def dependents(self, uid: str) -> dict[ObjectLocation, bool]:
+        """The objects that name this owner; True where its foreground deletion waits (``blockOwnerDeletion``)."""
+        return dict(self._dependents.get(uid, {}))
 
 
 def owners_of(body: JsonObject) -> Iterator[tuple[str, bool]]:
@@ -79,7 +73,7 @@ def owners_of(body: JsonObject) -> Iterator[tuple[str, bool]]:
 
 @dataclass(slots=True, kw_only=True)
 class GarbageCollector:
-    """Looks after one storage. ``notice`` must see every change; ``run`` does the work."""
+    """The garbage collector of one storage: ``handle_event`` must see every change, ``run`` does the work."""
 
     storage: Storage
     served_kinds: ServedKinds
@@ -89,19 +83,17 @@ class GarbageCollector:
     _pending: dict[ObjectLocation, None] = field(default_factory=dict)
     _signal: anyio.Event = field(default_factory=anyio.Event)
 
-    def notice(self, resource: GroupResource, event: StorageEvent) -> None:
-        """Notes what a change may have consequences for."""
+    def handle_event(self, resource: GroupResource, event: StorageEvent) -> None:
+        """Queues the objects for which a change may have consequences."""
         if event.new is None and event.old is not None:
-            self._add(
-                dependent.location for dependent in self.owner_index.dependents(event.old.body["metadata"]["uid"])
-            )
+            self._add(self.owner_index.dependents(event.old.body["metadata"]["uid"]))
             self._add(self._find_blocked(resource, event.old))
         self.owner_index.apply(resource, event)
         if event.new and _needs_processing(resource, event.new.body):
             self._add([ObjectLocation(resource, event.key)])
 
     async def run(self) -> None:
-        """Works for ever; start it in a task group."""
+        """Processes the queue until cancelled."""
         while True:
             while self._pending:
                 self.process_next()
@@ -110,7 +102,7 @@ class GarbageCollector:
             await self._signal.wait()
 
     def process_next(self) -> None:
-        """Looks at one object."""
+        """Does for the first object of the queue what its present state asks for."""
         location = next(iter(self._pending))
         del self._pending[location]
         stored = self.storage.get(*location)
@@ -126,7 +118,7 @@ class GarbageCollector:
         self._signal.set()
 
     def _find_blocked(self, resource: GroupResource, gone: StoredObject) -> Iterable[ObjectLocation]:
-        """What may have waited for this object to go: owners, its namespace, its definition."""
+        """What may have waited for the end of this object: its owners, its namespace, its definition."""
         for uid, _ in owners_of(gone.body):
             if owner := self.owner_index.location(uid):
                 yield owner
@@ -139,7 +131,7 @@ class GarbageCollector:
         finalizers = metadata.get("finalizers") or []
         if ORPHAN in finalizers:
             for dependent in self.owner_index.dependents(metadata["uid"]):
-                self._remove_owners(dependent.location, {metadata["uid"]})
+                self._remove_owners(dependent, {metadata["uid"]})
             self.deleter.drop_finalizer(*location, ORPHAN)
         elif FOREGROUND in finalizers:
             self._delete_foreground(location, metadata)
@@ -151,8 +143,8 @@ class GarbageCollector:
     def _delete_foreground(self, location: ObjectLocation, metadata: JsonObject) -> None:
         dependents = self.owner_index.dependents(metadata["uid"])
         for dependent in dependents:
-            self._delete(dependent.location, "Foreground")
-        if not any(dependent.blocks and self.storage.get(*dependent.location) for dependent in dependents):
+            self._delete(dependent, "Foreground")
+        if not any(blocks and self.storage.get(*dependent) for dependent, blocks in dependents.items()):
             self.deleter.drop_finalizer(*location, FOREGROUND)
 
     def _empty_namespace(self, namespace: StoredObject) -> None:
@@ -185,12 +177,12 @@ class GarbageCollector:
             self._remove_owners(location, absent)
 
     def _exists(self, uid: str, namespace: str) -> bool:
-        """An owner must be cluster-scoped, or in the same namespace."""
+        """Whether an owner is there: cluster-scoped, or in the same namespace."""
         owner = self.owner_index.location(uid)
         return owner is not None and owner.key.namespace in {"", namespace}
 
     def _remove_owners(self, location: ObjectLocation, owners: set[str]) -> None:
-        """Removes references to owners that are no more."""
+        """Removes the references to these owners."""
         type_ = self.served_kinds.get(location.resource)
         if type_ is None or self.storage.get(*location) is None:
             return
@@ -214,7 +206,7 @@ def _without_owners(owners: set[str], current: JsonObject | None) -> JsonObject:
 
 
 def _needs_processing(resource: GroupResource, body: JsonObject) -> bool:
-    """Objects with owners, and deleted ones that somebody has to look after."""
+    """Whether an object has owners, or is being deleted and waits for the garbage collector."""
     metadata = body["metadata"]
     if metadata.get("deletionTimestamp"):
         return resource in {NAMESPACES, DEFINITIONS} or bool(

@@ -1,4 +1,4 @@
-"""What a write request wants: its body as a document, or as a change of the present one."""
+"""The body of a write request: as a document, or as a function that updates the present one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ from driver.local.apiserver.meta.status_errors import (
     required,
 )
 from driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
-from driver.local.apiserver.registry.create_update import Change, WriteRequest
+from driver.local.apiserver.registry.create_update import UpdateFunction, WriteRequest
 from driver.local.apiserver.times import format_time
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -34,14 +34,14 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 _PATCHES: Final = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH, STRATEGIC_PATCH)
-"""The last one only for built-in kinds: of custom ones nobody knows the merge keys."""
+"""The patch types; the last one for built-in kinds only, as custom ones have no merge keys."""
 _BODIES: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "managedFields")
-"""What of ``metadata`` an apply of the status may say."""
+"""The fields of ``metadata`` that an apply through the status subresource may have."""
 
 
 def decode_document(body: bytes, content_type: str) -> JsonObject:
-    """The body of a request that is one object. Raises RefusedError (400, 415)."""
+    """The one object in the body of a request. Raises ApiStatusError (400, 415)."""
     if content_type and content_type not in _BODIES:
         raise _unsupported_media_type(_BODIES)
     document = _decoded(body, content_type)
@@ -52,8 +52,8 @@ def decode_document(body: bytes, content_type: str) -> JsonObject:
 
 def parse_patch(
     write: WriteRequest, body: bytes, content_type: str, clock: Callable[[], datetime]
-) -> tuple[WriteRequest, Change]:
-    """What a patch does, and the request to do it with. Raises RefusedError (400, 415, 422)."""
+) -> tuple[WriteRequest, UpdateFunction]:
+    """The update that a patch stands for, and the request to run it with. Raises ApiStatusError (400, 415, 422)."""
     known = _PATCHES[:-1] if write.type.custom else _PATCHES
     if content_type not in known:
         raise _unsupported_media_type(known)
@@ -89,7 +89,7 @@ def _decoded(body: bytes, content_type: str) -> Any:  # noqa: ANN401  (any JSON)
 
 
 def _present(write: WriteRequest, current: JsonObject | None) -> JsonObject:
-    if current is None:  # the writer refuses a patch of an absent object before it asks for the change
+    if current is None:  # the writer refuses to patch an absent object before it calls this
         raise AssertionError(write)
     return current
 
@@ -103,7 +103,7 @@ def _checked(document: Any) -> JsonObject:  # noqa: ANN401  (any JSON)
 def _applied(
     write: WriteRequest, patch: JsonObject, clock: Callable[[], datetime], current: JsonObject | None
 ) -> JsonObject:
-    said = _what_is_taken(write, patch)
+    said = _select_applied(write, patch)
     _check_declared(write, said)
     manager = managed_fields.FieldManager(
         name=write.options.field_manager,
@@ -114,8 +114,8 @@ def _applied(
     return managed_fields.apply(current, said, by=manager, schema=write.version.merge_schema, force=write.options.force)
 
 
-def _what_is_taken(write: WriteRequest, patch: JsonObject) -> JsonObject:
-    """What of a configuration this endpoint takes: the status through ``status``, the rest elsewhere."""
+def _select_applied(write: WriteRequest, patch: JsonObject) -> JsonObject:
+    """The part of a configuration that this endpoint applies: the status, or all but the status."""
     expected = write.type.api_version(write.version)
     if patch.get("apiVersion") != expected:
         raise bad_request(
@@ -132,7 +132,7 @@ def _what_is_taken(write: WriteRequest, patch: JsonObject) -> JsonObject:
 
 
 def _check_declared(write: WriteRequest, said: JsonObject) -> None:
-    """An apply cannot own fields that the schema does not have: 500, as kube-apiserver answers. Raises RefusedError."""
+    """Raises ApiStatusError (500, as kube-apiserver) when an apply has fields that the schema does not declare."""
     body = deep_copy(without(said, "kind", "apiVersion", "metadata"))
     unknown = prune(body, write.version.schema) if write.version.schema else []
     if unknown:

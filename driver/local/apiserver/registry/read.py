@@ -1,7 +1,7 @@
-"""Get and list: one object, or a page of a consistent list.
+"""Get and list: one object, or one chunk of a consistent list.
 
-Every page of a list shows the same revision, the first page's; when the history no longer reaches back to it the token
-is expired (410), and the answer carries another token that goes on with the present state.
+All chunks of a list show the revision of the first one. When the history no longer reaches back to it the continue
+token is expired (410), and the response has another token that continues with the present state.
 Source: Kubernetes "API concepts", resource versions and chunking.
 """
 
@@ -33,7 +33,7 @@ _LIST_TOO_OLD = (
 
 
 class _ContinueToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the next page starts. ``revision`` -1: the list is no longer consistent, take the present."""
+    """The start of the next chunk. ``revision`` -1: the list is inconsistent and continues with the present state."""
 
     revision: int
     after: tuple[str, str]
@@ -51,14 +51,14 @@ class _ContinueToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Part of a list, with the list's ``metadata``."""
+    """One chunk of a list, and the list's ``metadata``."""
 
     items: list[StoredObject]
     metadata: JsonObject
 
 
-def get(storage: Storage, type_: ResourceType, key: ObjectKey) -> StoredObject:
-    """Raises RefusedError (404)."""
+def get_object(storage: Storage, type_: ResourceType, key: ObjectKey) -> StoredObject:
+    """The object with this key. Raises ApiStatusError (404)."""
     stored = storage.get(type_.store, key)
     if stored is None:
         raise object_not_found(type_.group, type_.plural, key.name)
@@ -66,14 +66,14 @@ def get(storage: Storage, type_: ResourceType, key: ObjectKey) -> StoredObject:
 
 
 def parse_selector(type_: ResourceType, options: ListOptions) -> ObjectSelector:
-    """Raises RefusedError (400)."""
+    """The selector of a list or watch. Raises ApiStatusError (400)."""
     return selector_of(
         options.label_selector, options.field_selector, type_.fields, unsupported=_unsupported_field(type_)
     )
 
 
 def _unsupported_field(type_: ResourceType) -> str:
-    """Kubernetes has three texts for the same refusal."""
+    """The message about a field that the kind cannot be selected by; Kubernetes has three for it."""
     if type_.group == "resource.k8s.io" and "spec.driver" in type_.fields:
         return f"field label not supported for {type_.api_version(type_.versions[0])}, Kind={type_.kind}: {{}}"
     if type_.custom or type_.fields.keys() - {"metadata.name", "metadata.namespace"}:
@@ -81,8 +81,11 @@ def _unsupported_field(type_: ResourceType) -> str:
     return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
-def list_page(storage: Storage, type_: ResourceType, namespace: str, options: ListOptions) -> ListPage:
-    """Raises RefusedError: 400 for bad selectors or tokens, 410 for a past that is forgotten, 504 for the future."""
+def list_objects(storage: Storage, type_: ResourceType, namespace: str, options: ListOptions) -> ListPage:
+    """The objects that the options select, or the next chunk of them.
+
+    Raises ApiStatusError (400 for a bad selector or token, 410 for a revision before the history, 504 for a later one).
+    """
     selector = parse_selector(type_, options)
     token = _ContinueToken.decode(options.continue_) if options.continue_ else None
     revision = _revision_to_list(storage, options, token)
@@ -112,7 +115,7 @@ def _revision_to_list(storage: Storage, options: ListOptions, token: _ContinueTo
         return storage.revision
     if asked > storage.revision:
         raise revision_too_large(asked, storage.revision)
-    # Without a match rule, a paged list means exactly that revision, an unpaged one means that or later.
+    # Without resourceVersionMatch a chunked list means exactly that revision, any other that or a later one.
     exact = options.match == "Exact" or (not options.match and options.limit)
     return asked if exact else storage.revision
 

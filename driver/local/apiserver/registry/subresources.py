@@ -1,4 +1,4 @@
-"""Subresources that are neither the object nor its status: binding a pod, evicting it, finalizing a namespace.
+"""Subresources other than status: binding and evicting a pod, finalizing a namespace.
 
 Source: ``kubernetes/pkg/registry/core/pod/storage`` and ``pkg/registry/core/namespace/storage`` of 1.37.
 """
@@ -21,7 +21,7 @@ NAMESPACES = GroupResource("", "namespaces")
 
 
 def created_status() -> JsonObject:
-    """The answer to a successful binding or eviction."""
+    """The ``Status`` with which a binding or an eviction succeeds."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -32,7 +32,10 @@ def created_status() -> JsonObject:
 
 
 def bind_pod(storage: Storage, key: ObjectKey, binding: JsonObject, now: str) -> StoredObject:
-    """Assigns a pod to a node. Raises RefusedError: 400, 404, 409 (it has a node, is gated or is going), 422."""
+    """Assigns a pod to a node.
+
+    Raises ApiStatusError (400, 404, 409 when it has a node, is gated or is being deleted, 422).
+    """
     node = lookup(binding, "target", "name")
     if not node:
         raise object_invalid("", "Binding", key.name, [required("target.name")])
@@ -72,7 +75,7 @@ def _unbindable(pod: JsonObject) -> str:
 
 
 def finalize_namespace(storage: Storage, key: ObjectKey, wanted: JsonObject) -> StoredObject:
-    """Sets a namespace's ``spec.finalizers``; the last one gone, a deleted namespace goes too. Raises 404."""
+    """Sets ``spec.finalizers`` of a namespace; a deleted one without any is removed. Raises ApiStatusError (404)."""
     namespace = _existing(storage, NAMESPACES, key)
     finalizers = lookup(wanted, "spec", "finalizers") or []
     body = {**namespace.body, "spec": {"finalizers": finalizers} if finalizers else {}}

@@ -1,4 +1,4 @@
-"""The columns that ``kubectl get`` prints, for all kinds but pods and custom resources.
+"""The printer columns of all built-in kinds but pods.
 
 Source: ``kubernetes/pkg/printers/internalversion`` of 1.37.
 """
@@ -34,7 +34,7 @@ CREATED: Final = Column(
 
 
 def field(name: str, *path: str, description: str = "", priority: int = 0, missing: str = "") -> Column:
-    """A column that shows one field."""
+    """A column with the value of one field, or ``missing``."""
     return Column(
         name=name,
         cell=lambda body, _now: str(lookup(body, *path) or missing),

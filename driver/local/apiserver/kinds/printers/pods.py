@@ -1,4 +1,4 @@
-"""What ``kubectl get pods`` prints: the many ways a pod can be neither pending nor running.
+"""The printer columns of pods: a pod can be many things that are neither Pending nor Running.
 
 Source: ``printPod`` in ``kubernetes/pkg/printers/internalversion`` of 1.37.
 """
@@ -19,7 +19,7 @@ _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSummary:
-    """A pod in three words."""
+    """The columns Ready, Status and Restarts of a pod."""
 
     ready: int
     total: int
@@ -29,7 +29,7 @@ class PodSummary:
 
 
 def summarize_pod(pod: JsonObject) -> PodSummary:
-    """The state of a pod as people read it; of several reasons the most telling one wins."""
+    """The state of a pod as ``printPod`` sums it up; of several reasons the most specific one wins."""
     initializing = _init_reason(pod)
     sidecars = _sidecars(pod)
     statuses = _statuses(pod, "initContainerStatuses")
@@ -83,7 +83,7 @@ def _exit_reason(terminated: JsonObject) -> str:
 
 
 def _init_reason(pod: JsonObject) -> str:
-    """Why the pod is still initializing; empty when it is not."""
+    """The reason why a pod is still initializing; empty when it is not."""
     sidecars = _sidecars(pod)
     total = len(lookup(pod, "spec", "initContainers") or ())
     for index, status in enumerate(_statuses(pod, "initContainerStatuses")):

@@ -1,4 +1,4 @@
-"""Rules of ResourceClaim, ResourceClaimTemplate and DeviceClass (``resource.k8s.io``).
+"""The strategies of ResourceClaim, ResourceClaimTemplate and DeviceClass (``resource.k8s.io``).
 
 Source: ``kubernetes/pkg/apis/resource`` (v1/defaults.go, validation) and ``pkg/registry/resource`` of 1.37.
 """
@@ -52,7 +52,7 @@ MAX_CONSUMERS: Final = 256
 _ONE_OF_REQUEST: Final = "exactly one of `exactly` or `firstAvailable` is required"
 
 Names = Mapping[str, frozenset[str]]
-"""Names of requests, each with those of its subrequests."""
+"""The names of a claim's requests, each with those of its subrequests."""
 
 
 def _default_request(request: JsonObject) -> None:
@@ -146,7 +146,7 @@ def _validate_exact_request(request: JsonObject, path: str) -> Iterator[FieldErr
 
 
 def _validate_request_reference(name: object, path: str, *, names: Names) -> Iterator[FieldError]:
-    """``request`` or ``request/subrequest``."""
+    """Validates ``request`` or ``request/subrequest``."""
     text = str(name or "")
     parts = text.split("/")
     if len(parts) <= 2:
@@ -191,7 +191,7 @@ def _validate_claim(body: JsonObject) -> Iterator[FieldError]:
 
 def _validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     if body.get("spec") != old.get("spec"):
-        yield immutable("spec", None)  # the value would be the whole claim
+        yield immutable("spec", None)  # not the value, which is the whole claim
 
 
 def _device_id(entry: JsonObject) -> tuple[object, ...]:
@@ -199,7 +199,7 @@ def _device_id(entry: JsonObject) -> tuple[object, ...]:
 
 
 def _drop_deallocated(body: JsonObject, old: JsonObject) -> None:
-    """What drivers said of devices that the claim no longer has goes with the allocation."""
+    """Drops the status of devices that the claim no longer has."""
     status = body.setdefault("status", {})
     devices = status.get("devices")
     if not devices:
@@ -285,7 +285,7 @@ def _validate_allocation(allocation: JsonObject, path: str, names: Names) -> Ite
         devices.get("config") or [],
         f"{path}.devices.config",
         partial(_validate_allocated_config, names=names),
-        limit=2 * MAX_CONFIGS,  # those of the classes and those of the claim
+        limit=2 * MAX_CONFIGS,  # of the classes and of the claim
     )
     if (nodes := allocation.get("nodeSelector")) is not None:
         yield from validate_node_selector(nodes, f"{path}.nodeSelector")
@@ -351,7 +351,7 @@ def _validate_class(body: JsonObject, _old: JsonObject | None = None) -> Iterato
 
 
 def _check_extended_resource_name(name: str) -> Iterator[str]:
-    """``<domain>/<name>`` outside kubernetes.io, as a device plugin would offer it; quotas prefix it."""
+    """Checks an extended resource name: ``<domain>/<name>`` outside kubernetes.io; quotas put a prefix before it."""
     if "/" not in name:
         yield "a name must be a domain-prefixed path, such as 'example.com/my-prop'"
     elif "kubernetes.io/" in name:

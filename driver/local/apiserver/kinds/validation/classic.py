@@ -1,4 +1,4 @@
-"""Rules of ``resource.k8s.io/v1alpha2``: ResourceClass, claims that controllers allocate, PodSchedulingContext.
+"""The strategies of ``resource.k8s.io/v1alpha2``: ResourceClass, claims that drivers allocate, PodSchedulingContext.
 
 Source: ``kubernetes/pkg/apis/resource`` (v1alpha2/defaults.go, validation) and ``pkg/registry/resource`` of 1.30.
 """
@@ -78,7 +78,7 @@ def _validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
 
 
 def validate_claim_status(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a new status of a claim, given the old one."""
+    """The errors in the new status of a claim."""
     status, before = body.get("status") or {}, old.get("status") or {}
     allocation, was = status.get("allocation"), before.get("allocation")
     consumers = status.get("reservedFor") or []
@@ -158,7 +158,7 @@ def _validate_context(body: JsonObject, _old: JsonObject | None = None) -> Itera
 
 
 def validate_context_status(body: JsonObject, _old: JsonObject) -> Iterator[FieldError]:
-    """What is wrong with a new status of a PodSchedulingContext."""
+    """The errors in the new status of a PodSchedulingContext."""
     entries = lookup(body, "status", "resourceClaims") or []
     yield from validate_unique_list(entries, "status.claims", _validate_entry, key=lambda entry: entry.get("name"))
 

@@ -1,7 +1,7 @@
-"""Rules of the core kinds: defaults, what the server sets itself, what it refuses.
+"""The strategies of namespaces, nodes, events, leases and role bindings.
 
-Only what a cluster of nodes, pods and claims meets is checked; everything else is kept as it came. Source:
-``kubernetes/pkg/apis/core`` (defaults, validation) and ``pkg/registry/core`` (strategies) of 1.37.
+Only what a cluster of nodes, pods and claims meets is validated; everything else is stored as it came.
+Source: ``kubernetes/pkg/apis/core`` (defaults, validation) and ``pkg/registry/core`` (strategies) of 1.37.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from driver.local.apiserver.meta.documents import lookup
 from driver.local.apiserver.meta.status_errors import FieldError, immutable, invalid, not_supported, required
 
 NAMESPACE_FINALIZER: Final = "kubernetes"
-"""In ``spec.finalizers`` of every namespace until its content is gone."""
+"""The entry in ``spec.finalizers`` that every namespace has until its content is gone."""
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 

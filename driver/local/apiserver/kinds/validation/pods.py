@@ -1,7 +1,7 @@
-"""Rules of pods: defaults, quality of service, what a pod must have, and what of it can still change.
+"""The strategy of pods: defaults, quality of service, validation, and which fields an update may change.
 
 Source: ``kubernetes/pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation`` and ``pkg/registry/core/pod`` of 1.37.
-Token volumes and service accounts are left out: nothing in this cluster authenticates.
+Service accounts and their token volumes are left out, as nothing in this cluster authenticates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +28,8 @@ _CONTAINER_LISTS: Final = ("containers", "initContainers", "ephemeralContainers"
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _NO_CLAIMS: Final = "must be one of the names in pod.spec.resourceClaims which is empty"
 _UNREACHABLE_S: Final = 300
-"""How long pods stay on a node that is not ready (admission plugin DefaultTolerationSeconds)."""
-_NODE_TROUBLES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Seconds that a pod stays on a node that is not ready (admission plugin DefaultTolerationSeconds)."""
+_NOT_READY_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 _SPEC_DEFAULTS: Final[JsonObject] = {
     "dnsPolicy": "ClusterFirst",
@@ -45,7 +45,7 @@ _SET_AT_CREATION: Final[JsonObject] = {
     "serviceAccount": "default",
     "serviceAccountName": "default",
 }
-"""What the admission plugins Priority and ServiceAccount set; the account need not exist here."""
+"""The fields that the admission plugins Priority and ServiceAccount set; the account need not exist here."""
 _CONTAINER_DEFAULTS: Final[JsonObject] = {
     "resources": {},
     "terminationMessagePath": "/dev/termination-log",
@@ -53,7 +53,7 @@ _CONTAINER_DEFAULTS: Final[JsonObject] = {
 }
 
 _CONDITION_DEFAULTS: Final[JsonObject] = {"lastProbeTime": None, "lastTransitionTime": None}
-"""Unset times of pod conditions are written out."""
+"""The times of a pod condition, which are written out even when they are unset."""
 
 
 def _fill(document: JsonObject, defaults: JsonObject) -> None:
@@ -95,7 +95,7 @@ def _default(body: JsonObject, _now: str) -> None:
 def _add_tolerations(spec: JsonObject) -> None:
     tolerations = spec.setdefault("tolerations", [])
     tolerated = {(each.get("key") or "", each.get("effect") or "") for each in tolerations}
-    for key in _NODE_TROUBLES:
+    for key in _NOT_READY_TAINTS:
         if not any((known, effect) in tolerated for known in (key, "") for effect in ("NoExecute", "")):
             tolerations.append(
                 {"effect": "NoExecute", "key": key, "operator": "Exists", "tolerationSeconds": _UNREACHABLE_S}
@@ -121,7 +121,7 @@ def _prepare_for_create(body: JsonObject) -> None:
 
 
 def _quality_of_service(spec: JsonObject) -> str:
-    """Guaranteed: every container limits cpu and memory to what it requests; BestEffort: none says anything."""
+    """The QoS class: Guaranteed when all containers limit cpu and memory to their requests, BestEffort without both."""
     needs = [container["resources"] for container in _containers(spec)]
     named = {"cpu", "memory"}
     if not any(named & {*(need.get("limits") or {}), *(need.get("requests") or {})} for need in needs):
@@ -134,7 +134,7 @@ def _quality_of_service(spec: JsonObject) -> str:
 
 
 def pod_grace(pod: JsonObject, asked: int | None) -> int:
-    """Seconds between the deletion of a pod and its end; the kubelet ends it. Nobody ends a pod that has no node."""
+    """The grace period of a pod in seconds; 0 for one without node or finished, as no kubelet has to end it."""
     if not lookup(pod, "spec", "nodeName") or lookup(pod, "status", "phase") in {"Succeeded", "Failed"}:
         return 0
     period = lookup(pod, "spec", "terminationGracePeriodSeconds") if asked is None else asked
@@ -192,7 +192,7 @@ def _validate_container_claims(entries: Sequence[JsonObject], path: str, claims:
             yield required(f"{path}[{index}].name")
         elif shown in seen:
             yield duplicate(f"{path}[{index}]", shown)
-        elif request and name in seen:  # the whole claim is there already
+        elif request and name in seen:  # the whole claim is already in the list
             yield duplicate(f"{path}[{index}]", name)
         elif name not in claims:
             known = ", ".join(sorted(claims))
@@ -280,7 +280,7 @@ def _validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
 
 
 def _fixed(spec: JsonObject, *, gated: bool) -> bytes:
-    """What of a spec cannot change after creation; while gates hold the pod back, its node selection can."""
+    """The part of a spec that no update may change; node selection may change while the pod is gated."""
     mutable = ["schedulingGates", "tolerations", "activeDeadlineSeconds"]
     if gated:
         mutable += ["nodeSelector", "affinity"]
@@ -290,8 +290,8 @@ def _fixed(spec: JsonObject, *, gated: bool) -> bytes:
     return msgspec.json.encode(fixed, order="deterministic")
 
 
-# The kubelet of an older minor drops what it does not know; the server puts it back.
 _KEPT_STATUS: Final = ("qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus")
+"""Status fields that the server restores, because an older kubelet drops those that it does not know."""
 
 
 def _prepare_for_status_update(body: JsonObject, old: JsonObject) -> None:

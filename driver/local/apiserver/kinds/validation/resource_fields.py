@@ -1,7 +1,7 @@
-"""Checks of the pieces that claims, classes, slices and taint rules share.
+"""Validation of the fields that claims, classes, slices and taint rules share.
 
-Paths and words are those of ``kubernetes/pkg/apis/resource/validation`` of 1.37; limits those of
-``k8s.io/api/resource/v1`` types.go. Each check yields what is wrong at and below ``path``.
+Paths and messages are those of ``kubernetes/pkg/apis/resource/validation`` of 1.37, limits those of
+``k8s.io/api/resource/v1`` types.go.
 """
 
 import re
@@ -41,7 +41,7 @@ MAX_REQUESTS: Final = 32
 MAX_BINDING_CONDITIONS: Final = 4
 MAX_CONDITIONS: Final = 8
 MAX_OPAQUE_BYTES: Final = 10 * 1024
-"""``OpaqueParametersMaxLength``, and the same for ``status.devices[].data``."""
+"""``OpaqueParametersMaxLength``, which also holds for ``status.devices[].data``."""
 _MAX_EXPRESSION_BYTES: Final = 10 * 1024
 """``CELSelectorExpressionMaxLength`` of ``k8s.io/api/resource/v1``."""
 _MAX_DRIVER: Final = 63
@@ -56,7 +56,7 @@ _NEGATIVE: Final = "must be greater than or equal to 0"
 def validate_list(
     items: Sequence[Any], path: str, check: ItemCheck, *, limit: int | None = None
 ) -> Iterator[FieldError]:
-    """Every item of a list. A list that is too long is said to be so and not looked into."""
+    """Validates each item of a list; the items of a list that is too long are not validated."""
     if limit is not None and len(items) > limit:
         yield too_many(path, len(items), limit)
         return
@@ -86,7 +86,7 @@ def validate_unique_list(
 
 
 def validate_map(entries: Mapping[str, Any], path: str, key_check: ItemCheck, check: ItemCheck) -> Iterator[FieldError]:
-    """Every key and value of a map."""
+    """Validates each key and value of a map."""
     for key, value in entries.items():
         yield from key_check(key, path)
         yield from check(value, f"{path}[{key}]")
@@ -98,7 +98,7 @@ def name_of(item: Any) -> Hashable:  # noqa: ANN401  (any JSON)
 
 
 def validate_driver_name(name: object, path: str, *, check: NameCheck = dns_subdomain) -> Iterator[FieldError]:
-    """A DNS subdomain of at most 63 bytes, in any case (the rule of CSI drivers)."""
+    """Validates a DNS subdomain of at most 63 bytes, in upper or lower case (the rule of CSI drivers)."""
     if not isinstance(name, str) or not name:
         yield required(path)
         return
@@ -108,7 +108,7 @@ def validate_driver_name(name: object, path: str, *, check: NameCheck = dns_subd
 
 
 def validate_pool_name(name: object, path: str, *, numbered: bool = False) -> Iterator[FieldError]:
-    """DNS subdomains joined by ``/``; ``numbered``: messages say which of them is wrong."""
+    """Validates DNS subdomains joined by ``/``; with ``numbered``, messages say which of them is wrong."""
     if not isinstance(name, str) or not name:
         yield required(path)
         return
@@ -133,7 +133,7 @@ def validate_identifier(name: str, path: str) -> Iterator[FieldError]:
 
 
 def validate_attribute_name(name: str, path: str) -> Iterator[FieldError]:
-    """A C identifier with an optional domain: how attributes and capacities are called."""
+    """Validates the name of an attribute or capacity: a C identifier with an optional domain."""
     domain, slash, rest = name.partition("/")
     if not slash:
         yield from validate_identifier(name, path)
@@ -181,14 +181,14 @@ def _validate_expression(expression: str, path: str) -> Iterator[FieldError]:
         if (most_cost(expression) or 0) > MOST_COST:
             yield forbidden(path, "too complex, exceeds cost limit")
     except UnsupportedExpressionError:
-        pass  # Kubernetes has it; whoever evaluates it will say what is missing
+        pass  # valid in Kubernetes; the allocator reports what it does not support
     except ExpressionCompileError as error:
         yield invalid(path, expression, error.reason)
 
 
 @lru_cache(maxsize=1)
 def _environment() -> Any:  # noqa: ANN401  (the library has no types)
-    # Imported when the first expression arrives: it maps 14 MB that most clusters of tests never need.
+    # Imported with the first expression, because it maps 14 MB.
     from cel_expr_python import cel
 
     return cel.NewEnv()
@@ -196,7 +196,7 @@ def _environment() -> Any:  # noqa: ANN401  (the library has no types)
 
 @lru_cache(maxsize=1024)
 def _find_syntax_error(expression: str) -> str:
-    """What the parser says; empty when the expression is well formed."""
+    """The message of the parser; empty when the expression is well formed."""
     try:
         _environment().compile(expression, disable_check=True)
     except Exception as error:  # noqa: BLE001  (the library raises bare exceptions of several kinds)
@@ -214,7 +214,7 @@ def validate_opaque_config(item: JsonObject, path: str) -> Iterator[FieldError]:
 
 
 def validate_json_object(value: object, path: str) -> Iterator[FieldError]:
-    """Parameters of somebody else's schema: a JSON object of at most 10 KiB."""
+    """Validates opaque parameters: a JSON object of at most 10 KiB."""
     if value is None:
         yield required(path)
     elif len(msgspec.json.encode(value)) > MAX_OPAQUE_BYTES:
@@ -253,7 +253,7 @@ def validate_toleration(item: JsonObject, path: str) -> Iterator[FieldError]:
 
 
 def validate_binding_conditions(item: JsonObject, path: str) -> Iterator[FieldError]:
-    """Conditions for binding and for its failure come together, each once (KEP-5007)."""
+    """Validates binding and binding failure conditions, which go together and do not overlap (KEP-5007)."""
     wanted, failing = item.get("bindingConditions") or [], item.get("bindingFailureConditions") or []
     for field, names in (("bindingConditions", wanted), ("bindingFailureConditions", failing)):
         yield from validate_unique_list(
@@ -326,7 +326,7 @@ def _node_field_requirement(item: JsonObject, path: str) -> Iterator[FieldError]
 
 
 def validate_conditions(items: Sequence[JsonObject], path: str) -> Iterator[FieldError]:
-    """``metav1.Condition`` lists (``ValidateConditions``)."""
+    """Validates a list of ``metav1.Condition`` (``ValidateConditions``)."""
     if len(items) > MAX_CONDITIONS:
         yield too_many(path, len(items), MAX_CONDITIONS)
     seen: set[object] = set()

@@ -1,7 +1,8 @@
-"""Rules of ResourceSlice and DeviceTaintRule (``resource.k8s.io``).
+"""The strategies of ResourceSlice and DeviceTaintRule (``resource.k8s.io``).
 
-Checks within one slice only: that device names are unique in a pool, or that a counter set exists, nobody checks but
-the scheduler. Source: ``kubernetes/pkg/apis/resource/validation`` of 1.37.
+Validation looks at one slice: that device names are unique in a pool, or that a counter set exists, only the scheduler
+checks. Request policies (KEP-5075) are validated with the gate DRAFractionalCapacityRange off, as it is by default.
+Source: ``kubernetes/pkg/apis/resource/validation`` of 1.37.
 """
 
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ from driver.local.apiserver.meta.status_errors import (
 
 MAX_DEVICES: Final = 128
 MAX_ADVANCED_DEVICES: Final = 64
-"""When any device has taints, consumes counters or has list attributes: such devices take more room."""
+"""The limit once a device has taints, consumes counters or has list attributes, as such devices are larger."""
 MAX_ATTRIBUTES_AND_CAPACITIES: Final = 32
 MAX_ATTRIBUTE_VALUES: Final = 48
 MAX_VALUE_BYTES: Final = 64
@@ -52,8 +53,8 @@ MAX_CONSUMED_SETS: Final = 2
 MAX_VALID_VALUES: Final = 10
 _LISTS: Final = ("ints", "bools", "strings", "versions")
 _VALUES: Final = ("int", "bool", "string", "version", *_LISTS)
-_SLICE_PLACES: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-_DEVICE_PLACES: Final = (
+_SLICE_NODES: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+_DEVICE_NODES: Final = (
     "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true "
     "in the ResourceSlice spec"
 )
@@ -71,7 +72,7 @@ def _validate_slice(body: JsonObject, old: JsonObject | None = None) -> Iterator
         yield invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
     devices = devices or []
     limit = MAX_ADVANCED_DEVICES if any(map(_is_advanced, devices)) else MAX_DEVICES
-    device = partial(_validate_device, own_place=bool(spec.get("perDeviceNodeSelection")))
+    device = partial(_validate_device, own_nodes=bool(spec.get("perDeviceNodeSelection")))
     yield from validate_unique_list(devices, "spec.devices", device, key=name_of, limit=limit)
     yield from validate_unique_list(
         counter_sets or [],
@@ -119,9 +120,9 @@ def _validate_nodes(spec: JsonObject) -> Iterator[FieldError]:
         elif spec.get(field) is not None:
             yield invalid(f"spec.{field}", False, "must be either unset or set to true")
     if not given:
-        yield required("spec", _SLICE_PLACES)
+        yield required("spec", _SLICE_NODES)
     elif len(given) > 1:
-        yield invalid("spec", f"{{{', '.join(given)}}}", f"{_SLICE_PLACES}, but multiple fields are set")
+        yield invalid("spec", f"{{{', '.join(given)}}}", f"{_SLICE_NODES}, but multiple fields are set")
 
 
 def _is_advanced(device: JsonObject) -> bool:
@@ -133,7 +134,7 @@ def _is_advanced(device: JsonObject) -> bool:
     )
 
 
-def _validate_device(device: JsonObject, path: str, *, own_place: bool) -> Iterator[FieldError]:
+def _validate_device(device: JsonObject, path: str, *, own_nodes: bool) -> Iterator[FieldError]:
     yield from validate_name(f"{path}.name", device.get("name"), dns_label)
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     count = len(attributes) + len(capacity)
@@ -157,7 +158,7 @@ def _validate_device(device: JsonObject, path: str, *, own_place: bool) -> Itera
         limit=MAX_CONSUMED_SETS,
         whole=True,
     )
-    yield from _validate_device_nodes(device, path, own_place=own_place)
+    yield from _validate_device_nodes(device, path, own_nodes=own_nodes)
     yield from validate_binding_conditions(device, path)
 
 
@@ -205,7 +206,7 @@ def _validate_capacity(capacity: JsonObject, path: str, *, shareable: bool) -> I
 
 
 def validate_request_policy(policy: JsonObject, most: Quantity, path: str) -> Iterator[FieldError]:
-    """``most``: the capacity that shares are taken from."""
+    """Validates which shares of a capacity may be requested; ``most`` is the whole capacity."""
     values, range_ = policy.get("validValues") or [], policy.get("validRange")
     if values and range_ is not None:
         yield forbidden(
@@ -241,7 +242,7 @@ def _validate_values(values: list[Quantity], default: Quantity, most: Quantity, 
         for index, value in enumerate(values):
             if value in values[:index]:
                 yield duplicate(f"{path}[{index}]", str(value))
-    if too_long or default not in values:  # of too many values none is looked at
+    if too_long or default not in values:  # too many values are not examined
         yield invalid(path, str(default), "default value is not valid according to the requestPolicy")
 
 
@@ -305,9 +306,9 @@ def _validate_consumption(consumed: JsonObject, path: str) -> Iterator[FieldErro
     yield from _validate_counters(consumed.get("counters") or {}, f"{path}.counters")
 
 
-def _validate_device_nodes(device: JsonObject, path: str, *, own_place: bool) -> Iterator[FieldError]:
+def _validate_device_nodes(device: JsonObject, path: str, *, own_nodes: bool) -> Iterator[FieldError]:
     given = [field for field in ("nodeName", "nodeSelector", "allNodes") if device.get(field) is not None]
-    if not own_place:
+    if not own_nodes:
         if given:
             yield invalid(
                 path,
@@ -327,19 +328,19 @@ def _validate_device_nodes(device: JsonObject, path: str, *, own_place: bool) ->
         yield invalid(f"{path}.allNodes", False, "must be either unset or set to true")
     said = [f"`{field}`" for field in given if device[field] not in ("", False)]
     if not said:
-        yield required(path, _DEVICE_PLACES)
+        yield required(path, _DEVICE_NODES)
     elif len(said) > 1:
-        yield invalid(path, f"{{{', '.join(said)}}}", _DEVICE_PLACES)
+        yield invalid(path, f"{{{', '.join(said)}}}", _DEVICE_NODES)
 
 
-def _date(taint_: JsonObject, now: str) -> None:
+def _set_time(taint_: JsonObject, now: str) -> None:
     taint_["timeAdded"] = taint_.get("timeAdded") or now
 
 
 def _default_slice(body: JsonObject, now: str) -> None:
     for device in lookup(body, "spec", "devices") or []:
         for each_taint in device.get("taints") or []:
-            _date(each_taint, now)
+            _set_time(each_taint, now)
 
 
 _QUANTITIES: Final = (
@@ -373,15 +374,15 @@ def _validate_taint_rule_status(body: JsonObject, _old: JsonObject) -> Iterator[
 
 
 def _default_rule(body: JsonObject, now: str) -> None:
-    _date(body.setdefault("spec", {}).setdefault("taint", {}), now)
+    _set_time(body.setdefault("spec", {}).setdefault("taint", {}), now)
 
 
 def _prepare_rule(body: JsonObject) -> None:
     body["status"] = {}
 
 
-def _redate(body: JsonObject, old: JsonObject, now: str) -> None:
-    """A new effect counts from now, unless the client says otherwise: tolerations count from there."""
+def _update_time(body: JsonObject, old: JsonObject, now: str) -> None:
+    """Sets the time of a changed effect, from which tolerations count, unless the client sets it."""
     tainted, before = body["spec"]["taint"], lookup(old, "spec", "taint") or {}
     if tainted.get("effect") != before.get("effect") and tainted.get("timeAdded") == before.get("timeAdded"):
         tainted["timeAdded"] = now
@@ -390,7 +391,7 @@ def _redate(body: JsonObject, old: JsonObject, now: str) -> None:
 TAINT_RULES: Final = Strategy(
     default=_default_rule,
     prepare_for_create=_prepare_rule,
-    prepare_for_update=_redate,
+    prepare_for_update=_update_time,
     validate=_validate_taint_rule,
     validate_update=_validate_taint_rule,
     validate_status=_validate_taint_rule_status,
