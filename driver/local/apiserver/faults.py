@@ -80,9 +80,6 @@ class FaultPlan:
                 return planned.fault
         return None
 
-    def clear(self) -> None:
-        self._planned.clear()
-
     @property
     def pending(self) -> Iterable[InjectedFault]:
         """The faults that no request has met yet."""

@@ -114,9 +114,6 @@ class Storage:
         objects = self._objects_at(self._kind_store(resource), self.revision if revision is None else revision)
         return [objects[key] for key in sorted(objects) if not namespace or key.namespace == namespace]
 
-    def count(self, resource: GroupResource) -> int:
-        return len(self._kind_store(resource).objects)
-
     def put(self, resource: GroupResource, key: ObjectKey, body: JsonObject) -> StoredObject:
         """Create or replace. ``metadata.resourceVersion`` is set in a copy."""
         self.revision += 1

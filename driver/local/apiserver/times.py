@@ -1,6 +1,8 @@
 """Times as Kubernetes stores and prints them."""
 
+import math
 from datetime import UTC, datetime
+from typing import Final
 
 
 def format_time(moment: datetime) -> str:
@@ -18,6 +20,18 @@ def parse_time(text: str) -> datetime | None:
 
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
+_DURATION_FORMATS: Final = (
+    (2 * _MINUTE, 1, "s", 0, ""),
+    (10 * _MINUTE, _MINUTE, "m", 1, "s"),
+    (3 * _HOUR, _MINUTE, "m", 0, ""),
+    (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
+    (2 * _DAY, _HOUR, "h", 0, ""),
+    (8 * _DAY, _DAY, "d", _HOUR, "h"),
+    (2 * _YEAR, _DAY, "d", 0, ""),
+    (8 * _YEAR, _YEAR, "y", _DAY, "d"),
+    (math.inf, _YEAR, "y", 0, ""),
+)
+"""The upper bound in seconds, then the unit and the unit of the rest, if any, of durations below it."""
 
 
 def format_duration(seconds: int) -> str:
@@ -25,28 +39,9 @@ def format_duration(seconds: int) -> str:
     if seconds < -1:
         return "<invalid>"
     seconds = max(seconds, 0)
-    if seconds < 2 * _MINUTE:
-        return f"{seconds}s"
-    if seconds < 10 * _MINUTE:
-        return _two_units(seconds, _MINUTE, "m", 1, "s")
-    if seconds < 3 * _HOUR:
-        return f"{seconds // _MINUTE}m"
-    if seconds < 8 * _HOUR:
-        return _two_units(seconds, _HOUR, "h", _MINUTE, "m")
-    if seconds < 2 * _DAY:
-        return f"{seconds // _HOUR}h"
-    if seconds < 8 * _DAY:
-        return _two_units(seconds, _DAY, "d", _HOUR, "h")
-    if seconds < 2 * _YEAR:
-        return f"{seconds // _DAY}d"
-    if seconds < 8 * _YEAR:
-        return _two_units(seconds, _YEAR, "y", _DAY, "d")
-    return f"{seconds // _YEAR}y"
-
-
-def _two_units(seconds: int, large: int, large_sign: str, small: int, small_sign: str) -> str:
-    rest = seconds % large // small
-    return f"{seconds // large}{large_sign}" + (f"{rest}{small_sign}" if rest else "")
+    unit, sign, rest_unit, rest_sign = next(row[1:] for row in _DURATION_FORMATS if seconds < row[0])
+    rest = seconds % unit // rest_unit if rest_unit else 0
+    return f"{seconds // unit}{sign}" + (f"{rest}{rest_sign}" if rest else "")
 
 
 def format_age(text: object, now: datetime) -> str:

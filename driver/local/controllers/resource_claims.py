@@ -35,11 +35,11 @@ from driver.kube.store import Change
 from driver.runtime.work_queue import KeyedQueue
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""Annotation on a generated claim: which entry of the pod's ``resourceClaims`` it is for."""
+"""The annotation of a generated claim with the name of its entry in the pod's ``resourceClaims``."""
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
-"""Keeps an allocated claim until it is deallocated (``k8s.io/api/resource/v1`` Finalizer)."""
+"""The finalizer of an allocated claim, until it is deallocated (``k8s.io/api/resource/v1`` Finalizer)."""
 _WORKERS: Final = 4
-"""Keys synced at once: enough to hide the round trips of a burst of pods."""
+"""Keys reconciled at once: enough to hide the round trips of a burst of pods."""
 
 ClaimT = TypeVar("ClaimT", ResourceClaim, ClassicClaim)
 TemplateT = TypeVar("TemplateT", ResourceClaimTemplate, ClassicTemplate)
@@ -47,33 +47,33 @@ TemplateT = TypeVar("TemplateT", ResourceClaimTemplate, ClassicTemplate)
 
 @dataclass(frozen=True)
 class ClaimLifecycle(Generic[ClaimT, TemplateT]):
-    """How claims come and go, for who allocates: the scheduler, or drivers."""
+    """How claims are made and released, which depends on who allocates: the scheduler or drivers."""
 
     claims: Kind[ClaimT]
     templates: Kind[TemplateT]
     from_template: Callable[[ObjectMeta, TemplateT], ClaimT]
     release: Callable[[ClaimT, Mapping[str, Pod | None]], JsonObject | None]
-    """The status patch that drops consumers that are done, and what becomes of the claim with the last of them.
+    """The status patch that removes consumers that are done, and with the last one releases the claim.
 
-    The pods are what every pod UID of ``reservedFor`` stands for now, None: it is gone. The patch is None when there is
-    nothing to do.
+    Its second argument has the pod of each UID in ``reservedFor``, None for one that is gone. The patch is None when
+    there is nothing to do.
     """
 
 
 def structured_lifecycle(kinds: ResourceKinds) -> ClaimLifecycle[ResourceClaim, ResourceClaimTemplate]:
-    """Where the scheduler allocates."""
+    """The lifecycle of claims that the scheduler allocates."""
     return ClaimLifecycle(kinds.resource_claims, kinds.resource_claim_templates, from_template, release)
 
 
 class ClaimQueueKey(NamedTuple):
-    """What to sync."""
+    """The pod or claim to reconcile."""
 
     what: Literal["pod", "claim"]
     ref: ObjectRef
 
 
 def is_done(pod: Pod | None) -> bool:
-    """Whether a pod will never use its claims (again): it ran to its end, or it goes before it was ever bound."""
+    """Whether a pod will not use its claims any more: it has finished, or is deleted before it was bound."""
     return pod is None or pod.is_finished or (pod.is_terminating and not pod.spec.node_name)
 
 
@@ -82,7 +82,7 @@ def from_template(metadata: ObjectMeta, template: ResourceClaimTemplate) -> Reso
 
 
 def generated_metadata(pod: Pod, entry: PodResourceClaim, wanted: ObjectMeta) -> ObjectMeta:
-    """Metadata of the claim that a pod's entry gets, with the labels and annotations that its template wants."""
+    """The metadata of the claim for an entry of a pod, with the labels and annotations of its template."""
     owner = OwnerReference(
         api_version="v1",
         kind="Pod",
@@ -101,7 +101,7 @@ def generated_metadata(pod: Pod, entry: PodResourceClaim, wanted: ObjectMeta) ->
 
 
 def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject | None:
-    """``ClaimLifecycle.release``: the allocation goes with the last consumer."""
+    """``ClaimLifecycle.release`` of structured claims: the last consumer's end clears the allocation."""
     reserved = claim.status.reserved_for
     kept = tuple(consumer for consumer in reserved if consumer.resource != "pods" or not is_done(pods[consumer.uid]))
     if kept == reserved and (kept or claim.status.allocation is None):
@@ -113,7 +113,7 @@ def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject 
 
 
 def classic_lifecycle(kinds: ClassicKinds) -> ClaimLifecycle[ClassicClaim, ClassicTemplate]:
-    """Where drivers allocate."""
+    """The lifecycle of claims that drivers allocate."""
     return ClaimLifecycle(kinds.claims, kinds.templates, classic_from_template, release_classic)
 
 
@@ -122,7 +122,7 @@ def classic_from_template(metadata: ObjectMeta, template: ClassicTemplate) -> Cl
 
 
 def release_classic(claim: ClassicClaim, pods: Mapping[str, Pod | None]) -> JsonObject | None:
-    """``ClaimLifecycle.release``: deallocation is asked for with the last consumer."""
+    """``ClaimLifecycle.release`` of classic claims: the last consumer's end requests deallocation."""
     reserved = claim.status.reserved_for
     kept = tuple(consumer for consumer in reserved if consumer.resource != "pods" or not is_done(pods[consumer.uid]))
     if kept == reserved:
@@ -134,7 +134,7 @@ def release_classic(claim: ClassicClaim, pods: Mapping[str, Pod | None]) -> Json
 
 
 def owning_pod(claim: Object) -> OwnerReference | None:
-    """The pod that the claim was made for; None for a user's own claim."""
+    """The pod for which a claim was generated; None for a user's own claim."""
     return next((owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"), None)
 
 
@@ -144,7 +144,7 @@ def as_read(metadata: ObjectMeta) -> JsonObject:
 
 
 class ClaimController(Generic[ClaimT, TemplateT]):
-    """Keeps claims in step with pods. Runs until cancelled."""
+    """The controller of claims; it runs until cancelled."""
 
     def __init__(self, client: Client, lifecycle: ClaimLifecycle[ClaimT, TemplateT], events: EventReporter) -> None:
         self._client = client
@@ -180,7 +180,7 @@ class ClaimController(Generic[ClaimT, TemplateT]):
             else:
                 await self._reconcile_claim(self._claims.store.get(key.ref))
         except NotFoundError:
-            return  # gone since the watch last told of it; that is what it will tell next
+            return  # deleted since the last watch event; the next one says so
 
     async def _reconcile_pod(self, pod: Pod | None) -> None:
         if pod is None or pod.is_terminating or is_done(pod):
@@ -193,7 +193,7 @@ class ClaimController(Generic[ClaimT, TemplateT]):
             await self._record_claims(pod, made)
 
     async def _ensure_claim(self, pod: Pod, entry: PodResourceClaim, template_name: str) -> str:
-        """The name of the entry's claim, which may be there already."""
+        """The name of the entry's claim, which is created unless it exists."""
         for claim in self._claims.store.indexed("owner", pod.metadata.uid):
             if claim.metadata.annotations.get(POD_CLAIM_NAME) == entry.name and not claim.is_terminating:
                 return claim.metadata.name
@@ -227,12 +227,7 @@ class ClaimController(Generic[ClaimT, TemplateT]):
         )
         if patch is not None:
             claim = await self._client.patch(
-                self._lifecycle.claims,
-                name,
-                patch,
-                type=PatchType.MERGE,
-                namespace=namespace,
-                subresource="status",
+                self._lifecycle.claims, name, patch, type=PatchType.MERGE, namespace=namespace, subresource="status"
             )
         if claim.status.allocation is None and FINALIZER in claim.metadata.finalizers:
             rest = [finalizer for finalizer in claim.metadata.finalizers if finalizer != FINALIZER]
@@ -247,7 +242,7 @@ class ClaimController(Generic[ClaimT, TemplateT]):
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
         """The pod as it is now; None when it is gone, or replaced by another one of its name.
 
-        A pod that the cache does not hold may only be too new for it: the server is asked before it counts as gone.
+        A pod that is not in the cache may be too new for it, so the API server decides.
         """
         pod = self._pods.store.get(ObjectRef(namespace, name))
         if pod is None or pod.metadata.uid != uid:

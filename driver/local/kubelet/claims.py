@@ -1,8 +1,8 @@
 """Prepared claims: which pods use which claim, and the calls to drivers that follow.
 
-Rules of ``k8s.io/kubernetes/pkg/kubelet/cm/dra/manager.go``: one NodePrepareResources call for each driver with all of
-a pod's claims, drivers one after the other, the first error stops the pod's start; a claim that another pod of the node
-holds is not prepared again; unprepare happens with the last pod. Nothing here survives a restart.
+Rules of ``k8s.io/kubernetes/pkg/kubelet/cm/dra/manager.go``: one NodePrepareResources call for each driver with all
+claims of a pod, one driver after the other, and the first error stops the start of the pod; a claim that another pod of
+the node holds is not prepared again; the last pod's end unprepares it. Nothing here survives a restart.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,22 +21,22 @@ from driver.kube.http.errors import NotFoundError
 from driver.local.kubelet.plugins import Driver, DriverCallError, PluginWatcher
 
 CALL_TIMEOUT_S: Final = 45.0
-"""For one NodePrepareResources or NodeUnprepareResources call, as the kubelet's (half of its 90 s pod retry)."""
+"""The deadline of one NodePrepareResources or NodeUnprepareResources call (the kubelet's, half of its 90 s retry)."""
 
 
 class ClaimNotReadyError(TransientError):
-    """A claim cannot be prepared now: the pod waits and is tried again."""
+    """A claim cannot be prepared yet; the pod waits and is retried."""
 
 
 @dataclass(slots=True)
 class _ClaimInfo:
-    """A claim that pods of this node use."""
+    """A claim that pods of this node use (the kubelet's ``ClaimInfo``)."""
 
     ref: ClaimRef
     drivers: frozenset[str]
     pods: set[str] = field(default_factory=set)
     devices: dict[str, tuple[ReportedDevice, ...]] = field(default_factory=dict)
-    """For each driver that has prepared its part."""
+    """The prepared devices of each driver that has prepared its part."""
 
     @property
     def is_prepared(self) -> bool:
@@ -53,7 +53,10 @@ class NodeClaims:
         self._infos: dict[str, _ClaimInfo] = {}
 
     async def prepare(self, pod: Pod) -> None:
-        """Make all claims of ``pod`` ready. May be repeated. Raises ClaimNotReadyError or DriverCallError."""
+        """Prepare all claims of ``pod``; may be repeated.
+
+        Raises ClaimNotReadyError when a claim is not allocated and reserved yet, DriverCallError when a driver fails.
+        """
         missing = len(pod.spec.resource_claims) - len(pod.claim_names())
         claims = [await self._track(pod, name) for name in pod.all_claim_names]
         if missing:
@@ -63,7 +66,10 @@ class NodeClaims:
             await self._prepare_with(driver, [claim for claim in waiting if driver in claim.drivers])
 
     async def unprepare(self, pod: Pod) -> None:
-        """Take back what ``pod`` alone uses. May be repeated. Raises DriverCallError; the claim is kept then."""
+        """Unprepare what ``pod`` alone uses; may be repeated.
+
+        Raises DriverCallError when a driver fails; the claim stays prepared then.
+        """
         for claim in [claim for claim in self._infos.values() if pod.metadata.uid in claim.pods]:
             if claim.pods == {pod.metadata.uid}:
                 for driver in sorted(claim.drivers):
@@ -73,7 +79,7 @@ class NodeClaims:
                 claim.pods.discard(pod.metadata.uid)
 
     def cdi_ids(self, pod: Pod, container: Container) -> tuple[str, ...]:
-        """The CDI devices of one container, each once, in the order of its references."""
+        """The CDI device ids of one container, each once, in the order of its references."""
         ids: dict[str, None] = {}
         for name, request in _list_requests(pod, container):
             for claim in self._infos.values():
@@ -83,7 +89,7 @@ class NodeClaims:
         return tuple(ids)
 
     def devices(self, pod: Pod) -> Mapping[ClaimRef, tuple[ReportedDevice, ...]]:
-        """What each prepared claim of the pod got."""
+        """The prepared devices of each claim of the pod."""
         return {
             claim.ref: tuple(device for part in claim.devices.values() for device in part)
             for claim in self._infos.values()
@@ -133,7 +139,7 @@ class NodeClaims:
 
 
 def _find_drivers(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
-    """The drivers of an allocated claim that is reserved for the pod."""
+    """The drivers of a claim. Raises ClaimNotReadyError unless it is allocated and reserved for the pod."""
     if claim.status.allocation is None:
         raise ClaimNotReadyError(f"ResourceClaim {claim.metadata.name} is not allocated")
     if pod.metadata.uid not in {consumer.uid for consumer in claim.status.reserved_for}:
@@ -142,7 +148,7 @@ def _find_drivers(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
 
 
 def _list_requests(pod: Pod, container: Container) -> Iterator[tuple[str | None, str]]:
-    """Claim and request that the container gets, by its references and its extended resources; no request: all."""
+    """Each claim and request that a container gets, by reference or extended resource; request "" is all of them."""
     names = pod.claim_names()
     for wanted in container.resources.claims:
         yield names.get(wanted.name), wanted.request

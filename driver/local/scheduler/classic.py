@@ -1,8 +1,8 @@
-"""The scheduler of Kubernetes 1.30 as far as claims go: it chooses nodes, drivers allocate.
+"""The scheduler of Kubernetes 1.30 as far as claims go: it chooses nodes, and drivers allocate.
 
-It writes what it thinks of into the pod's PodSchedulingContext and reads there which nodes drivers cannot serve
-(kube-scheduler's plugin ``dynamicresources``; KEP-3063). ``decide_next_step`` and ``find_claim_to_deallocate`` are
-pure; ``ClassicScheduler`` carries out what they decide.
+It writes the nodes that it considers into the PodSchedulingContext of a pod, and reads there which nodes the drivers
+find unsuitable (kube-scheduler's plugin ``dynamicresources``; KEP-3063). ``decide_next_step`` and
+``find_claim_to_deallocate`` are pure; ``ClassicScheduler`` carries out what they decide.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +15,7 @@ from api.core.v1 import BINDINGS, NODES, PODS, Binding, Node, ObjectReference, P
 from api.errors import KerfError
 from api.model.allocations import ResourceClaimConsumerReference
 from api.model.base import JsonObject
-from api.model.classic import (
-    MAX_NODES,
-    ClassicClaim,
-    ClassicClass,
-    PodSchedulingContext,
-    PodSchedulingContextSpec,
-)
+from api.model.classic import MAX_NODES, ClassicClaim, ClassicClass, PodSchedulingContext, PodSchedulingContextSpec
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from api.resource.classic import ClassicKinds
@@ -35,32 +29,32 @@ from driver.local.filtering import obstacle, view
 from driver.runtime.notifier import Pulse
 
 _RETRY_S: Final = 1.0
-"""After a failed write, when nothing else wakes the scheduler."""
+"""The wait after a failed write, when nothing else wakes the scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSchedulingState:
-    """A pod and what decides about it."""
+    """A pod, and all that the next step depends on."""
 
     pod: Pod
     claims: Mapping[str, ClassicClaim]
-    """By entry; every claim that the pod has."""
+    """All claims of the pod, by the name of their entry."""
     classes: Mapping[str, ClassicClass]
     context: PodSchedulingContext | None
     nodes: Sequence[Node]
-    """That the pod could go to if it had no claims."""
+    """The nodes that pass the node filter, i.e. those the pod could run on without its claims."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """Nothing can be done now."""
+    """The pod cannot be scheduled now."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateContext:
-    """What the context should say."""
+    """The PodSchedulingContext should have this spec."""
 
     spec: PodSchedulingContextSpec
 
@@ -73,11 +67,11 @@ class BindPod:
 
 
 def decide_next_step(state: PodSchedulingState) -> Unschedulable | UpdateContext | BindPod:
-    """What the scheduler does next for a pod."""
+    """The next step for a pod: bind it, update its context, or report that it is unschedulable."""
     for entry, claim in state.claims.items():
-        if reason := _blocking(claim, state):
+        if reason := _find_blocker(claim, state):
             return Unschedulable(f"claim {entry}: {reason}")
-    nodes = [node.metadata.name for node in state.nodes if _suits(node, state)]
+    nodes = [node.metadata.name for node in state.nodes if _is_suitable(node, state)]
     if not nodes:
         return Unschedulable("no node suits the pod's claims")
     pending = [entry for entry, claim in state.claims.items() if claim.status.allocation is None]
@@ -93,7 +87,7 @@ def decide_next_step(state: PodSchedulingState) -> Unschedulable | UpdateContext
 
 
 def find_claim_to_deallocate(state: PodSchedulingState) -> str | None:
-    """The entry whose claim should be deallocated, so that the pod can go elsewhere (PostFilter)."""
+    """The entry whose claim should be deallocated so that the pod fits another node (PostFilter); None for none."""
     for entry, claim in state.claims.items():
         users = {consumer.uid for consumer in claim.status.reserved_for}
         is_free = not claim.spec.immediate and users <= {state.pod.metadata.uid}
@@ -102,7 +96,7 @@ def find_claim_to_deallocate(state: PodSchedulingState) -> str | None:
     return None
 
 
-def _blocking(claim: ClassicClaim, state: PodSchedulingState) -> str | None:
+def _find_blocker(claim: ClassicClaim, state: PodSchedulingState) -> str | None:
     users = {consumer.uid for consumer in claim.status.reserved_for} - {state.pod.metadata.uid}
     allocation = claim.status.allocation
     if claim.is_terminating:
@@ -118,7 +112,7 @@ def _blocking(claim: ClassicClaim, state: PodSchedulingState) -> str | None:
     return None
 
 
-def _suits(node: Node, state: PodSchedulingState) -> bool:
+def _is_suitable(node: Node, state: PodSchedulingState) -> bool:
     reported = state.context.status.resource_claims if state.context else ()
     unsuitable = {entry.name: entry.unsuitable_nodes for entry in reported}
     for entry, claim in state.claims.items():
@@ -135,7 +129,7 @@ def _suits(node: Node, state: PodSchedulingState) -> bool:
 
 
 class ClassicScheduler:
-    """One pod at a time, whenever something changes. Runs until cancelled."""
+    """Schedules the pending pods, one at a time, whenever something changes; it runs until cancelled."""
 
     def __init__(self, client: Client, kinds: ClassicKinds, events: EventReporter) -> None:
         self._client = client
@@ -158,7 +152,7 @@ class ClassicScheduler:
                 await informer.wait_synced()
             while True:
                 change = self._change.next
-                clean = [await self._try(pod) for pod in self._pending()]
+                clean = [await self._try_schedule(pod) for pod in self._pending()]
                 with anyio.move_on_after(None if all(clean) else _RETRY_S):
                     await change.wait()
 
@@ -169,8 +163,8 @@ class ClassicScheduler:
         pods = (pod for pod in self._pods.store.values() if not pod.spec.node_name and not pod.is_terminating)
         return sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.ref))
 
-    async def _try(self, pod: Pod) -> bool:
-        """Whether all writes went well."""
+    async def _try_schedule(self, pod: Pod) -> bool:
+        """Schedule a pod; False when a write failed."""
         try:
             await self._schedule(pod)
         except KerfError as error:
@@ -196,9 +190,9 @@ class ClassicScheduler:
                 await self._bind(state, node)
 
     def _suitable_nodes(self, state: PodSchedulingState) -> list[str]:
-        if any(_blocking(claim, state) for claim in state.claims.values()):
-            return [""]  # it waits for something else than a node
-        return [node.metadata.name for node in state.nodes if _suits(node, state)]
+        if any(_find_blocker(claim, state) for claim in state.claims.values()):
+            return [""]  # the pod does not wait for a node
+        return [node.metadata.name for node in state.nodes if _is_suitable(node, state)]
 
     def _build_state(self, pod: Pod) -> PodSchedulingState | str:
         names = pod.claim_names()
@@ -226,7 +220,7 @@ class ClassicScheduler:
             try:
                 await self._client.create(kind, PodSchedulingContext(metadata=metadata, spec=spec))
             except AlreadyExistsError:
-                return  # the watch will tell of it
+                return  # it comes with the next watch event
         elif context.spec != spec:
             patch: JsonObject = {
                 "metadata": {"uid": context.metadata.uid},
@@ -270,7 +264,7 @@ class ClassicScheduler:
         )
 
     def _report_pending(self, pod: Pod, reason: str) -> None:
-        """Once for each reason."""
+        """Report a reason, once."""
         if self._reported.get(pod.metadata.uid) != reason:
             self._reported[pod.metadata.uid] = reason
             self._events.report(reference(pod), type="Warning", reason="FailedScheduling", message=reason)

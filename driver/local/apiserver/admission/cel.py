@@ -11,6 +11,7 @@ from typing import Any
 from api.errors import KerfError
 from driver.cel.compile import UNSUPPORTED
 from driver.cel.inlining import inlined
+from driver.local.apiserver.meta.documents import JsonValue
 
 
 class RuleError(KerfError):
@@ -50,7 +51,7 @@ def compile_expression(expression: str, variables: tuple[str, ...]) -> Any:  # n
     return program
 
 
-def evaluate(expression: str, variables: tuple[str, ...], data: Mapping[str, Any]) -> Any:  # noqa: ANN401  (any JSON)
+def evaluate(expression: str, variables: tuple[str, ...], data: Mapping[str, JsonValue]) -> JsonValue:
     """The value of ``expression`` with the variables of ``data``. Raises RuleError."""
     value = compile_expression(expression, variables).eval(data=data)
     if value.type().name() == "ERROR":

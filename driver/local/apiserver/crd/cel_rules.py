@@ -6,11 +6,12 @@ A rule that does not compile (``driver.local.apiserver.admission.cel``) is refus
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from api.model.base import JsonObject
 from driver.local.apiserver.admission.cel import RuleError, evaluate
 from driver.local.apiserver.crd.structural_schema import children, properties
+from driver.local.apiserver.meta.documents import JsonValue
 from driver.local.apiserver.meta.status_errors import OMITTED, FieldError, duplicate, forbidden, invalid, required
 
 VARIABLES: Final = ("self", "oldSelf")
@@ -63,7 +64,7 @@ def validate_rules(document: JsonObject, schema: JsonObject, old: JsonObject | N
     yield from _validate(document, _ABSENT if old is None else old, schema, "")
 
 
-def _validate(value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[FieldError]:  # noqa: ANN401  (any JSON)
+def _validate(value: JsonValue, old: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
     for entry in schema.get("x-kubernetes-validations") or ():
         rule = _Rule.of(entry)
         if not rule.transition or old is not _ABSENT:
@@ -76,7 +77,7 @@ def _validate(value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[F
             )
 
 
-def _counterpart(old: Any, ending: str, child: Any, schema: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
+def _counterpart(old: JsonValue, ending: str, child: JsonValue, schema: JsonObject) -> JsonValue:
     """The same part of the old object, by field or by list map key; items of other lists have none."""
     if isinstance(old, dict):
         return old.get(ending.strip(".[]"), _ABSENT)
@@ -87,7 +88,9 @@ def _counterpart(old: Any, ending: str, child: Any, schema: JsonObject) -> Any: 
     return _ABSENT
 
 
-def _validate_rule(rule: _Rule, value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[FieldError]:  # noqa: ANN401
+def _validate_rule(
+    rule: _Rule, value: JsonValue, old: JsonValue, schema: JsonObject, path: str
+) -> Iterator[FieldError]:
     data = {"self": escape_fields(value, schema)}
     if old is not _ABSENT:
         data["oldSelf"] = escape_fields(old, schema)
@@ -112,12 +115,12 @@ def _validate_rule(rule: _Rule, value: Any, old: Any, schema: JsonObject, path: 
             yield invalid(here or "<nil>", shown, said)
 
 
-def _shown(value: Any) -> Any:  # noqa: ANN401  (any JSON)
+def _shown(value: JsonValue) -> JsonValue:
     """The value as a message shows it; objects and lists are too long for one."""
     return OMITTED if isinstance(value, dict | list) else value
 
 
-def escape_fields(value: Any, schema: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
+def escape_fields(value: JsonValue, schema: JsonObject) -> JsonValue:
     """A value with its field names escaped as in expressions; keys of maps stay as they are."""
     if isinstance(value, dict):
         known = properties(schema)

@@ -113,13 +113,7 @@ def _build_strategy(kind: str, api_version: str, schema: JsonObject) -> Strategy
 
 
 _BLOCKING: Final = frozenset(
-    {
-        "FieldValueNotSupported",
-        "FieldValueRequired",
-        "FieldValueTooLong",
-        "FieldValueTooMany",
-        "FieldValueTypeInvalid",
-    }
+    {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
 )
 """The errors after which CEL rules are not evaluated, as they might meet values of the wrong type."""
 

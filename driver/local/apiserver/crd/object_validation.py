@@ -10,10 +10,11 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
-from typing import Any, Final
+from typing import Final
 
 from api.model.base import JsonObject
 from driver.local.apiserver.crd.structural_schema import OBJECT_FIELDS, children, is_embedded, properties
+from driver.local.apiserver.meta.documents import JsonValue
 from driver.local.apiserver.meta.status_errors import (
     FieldError,
     duplicate,
@@ -32,9 +33,6 @@ _BODY: Final = "in body"
 _NOWHERE: Final = "<nil>"
 """The path that upstream prints for errors without one."""
 
-Value = Any
-"""Any JSON value."""
-
 
 def validate_object(document: JsonObject, schema: JsonObject) -> Iterator[FieldError]:
     """The errors of a whole object."""
@@ -45,13 +43,13 @@ def validate_object(document: JsonObject, schema: JsonObject) -> Iterator[FieldE
     yield from _validate_list_types(inside, schema, "")
 
 
-def validate_value(value: Value, schema: JsonObject) -> Iterator[FieldError]:
+def validate_value(value: JsonValue, schema: JsonObject) -> Iterator[FieldError]:
     """The errors of a value that is no whole object, such as a default."""
     yield from _validate(value, schema, "")
     yield from _validate_list_types(value, schema, "")
 
 
-def _validate(value: Value, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
     type_error = _find_type_error(value, schema, path)
     if type_error:
         yield type_error
@@ -77,11 +75,11 @@ def _validate(value: Value, schema: JsonObject, path: str) -> Iterator[FieldErro
         yield from _validate_properties(value, schema, path)
 
 
-def _same(value: Value, choice: Value) -> bool:
+def _same(value: JsonValue, choice: JsonValue) -> bool:
     return bool(value == choice) and isinstance(value, bool) == isinstance(choice, bool)
 
 
-def _type_name(value: Value) -> str:
+def _type_name(value: JsonValue) -> str:
     match value:
         case None:
             return "null"
@@ -99,7 +97,7 @@ def _type_name(value: Value) -> str:
             return "object"
 
 
-def _find_type_error(value: Value, schema: JsonObject, path: str) -> FieldError | None:
+def _find_type_error(value: JsonValue, schema: JsonObject, path: str) -> FieldError | None:
     expected = ["integer", "string"] if schema.get("x-kubernetes-int-or-string") else [schema.get("type")]
     found = _type_name(value)
     if expected == [None] or found in expected:
@@ -153,7 +151,7 @@ def _validate_number(value: float, schema: JsonObject, path: str) -> Iterator[Fi
         yield invalid(_NOWHERE, "", said)
 
 
-def _validate_list(value: list[Value], schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_list(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[FieldError]:
     for ending, item, inner in children(value, schema):
         yield from _validate(item, inner, path + ending)
     most, least = schema.get("maxItems"), schema.get("minItems")
@@ -179,7 +177,7 @@ def _validate_properties(value: JsonObject, schema: JsonObject, path: str) -> It
             yield required(f"{path}.{name}" if path else name)
 
 
-def _validate_combinations(value: Value, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_combinations(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
     """The errors of ``anyOf``, ``oneOf``, ``allOf`` and ``not``, with those of the alternative that has fewest."""
     if alternatives := schema.get("anyOf"):
         failures = _collect_failures(value, alternatives, path)
@@ -204,11 +202,11 @@ def _validate_combinations(value: Value, schema: JsonObject, path: str) -> Itera
         yield invalid(_NOWHERE, "", f'"{path}" must not validate the schema (not)')
 
 
-def _collect_failures(value: Value, schemas: Sequence[JsonObject], path: str) -> list[list[FieldError]]:
+def _collect_failures(value: JsonValue, schemas: Sequence[JsonObject], path: str) -> list[list[FieldError]]:
     return [list(_validate(value, schema, path)) for schema in schemas]
 
 
-def _validate_list_types(value: Value, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_list_types(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
     """The items of a set, and of a list of type map, that occur twice."""
     if isinstance(value, list):
         match schema.get("x-kubernetes-list-type"):
@@ -222,11 +220,13 @@ def _validate_list_types(value: Value, schema: JsonObject, path: str) -> Iterato
         yield from _validate_list_types(child, inner, here if path else here.lstrip("."))
 
 
-def _key_of(item: Value, keys: Sequence[str]) -> JsonObject:
+def _key_of(item: JsonValue, keys: Sequence[str]) -> JsonObject:
     return {key: item[key] for key in keys if key in item} if isinstance(item, dict) else {}
 
 
-def _find_duplicates(items: list[Value], path: str, identity: Callable[[Value], Value]) -> Iterator[FieldError]:
+def _find_duplicates(
+    items: list[JsonValue], path: str, identity: Callable[[JsonValue], JsonValue]
+) -> Iterator[FieldError]:
     seen: set[str] = set()
     for index, item in enumerate(items):
         shown = quoted(identity(item))

@@ -13,6 +13,7 @@ from api.errors import KerfError
 from api.model.base import JsonObject
 from driver.local.apiserver.kinds.printers.columns import AGE, NAME
 from driver.local.apiserver.kinds.types import Cell, Column
+from driver.local.apiserver.meta.documents import JsonValue
 from driver.local.apiserver.meta.status_errors import quoted
 from driver.local.apiserver.times import format_age
 
@@ -37,7 +38,7 @@ class UnsupportedJsonPathError(KerfError):
 
 
 def _field(name: str) -> JsonPathStep:
-    def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+    def step(value: JsonValue) -> Iterator[JsonValue]:
         if isinstance(value, dict) and name in value:
             yield value[name]
 
@@ -45,14 +46,14 @@ def _field(name: str) -> JsonPathStep:
 
 
 def _index(place: int) -> JsonPathStep:
-    def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+    def step(value: JsonValue) -> Iterator[JsonValue]:
         if isinstance(value, list) and -len(value) <= place < len(value):
             yield value[place]
 
     return step
 
 
-def _all(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+def _all(value: JsonValue) -> Iterator[JsonValue]:
     if isinstance(value, list):
         yield from value
     elif isinstance(value, dict):
@@ -62,7 +63,7 @@ def _all(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
 def _matching(path: str, wanted: str) -> JsonPathStep:
     names = path.split(".")
 
-    def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+    def step(value: JsonValue) -> Iterator[JsonValue]:
         for item in value if isinstance(value, list) else ():
             found = item
             for name in names:
@@ -97,7 +98,7 @@ def _step(match: re.Match[str]) -> JsonPathStep:
     return _all if match["all"] else _matching(match["key"], match["value"])
 
 
-def evaluate_json_path(document: Any, path: Sequence[JsonPathStep]) -> list[Any]:  # noqa: ANN401  (any JSON)
+def evaluate_json_path(document: JsonValue, path: Sequence[JsonPathStep]) -> list[JsonValue]:
     found = [document]
     for step in path:
         found = [inner for value in found for inner in step(value)]
@@ -127,7 +128,7 @@ def _column(row: JsonObject) -> Column:
     )
 
 
-def _printed(value: Any, type_: str, now: datetime) -> Cell:  # noqa: ANN401  (any JSON)
+def _printed(value: JsonValue, type_: str, now: datetime) -> Cell:
     """The cell of a value; None when the value does not have the type of the column."""
     match type_:
         case "date":
@@ -142,7 +143,7 @@ def _printed(value: Any, type_: str, now: datetime) -> Cell:  # noqa: ANN401  (a
             return _text(value)
 
 
-def _text(value: Any) -> str:  # noqa: ANN401  (any JSON)
+def _text(value: JsonValue) -> str:
     match value:
         case bool():
             return str(value).lower()

@@ -5,10 +5,10 @@ are left to the server. Source: ``apiextensions-apiserver`` ``pkg/apiserver/sche
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.meta.documents import deep_copy
+from driver.local.apiserver.meta.documents import JsonValue, deep_copy
 
 OBJECT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 """The fields that every object has, whatever its schema says."""
@@ -43,7 +43,7 @@ def is_embedded(schema: JsonObject) -> bool:
     return bool(schema.get("x-kubernetes-embedded-resource"))
 
 
-def children(value: Any, schema: JsonObject) -> Iterator[tuple[str, Any, JsonObject]]:  # noqa: ANN401  (any JSON)
+def children(value: JsonValue, schema: JsonObject) -> Iterator[tuple[str, JsonValue, JsonObject]]:
     """Path suffix, value and schema of each field or item of a value that the schema knows."""
     if isinstance(value, dict):
         for name, child in value.items():
@@ -62,7 +62,7 @@ def prune(document: JsonObject, schema: JsonObject) -> list[str]:
     return list(_pruned(document, schema, "", whole=True))
 
 
-def _pruned(value: Any, schema: JsonObject, path: str, *, whole: bool) -> Iterator[str]:  # noqa: ANN401  (any JSON)
+def _pruned(value: JsonValue, schema: JsonObject, path: str, *, whole: bool) -> Iterator[str]:
     """Prunes one value; ``whole``: it is an object with kind and metadata."""
     if isinstance(value, dict):
         for name in list(value):
@@ -81,7 +81,7 @@ def _pruned(value: Any, schema: JsonObject, path: str, *, whole: bool) -> Iterat
             yield from _pruned(item, inner, f"{path}[{index}]", whole=is_embedded(inner))
 
 
-def default(value: Any, schema: JsonObject) -> None:  # noqa: ANN401  (any JSON)
+def default(value: JsonValue, schema: JsonObject) -> None:
     """Fills in defaults, in place, top-down, as a default may be an object with defaults; ``null`` counts as absent."""
     if isinstance(value, dict):
         for name, inner in properties(schema).items():

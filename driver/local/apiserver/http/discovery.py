@@ -121,18 +121,14 @@ def _served(types: Iterable[ResourceType], name: str) -> list[tuple[ResourceType
 
 
 def _rows(type_: ResourceType, version: ApiVersion) -> Iterable[JsonObject]:
-    row: JsonObject = {
+    yield {
         "name": type_.plural,
         "singularName": type_.singular,
         "namespaced": type_.namespaced,
         "kind": type_.kind,
         "verbs": list(type_.verbs),
+        **_short_names_and_categories(type_),
     }
-    if type_.short_names:
-        row["shortNames"] = list(type_.short_names)
-    if type_.categories:
-        row["categories"] = list(type_.categories)
-    yield row
     for name, kind, verbs in _subresources(type_, version):
         yield {
             "name": f"{type_.plural}/{name}",
@@ -141,6 +137,11 @@ def _rows(type_: ResourceType, version: ApiVersion) -> Iterable[JsonObject]:
             "kind": kind,
             "verbs": list(verbs),
         }
+
+
+def _short_names_and_categories(type_: ResourceType) -> JsonObject:
+    lists = {"shortNames": list(type_.short_names), "categories": list(type_.categories)}
+    return {name: values for name, values in lists.items() if values}
 
 
 def _subresources(type_: ResourceType, version: ApiVersion) -> Iterable[tuple[str, str, Sequence[str]]]:
@@ -179,11 +180,8 @@ def _aggregated_row(type_: ResourceType, version: ApiVersion, group: str) -> Jso
         "scope": "Namespaced" if type_.namespaced else "Cluster",
         "singularResource": type_.singular,
         "verbs": list(type_.verbs),
+        **_short_names_and_categories(type_),
     }
-    if type_.short_names:
-        row["shortNames"] = list(type_.short_names)
-    if type_.categories:
-        row["categories"] = list(type_.categories)
     subresources = [
         {"subresource": name, "responseKind": kind_of(kind), "verbs": list(verbs)}
         for name, kind, verbs in _subresources(type_, version)

@@ -16,26 +16,17 @@ from driver.local.apiserver.kinds.served_kinds import ServedKinds
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from driver.local.apiserver.settings import ApiServerSettings
 
-_PATCH_TYPES: Final = (
-    "application/apply-patch+yaml",
-    "application/json-patch+json",
-    "application/merge-patch+json",
-)
+_PATCH_TYPES: Final = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
 _OBJECT: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _METADATA_SCHEMA: Final[JsonObject] = {
     "description": "Name, labels, annotations, owners and what the server keeps of every object.",
     "type": "object",
     "properties": {
-        "name": {"type": "string"},
-        "generateName": {"type": "string"},
-        "namespace": {"type": "string"},
-        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+        **{name: {"type": "string"} for name in ("name", "generateName", "namespace", "uid", "resourceVersion")},
+        **{name: {"type": "object", "additionalProperties": {"type": "string"}} for name in ("labels", "annotations")},
         "finalizers": {"type": "array", "items": {"type": "string"}},
         "ownerReferences": {"type": "array", "items": _OBJECT},
-        "uid": {"type": "string"},
-        "resourceVersion": {"type": "string"},
         "generation": {"type": "integer", "format": "int64"},
         "creationTimestamp": {"type": "string", "format": "date-time"},
         "deletionTimestamp": {"type": "string", "format": "date-time"},

@@ -1,6 +1,6 @@
 """The query parameters and options documents of requests, validated as kube-apiserver does."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from api.model.base import JsonObject
@@ -75,46 +75,27 @@ class ListOptions:
             raise object_invalid("meta.k8s.io", "ListOptions", "", errors)
         return options
 
-    def _validate_watch(self) -> list[FieldError]:
-        errors = []
+    def _validate_watch(self) -> Iterator[FieldError]:
+        field = "resourceVersionMatch"
         if self.match and not self.send_initial_events:
-            errors.append(
-                forbidden(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                )
-            )
+            yield forbidden(field, f"{field} is forbidden for watch unless sendInitialEvents is provided")
         if self.send_initial_events and self.match != "NotOlderThan":
-            errors.append(
-                forbidden(
-                    "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-                )
-            )
+            yield forbidden(field, f"sendInitialEvents requires setting {field} to NotOlderThan")
         if self.continue_:
-            errors.append(forbidden("continue", "continue is forbidden for watch"))
-        return errors
+            yield forbidden("continue", "continue is forbidden for watch")
 
-    def _validate_list(self) -> list[FieldError]:
+    def _validate_list(self) -> Iterator[FieldError]:
+        field = "resourceVersionMatch"
         if not self.match:
-            return []
-        errors = []
+            return
         if self.revision is None:
-            errors.append(
-                forbidden(
-                    "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
-                )
-            )
+            yield forbidden(field, f"{field} is forbidden unless resourceVersion is provided")
         if self.continue_:
-            errors.append(
-                forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
-            )
+            yield forbidden(field, f"{field} is forbidden when continue is provided")
         if self.match not in {"Exact", "NotOlderThan"}:
-            errors.append(not_supported("resourceVersionMatch", self.match, ("Exact", "NotOlderThan", "")))
+            yield not_supported(field, self.match, ("Exact", "NotOlderThan", ""))
         if self.match == "Exact" and self.revision == 0:
-            errors.append(
-                forbidden("resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
-            )
-        return errors
+            yield forbidden(field, f'{field} "exact" is forbidden for resourceVersion "0"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from driver.local.apiserver.registry.create_update import ObjectWriter, WriteReq
 from driver.local.apiserver.registry.delete import ObjectDeleter
 from driver.local.apiserver.registry.patch import decode_document, parse_patch
 from driver.local.apiserver.registry.read import get_object, list_objects, parse_selector
-from driver.local.apiserver.registry.subresources import bind_pod, created_status, finalize_namespace
+from driver.local.apiserver.registry.subresources import bind_pod, finalize_namespace
 from driver.local.apiserver.registry.watch import Watch, WatchNotifier
 from driver.local.apiserver.settings import ApiServerSettings
 from driver.local.apiserver.storage import ObjectKey, Storage, StoredObject
@@ -132,9 +132,7 @@ class RequestHandler:
 
     @staticmethod
     def _check_scope(type_: ResourceType, info: RequestInfo) -> None:
-        if type_.namespaced and info.name and not info.namespace:
-            raise path_not_found()
-        if not type_.namespaced and info.namespace:
+        if (type_.namespaced and info.name and not info.namespace) or (info.namespace and not type_.namespaced):
             raise path_not_found()
 
     def _encoder(self, served: ServedVersion, request: ApiRequest) -> ObjectEncoder:
@@ -199,7 +197,7 @@ class RequestHandler:
         deleted = self.deleter.delete(served.type, request.key, options)
         if not deleted.gone or served.type.returns_deleted:
             return ApiResponse(body=self._encoder(served, request).one(deleted.stored, self.clock()))
-        return ApiResponse(body=encode(success(_deletion_details(served.type, deleted.stored))))
+        return ApiResponse(body=encode(success(details=_deletion_details(served.type, deleted.stored))))
 
     def _delete_collection(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
         namespace = request.info.namespace
@@ -235,7 +233,7 @@ class RequestHandler:
                 raise path_not_found()
 
 
-_CREATED: Final = ApiResponse(body=encode(created_status()), code=HTTPStatus.CREATED)
+_CREATED: Final = ApiResponse(body=encode(success(code=HTTPStatus.CREATED)), code=HTTPStatus.CREATED)
 
 
 def _check_types(type_: ResourceType, write: Callable[[], ApiResponse]) -> ApiResponse:

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from api.model.base import JsonObject
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
+from driver.local.apiserver.meta.documents import JsonValue
 from driver.local.apiserver.meta.status_errors import ApiStatusError
 from driver.local.apiserver.storage import StoredObject
 
@@ -30,7 +31,7 @@ _FORMS: dict[str, ResponseForm] = {
 _JSON = frozenset({"application/json", "application/*", "*/*"})
 
 
-def encode(value: Any) -> bytes:  # noqa: ANN401  (any JSON value)
+def encode(value: JsonValue) -> bytes:
     return msgspec.json.encode(value)
 
 

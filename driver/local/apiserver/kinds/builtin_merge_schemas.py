@@ -74,7 +74,6 @@ NODE: Final = build_merge_schema(
     }
 )
 CONDITIONED: Final = build_merge_schema({**METADATA_ROWS, "status.conditions": CONDITIONS})
-NAMESPACE: Final = CONDITIONED
 EVENT: Final = build_merge_schema({**METADATA_ROWS, "involvedObject": ATOMIC, "related": ATOMIC})
 EVENTS_GROUP_EVENT: Final = build_merge_schema({**METADATA_ROWS, "regarding": ATOMIC, "related": ATOMIC})
 SERVICE_ACCOUNT: Final = build_merge_schema({**METADATA_ROWS, "secrets": _NAMED, "secrets[]": ATOMIC})
@@ -107,10 +106,5 @@ ADMISSION_POLICY: Final = build_merge_schema(
     }
 )
 ADMISSION_POLICY_BINDING: Final = build_merge_schema(
-    {
-        **METADATA_ROWS,
-        "spec.matchResources": ATOMIC,
-        "spec.paramRef": ATOMIC,
-        "spec.validationActions": _UNIQUE,
-    }
+    {**METADATA_ROWS, "spec.matchResources": ATOMIC, "spec.paramRef": ATOMIC, "spec.validationActions": _UNIQUE}
 )

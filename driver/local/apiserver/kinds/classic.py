@@ -33,10 +33,7 @@ _CLASS: Final = ApiVersion(
     name=VERSION, strategy=classic.CLASSES, columns=(NAME, field("DriverName", "driverName"), AGE)
 )
 _CONTEXT: Final = define_version(
-    VERSION,
-    strategy=classic.CONTEXTS,
-    columns=(NAME, field("SelectedNode", "spec", "selectedNode"), AGE),
-    status=True,
+    VERSION, strategy=classic.CONTEXTS, columns=(NAME, field("SelectedNode", "spec", "selectedNode"), AGE), status=True
 )
 
 CLASSIC_KINDS: Final[Sequence[ResourceType]] = (

@@ -16,7 +16,7 @@ from driver.local.apiserver.meta.names import dns_label
 from driver.local.apiserver.storage import GroupResource
 
 _NAMESPACE: Final = define_version(
-    strategy=core.NAMESPACES, columns=columns.NAMESPACES, merge_schema=merge_schemas.NAMESPACE, status=True
+    strategy=core.NAMESPACES, columns=columns.NAMESPACES, merge_schema=merge_schemas.CONDITIONED, status=True
 )
 _NODE: Final = define_version(strategy=core.NODES, columns=columns.NODES, merge_schema=merge_schemas.NODE, status=True)
 _POD: Final = define_version(

@@ -30,13 +30,7 @@ class Column:
 
     @property
     def definition(self) -> JsonObject:
-        return {
-            "name": self.name,
-            "type": self.type,
-            "format": self.format,
-            "description": self.description,
-            "priority": self.priority,
-        }
+        return {name: getattr(self, name) for name in ("name", "type", "format", "description", "priority")}
 
 
 GracePeriod: TypeAlias = Callable[[JsonObject, int | None], int]

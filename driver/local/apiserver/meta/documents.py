@@ -1,11 +1,14 @@
 """Operations on JSON documents: deep copy, lookup by path, and changes at every place that a path names."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from api.model.base import JsonObject
+
+JsonValue: TypeAlias = Any
+"""Any JSON value."""
 
 
 def deep_copy(document: JsonObject) -> JsonObject:
@@ -14,7 +17,7 @@ def deep_copy(document: JsonObject) -> JsonObject:
     return copy
 
 
-def lookup(document: Any, *path: str) -> Any:  # noqa: ANN401  (whatever the document has there)
+def lookup(document: JsonValue, *path: str) -> JsonValue:
     """The value at a path of fields; None where a field is absent or its parent is no object."""
     for step in path:
         if not isinstance(document, dict):
@@ -23,7 +26,7 @@ def lookup(document: Any, *path: str) -> Any:  # noqa: ANN401  (whatever the doc
     return document
 
 
-def find_objects(document: Any, path: Sequence[str]) -> Iterator[JsonObject]:  # noqa: ANN401  (any JSON)
+def find_objects(document: JsonValue, path: Sequence[str]) -> Iterator[JsonObject]:
     """Every object at a path; ``field[]`` stands for each item of a list, ``field{}`` for each value of a map."""
     if not path:
         if isinstance(document, dict):
@@ -74,7 +77,7 @@ def without_nulls(document: JsonObject) -> JsonObject:
     return {key: _pruned(value) for key, value in document.items() if value is not None}
 
 
-def _pruned(value: Any) -> Any:  # noqa: ANN401  (any JSON)
+def _pruned(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
         return without_nulls(value)
     if isinstance(value, list):

@@ -8,11 +8,12 @@ Source: ``sigs.k8s.io/structured-merge-diff`` v6 (``fieldpath``, ``typed``).
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from api.model.base import JsonObject
+from driver.local.apiserver.meta.documents import JsonValue
 from driver.local.apiserver.meta.merge_schema import MergeSchema
 
 FieldPath: TypeAlias = tuple[str, ...]
@@ -64,7 +65,7 @@ def with_parents(fields: Iterable[FieldPath]) -> FieldSet:
     return frozenset(everything)
 
 
-def path_element(item: Any, schema: MergeSchema) -> str:  # noqa: ANN401  (any JSON)
+def path_element(item: JsonValue, schema: MergeSchema) -> str:
     """The path element of an item of an associative list."""
     if schema.keys:
         fields = item if isinstance(item, dict) else {}
@@ -84,7 +85,7 @@ def field_set_of(document: JsonObject, schema: MergeSchema) -> FieldSet:
     return frozenset(_fields_in(document, schema, ()))
 
 
-def _fields_in(value: Any, schema: MergeSchema, path: FieldPath) -> Iterator[FieldPath]:  # noqa: ANN401  (any JSON)
+def _fields_in(value: JsonValue, schema: MergeSchema, path: FieldPath) -> Iterator[FieldPath]:
     if isinstance(value, dict) and not schema.atomic:
         for name, child in value.items():
             here = (*path, f"f:{name}")
@@ -122,13 +123,17 @@ def compare(old: JsonObject, new: JsonObject, schema: MergeSchema) -> FieldCompa
     return FieldComparison(*map(frozenset, (walk.added, walk.modified, walk.removed)))
 
 
+_Part: TypeAlias = tuple[str, JsonValue, JsonValue, MergeSchema]
+"""A path element, the two values there, and their merge schema."""
+
+
 @dataclass(slots=True)
 class _ComparisonWalker:
     added: set[FieldPath]
     modified: set[FieldPath]
     removed: set[FieldPath]
 
-    def value(self, old: Any, new: Any, schema: MergeSchema, path: FieldPath) -> None:  # noqa: ANN401  (any JSON)
+    def value(self, old: JsonValue, new: JsonValue, schema: MergeSchema, path: FieldPath) -> None:
         if old is new or old == new:
             return
         parts = self._parts(old, new, schema)
@@ -153,7 +158,7 @@ class _ComparisonWalker:
             self.modified.add(path)
 
     @staticmethod
-    def _parts(old: Any, new: Any, schema: MergeSchema) -> list[tuple[str, Any, Any, MergeSchema]] | None:  # noqa: ANN401
+    def _parts(old: JsonValue, new: JsonValue, schema: MergeSchema) -> list[_Part] | None:
         """The children of both values, paired by path element; None where the value is compared as a whole."""
         present = [side for side in (old, new) if side is not _ABSENT]
         if not any(present) or schema.atomic:  # two empty sides are a leaf: empty and absent differ

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from api.model.base import JsonObject
-from driver.local.apiserver.meta.documents import without
+from driver.local.apiserver.meta.documents import JsonValue, without
 from driver.local.apiserver.meta.field_sets import (
     FieldPath,
     FieldSet,
@@ -141,12 +141,7 @@ def record_update(
         for owner, owned in owners.items()
     }
     if taken:
-        self = _ManagerId(
-            manager=by.name,
-            operation="Update",
-            api_version=by.api_version,
-            subresource=by.subresource,
-        )
+        self = _ManagerId(manager=by.name, operation="Update", api_version=by.api_version, subresource=by.subresource)
         had = owners[self].fields if self in owners else frozenset()
         owners[self] = _OwnedFields(by.api_version, by.time, had | taken)
     return _encoded({owner: owned for owner, owned in owners.items() if owned.fields})
@@ -191,10 +186,7 @@ def apply(
 
 def _unclaimed(base: JsonObject, by: FieldManager, schema: MergeSchema) -> _ManagedFields:
     owner = _ManagerId(
-        manager=_BEFORE_FIRST_APPLY,
-        operation="Update",
-        api_version=by.api_version,
-        subresource=by.subresource,
+        manager=_BEFORE_FIRST_APPLY, operation="Update", api_version=by.api_version, subresource=by.subresource
     )
     fields = compare({"metadata": {}}, base, schema).written - _UNOWNED
     return {owner: _OwnedFields(by.api_version, by.time, fields)} if fields else {}
@@ -249,7 +241,7 @@ def _said_owner(owner: _ManagerId) -> str:
     return name
 
 
-def merge(live: Any, applied: Any, schema: MergeSchema) -> Any:  # noqa: ANN401  (any JSON)
+def merge(live: JsonValue, applied: JsonValue, schema: MergeSchema) -> JsonValue:
     """``live`` overlaid with ``applied``: associative lists merge item by item, other values are those of ``applied``.
 
     Source: ``typed/merge.go``.
@@ -281,7 +273,7 @@ def _merged_items(live: list[Any], applied: list[Any], schema: MergeSchema) -> I
     yield from (_merged_item(theirs.get(each), ours[each], schema) for each in waiting)
 
 
-def _merged_item(live: Any, applied: Any, schema: MergeSchema) -> Any:  # noqa: ANN401  (any JSON)
+def _merged_item(live: JsonValue, applied: JsonValue, schema: MergeSchema) -> JsonValue:
     return applied if live is None else merge(live, applied, schema.of_items)
 
 
@@ -291,7 +283,7 @@ def remove_fields(document: JsonObject, fields: FieldSet, schema: MergeSchema) -
     return out
 
 
-def _remove_fields(value: Any, fields: FieldSet, schema: MergeSchema, path: FieldPath) -> Any:  # noqa: ANN401  (any JSON)
+def _remove_fields(value: JsonValue, fields: FieldSet, schema: MergeSchema, path: FieldPath) -> JsonValue:
     if isinstance(value, dict) and not schema.atomic:
         return {
             name: _remove_fields(child, fields, schema.of(name), (*path, f"f:{name}"))

@@ -7,12 +7,13 @@ Source: ``k8s.io/apimachinery`` ``pkg/util/validation/field`` and ``pkg/api/erro
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from api.errors import KerfError
 from api.model.base import JsonObject
+from driver.local.apiserver.meta.documents import JsonValue
 
 MODIFIED: Final = "the object has been modified; please apply your changes to the latest version and try again"
 """The reason for refusing an update with an old ``resourceVersion`` (``OptimisticLockErrorMsg``)."""
@@ -141,7 +142,7 @@ class ApiStatusError(KerfError):
         return {**body, "code": int(self.code)}
 
 
-def _details(group: str, kind: str, name: str, **more: Any) -> JsonObject:  # noqa: ANN401  (JSON values)
+def _details(group: str, kind: str, name: str, **more: JsonValue) -> JsonObject:
     named = {"name": name, "group": group, "kind": kind}
     return {key: value for key, value in {**named, **more}.items() if value}
 
@@ -231,6 +232,6 @@ def internal_error(why: str) -> ApiStatusError:
     )
 
 
-def success(details: JsonObject) -> JsonObject:
-    """The ``Status`` with which a deletion succeeds."""
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+def success(**fields: object) -> JsonObject:
+    """The ``Status`` of a request that succeeded, with further fields."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **fields}

@@ -8,6 +8,7 @@ Source: ``k8s.io/apimachinery`` ``pkg/util/strategicpatch``.
 from typing import Any, Final
 
 from api.model.base import JsonObject
+from driver.local.apiserver.meta.documents import JsonValue
 from driver.local.apiserver.meta.merge_schema import MergeSchema
 from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, quoted
 
@@ -58,7 +59,7 @@ def _directives(patch: JsonObject, prefix: str) -> list[tuple[str, list[Any]]]:
     return [(name.removeprefix(prefix), value) for name, value in patch.items() if name.startswith(prefix)]
 
 
-def _patched(value: Any, patch: Any, schema: MergeSchema) -> Any:  # noqa: ANN401  (any JSON)
+def _patched(value: JsonValue, patch: JsonValue, schema: MergeSchema) -> JsonValue:
     if isinstance(patch, dict):
         return apply_strategic_merge_patch(value if isinstance(value, dict) else {}, patch, schema)
     if not isinstance(patch, list) or not schema.patch_key:
@@ -113,5 +114,5 @@ def _ordered(items: list[Any], order: list[Any], schema: MergeSchema, before: li
     return [*ordered, *mentioned, *others]
 
 
-def _identity(item: Any, key: str) -> str:  # noqa: ANN401  (any JSON)
+def _identity(item: JsonValue, key: str) -> str:
     return quoted(item.get(key) if isinstance(item, dict) else item)

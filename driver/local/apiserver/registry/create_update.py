@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from api.errors import InvalidQuantityError
 from api.model.base import JsonObject
@@ -28,7 +28,7 @@ from driver.local.apiserver.admission.validating_policies import AdmissionAttrib
 from driver.local.apiserver.http.query_options import WriteOptions
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from driver.local.apiserver.meta import managed_fields
-from driver.local.apiserver.meta.documents import deep_copy, drop, lookup, replace, without, without_nulls
+from driver.local.apiserver.meta.documents import JsonValue, deep_copy, drop, lookup, replace, without, without_nulls
 from driver.local.apiserver.meta.names import validate_metadata, validate_metadata_update
 from driver.local.apiserver.meta.status_errors import (
     MODIFIED,
@@ -343,7 +343,7 @@ def canonicalize_quantities(body: JsonObject, paths: Sequence[str], kind: str, v
         ) from error
 
 
-def _canonical_quantity(amount: Any) -> str:  # noqa: ANN401  (any JSON; numbers are taken too)
+def _canonical_quantity(amount: JsonValue) -> str:
     return str(Quantity(str(amount)))
 
 

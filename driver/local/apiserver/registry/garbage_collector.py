@@ -165,7 +165,7 @@ class GarbageCollector:
         resource = GroupResource(spec["group"], spec["names"]["plural"])
         for stored in self.storage.items(resource):
             self._delete(ObjectLocation(resource, stored.key), "Background")
-        if not self.storage.count(resource):
+        if not self.storage.items(resource):
             self.deleter.drop_finalizer(*location, CLEANUP_FINALIZER)
 
     def _process_owned(self, location: ObjectLocation, stored: StoredObject) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import yaml
@@ -15,7 +15,7 @@ from api.errors import InvalidDocumentError, UnsupportedError
 from api.model.base import JsonObject
 from driver.local.apiserver.crd.structural_schema import prune
 from driver.local.apiserver.meta import managed_fields
-from driver.local.apiserver.meta.documents import deep_copy, without
+from driver.local.apiserver.meta.documents import JsonValue, deep_copy, without
 from driver.local.apiserver.meta.patches import json_patched, merge_patched
 from driver.local.apiserver.meta.status_errors import (
     ApiStatusError,
@@ -75,7 +75,7 @@ def parse_patch(
     )
 
 
-def _decoded(body: bytes, content_type: str) -> Any:  # noqa: ANN401  (any JSON)
+def _decoded(body: bytes, content_type: str) -> JsonValue:
     try:
         if content_type == protobuf.MEDIA_TYPE:
             return protobuf.decode(body)
@@ -94,7 +94,7 @@ def _present(write: WriteRequest, current: JsonObject | None) -> JsonObject:
     return current
 
 
-def _checked(document: Any) -> JsonObject:  # noqa: ANN401  (any JSON)
+def _checked(document: JsonValue) -> JsonObject:
     if not isinstance(document, dict):
         raise bad_request("the patched document is no object")
     return document

@@ -3,32 +3,13 @@
 Source: ``kubernetes/pkg/registry/core/pod/storage`` and ``pkg/registry/core/namespace/storage`` of 1.37.
 """
 
-from http import HTTPStatus
-
 from api.model.base import JsonObject
 from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import (
-    bad_request,
-    conflict,
-    object_invalid,
-    object_not_found,
-    required,
-)
+from driver.local.apiserver.meta.status_errors import bad_request, conflict, object_invalid, object_not_found, required
 from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StoredObject
 
 PODS = GroupResource("", "pods")
 NAMESPACES = GroupResource("", "namespaces")
-
-
-def created_status() -> JsonObject:
-    """The ``Status`` with which a binding or an eviction succeeds."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "code": int(HTTPStatus.CREATED),
-    }
 
 
 def bind_pod(storage: Storage, key: ObjectKey, binding: JsonObject, now: str) -> StoredObject:

@@ -170,9 +170,7 @@ EVENTS: Final = (
     Column(name="Message", cell=lambda body, _now: str(body.get("message") or "").strip()),
     Column(name="First Seen", cell=_first_seen, priority=1),
     Column(
-        name="Count",
-        cell=lambda body, _now: str(lookup(body, "series", "count") or body.get("count") or 1),
-        priority=1,
+        name="Count", cell=lambda body, _now: str(lookup(body, "series", "count") or body.get("count") or 1), priority=1
     ),
     Column(name="Name", format="name", cell=_name, priority=1),
 )

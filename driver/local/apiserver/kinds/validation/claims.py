@@ -13,9 +13,11 @@ from driver.local.apiserver.kinds.validation.resource_fields import (
     MAX_CONFIGS,
     MAX_REQUESTS,
     MAX_SELECTORS,
+    clear_status,
     name_of,
     validate_binding_conditions,
     validate_conditions,
+    validate_consumer,
     validate_driver_name,
     validate_full_attribute_name,
     validate_json_object,
@@ -36,14 +38,7 @@ from driver.local.apiserver.meta.names import (
     qualified_name,
     validate_name,
 )
-from driver.local.apiserver.meta.status_errors import (
-    FieldError,
-    forbidden,
-    immutable,
-    invalid,
-    not_supported,
-    required,
-)
+from driver.local.apiserver.meta.status_errors import FieldError, forbidden, immutable, invalid, not_supported, required
 
 MAX_ALTERNATIVES: Final = 8
 MAX_CONSTRAINTS: Final = 32
@@ -77,10 +72,6 @@ def _default_claim(body: JsonObject, _now: str) -> None:
 
 def _default_template(body: JsonObject, _now: str) -> None:
     _default_spec(body.setdefault("spec", {}).setdefault("spec", {}))
-
-
-def _prepare_claim(body: JsonObject) -> None:
-    body["status"] = {}
 
 
 def _validate_spec(spec: JsonObject, path: str) -> Iterator[FieldError]:
@@ -220,7 +211,7 @@ def _validate_status(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     yield from validate_unique_list(
         consumers,
         "status.reservedFor",
-        _validate_consumer,
+        validate_consumer,
         key=lambda consumer: str(consumer.get("uid")),
         limit=MAX_CONSUMERS,
         whole=True,
@@ -247,12 +238,6 @@ def _validate_status(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
         yield from _validate_allocation(allocation, "status.allocation", names)
     elif allocation != before["allocation"]:
         yield invalid("status.allocation", None, "field cannot be modified once set")
-
-
-def _validate_consumer(consumer: JsonObject, path: str) -> Iterator[FieldError]:
-    for field in ("resource", "name", "uid"):
-        if not consumer.get(field):
-            yield required(f"{path}.{field}")
 
 
 def _validate_device_status(
@@ -321,7 +306,7 @@ CLAIMS: Final = Strategy(
         "status.allocation.devices.results[].consumedCapacity{}",
     ),
     default=_default_claim,
-    prepare_for_create=_prepare_claim,
+    prepare_for_create=clear_status,
     prepare_for_status_update=_drop_deallocated,
     validate=_validate_claim,
     validate_update=_validate_update,

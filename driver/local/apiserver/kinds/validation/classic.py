@@ -9,6 +9,8 @@ from typing import Final
 from api.model.base import JsonObject
 from driver.local.apiserver.kinds.types import Strategy
 from driver.local.apiserver.kinds.validation.resource_fields import (
+    clear_status,
+    validate_consumer,
     validate_driver_name,
     validate_list,
     validate_node_selector,
@@ -46,10 +48,6 @@ def _default_claim(body: JsonObject, _now: str) -> None:
 
 def _default_template(body: JsonObject, _now: str) -> None:
     _default_spec(body.setdefault("spec", {}).setdefault("spec", {}))
-
-
-def _prepare_claim(body: JsonObject) -> None:
-    body["status"] = {}
 
 
 def _validate_spec(spec: JsonObject, path: str) -> Iterator[FieldError]:
@@ -102,17 +100,11 @@ def _validate_consumers(consumers: list[JsonObject], allocation: JsonObject | No
     if len(consumers) > MAX_CONSUMERS:
         yield too_many(path, len(consumers), MAX_CONSUMERS)
         return
-    yield from validate_unique_list(consumers, path, _validate_consumer, key=lambda consumer: consumer.get("uid"))
+    yield from validate_unique_list(consumers, path, validate_consumer, key=lambda consumer: consumer.get("uid"))
     if consumers and allocation is None:
         yield forbidden(path, "may not be specified when `allocated` is not set")
     elif len(consumers) > 1 and not (allocation or {}).get("shareable"):
         yield forbidden(path, "may not be reserved more than once")
-
-
-def _validate_consumer(consumer: JsonObject, path: str) -> Iterator[FieldError]:
-    for field in ("resource", "name", "uid"):
-        if not consumer.get(field):
-            yield required(f"{path}.{field}")
 
 
 def _validate_deallocation(status: JsonObject, before: JsonObject, consumers: list[JsonObject]) -> Iterator[FieldError]:
@@ -179,7 +171,7 @@ def _validate_nodes(names: list[str], path: str) -> Iterator[FieldError]:
 
 CLAIMS: Final = Strategy(
     default=_default_claim,
-    prepare_for_create=_prepare_claim,
+    prepare_for_create=clear_status,
     validate=_validate_claim,
     validate_update=_validate_update,
     validate_status=validate_claim_status,
@@ -187,7 +179,7 @@ CLAIMS: Final = Strategy(
 TEMPLATES: Final = Strategy(default=_default_template, validate=_validate_template, validate_update=_validate_update)
 CLASSES: Final = Strategy(validate=_validate_class, validate_update=_validate_class)
 CONTEXTS: Final = Strategy(
-    prepare_for_create=_prepare_claim,
+    prepare_for_create=clear_status,
     validate=_validate_context,
     validate_update=_validate_context,
     validate_status=validate_context_status,

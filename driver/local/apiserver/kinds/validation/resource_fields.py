@@ -14,7 +14,7 @@ import msgspec
 from api.model.base import JsonObject
 from driver.allocation import ExpressionCompileError, UnsupportedExpressionError, compile_selector
 from driver.cel.cost import MOST_COST, most_cost
-from driver.local.apiserver.meta.documents import lookup
+from driver.local.apiserver.meta.documents import JsonValue, lookup
 from driver.local.apiserver.meta.names import (
     NameCheck,
     dns_subdomain,
@@ -51,6 +51,11 @@ _IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 TAINT_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 _NEGATIVE: Final = "must be greater than or equal to 0"
+
+
+def clear_status(body: JsonObject) -> None:
+    """Prepares a new object, which never has a status."""
+    body["status"] = {}
 
 
 def validate_list(
@@ -92,7 +97,7 @@ def validate_map(entries: Mapping[str, Any], path: str, key_check: ItemCheck, ch
         yield from check(value, f"{path}[{key}]")
 
 
-def name_of(item: Any) -> Hashable:  # noqa: ANN401  (any JSON)
+def name_of(item: JsonValue) -> Hashable:
     name = item.get("name") if isinstance(item, dict) else item
     return str(name)
 
@@ -274,6 +279,12 @@ def validate_binding_conditions(item: JsonObject, path: str) -> Iterator[FieldEr
         yield invalid(
             f"{path}.bindingFailureConditions", None, "bindingFailureConditions are required to use bindingConditions"
         )
+
+
+def validate_consumer(consumer: JsonObject, path: str) -> Iterator[FieldError]:
+    for field in ("resource", "name", "uid"):
+        if not consumer.get(field):
+            yield required(f"{path}.{field}")
 
 
 def validate_share_id(value: object, path: str) -> Iterator[FieldError]:

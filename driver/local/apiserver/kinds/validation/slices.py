@@ -8,13 +8,14 @@ Source: ``kubernetes/pkg/apis/resource/validation`` of 1.37.
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from api.model.base import JsonObject
 from api.model.quantity import Quantity
 from api.model.semver import parse_version
 from driver.local.apiserver.kinds.types import Strategy
 from driver.local.apiserver.kinds.validation.resource_fields import (
+    clear_status,
     name_of,
     validate_attribute_name,
     validate_binding_conditions,
@@ -27,7 +28,7 @@ from driver.local.apiserver.kinds.validation.resource_fields import (
     validate_taint,
     validate_unique_list,
 )
-from driver.local.apiserver.meta.documents import lookup
+from driver.local.apiserver.meta.documents import JsonValue, lookup
 from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_name
 from driver.local.apiserver.meta.status_errors import (
     FieldError,
@@ -279,7 +280,7 @@ def _validate_step(
             yield invalid(path, str(value), f"value is not a multiple of a given step ({step}) from ({least})")
 
 
-def _nothing(_value: Any, _path: str) -> Iterator[FieldError]:  # noqa: ANN401  (any JSON)
+def _nothing(_value: JsonValue, _path: str) -> Iterator[FieldError]:
     return iter(())
 
 
@@ -377,10 +378,6 @@ def _default_rule(body: JsonObject, now: str) -> None:
     _set_time(body.setdefault("spec", {}).setdefault("taint", {}), now)
 
 
-def _prepare_rule(body: JsonObject) -> None:
-    body["status"] = {}
-
-
 def _update_time(body: JsonObject, old: JsonObject, now: str) -> None:
     """Sets the time of a changed effect, from which tolerations count, unless the client sets it."""
     tainted, before = body["spec"]["taint"], lookup(old, "spec", "taint") or {}
@@ -390,7 +387,7 @@ def _update_time(body: JsonObject, old: JsonObject, now: str) -> None:
 
 TAINT_RULES: Final = Strategy(
     default=_default_rule,
-    prepare_for_create=_prepare_rule,
+    prepare_for_create=clear_status,
     prepare_for_update=_update_time,
     validate=_validate_taint_rule,
     validate_update=_validate_taint_rule,
