@@ -3,13 +3,12 @@
 Source: the admission plugin NamespaceLifecycle, and ``AuthorizedForAdmin`` of the ResourceClaim strategy (KEP-5018).
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 from api.model.base import JsonObject
 from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import FieldError, forbidden, object_forbidden, object_not_found
+from driver.local.apiserver.meta.status_errors import FieldErrors, forbidden, object_forbidden, object_not_found
 from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 
 NAMESPACES: Final = GroupResource("", "namespaces")
@@ -38,9 +37,7 @@ def check_namespace(storage: Storage, type_: ResourceType, key: ObjectKey) -> No
         raise object_forbidden(type_.group, type_.plural, key.name, why, [cause])
 
 
-def validate_admin_access(
-    storage: Storage, type_: ResourceType, key: ObjectKey, body: JsonObject
-) -> Iterator[FieldError]:
+def validate_admin_access(storage: Storage, type_: ResourceType, key: ObjectKey, body: JsonObject) -> FieldErrors:
     """The error of a new claim or template that requests administrative access in a namespace not labeled for it."""
     if type_.store not in _CLAIMS or _allows_admin_access(storage, key.namespace):
         return
@@ -53,7 +50,7 @@ def validate_admin_access(
 
 def validate_admin_access_of_status(
     storage: Storage, type_: ResourceType, key: ObjectKey, body: JsonObject, old: JsonObject
-) -> Iterator[FieldError]:
+) -> FieldErrors:
     """The same error for an allocation, unless it had administrative access before."""
     if type_.store != _CLAIMS[0] or _allows_admin_access(storage, key.namespace):
         return

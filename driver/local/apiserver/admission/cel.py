@@ -44,8 +44,8 @@ def compile_expression(expression: str, variables: tuple[str, ...]) -> Any:  # n
         if plain not in (None, expression):
             program = _environment(variables).compile(plain)
     except Exception as error:
-        said = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-        raise RuleError(f"compilation failed: {said}") from error
+        message = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+        raise RuleError(f"compilation failed: {message}") from error
     if plain is None:
         raise RuleError(f"cannot be evaluated here: {UNSUPPORTED['bind']} is not supported")
     return program

@@ -4,7 +4,6 @@ A rule that does not compile (``driver.local.apiserver.admission.cel``) is refus
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +11,7 @@ from api.model.base import JsonObject
 from driver.local.apiserver.admission.cel import RuleError, evaluate
 from driver.local.apiserver.crd.structural_schema import children, properties
 from driver.local.apiserver.meta.documents import JsonValue
-from driver.local.apiserver.meta.status_errors import OMITTED, FieldError, duplicate, forbidden, invalid, required
+from driver.local.apiserver.meta.status_errors import OMITTED, FieldErrors, duplicate, forbidden, invalid, required
 
 VARIABLES: Final = ("self", "oldSelf")
 """The variables of a rule."""
@@ -59,12 +58,12 @@ def has_rules(schema: JsonObject) -> bool:
     return any(has_rules(inner) for inner in inside if isinstance(inner, dict))
 
 
-def validate_rules(document: JsonObject, schema: JsonObject, old: JsonObject | None = None) -> Iterator[FieldError]:
+def validate_rules(document: JsonObject, schema: JsonObject, old: JsonObject | None = None) -> FieldErrors:
     """The errors that the rules of a schema find in an object; ``old`` is the object before an update."""
     yield from _validate(document, _ABSENT if old is None else old, schema, "")
 
 
-def _validate(value: JsonValue, old: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate(value: JsonValue, old: JsonValue, schema: JsonObject, path: str) -> FieldErrors:
     for entry in schema.get("x-kubernetes-validations") or ():
         rule = _Rule.of(entry)
         if not rule.transition or old is not _ABSENT:
@@ -88,14 +87,12 @@ def _counterpart(old: JsonValue, ending: str, child: JsonValue, schema: JsonObje
     return _ABSENT
 
 
-def _validate_rule(
-    rule: _Rule, value: JsonValue, old: JsonValue, schema: JsonObject, path: str
-) -> Iterator[FieldError]:
+def _validate_rule(rule: _Rule, value: JsonValue, old: JsonValue, schema: JsonObject, path: str) -> FieldErrors:
     data = {"self": escape_fields(value, schema)}
     if old is not _ABSENT:
         data["oldSelf"] = escape_fields(old, schema)
     here = path + rule.field_path if path else rule.field_path.lstrip(".")
-    shown = _shown(value)
+    shown = _show(value)
     try:
         if evaluate(rule.text, VARIABLES, data) is True:
             return
@@ -103,19 +100,19 @@ def _validate_rule(
     except RuleError as error:
         yield invalid(path or "<nil>", shown, f"{error} evaluating rule: {rule.message or rule.text}")
         return
-    said = str(message or rule.message or f"failed rule: {rule.text}")
+    message = str(message or rule.message or f"failed rule: {rule.text}")
     match rule.reason:
         case "FieldValueForbidden":
-            yield forbidden(here or "<nil>", said)
+            yield forbidden(here or "<nil>", message)
         case "FieldValueRequired":
-            yield required(here or "<nil>", said)
+            yield required(here or "<nil>", message)
         case "FieldValueDuplicate":
             yield duplicate(here or "<nil>", shown)
         case _:
-            yield invalid(here or "<nil>", shown, said)
+            yield invalid(here or "<nil>", shown, message)
 
 
-def _shown(value: JsonValue) -> JsonValue:
+def _show(value: JsonValue) -> JsonValue:
     """The value as a message shows it; objects and lists are too long for one."""
     return OMITTED if isinstance(value, dict | list) else value
 

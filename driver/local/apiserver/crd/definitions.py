@@ -4,7 +4,7 @@ Only the conversion strategy None is supported: each version shows the stored bo
 is written. Source: ``apiextensions-apiserver`` ``pkg/registry/customresource`` and ``pkg/controller``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from api.model.base import JsonObject
@@ -18,7 +18,7 @@ from driver.local.apiserver.meta.documents import lookup
 from driver.local.apiserver.meta.merge_schema import derive_merge_schema, with_metadata
 from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_name
 from driver.local.apiserver.meta.status_errors import (
-    FieldError,
+    FieldErrors,
     bad_request,
     immutable,
     invalid,
@@ -95,10 +95,10 @@ def _build_strategy(kind: str, api_version: str, schema: JsonObject) -> Strategy
             )
         return unknown if field_validation == "Warn" else ()
 
-    def validate(body: JsonObject) -> Iterator[FieldError]:
+    def validate(body: JsonObject) -> FieldErrors:
         yield from _validate_body(body, schema, None)
 
-    def validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    def validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
         # Ratcheting (KEP-4008): errors of the old object may stay, e.g. after the schema became stricter.
         before = set(_validate_body(old, schema, None))
         yield from (error for error in _validate_body(body, schema, old) if error not in before)
@@ -118,7 +118,7 @@ _BLOCKING: Final = frozenset(
 """The errors after which CEL rules are not evaluated, as they might meet values of the wrong type."""
 
 
-def _validate_body(body: JsonObject, schema: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
+def _validate_body(body: JsonObject, schema: JsonObject, old: JsonObject | None) -> FieldErrors:
     found = list(validate_object(body, schema))
     yield from found
     if not has_rules(schema):
@@ -185,14 +185,14 @@ def _prepare_for_update(body: JsonObject, old: JsonObject, _now: str) -> None:
     body["status"] = status
 
 
-def _validate_new(body: JsonObject) -> Iterator[FieldError]:
+def _validate_new(body: JsonObject) -> FieldErrors:
     spec, name = body["spec"], body["metadata"].get("name")
     if name != f"{spec['names'].get('plural') or ''}.{spec.get('group') or ''}":
         yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
     yield from _validate(body)
 
 
-def _validate(body: JsonObject) -> Iterator[FieldError]:
+def _validate(body: JsonObject) -> FieldErrors:
     spec = body["spec"]
     group, names = spec.get("group") or "", spec["names"]
     yield from validate_name("spec.group", group, dns_subdomain)
@@ -209,7 +209,7 @@ def _validate(body: JsonObject) -> Iterator[FieldError]:
     yield from _validate_versions(spec.get("versions") or [])
 
 
-def _validate_versions(versions: Sequence[JsonObject]) -> Iterator[FieldError]:
+def _validate_versions(versions: Sequence[JsonObject]) -> FieldErrors:
     if sum(1 for each in versions if each.get("storage")) != 1:
         yield invalid("spec.versions", versions, "must have exactly one version marked as storage version")
     for index, row in enumerate(versions):
@@ -226,7 +226,7 @@ def _validate_versions(versions: Sequence[JsonObject]) -> Iterator[FieldError]:
             yield from _validate_column(column, f"{path}.additionalPrinterColumns[{at}]")
 
 
-def _validate_column(column: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_column(column: JsonObject, path: str) -> FieldErrors:
     for field in ("name", "type", "jsonPath"):
         if not column.get(field):
             yield required(f"{path}.{field}")
@@ -237,7 +237,7 @@ def _validate_column(column: JsonObject, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.jsonPath", column["jsonPath"], str(error))
 
 
-def _validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
     yield from _validate(body)
     for path in (("spec", "group"), ("spec", "scope"), ("spec", "names", "kind"), ("spec", "names", "plural")):
         value = lookup(body, *path)

@@ -8,7 +8,7 @@ import base64
 import binascii
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Final
 
@@ -17,6 +17,7 @@ from driver.local.apiserver.crd.structural_schema import OBJECT_FIELDS, children
 from driver.local.apiserver.meta.documents import JsonValue
 from driver.local.apiserver.meta.status_errors import (
     FieldError,
+    FieldErrors,
     duplicate,
     invalid,
     not_supported,
@@ -34,7 +35,7 @@ _NOWHERE: Final = "<nil>"
 """The path that upstream prints for errors without one."""
 
 
-def validate_object(document: JsonObject, schema: JsonObject) -> Iterator[FieldError]:
+def validate_object(document: JsonObject, schema: JsonObject) -> FieldErrors:
     """The errors of a whole object."""
     inside = {name: value for name, value in document.items() if name not in OBJECT_FIELDS}
     own = {name: inner for name, inner in properties(schema).items() if name not in OBJECT_FIELDS}
@@ -43,13 +44,13 @@ def validate_object(document: JsonObject, schema: JsonObject) -> Iterator[FieldE
     yield from _validate_list_types(inside, schema, "")
 
 
-def validate_value(value: JsonValue, schema: JsonObject) -> Iterator[FieldError]:
+def validate_value(value: JsonValue, schema: JsonObject) -> FieldErrors:
     """The errors of a value that is no whole object, such as a default."""
     yield from _validate(value, schema, "")
     yield from _validate_list_types(value, schema, "")
 
 
-def _validate(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate(value: JsonValue, schema: JsonObject, path: str) -> FieldErrors:
     type_error = _find_type_error(value, schema, path)
     if type_error:
         yield type_error
@@ -108,11 +109,11 @@ def _find_type_error(value: JsonValue, schema: JsonObject, path: str) -> FieldEr
         "integer" in expected and isinstance(value, float) and value.is_integer()
     ):
         return None
-    said = f'{path} {_BODY} must be of type {",".join(map(str, expected))}: "{found}"'
-    return type_invalid(path, found, said)
+    message = f'{path} {_BODY} must be of type {",".join(map(str, expected))}: "{found}"'
+    return type_invalid(path, found, message)
 
 
-def _validate_string(value: str, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_string(value: str, schema: JsonObject, path: str) -> FieldErrors:
     """The errors of a string; of those in length and pattern only the first, as in upstream."""
     most, least, pattern = schema.get("maxLength"), schema.get("minLength"), schema.get("pattern")
     if most is not None and len(value) > most:
@@ -131,7 +132,7 @@ def _python_pattern(pattern: str) -> str:
     return re.sub(r"(?<!\\)\$(?=$|\))", r"\\Z", pattern).replace(r"\z", r"\Z")
 
 
-def _validate_number(value: float, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_number(value: float, schema: JsonObject, path: str) -> FieldErrors:
     most, least, factor = schema.get("maximum"), schema.get("minimum"), schema.get("multipleOf")
     if factor and value % factor:
         yield invalid(path, value, f"{path} {_BODY} should be a multiple of {factor}")
@@ -147,11 +148,11 @@ def _validate_number(value: float, schema: JsonObject, path: str) -> Iterator[Fi
             yield invalid(path, value, f"{path} {_BODY} should be greater than or equal to {least}")
     range_ = _INT_RANGES.get(schema.get("format") or "")
     if range_ and not range_[0] <= value <= range_[1]:
-        said = f"Checked value must be of type integer with format {schema['format']} in {path}"
-        yield invalid(_NOWHERE, "", said)
+        message = f"Checked value must be of type integer with format {schema['format']} in {path}"
+        yield invalid(_NOWHERE, "", message)
 
 
-def _validate_list(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_list(value: list[JsonValue], schema: JsonObject, path: str) -> FieldErrors:
     for ending, item, inner in children(value, schema):
         yield from _validate(item, inner, path + ending)
     most, least = schema.get("maxItems"), schema.get("minItems")
@@ -161,7 +162,7 @@ def _validate_list(value: list[JsonValue], schema: JsonObject, path: str) -> Ite
         yield too_many(path, len(value), most)
 
 
-def _validate_properties(value: JsonObject, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_properties(value: JsonObject, schema: JsonObject, path: str) -> FieldErrors:
     most, least = schema.get("maxProperties"), schema.get("minProperties")
     if least is not None and len(value) < least:
         yield invalid(path, len(value), f"{path} {_BODY} should have at least {least} properties")
@@ -177,7 +178,7 @@ def _validate_properties(value: JsonObject, schema: JsonObject, path: str) -> It
             yield required(f"{path}.{name}" if path else name)
 
 
-def _validate_combinations(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_combinations(value: JsonValue, schema: JsonObject, path: str) -> FieldErrors:
     """The errors of ``anyOf``, ``oneOf``, ``allOf`` and ``not``, with those of the alternative that has fewest."""
     if alternatives := schema.get("anyOf"):
         failures = _collect_failures(value, alternatives, path)
@@ -189,8 +190,8 @@ def _validate_combinations(value: JsonValue, schema: JsonObject, path: str) -> I
         fitting = sum(1 for each in failures if not each)
         if fitting != 1:
             found = f"Found {fitting} valid alternatives" if fitting else "Found none valid"
-            said = f'"{path}" must validate one and only one schema (oneOf). {found}'
-            yield invalid(_NOWHERE, "", said)
+            message = f'"{path}" must validate one and only one schema (oneOf). {found}'
+            yield invalid(_NOWHERE, "", message)
             yield from min(failures, key=len)
     if parts := schema.get("allOf"):
         failures = _collect_failures(value, parts, path)
@@ -206,7 +207,7 @@ def _collect_failures(value: JsonValue, schemas: Sequence[JsonObject], path: str
     return [list(_validate(value, schema, path)) for schema in schemas]
 
 
-def _validate_list_types(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_list_types(value: JsonValue, schema: JsonObject, path: str) -> FieldErrors:
     """The items of a set, and of a list of type map, that occur twice."""
     if isinstance(value, list):
         match schema.get("x-kubernetes-list-type"):
@@ -224,9 +225,7 @@ def _key_of(item: JsonValue, keys: Sequence[str]) -> JsonObject:
     return {key: item[key] for key in keys if key in item} if isinstance(item, dict) else {}
 
 
-def _find_duplicates(
-    items: list[JsonValue], path: str, identity: Callable[[JsonValue], JsonValue]
-) -> Iterator[FieldError]:
+def _find_duplicates(items: list[JsonValue], path: str, identity: Callable[[JsonValue], JsonValue]) -> FieldErrors:
     seen: set[str] = set()
     for index, item in enumerate(items):
         shown = quoted(identity(item))

@@ -25,9 +25,7 @@ class DiscoveryDocument:
     media_type: str = _PLAIN
 
 
-def build_document(
-    path: str, accept: str, served_kinds: ServedKinds, settings: ApiServerSettings
-) -> DiscoveryDocument | None:
+def build_document(path: str, accept: str, kinds: ServedKinds, settings: ApiServerSettings) -> DiscoveryDocument | None:
     """The document at a path that names no object; None when there is none."""
     parts = [part for part in path.split("/") if part]
     aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2," in f"{accept},".replace("v2;", "v2,")
@@ -35,17 +33,17 @@ def build_document(
         case ["version"]:
             return DiscoveryDocument(_version(settings))
         case ["api"]:
-            return _aggregated(served_kinds, core=True) if aggregated else DiscoveryDocument(_core_versions())
+            return _aggregated(kinds, core=True) if aggregated else DiscoveryDocument(_core_versions())
         case ["apis"]:
-            return _aggregated(served_kinds, core=False) if aggregated else DiscoveryDocument(_groups(served_kinds))
+            return _aggregated(kinds, core=False) if aggregated else DiscoveryDocument(_groups(kinds))
         case ["api", version]:
-            return _resources(served_kinds, "", version)
+            return _resources(kinds, "", version)
         case ["apis", group]:
-            return _group(served_kinds, group)
+            return _group(kinds, group)
         case ["apis", group, version]:
-            return _resources(served_kinds, group, version)
+            return _resources(kinds, group, version)
         case []:
-            return DiscoveryDocument({"paths": sorted(_list_paths(served_kinds))})
+            return DiscoveryDocument({"paths": sorted(_list_paths(kinds))})
         case _:
             return None
 
@@ -69,9 +67,9 @@ def _core_versions() -> JsonObject:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-def _by_group(served_kinds: ServedKinds) -> dict[str, list[ResourceType]]:
+def _by_group(kinds: ServedKinds) -> dict[str, list[ResourceType]]:
     groups: dict[str, list[ResourceType]] = {}
-    for type_ in served_kinds:
+    for type_ in kinds:
         groups.setdefault(type_.group, []).append(type_)
     return groups
 
@@ -95,18 +93,18 @@ def _group_entry(group: str, types: Iterable[ResourceType]) -> JsonObject:
     return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _groups(served_kinds: ServedKinds) -> JsonObject:
-    groups = [_group_entry(group, types) for group, types in _by_group(served_kinds).items() if group]
+def _groups(kinds: ServedKinds) -> JsonObject:
+    groups = [_group_entry(group, types) for group, types in _by_group(kinds).items() if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def _group(served_kinds: ServedKinds, group: str) -> DiscoveryDocument | None:
-    types = _by_group(served_kinds).get(group)
+def _group(kinds: ServedKinds, group: str) -> DiscoveryDocument | None:
+    types = _by_group(kinds).get(group)
     return DiscoveryDocument({"kind": "APIGroup", "apiVersion": "v1", **_group_entry(group, types)}) if types else None
 
 
-def _resources(served_kinds: ServedKinds, group: str, version: str) -> DiscoveryDocument | None:
-    served = _served(_by_group(served_kinds).get(group) or (), version)
+def _resources(kinds: ServedKinds, group: str, version: str) -> DiscoveryDocument | None:
+    served = _served(_by_group(kinds).get(group) or (), version)
     if not served:
         return None
     resources = [row for type_, api_version in served for row in _rows(type_, api_version)]
@@ -151,8 +149,8 @@ def _subresources(type_: ResourceType, version: ApiVersion) -> Iterable[tuple[st
         yield name, kind, ("update",) if name == "finalize" else ("create",)
 
 
-def _aggregated(served_kinds: ServedKinds, *, core: bool) -> DiscoveryDocument:
-    groups = _by_group(served_kinds)
+def _aggregated(kinds: ServedKinds, *, core: bool) -> DiscoveryDocument:
+    groups = _by_group(kinds)
     items = [_aggregated_group(group, types) for group, types in groups.items() if (not group) == core]
     body = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
     return DiscoveryDocument(body, _AGGREGATED)
@@ -189,9 +187,9 @@ def _aggregated_row(type_: ResourceType, version: ApiVersion, group: str) -> Jso
     return {**row, "subresources": subresources} if subresources else row
 
 
-def _list_paths(served_kinds: ServedKinds) -> Iterable[str]:
+def _list_paths(kinds: ServedKinds) -> Iterable[str]:
     yield from ("/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version")
-    for group, types in _by_group(served_kinds).items():
+    for group, types in _by_group(kinds).items():
         if group:
             yield f"/apis/{group}"
             yield from (f"/apis/{group}/{name}" for name in _version_names(types))

@@ -34,35 +34,33 @@ _METADATA_SCHEMA: Final[JsonObject] = {
 }
 
 
-def build_document(path: str, served_kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject | None:
+def build_document(path: str, kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject | None:
     """The document at a path under ``/openapi/v3``; None when there is none."""
     parts = [part for part in path.split("/") if part]
     match parts[2:]:
         case []:
-            return _index(served_kinds, settings)
+            return _index(kinds, settings)
         case ["api", version]:
-            return _group_version(served_kinds, settings, "", version)
+            return _group_version(kinds, settings, "", version)
         case ["apis", group, version]:
-            return _group_version(served_kinds, settings, group, version)
+            return _group_version(kinds, settings, group, version)
         case _:
             return None
 
 
-def _index(served_kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject:
+def _index(kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject:
     """The index; the address of each document has a digest, by which clients cache it."""
     paths = {}
-    for group, version in sorted({(type_.group, version.name) for type_ in served_kinds for version in type_.versions}):
+    for group, version in sorted({(type_.group, version.name) for type_ in kinds for version in type_.versions}):
         place = f"apis/{group}/{version}" if group else f"api/{version}"
-        content = _group_version(served_kinds, settings, group, version)
+        content = _group_version(kinds, settings, group, version)
         digest = hashlib.sha256(encode(content)).hexdigest()
         paths[place] = {"serverRelativeURL": f"/openapi/v3/{place}?hash={digest}"}
     return {"paths": paths}
 
 
-def _group_version(
-    served_kinds: ServedKinds, settings: ApiServerSettings, group: str, version: str
-) -> JsonObject | None:
-    served = [(type_, found) for type_ in served_kinds if type_.group == group and (found := type_.version(version))]
+def _group_version(kinds: ServedKinds, settings: ApiServerSettings, group: str, version: str) -> JsonObject | None:
+    served = [(type_, found) for type_ in kinds if type_.group == group and (found := type_.version(version))]
     if not served:
         return None
     major, minor = settings.kubernetes

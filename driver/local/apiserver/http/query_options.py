@@ -1,12 +1,13 @@
 """The query parameters and options documents of requests, validated as kube-apiserver does."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from api.model.base import JsonObject
 from driver.local.apiserver.meta.status_errors import (
     ApiStatusError,
     FieldError,
+    FieldErrors,
     bad_request,
     forbidden,
     invalid,
@@ -35,8 +36,8 @@ def parse_int(query: Mapping[str, str], name: str) -> int:
 
 def _revision(text: str) -> int | None:
     if text and not (text.isascii() and text.isdigit()):
-        said = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
-        raise bad_request(f"invalid resource version: {invalid('resourceVersion', text, said)}")
+        message = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
+        raise bad_request(f"invalid resource version: {invalid('resourceVersion', text, message)}")
     return int(text) if text else None
 
 
@@ -75,7 +76,7 @@ class ListOptions:
             raise object_invalid("meta.k8s.io", "ListOptions", "", errors)
         return options
 
-    def _validate_watch(self) -> Iterator[FieldError]:
+    def _validate_watch(self) -> FieldErrors:
         field = "resourceVersionMatch"
         if self.match and not self.send_initial_events:
             yield forbidden(field, f"{field} is forbidden for watch unless sendInitialEvents is provided")
@@ -84,7 +85,7 @@ class ListOptions:
         if self.continue_:
             yield forbidden("continue", "continue is forbidden for watch")
 
-    def _validate_list(self) -> Iterator[FieldError]:
+    def _validate_list(self) -> FieldErrors:
         field = "resourceVersionMatch"
         if not self.match:
             return

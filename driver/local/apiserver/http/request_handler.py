@@ -142,8 +142,7 @@ class RequestHandler:
         )
 
     def _get(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
-        stored = get_object(self.storage, served.type, request.key)
-        return ApiResponse(body=self._encoder(served, request).one(stored, self.clock()))
+        return self._object_response(served, request, get_object(self.storage, served.type, request.key))
 
     def _list(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
         page = list_objects(self.storage, served.type, request.info.namespace, ListOptions.parse(request.query))
@@ -187,16 +186,18 @@ class RequestHandler:
         write, change = parse_patch(write, request.body, request.content_type, self.clock)
         return self._write_response(served, request, self.writer.update(write, change))
 
-    def _write_response(self, served: ServedVersion, request: ApiRequest, written: WriteResult) -> ApiResponse:
-        body = self._encoder(served, request).one(written.stored, self.clock())
-        code = HTTPStatus.CREATED if written.created else HTTPStatus.OK
-        return ApiResponse(body=body, code=code, warnings=written.warnings)
+    def _object_response(self, served: ServedVersion, request: ApiRequest, stored: StoredObject) -> ApiResponse:
+        return ApiResponse(body=self._encoder(served, request).one(stored, self.clock()))
+
+    def _write_response(self, served: ServedVersion, request: ApiRequest, result: WriteResult) -> ApiResponse:
+        code = HTTPStatus.CREATED if result.created else HTTPStatus.OK
+        return replace(self._object_response(served, request, result.stored), code=code, warnings=result.warnings)
 
     def _delete(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
         options = _delete_options(request)
         deleted = self.deleter.delete(served.type, request.key, options)
         if not deleted.gone or served.type.returns_deleted:
-            return ApiResponse(body=self._encoder(served, request).one(deleted.stored, self.clock()))
+            return self._object_response(served, request, deleted.stored)
         return ApiResponse(body=encode(success(details=_deletion_details(served.type, deleted.stored))))
 
     def _delete_collection(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
@@ -226,7 +227,7 @@ class RequestHandler:
                 return _CREATED
             case "namespaces", "finalize", "update":
                 stored = finalize_namespace(self.storage, request.key, request.document())
-                return ApiResponse(body=self._encoder(served, request).one(stored, self.clock()))
+                return self._object_response(served, request, stored)
             case _ if name in {"status", *served.type.subresources}:
                 raise method_not_allowed()
             case _:

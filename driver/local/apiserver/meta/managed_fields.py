@@ -65,7 +65,7 @@ class FieldManager:
     time: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _ManagerId:
     """What two entries of ``managedFields`` of one manager have in common; applies are one entry over all versions."""
 
@@ -85,7 +85,7 @@ class _OwnedFields:
 _ManagedFields: TypeAlias = dict[_ManagerId, _OwnedFields]
 
 
-def _decoded(entries: Iterable[JsonObject]) -> _ManagedFields:
+def _decode(entries: Iterable[JsonObject]) -> _ManagedFields:
     owners: _ManagedFields = {}
     for entry in entries:
         operation, api_version = entry.get("operation", ""), entry.get("apiVersion", "")
@@ -99,7 +99,7 @@ def _decoded(entries: Iterable[JsonObject]) -> _ManagedFields:
     return owners
 
 
-def _encoded(owners: Mapping[_ManagerId, _OwnedFields]) -> list[JsonObject]:
+def _encode(owners: Mapping[_ManagerId, _OwnedFields]) -> list[JsonObject]:
     entries = []
     for owner, owned in owners.items():
         entry = {
@@ -115,7 +115,7 @@ def _encoded(owners: Mapping[_ManagerId, _OwnedFields]) -> list[JsonObject]:
     return sorted(entries, key=lambda entry: (entry["operation"], entry.get("time", ""), entry["manager"]))
 
 
-def _present_entries(old: JsonObject | None, new: JsonObject) -> list[JsonObject]:
+def _select_entries(old: JsonObject | None, new: JsonObject) -> list[JsonObject]:
     """The entries before a write: the client may send its own, or reset them with ``[{}]``."""
     given = new["metadata"].get("managedFields")
     if given == [{}]:
@@ -130,21 +130,21 @@ def record_update(
 
     ``zero`` is what an empty object of the kind has too (its zero value): a write does not come to own that.
     """
-    owners = _decoded(_present_entries(old, new))
+    owners = _decode(_select_entries(old, new))
     if old is not None and not owners:
         return []  # tracking starts at creation or with the first apply, never in between
-    before = _filled(_without_managed(old or {"metadata": {}}), zero)
-    change = compare(before, _without_managed(new), schema)
+    before = _complete(_drop_managed_fields(old or {"metadata": {}}), zero)
+    change = compare(before, _drop_managed_fields(new), schema)
     taken = change.written - _UNOWNED
     owners = {
         owner: _OwnedFields(owned.api_version, owned.time, owned.fields - taken - change.removed)
         for owner, owned in owners.items()
     }
     if taken:
-        self = _ManagerId(manager=by.name, operation="Update", api_version=by.api_version, subresource=by.subresource)
+        self = _ManagerId(by.name, "Update", by.api_version, by.subresource)
         had = owners[self].fields if self in owners else frozenset()
         owners[self] = _OwnedFields(by.api_version, by.time, had | taken)
-    return _encoded({owner: owned for owner, owned in owners.items() if owned.fields})
+    return _encode({owner: owned for owner, owned in owners.items() if owned.fields})
 
 
 def apply(
@@ -157,17 +157,17 @@ def apply(
     if applied.get("metadata", {}).get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     base = live or {"metadata": {}}
-    owners = _decoded(base["metadata"].get("managedFields") or [])
-    base = _without_managed(base)
+    owners = _decode(base["metadata"].get("managedFields") or [])
+    base = _drop_managed_fields(base)
     if live is not None and not owners:
-        owners = _unclaimed(base, by, schema)
-    self = _ManagerId(manager=by.name, operation="Apply", api_version="", subresource=by.subresource)
-    said = field_set_of(applied, schema) - _UNOWNED
+        owners = _own_existing(base, by, schema)
+    self = _ManagerId(by.name, "Apply", "", by.subresource)
+    applied_fields = field_set_of(applied, schema) - _UNOWNED
     last = owners[self].fields if self in owners else frozenset()
     others = {owner: owned for owner, owned in owners.items() if owner != self}
-    everybody = frozenset().union(said, *(owned.fields for owned in others.values()))
-    laid_over = merge(base, without(applied, "kind", "apiVersion"), schema)
-    result = _remove_abandoned(laid_over, last, everybody, schema)
+    wanted = frozenset().union(applied_fields, *(owned.fields for owned in others.values()))
+    overlaid = merge(base, without(applied, "kind", "apiVersion"), schema)
+    result = _remove_abandoned(overlaid, last, wanted, schema)
     change = compare(base, result, schema)
     if not force:
         _check_conflicts(others, change.written)
@@ -178,26 +178,24 @@ def apply(
     # The time of an entry is that of the last apply that changed something; one that never did has none.
     before = owners[self].time if self in owners else ""
     time = before if result == base else by.time
-    kept[self] = _OwnedFields(by.api_version, time, said)
-    entries = _encoded({owner: owned for owner, owned in kept.items() if owned.fields})
+    kept[self] = _OwnedFields(by.api_version, time, applied_fields)
+    entries = _encode({owner: owned for owner, owned in kept.items() if owned.fields})
     named: JsonObject = {name: applied[name] for name in ("kind", "apiVersion") if name in applied}
     return {**named, **result, "metadata": {**result["metadata"], "managedFields": entries}}
 
 
-def _unclaimed(base: JsonObject, by: FieldManager, schema: MergeSchema) -> _ManagedFields:
-    owner = _ManagerId(
-        manager=_BEFORE_FIRST_APPLY, operation="Update", api_version=by.api_version, subresource=by.subresource
-    )
+def _own_existing(base: JsonObject, by: FieldManager, schema: MergeSchema) -> _ManagedFields:
+    owner = _ManagerId(_BEFORE_FIRST_APPLY, "Update", by.api_version, by.subresource)
     fields = compare({"metadata": {}}, base, schema).written - _UNOWNED
     return {owner: _OwnedFields(by.api_version, by.time, fields)} if fields else {}
 
 
-def _remove_abandoned(document: JsonObject, last: FieldSet, everybody: FieldSet, schema: MergeSchema) -> JsonObject:
+def _remove_abandoned(document: JsonObject, last: FieldSet, wanted: FieldSet, schema: MergeSchema) -> JsonObject:
     """The document without the fields that this manager applied last time and that nobody sets now."""
     claimed = with_parents(last)
     there = with_parents(field_set_of(document, schema))
     left = with_parents(field_set_of(remove_fields(document, claimed, schema), schema))
-    unwanted = (there & claimed) - left - with_parents(everybody) - _UNOWNED
+    unwanted = (there & claimed) - left - with_parents(wanted) - _UNOWNED
     return remove_fields(document, unwanted, schema) if unwanted else document
 
 
@@ -217,22 +215,22 @@ def _sort_key(path: FieldPath) -> list[tuple[bool, str]]:
 
 
 def _conflict(conflicts: Mapping[_ManagerId, list[FieldPath]]) -> ApiStatusError:
-    said = {owner: _said_owner(owner) for owner in conflicts}
+    names = {owner: _describe(owner) for owner in conflicts}
     causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {said[owner]}", "field": format_path(path)}
+        {"reason": "FieldManagerConflict", "message": f"conflict with {names[owner]}", "field": format_path(path)}
         for owner, paths in conflicts.items()
         for path in paths
     ]
     if len(causes) == 1:
         return apply_conflict(f"Apply failed with 1 conflict: {causes[0]['message']}: {causes[0]['field']}", causes)
     lines = []
-    for owner in sorted(conflicts, key=lambda owner: said[owner]):
-        lines.append(f"conflicts with {said[owner]}:")
+    for owner in sorted(conflicts, key=lambda owner: names[owner]):
+        lines.append(f"conflicts with {names[owner]}:")
         lines += [f"- {format_path(path)}" for path in conflicts[owner]]
     return apply_conflict(f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines), causes)
 
 
-def _said_owner(owner: _ManagerId) -> str:
+def _describe(owner: _ManagerId) -> str:
     name = quoted(owner.manager)
     if owner.subresource:
         name += f" with subresource {quoted(owner.subresource)}"
@@ -296,16 +294,16 @@ def _remove_fields(value: JsonValue, fields: FieldSet, schema: MergeSchema, path
     return value
 
 
-def _filled(document: JsonObject, zero: JsonObject) -> JsonObject:
+def _complete(document: JsonObject, zero: JsonObject) -> JsonObject:
     """The document, completed by what it lacks of ``zero``."""
     out = {**zero, **document}
     for name, value in zero.items():
         if isinstance(value, dict) and isinstance(out[name], dict):
-            out[name] = _filled(out[name], value)
+            out[name] = _complete(out[name], value)
     return out
 
 
-def _without_managed(document: JsonObject) -> JsonObject:
+def _drop_managed_fields(document: JsonObject) -> JsonObject:
     body = without(document, "kind", "apiVersion")
     return {**body, "metadata": without(body["metadata"], "managedFields")}
 
@@ -314,9 +312,9 @@ def is_unchanged(new: JsonObject, old: JsonObject) -> bool:
     """Whether a write changes nothing; a newer time of a managed fields entry is no change."""
     if without(new, "metadata") != without(old, "metadata"):
         return False
-    return _timeless(new["metadata"]) == _timeless(old["metadata"])
+    return _drop_times(new["metadata"]) == _drop_times(old["metadata"])
 
 
-def _timeless(metadata: JsonObject) -> JsonObject:
+def _drop_times(metadata: JsonObject) -> JsonObject:
     entries = metadata.get("managedFields") or []
     return {**metadata, "managedFields": [without(entry, "time") for entry in entries]}

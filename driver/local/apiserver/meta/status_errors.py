@@ -4,10 +4,10 @@ Texts are those of Kubernetes, since programs and people compare them.
 Source: ``k8s.io/apimachinery`` ``pkg/util/validation/field`` and ``pkg/api/errors``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -45,6 +45,10 @@ class FieldError:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
+
+
+FieldErrors: TypeAlias = Iterator[FieldError]
+"""The errors of a document, in the order of its validation (``field.ErrorList``)."""
 
 
 def quoted(value: object) -> str:
@@ -188,8 +192,8 @@ def object_invalid(group: str, kind: str, name: str, errors: Iterable[FieldError
     """422 with every error of the document, each once."""
     unique = list(dict.fromkeys(errors))
     causes = [{"reason": error.reason, "message": error.message, "field": error.path} for error in unique]
-    said = list(dict.fromkeys(str(error) for error in unique))
-    summary = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    messages = list(dict.fromkeys(str(error) for error in unique))
+    summary = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     message = f"{qualified(group, kind)} {quoted(name)} is invalid: {summary}"
     details = _details(group, kind, name, causes=causes)
     return ApiStatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details=details)

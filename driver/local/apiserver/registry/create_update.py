@@ -10,7 +10,7 @@ written. Source: ``k8s.io/apiserver`` ``pkg/registry/rest`` and ``pkg/registry/g
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -34,6 +34,7 @@ from driver.local.apiserver.meta.status_errors import (
     MODIFIED,
     ApiStatusError,
     FieldError,
+    FieldErrors,
     already_exists,
     bad_request,
     conflict,
@@ -102,17 +103,17 @@ class ObjectWriter:
         if document["metadata"].get("resourceVersion"):
             message = "resourceVersion should not be set on objects to be created"
             raise ApiStatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)  # 500 without a reason, as upstream
-        body, warnings = self._stored_form(request, document)
+        body, warnings = self._build_stored_body(request, document)
         metadata = body["metadata"]
         if metadata.get("generateName") and not metadata.get("name"):
-            metadata["name"] = self._generated_name(metadata["generateName"])
+            metadata["name"] = self._generate_name(metadata["generateName"])
         key = ObjectKey(request.key.namespace, metadata.get("name") or "")
         self._fill_system_metadata(type_, metadata, key)
         if type_.namespaced:
             check_namespace(self.storage, type_, key)
         if version.status and not type_.status_on_create:
             body.pop("status", None)
-        _set_or_drop(metadata, "managedFields", self._managed(request, None, body))
+        _set_or_drop(metadata, "managedFields", self._record_managers(request, None, body))
         version.strategy.prepare_for_create(body)
         self._refuse(
             type_,
@@ -125,7 +126,7 @@ class ObjectWriter:
         )
         self._check_policies(request, key, body, None)
         if self.storage.get(type_.store, key):
-            raise self._taken(type_, key, generated=bool(metadata.get("generateName")))
+            raise self._already_exists(type_, key, generated=bool(metadata.get("generateName")))
         return WriteResult(self._commit(request, key, body), created=True, warnings=warnings)
 
     def update(self, request: WriteRequest, change: UpdateFunction) -> WriteResult:
@@ -137,18 +138,16 @@ class ObjectWriter:
         wanted = change(_to_wire(request, old.body))
         _check_identity(request, wanted)
         self._check_revision(request, old, wanted)
-        body, warnings = self._stored_form(request, wanted)
+        body, warnings = self._build_stored_body(request, wanted)
         self._restore_unwritten(request, old.body, body)
         metadata = body["metadata"]
         if request.operation == "Update":
-            _set_or_drop(metadata, "managedFields", self._managed(request, old, body))
+            _set_or_drop(metadata, "managedFields", self._record_managers(request, old, body))
         if request.subresource == "status":
             request.version.strategy.prepare_for_status_update(body, old.body)
         else:
             request.version.strategy.prepare_for_update(body, old.body, format_time(self.clock()))
-        if type_.generation and _counted(body, status=request.version.status) != _counted(
-            old.body, status=request.version.status
-        ):
+        if type_.generation and _select_counted(request, body) != _select_counted(request, old.body):
             metadata["generation"] = old.body["metadata"].get("generation", 0) + 1
         self._refuse(type_, request.key.name, self._validate_update(request, body, old.body))
         self._check_policies(request, request.key, body, old)
@@ -165,7 +164,7 @@ class ObjectWriter:
         metadata = without(document["metadata"], "resourceVersion")
         return self.create(request, {**document, "metadata": {**metadata, "name": request.key.name}})
 
-    def _stored_form(self, request: WriteRequest, document: JsonObject) -> tuple[JsonObject, Sequence[str]]:
+    def _build_stored_body(self, request: WriteRequest, document: JsonObject) -> tuple[JsonObject, Sequence[str]]:
         """A new body in the stored form, with defaults; and warnings for the client."""
         type_, version = request.type, request.version
         body = deep_copy(without(document, "kind", "apiVersion"))
@@ -184,7 +183,7 @@ class ObjectWriter:
         version.strategy.default(body, format_time(self.clock()))
         return body, warnings
 
-    def _generated_name(self, prefix: str) -> str:
+    def _generate_name(self, prefix: str) -> str:
         suffix = "".join(self.random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
         return prefix[:_MAX_GENERATED] + suffix
 
@@ -246,7 +245,7 @@ class ObjectWriter:
             if "status" in old:
                 body["status"] = old["status"]
 
-    def _validate_update(self, request: WriteRequest, body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+    def _validate_update(self, request: WriteRequest, body: JsonObject, old: JsonObject) -> FieldErrors:
         type_, strategy = request.type, request.version.strategy
         yield from validate_metadata_update(body["metadata"], old["metadata"])
         if request.subresource == "status":
@@ -256,7 +255,7 @@ class ObjectWriter:
         yield from _validate_metadata(type_, body["metadata"])
         yield from strategy.validate_update(body, old)
 
-    def _managed(self, request: WriteRequest, old: StoredObject | None, body: JsonObject) -> list[JsonObject]:
+    def _record_managers(self, request: WriteRequest, old: StoredObject | None, body: JsonObject) -> list[JsonObject]:
         """The ``managedFields`` after this write."""
         if request.operation == "Apply":
             return list(body["metadata"].get("managedFields") or [])
@@ -297,7 +296,7 @@ class ObjectWriter:
         if found := list(errors):
             raise object_invalid(type_.group, type_.kind, name, found)
 
-    def _taken(self, type_: ResourceType, key: ObjectKey, *, generated: bool) -> ApiStatusError:
+    def _already_exists(self, type_: ResourceType, key: ObjectKey, *, generated: bool) -> ApiStatusError:
         refusal = already_exists(type_.group, type_.plural, key.name)
         if generated:
             message = f"{refusal.message}, the server was not able to generate a unique name for the object"
@@ -347,7 +346,7 @@ def _canonical_quantity(amount: JsonValue) -> str:
     return str(Quantity(str(amount)))
 
 
-def _validate_metadata(type_: ResourceType, metadata: JsonObject) -> Iterator[FieldError]:
+def _validate_metadata(type_: ResourceType, metadata: JsonObject) -> FieldErrors:
     return validate_metadata(
         metadata, namespaced=type_.namespaced, name_check=type_.name_check, any_finalizer=type_.any_finalizer
     )
@@ -366,9 +365,9 @@ def _set_or_drop(document: JsonObject, name: str, value: object) -> None:
         document[name] = value
 
 
-def _counted(body: JsonObject, *, status: bool) -> JsonObject:
+def _select_counted(request: WriteRequest, body: JsonObject) -> JsonObject:
     """The part of a body whose changes ``metadata.generation`` counts."""
-    return without(body, "metadata", "status") if status else without(body, "metadata")
+    return without(body, "metadata", "status") if request.version.status else without(body, "metadata")
 
 
 def _check_identity(request: WriteRequest, document: JsonObject) -> None:

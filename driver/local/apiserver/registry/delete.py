@@ -43,7 +43,7 @@ class ObjectDeleter:
         if stored is None:
             raise object_not_found(type_.group, type_.plural, key.name)
         _check_preconditions(type_, stored, options)
-        body = self._marked(type_, stored.body, options)
+        body = self._mark(type_, stored.body, options)
         metadata = body["metadata"]
         held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or _has_content(body)
         if not held:
@@ -74,9 +74,9 @@ class ObjectDeleter:
         else:
             self.storage.put(resource, key, body)
 
-    def _marked(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
+    def _mark(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
         """The object with its deletion time, grace period, and the finalizers of the propagation policy."""
-        metadata = {**body["metadata"], **self._deadline(type_, body, options)}
+        metadata = {**body["metadata"], **self._compute_deadline(type_, body, options)}
         finalizers = _finalizers(metadata.get("finalizers") or [], options.propagation)
         metadata.pop("finalizers", None)
         if finalizers:
@@ -87,7 +87,7 @@ class ObjectDeleter:
         type_.versions[0].strategy.prepare_for_delete(marked, format_time(self.clock()))
         return marked
 
-    def _deadline(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
+    def _compute_deadline(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
         """The deletion time and grace period; a later request can shorten the period, never extend it."""
         now = self.clock()
         begun = body["metadata"].get("deletionTimestamp")

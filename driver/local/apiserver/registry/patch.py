@@ -44,7 +44,7 @@ def decode_document(body: bytes, content_type: str) -> JsonObject:
     """The one object in the body of a request. Raises ApiStatusError (400, 415)."""
     if content_type and content_type not in _BODIES:
         raise _unsupported_media_type(_BODIES)
-    document = _decoded(body, content_type)
+    document = _decode(body, content_type)
     if not isinstance(document, dict):
         raise bad_request("the body of the request is no object")
     return document
@@ -58,24 +58,24 @@ def parse_patch(
     if content_type not in known:
         raise _unsupported_media_type(known)
     if content_type != APPLY_PATCH and write.options.force:
-        raise _options_refused(forbidden("force", "may not be specified for non-apply patch"))
+        raise _invalid_options(forbidden("force", "may not be specified for non-apply patch"))
     if content_type == APPLY_PATCH and not write.options.has_field_manager:
-        raise _options_refused(required("fieldManager", "is required for apply patch"))
-    patch = _decoded(body, content_type)
+        raise _invalid_options(required("fieldManager", "is required for apply patch"))
+    patch = _decode(body, content_type)
     if content_type == JSON_PATCH:
-        return write, lambda current: _checked(json_patched(_present(write, current), patch))
+        return write, lambda current: _require_object(json_patched(_require_present(write, current), patch))
     if not isinstance(patch, dict):
         raise bad_request("error decoding patch: it must be an object")
     if content_type == APPLY_PATCH:
-        return replace(write, operation="Apply", allow_create=True), partial(_applied, write, patch, clock)
+        return replace(write, operation="Apply", allow_create=True), partial(_apply, write, patch, clock)
     if content_type == MERGE_PATCH:
-        return write, lambda current: _checked(merge_patched(_present(write, current), patch))
+        return write, lambda current: _require_object(merge_patched(_require_present(write, current), patch))
     return write, lambda current: apply_strategic_merge_patch(
-        _present(write, current), patch, write.version.merge_schema
+        _require_present(write, current), patch, write.version.merge_schema
     )
 
 
-def _decoded(body: bytes, content_type: str) -> JsonValue:
+def _decode(body: bytes, content_type: str) -> JsonValue:
     try:
         if content_type == protobuf.MEDIA_TYPE:
             return protobuf.decode(body)
@@ -88,30 +88,32 @@ def _decoded(body: bytes, content_type: str) -> JsonValue:
         raise ApiStatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", str(error)) from error
 
 
-def _present(write: WriteRequest, current: JsonObject | None) -> JsonObject:
+def _require_present(write: WriteRequest, current: JsonObject | None) -> JsonObject:
     if current is None:  # the writer refuses to patch an absent object before it calls this
         raise AssertionError(write)
     return current
 
 
-def _checked(document: JsonValue) -> JsonObject:
+def _require_object(document: JsonValue) -> JsonObject:
     if not isinstance(document, dict):
         raise bad_request("the patched document is no object")
     return document
 
 
-def _applied(
+def _apply(
     write: WriteRequest, patch: JsonObject, clock: Callable[[], datetime], current: JsonObject | None
 ) -> JsonObject:
-    said = _select_applied(write, patch)
-    _check_declared(write, said)
+    applied = _select_applied(write, patch)
+    _check_declared(write, applied)
     manager = managed_fields.FieldManager(
         name=write.options.field_manager,
         api_version=write.type.api_version(write.version),
         subresource=write.subresource,
         time=format_time(clock()),
     )
-    return managed_fields.apply(current, said, by=manager, schema=write.version.merge_schema, force=write.options.force)
+    return managed_fields.apply(
+        current, applied, by=manager, schema=write.version.merge_schema, force=write.options.force
+    )
 
 
 def _select_applied(write: WriteRequest, patch: JsonObject) -> JsonObject:
@@ -131,19 +133,19 @@ def _select_applied(write: WriteRequest, patch: JsonObject) -> JsonObject:
     return {**body, "metadata": metadata}
 
 
-def _check_declared(write: WriteRequest, said: JsonObject) -> None:
+def _check_declared(write: WriteRequest, applied: JsonObject) -> None:
     """Raises ApiStatusError (500, as kube-apiserver) when an apply has fields that the schema does not declare."""
-    body = deep_copy(without(said, "kind", "apiVersion", "metadata"))
+    body = deep_copy(without(applied, "kind", "apiVersion", "metadata"))
     unknown = prune(body, write.version.schema) if write.version.schema else []
     if unknown:
-        namespace, name = said["metadata"].get("namespace") or "", said["metadata"]["name"]
+        namespace, name = applied["metadata"].get("namespace") or "", applied["metadata"]["name"]
         kind = f"{write.type.api_version(write.version)}, Kind={write.type.kind}"
         listed = ", ".join(f".{path}: field not declared in schema" for path in unknown)
         message = f"failed to create typed patch object ({namespace}/{name}; {kind}): {listed}"
         raise ApiStatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
 
 
-def _options_refused(error: FieldError) -> ApiStatusError:
+def _invalid_options(error: FieldError) -> ApiStatusError:
     return object_invalid("meta.k8s.io", "PatchOptions", "", [error])
 
 

@@ -28,7 +28,7 @@ from driver.local.apiserver.kinds.validation.resource_fields import (
     validate_selector,
     validate_share_id,
     validate_toleration,
-    validate_unique_list,
+    validate_unique,
 )
 from driver.local.apiserver.meta.documents import lookup
 from driver.local.apiserver.meta.names import (
@@ -36,9 +36,17 @@ from driver.local.apiserver.meta.names import (
     dns_subdomain,
     dns_subdomain_any_case,
     qualified_name,
+    validate_format,
     validate_name,
 )
-from driver.local.apiserver.meta.status_errors import FieldError, forbidden, immutable, invalid, not_supported, required
+from driver.local.apiserver.meta.status_errors import (
+    FieldErrors,
+    forbidden,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+)
 
 MAX_ALTERNATIVES: Final = 8
 MAX_CONSTRAINTS: Final = 32
@@ -74,12 +82,12 @@ def _default_template(body: JsonObject, _now: str) -> None:
     _default_spec(body.setdefault("spec", {}).setdefault("spec", {}))
 
 
-def _validate_spec(spec: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_spec(spec: JsonObject, path: str) -> FieldErrors:
     devices = spec.get("devices") or {}
     names = _request_names(devices)
     path = f"{path}.devices"
     requests = devices.get("requests") or []
-    yield from validate_unique_list(
+    yield from validate_unique(
         requests, f"{path}.requests", _validate_request, key=name_of, limit=MAX_REQUESTS, whole=True
     )
     constraints = devices.get("constraints") or []
@@ -97,7 +105,7 @@ def _request_names(devices: JsonObject) -> Names:
     }
 
 
-def _validate_request(request: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_request(request: JsonObject, path: str) -> FieldErrors:
     yield from validate_name(f"{path}.name", request.get("name"), dns_label)
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
     if exactly is None and not alternatives:
@@ -108,17 +116,17 @@ def _validate_request(request: JsonObject, path: str) -> Iterator[FieldError]:
         yield from _validate_exact_request(exactly, f"{path}.exactly")
     else:
         path = f"{path}.firstAvailable"
-        yield from validate_unique_list(
+        yield from validate_unique(
             alternatives, path, _validate_subrequest, key=name_of, limit=MAX_ALTERNATIVES, whole=True
         )
 
 
-def _validate_subrequest(request: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_subrequest(request: JsonObject, path: str) -> FieldErrors:
     yield from validate_name(f"{path}.name", request.get("name"), dns_label)
     yield from _validate_exact_request(request, path)
 
 
-def _validate_exact_request(request: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_exact_request(request: JsonObject, path: str) -> FieldErrors:
     yield from validate_name(f"{path}.deviceClassName", request.get("deviceClassName"), dns_subdomain)
     yield from validate_list(
         request.get("selectors") or [], f"{path}.selectors", validate_selector, limit=MAX_SELECTORS
@@ -136,7 +144,7 @@ def _validate_exact_request(request: JsonObject, path: str) -> Iterator[FieldErr
     yield from validate_list(request.get("tolerations") or [], f"{path}.tolerations", validate_toleration)
 
 
-def _validate_request_reference(name: object, path: str, *, names: Names) -> Iterator[FieldError]:
+def _validate_request_reference(name: object, path: str, *, names: Names) -> FieldErrors:
     """Validates ``request`` or ``request/subrequest``."""
     text = str(name or "")
     parts = text.split("/")
@@ -152,9 +160,9 @@ def _validate_request_reference(name: object, path: str, *, names: Names) -> Ite
         )
 
 
-def _validate_constraint(constraint: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
+def _validate_constraint(constraint: JsonObject, path: str, *, names: Names) -> FieldErrors:
     reference = partial(_validate_request_reference, names=names)
-    yield from validate_unique_list(
+    yield from validate_unique(
         constraint.get("requests") or [], f"{path}.requests", reference, key=str, limit=MAX_REQUESTS
     )
     match, distinct = constraint.get("matchAttribute"), constraint.get("distinctAttribute")
@@ -168,19 +176,17 @@ def _validate_constraint(constraint: JsonObject, path: str, *, names: Names) -> 
         )
 
 
-def _validate_config(config: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
+def _validate_config(config: JsonObject, path: str, *, names: Names) -> FieldErrors:
     reference = partial(_validate_request_reference, names=names)
-    yield from validate_unique_list(
-        config.get("requests") or [], f"{path}.requests", reference, key=str, limit=MAX_REQUESTS
-    )
+    yield from validate_unique(config.get("requests") or [], f"{path}.requests", reference, key=str, limit=MAX_REQUESTS)
     yield from validate_opaque_config(config, path)
 
 
-def _validate_claim(body: JsonObject) -> Iterator[FieldError]:
+def _validate_claim(body: JsonObject) -> FieldErrors:
     yield from _validate_spec(body["spec"], "spec")
 
 
-def _validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
     if body.get("spec") != old.get("spec"):
         yield immutable("spec", None)  # not the value, which is the whole claim
 
@@ -204,11 +210,11 @@ def _drop_deallocated(body: JsonObject, old: JsonObject) -> None:
         status.pop("devices")
 
 
-def _validate_status(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def _validate_status(body: JsonObject, old: JsonObject) -> FieldErrors:
     status, before = body.get("status") or {}, old.get("status") or {}
     names = _request_names(lookup(body, "spec", "devices") or {})
     allocation, consumers = status.get("allocation"), status.get("reservedFor") or []
-    yield from validate_unique_list(
+    yield from validate_unique(
         consumers,
         "status.reservedFor",
         validate_consumer,
@@ -217,7 +223,7 @@ def _validate_status(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
         whole=True,
     )
     allocated = {_device_id(result) for result in lookup(allocation, "devices", "results") or []}
-    yield from validate_unique_list(
+    yield from validate_unique(
         status.get("devices") or [],
         "status.devices",
         partial(_validate_device_status, allocated=allocated),
@@ -240,9 +246,7 @@ def _validate_status(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
         yield invalid("status.allocation", None, "field cannot be modified once set")
 
 
-def _validate_device_status(
-    entry: JsonObject, path: str, *, allocated: set[tuple[object, ...]]
-) -> Iterator[FieldError]:
+def _validate_device_status(entry: JsonObject, path: str, *, allocated: set[tuple[object, ...]]) -> FieldErrors:
     yield from validate_driver_name(entry.get("driver"), f"{path}.driver")
     yield from validate_pool_name(entry.get("pool"), f"{path}.pool")
     yield from validate_name(f"{path}.device", entry.get("device"), dns_label)
@@ -258,7 +262,7 @@ def _validate_device_status(
         yield from validate_json_object(entry["data"], f"{path}.data")
 
 
-def _validate_allocation(allocation: JsonObject, path: str, names: Names) -> Iterator[FieldError]:
+def _validate_allocation(allocation: JsonObject, path: str, names: Names) -> FieldErrors:
     devices = allocation.get("devices") or {}
     yield from validate_list(
         devices.get("results") or [],
@@ -276,7 +280,7 @@ def _validate_allocation(allocation: JsonObject, path: str, names: Names) -> Ite
         yield from validate_node_selector(nodes, f"{path}.nodeSelector")
 
 
-def _validate_result(result: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
+def _validate_result(result: JsonObject, path: str, *, names: Names) -> FieldErrors:
     yield from _validate_request_reference(result.get("request"), f"{path}.request", names=names)
     yield from validate_driver_name(result.get("driver"), f"{path}.driver", check=dns_subdomain_any_case)
     yield from validate_pool_name(result.get("pool"), f"{path}.pool", numbered=True)
@@ -287,7 +291,7 @@ def _validate_result(result: JsonObject, path: str, *, names: Names) -> Iterator
         yield from validate_share_id(share, f"{path}.shareID")
 
 
-def _validate_allocated_config(config: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
+def _validate_allocated_config(config: JsonObject, path: str, *, names: Names) -> FieldErrors:
     source = config.get("source")
     if not source:
         yield required(f"{path}.source")
@@ -314,7 +318,7 @@ CLAIMS: Final = Strategy(
 )
 
 
-def _validate_template(body: JsonObject) -> Iterator[FieldError]:
+def _validate_template(body: JsonObject) -> FieldErrors:
     yield from _validate_spec(body["spec"]["spec"], "spec.spec")
 
 
@@ -326,13 +330,13 @@ TEMPLATES: Final = Strategy(
 )
 
 
-def _validate_class(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_class(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     spec = body.get("spec") or {}
     yield from validate_list(spec.get("selectors") or [], "spec.selectors", validate_selector, limit=MAX_SELECTORS)
     yield from validate_list(spec.get("config") or [], "spec.config", validate_opaque_config, limit=MAX_CONFIGS)
     name = spec.get("extendedResourceName")
     if name is not None:
-        yield from (invalid("spec.extendedResourceName", name, said) for said in _check_extended_resource_name(name))
+        yield from validate_format("spec.extendedResourceName", name, _check_extended_resource_name)
 
 
 def _check_extended_resource_name(name: str) -> Iterator[str]:

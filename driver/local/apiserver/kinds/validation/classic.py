@@ -3,7 +3,6 @@
 Source: ``kubernetes/pkg/apis/resource`` (v1alpha2/defaults.go, validation) and ``pkg/registry/resource`` of 1.30.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 from api.model.base import JsonObject
@@ -14,12 +13,12 @@ from driver.local.apiserver.kinds.validation.resource_fields import (
     validate_driver_name,
     validate_list,
     validate_node_selector,
-    validate_unique_list,
+    validate_unique,
 )
 from driver.local.apiserver.meta.documents import lookup
 from driver.local.apiserver.meta.names import dns_subdomain, validate_name
 from driver.local.apiserver.meta.status_errors import (
-    FieldError,
+    FieldErrors,
     duplicate,
     forbidden,
     immutable,
@@ -50,7 +49,7 @@ def _default_template(body: JsonObject, _now: str) -> None:
     _default_spec(body.setdefault("spec", {}).setdefault("spec", {}))
 
 
-def _validate_spec(spec: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_spec(spec: JsonObject, path: str) -> FieldErrors:
     yield from validate_name(f"{path}.resourceClassName", spec.get("resourceClassName"), dns_subdomain)
     if (reference := spec.get("parametersRef")) is not None:
         yield from _validate_reference(reference, f"{path}.parametersRef", namespaced=False)
@@ -58,7 +57,7 @@ def _validate_spec(spec: JsonObject, path: str) -> Iterator[FieldError]:
         yield not_supported(f"{path}.allocationMode", spec.get("allocationMode"), _MODES)
 
 
-def _validate_reference(reference: JsonObject, path: str, *, namespaced: bool) -> Iterator[FieldError]:
+def _validate_reference(reference: JsonObject, path: str, *, namespaced: bool) -> FieldErrors:
     for field in ("kind", "name"):
         if not reference.get(field):
             yield required(f"{path}.{field}")
@@ -66,16 +65,16 @@ def _validate_reference(reference: JsonObject, path: str, *, namespaced: bool) -
         yield forbidden(f"{path}.namespace", "parameters of a claim are in its own namespace")
 
 
-def _validate_claim(body: JsonObject) -> Iterator[FieldError]:
+def _validate_claim(body: JsonObject) -> FieldErrors:
     yield from _validate_spec(body["spec"], "spec")
 
 
-def _validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
     if body.get("spec") != old.get("spec"):
         yield immutable("spec", body.get("spec"))
 
 
-def validate_claim_status(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def validate_claim_status(body: JsonObject, old: JsonObject) -> FieldErrors:
     """The errors in the new status of a claim."""
     status, before = body.get("status") or {}, old.get("status") or {}
     allocation, was = status.get("allocation"), before.get("allocation")
@@ -96,18 +95,18 @@ def validate_claim_status(body: JsonObject, old: JsonObject) -> Iterator[FieldEr
     yield from _validate_deallocation(status, before, consumers)
 
 
-def _validate_consumers(consumers: list[JsonObject], allocation: JsonObject | None, path: str) -> Iterator[FieldError]:
+def _validate_consumers(consumers: list[JsonObject], allocation: JsonObject | None, path: str) -> FieldErrors:
     if len(consumers) > MAX_CONSUMERS:
         yield too_many(path, len(consumers), MAX_CONSUMERS)
         return
-    yield from validate_unique_list(consumers, path, validate_consumer, key=lambda consumer: consumer.get("uid"))
+    yield from validate_unique(consumers, path, validate_consumer, key=lambda consumer: consumer.get("uid"))
     if consumers and allocation is None:
         yield forbidden(path, "may not be specified when `allocated` is not set")
     elif len(consumers) > 1 and not (allocation or {}).get("shareable"):
         yield forbidden(path, "may not be reserved more than once")
 
 
-def _validate_deallocation(status: JsonObject, before: JsonObject, consumers: list[JsonObject]) -> Iterator[FieldError]:
+def _validate_deallocation(status: JsonObject, before: JsonObject, consumers: list[JsonObject]) -> FieldErrors:
     requested, was = bool(status.get("deallocationRequested")), bool(before.get("deallocationRequested"))
     path = "status.deallocationRequested"
     if requested and not was and consumers:
@@ -118,14 +117,14 @@ def _validate_deallocation(status: JsonObject, before: JsonObject, consumers: li
         yield forbidden(path, "may not be cleared when `allocation` is set")
 
 
-def _validate_allocation(allocation: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_allocation(allocation: JsonObject, path: str) -> FieldErrors:
     handles = allocation.get("resourceHandles") or []
     yield from validate_list(handles, f"{path}.resourceHandles", _validate_handle, limit=MAX_HANDLES)
     if (nodes := allocation.get("availableOnNodes")) is not None:
         yield from validate_node_selector(nodes, f"{path}.availableOnNodes")
 
 
-def _validate_handle(handle: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_handle(handle: JsonObject, path: str) -> FieldErrors:
     yield from validate_driver_name(handle.get("driverName"), f"{path}.driverName")
     if len(str(handle.get("data") or "").encode()) > MAX_HANDLE_BYTES:
         yield too_long(f"{path}.data", MAX_HANDLE_BYTES)
@@ -133,11 +132,11 @@ def _validate_handle(handle: JsonObject, path: str) -> Iterator[FieldError]:
         yield invalid(path, None, "data and structuredData are mutually exclusive")
 
 
-def _validate_template(body: JsonObject) -> Iterator[FieldError]:
+def _validate_template(body: JsonObject) -> FieldErrors:
     yield from _validate_spec(body["spec"]["spec"], "spec.spec")
 
 
-def _validate_class(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_class(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     yield from validate_driver_name(body.get("driverName"), "driverName")
     if (reference := body.get("parametersRef")) is not None:
         yield from _validate_reference(reference, "parametersRef", namespaced=True)
@@ -145,21 +144,21 @@ def _validate_class(body: JsonObject, _old: JsonObject | None = None) -> Iterato
         yield from validate_node_selector(nodes, "suitableNodes")
 
 
-def _validate_context(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_context(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     yield from _validate_nodes(lookup(body, "spec", "potentialNodes") or [], "spec.potentialNodes")
 
 
-def validate_context_status(body: JsonObject, _old: JsonObject) -> Iterator[FieldError]:
+def validate_context_status(body: JsonObject, _old: JsonObject) -> FieldErrors:
     """The errors in the new status of a PodSchedulingContext."""
     entries = lookup(body, "status", "resourceClaims") or []
-    yield from validate_unique_list(entries, "status.claims", _validate_entry, key=lambda entry: entry.get("name"))
+    yield from validate_unique(entries, "status.claims", _validate_entry, key=lambda entry: entry.get("name"))
 
 
-def _validate_entry(entry: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_entry(entry: JsonObject, path: str) -> FieldErrors:
     yield from _validate_nodes(entry.get("unsuitableNodes") or [], f"{path}.unsuitableNodes")
 
 
-def _validate_nodes(names: list[str], path: str) -> Iterator[FieldError]:
+def _validate_nodes(names: list[str], path: str) -> FieldErrors:
     if len(names) > MAX_NODES:
         yield too_many(path, len(names), MAX_NODES)
         return

@@ -4,13 +4,19 @@ Only what a cluster of nodes, pods and claims meets is validated; everything els
 Source: ``kubernetes/pkg/apis/core`` (defaults, validation) and ``pkg/registry/core`` (strategies) of 1.37.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 from api.model.base import JsonObject
 from driver.local.apiserver.kinds.types import Strategy
 from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import FieldError, immutable, invalid, not_supported, required
+from driver.local.apiserver.meta.status_errors import (
+    FieldError,
+    FieldErrors,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+)
 
 NAMESPACE_FINALIZER: Final = "kubernetes"
 """The entry in ``spec.finalizers`` that every namespace has until its content is gone."""
@@ -48,7 +54,7 @@ NAMESPACES: Final = Strategy(
 )
 
 
-def _validate_taints(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_taints(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     seen = set()
     for index, taint in enumerate(lookup(body, "spec", "taints") or []):
         path = f"spec.taints[{index}]"
@@ -74,7 +80,7 @@ NODES: Final = Strategy(
 )
 
 
-def _validate_event(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_event(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     about, own = lookup(body, "involvedObject", "namespace") or "", lookup(body, "metadata", "namespace")
     if (about or "default") != own:
         yield invalid("involvedObject.namespace", about, "does not match event.namespace")
@@ -83,7 +89,7 @@ def _validate_event(body: JsonObject, _old: JsonObject | None = None) -> Iterato
 EVENTS: Final = Strategy(validate=_validate_event, validate_update=_validate_event)
 
 
-def _validate_lease(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_lease(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     spec = body.get("spec") or {}
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if duration is not None and duration <= 0:
@@ -95,7 +101,7 @@ def _validate_lease(body: JsonObject, _old: JsonObject | None = None) -> Iterato
 LEASES: Final = Strategy(validate=_validate_lease, validate_update=_validate_lease)
 
 
-def _validate_role_ref(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def _validate_role_ref(body: JsonObject, old: JsonObject) -> FieldErrors:
     if body.get("roleRef") != old.get("roleRef"):
         yield immutable("roleRef", body.get("roleRef"))
 

@@ -13,9 +13,9 @@ from api.model.base import JsonObject
 from api.model.quantity import Quantity
 from driver.local.apiserver.kinds.types import Strategy
 from driver.local.apiserver.meta.documents import deep_copy, lookup, without
-from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_name
+from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_format, validate_name
 from driver.local.apiserver.meta.status_errors import (
-    FieldError,
+    FieldErrors,
     duplicate,
     forbidden,
     invalid,
@@ -141,7 +141,7 @@ def pod_grace(pod: JsonObject, asked: int | None) -> int:
     return 1 if (period or 0) < 0 else period or 0
 
 
-def _validate_pod(body: JsonObject) -> Iterator[FieldError]:
+def _validate_pod(body: JsonObject) -> FieldErrors:
     spec = body["spec"]
     yield from _validate_claims(spec.get("resourceClaims") or [])
     claims = {str(each.get("name")) for each in spec.get("resourceClaims") or []}
@@ -157,13 +157,13 @@ def _validate_pod(body: JsonObject) -> Iterator[FieldError]:
     if isinstance(grace, int) and grace < 0:
         yield invalid("spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0")
     if node := spec.get("nodeName"):
-        yield from (invalid("spec.nodeName", node, said) for said in dns_subdomain(node))
+        yield from validate_format("spec.nodeName", node, dns_subdomain)
         if spec.get("schedulingGates"):
             yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
     yield from _validate_tolerations(spec.get("tolerations") or [])
 
 
-def _validate_container(container: JsonObject, path: str, names: set[str], claims: set[str]) -> Iterator[FieldError]:
+def _validate_container(container: JsonObject, path: str, names: set[str], claims: set[str]) -> FieldErrors:
     name = container.get("name")
     if not name:
         yield required(f"{path}.name")
@@ -183,7 +183,7 @@ def _validate_container(container: JsonObject, path: str, names: set[str], claim
     yield from _validate_amounts(container.get("resources") or {}, f"{path}.resources")
 
 
-def _validate_container_claims(entries: Sequence[JsonObject], path: str, claims: set[str]) -> Iterator[FieldError]:
+def _validate_container_claims(entries: Sequence[JsonObject], path: str, claims: set[str]) -> FieldErrors:
     seen: set[str] = set()
     for index, entry in enumerate(entries):
         name, request = str(entry.get("name") or ""), entry.get("request")
@@ -201,7 +201,7 @@ def _validate_container_claims(entries: Sequence[JsonObject], path: str, claims:
         seen.add(shown)
 
 
-def _validate_amounts(resources: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_amounts(resources: JsonObject, path: str) -> FieldErrors:
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for kind, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
@@ -212,7 +212,7 @@ def _validate_amounts(resources: JsonObject, path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
 
 
-def _validate_claims(claims: Sequence[JsonObject]) -> Iterator[FieldError]:
+def _validate_claims(claims: Sequence[JsonObject]) -> FieldErrors:
     path = "spec.resourceClaims"
     names: set[str] = set()
     for index, claim in enumerate(claims):
@@ -232,14 +232,12 @@ def _validate_claims(claims: Sequence[JsonObject]) -> Iterator[FieldError]:
         elif direct is None and template is None:
             yield invalid(here, given, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
         if direct is not None:
-            yield from (invalid(f"{here}.resourceClaimName", direct, said) for said in dns_subdomain(direct))
+            yield from validate_format(f"{here}.resourceClaimName", direct, dns_subdomain)
         if template is not None:
-            yield from (
-                invalid(f"{here}.resourceClaimTemplateName", template, said) for said in dns_subdomain(template)
-            )
+            yield from validate_format(f"{here}.resourceClaimTemplateName", template, dns_subdomain)
 
 
-def _validate_tolerations(tolerations: Sequence[JsonObject]) -> Iterator[FieldError]:
+def _validate_tolerations(tolerations: Sequence[JsonObject]) -> FieldErrors:
     for index, toleration in enumerate(tolerations):
         path = f"spec.tolerations[{index}]"
         operator = toleration.get("operator") or "Equal"
@@ -262,24 +260,23 @@ _MUTABLE: Final = (
 )
 
 
-def _validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
     yield from _validate_pod(body)
     spec, before = body["spec"], old["spec"]
     gates = {each.get("name") for each in before.get("schedulingGates") or []}
     for index, gate in enumerate(spec.get("schedulingGates") or []):
         if gate.get("name") not in gates:
-            said = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
-            yield forbidden(f"spec.schedulingGates[{index}].name", said)
+            message = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            yield forbidden(f"spec.schedulingGates[{index}].name", message)
     kept = before.get("tolerations") or []
     if (spec.get("tolerations") or [])[: len(kept)] != kept:
         yield forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
-    if _fixed(spec, gated=bool(before.get("schedulingGates"))) != _fixed(
-        before, gated=bool(before.get("schedulingGates"))
-    ):
+    gated = bool(before.get("schedulingGates"))
+    if _encode_fixed(spec, gated=gated) != _encode_fixed(before, gated=gated):
         yield forbidden("spec", f"pod updates may not change fields other than {_MUTABLE}\n")
 
 
-def _fixed(spec: JsonObject, *, gated: bool) -> bytes:
+def _encode_fixed(spec: JsonObject, *, gated: bool) -> bytes:
     """The part of a spec that no update may change; node selection may change while the pod is gated."""
     mutable = ["schedulingGates", "tolerations", "activeDeadlineSeconds"]
     if gated:
@@ -301,7 +298,7 @@ def _prepare_for_status_update(body: JsonObject, old: JsonObject) -> None:
             status[name] = before[name]
 
 
-def _validate_status(body: JsonObject, _old: JsonObject) -> Iterator[FieldError]:
+def _validate_status(body: JsonObject, _old: JsonObject) -> FieldErrors:
     declared = {str(each.get("name")) for each in lookup(body, "spec", "resourceClaims") or []}
     for index, entry in enumerate(lookup(body, "status", "resourceClaimStatuses") or []):
         path = f"status.resourceClaimStatuses[{index}]"
@@ -310,7 +307,7 @@ def _validate_status(body: JsonObject, _old: JsonObject) -> Iterator[FieldError]
         if name and name not in declared:
             yield invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`")
         if claim is not None:
-            yield from (invalid(f"{path}.name", claim, said) for said in dns_subdomain(claim))
+            yield from validate_format(f"{path}.name", claim, dns_subdomain)
 
 
 _QUANTITIES: Final = tuple(

@@ -5,7 +5,7 @@ Paths and messages are those of ``kubernetes/pkg/apis/resource/validation`` of 1
 """
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -21,9 +21,11 @@ from driver.local.apiserver.meta.names import (
     dns_subdomain_any_case,
     label_value,
     qualified_name,
+    validate_format,
 )
 from driver.local.apiserver.meta.status_errors import (
     FieldError,
+    FieldErrors,
     duplicate,
     forbidden,
     invalid,
@@ -33,7 +35,7 @@ from driver.local.apiserver.meta.status_errors import (
     too_many,
 )
 
-ItemCheck: TypeAlias = Callable[[Any, str], Iterator[FieldError]]
+ItemCheck: TypeAlias = Callable[[Any, str], FieldErrors]
 
 MAX_SELECTORS: Final = 32
 MAX_CONFIGS: Final = 32
@@ -58,9 +60,7 @@ def clear_status(body: JsonObject) -> None:
     body["status"] = {}
 
 
-def validate_list(
-    items: Sequence[Any], path: str, check: ItemCheck, *, limit: int | None = None
-) -> Iterator[FieldError]:
+def validate_list(items: Sequence[Any], path: str, check: ItemCheck, *, limit: int | None = None) -> FieldErrors:
     """Validates each item of a list; the items of a list that is too long are not validated."""
     if limit is not None and len(items) > limit:
         yield too_many(path, len(items), limit)
@@ -69,7 +69,7 @@ def validate_list(
         yield from check(item, f"{path}[{index}]")
 
 
-def validate_unique_list(
+def validate_unique(
     items: Sequence[Any],
     path: str,
     check: ItemCheck,
@@ -77,7 +77,7 @@ def validate_unique_list(
     key: Callable[[Any], Hashable],
     limit: int | None = None,
     whole: bool = False,
-) -> Iterator[FieldError]:
+) -> FieldErrors:
     """As ``validate_list``, and no two items may have the same key; with ``whole`` the message shows the item."""
     yield from validate_list(items, path, check, limit=limit)
     if limit is not None and len(items) > limit:
@@ -90,7 +90,7 @@ def validate_unique_list(
         seen.add(identity)
 
 
-def validate_map(entries: Mapping[str, Any], path: str, key_check: ItemCheck, check: ItemCheck) -> Iterator[FieldError]:
+def validate_map(entries: Mapping[str, Any], path: str, key_check: ItemCheck, check: ItemCheck) -> FieldErrors:
     """Validates each key and value of a map."""
     for key, value in entries.items():
         yield from key_check(key, path)
@@ -102,17 +102,17 @@ def name_of(item: JsonValue) -> Hashable:
     return str(name)
 
 
-def validate_driver_name(name: object, path: str, *, check: NameCheck = dns_subdomain) -> Iterator[FieldError]:
+def validate_driver_name(name: object, path: str, *, check: NameCheck = dns_subdomain) -> FieldErrors:
     """Validates a DNS subdomain of at most 63 bytes, in upper or lower case (the rule of CSI drivers)."""
     if not isinstance(name, str) or not name:
         yield required(path)
         return
     if len(name) > _MAX_DRIVER:
         yield too_long(path, _MAX_DRIVER)
-    yield from (invalid(path, name, said) for said in check(name.lower()))
+    yield from (invalid(path, name, message) for message in check(name.lower()))
 
 
-def validate_pool_name(name: object, path: str, *, numbered: bool = False) -> Iterator[FieldError]:
+def validate_pool_name(name: object, path: str, *, numbered: bool = False) -> FieldErrors:
     """Validates DNS subdomains joined by ``/``; with ``numbered``, messages say which of them is wrong."""
     if not isinstance(name, str) or not name:
         yield required(path)
@@ -121,10 +121,10 @@ def validate_pool_name(name: object, path: str, *, numbered: bool = False) -> It
         yield too_long(path, _MAX_POOL)
     for index, part in enumerate(name.split("/")):
         where = f"segment {index}: " if numbered else ""
-        yield from (invalid(path, part, f"{where}{said}") for said in dns_subdomain(part))
+        yield from (invalid(path, part, f"{where}{message}") for message in dns_subdomain(part))
 
 
-def validate_identifier(name: str, path: str) -> Iterator[FieldError]:
+def validate_identifier(name: str, path: str) -> FieldErrors:
     if len(name) > _MAX_IDENTIFIER:
         yield too_long(path, _MAX_IDENTIFIER)
     if not re.fullmatch(_IDENTIFIER, name):
@@ -137,7 +137,7 @@ def validate_identifier(name: str, path: str) -> Iterator[FieldError]:
         )
 
 
-def validate_attribute_name(name: str, path: str) -> Iterator[FieldError]:
+def validate_attribute_name(name: str, path: str) -> FieldErrors:
     """Validates the name of an attribute or capacity: a C identifier with an optional domain."""
     domain, slash, rest = name.partition("/")
     if not slash:
@@ -155,18 +155,18 @@ def validate_attribute_name(name: str, path: str) -> Iterator[FieldError]:
         yield invalid(path, "", "the name must not be empty")
 
 
-def validate_full_attribute_name(name: str, path: str) -> Iterator[FieldError]:
+def validate_full_attribute_name(name: str, path: str) -> FieldErrors:
     yield from validate_attribute_name(name, path)
     if "/" not in name:
         yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
 
 
-def validate_label_key(key: object, path: str) -> Iterator[FieldError]:
+def validate_label_key(key: object, path: str) -> FieldErrors:
     text = key if isinstance(key, str) else ""
-    yield from (invalid(path, text, said) for said in qualified_name(text))
+    yield from validate_format(path, text, qualified_name)
 
 
-def validate_selector(item: JsonObject, path: str) -> Iterator[FieldError]:
+def validate_selector(item: JsonObject, path: str) -> FieldErrors:
     expression = lookup(item, "cel", "expression")
     if lookup(item, "cel") is None:
         yield required(f"{path}.cel")
@@ -174,12 +174,12 @@ def validate_selector(item: JsonObject, path: str) -> Iterator[FieldError]:
         yield from _validate_expression(expression if isinstance(expression, str) else "", f"{path}.cel.expression")
 
 
-def _validate_expression(expression: str, path: str) -> Iterator[FieldError]:
+def _validate_expression(expression: str, path: str) -> FieldErrors:
     if len(expression.encode()) > _MAX_EXPRESSION_BYTES:
         yield too_long(path, _MAX_EXPRESSION_BYTES)
         return
-    if said := _find_syntax_error(expression):
-        yield invalid(path, expression, f"compilation failed: {said}")
+    if message := _find_syntax_error(expression):
+        yield invalid(path, expression, f"compilation failed: {message}")
         return
     try:
         compile_selector(expression)
@@ -209,7 +209,7 @@ def _find_syntax_error(expression: str) -> str:
     return ""
 
 
-def validate_opaque_config(item: JsonObject, path: str) -> Iterator[FieldError]:
+def validate_opaque_config(item: JsonObject, path: str) -> FieldErrors:
     opaque = item.get("opaque")
     if not isinstance(opaque, dict):
         yield required(f"{path}.opaque")
@@ -218,7 +218,7 @@ def validate_opaque_config(item: JsonObject, path: str) -> Iterator[FieldError]:
     yield from validate_json_object(opaque.get("parameters"), f"{path}.opaque.parameters")
 
 
-def validate_json_object(value: object, path: str) -> Iterator[FieldError]:
+def validate_json_object(value: object, path: str) -> FieldErrors:
     """Validates opaque parameters: a JSON object of at most 10 KiB."""
     if value is None:
         yield required(path)
@@ -228,17 +228,17 @@ def validate_json_object(value: object, path: str) -> Iterator[FieldError]:
         yield invalid(path, "<value omitted>", "must be a valid JSON object")
 
 
-def validate_taint(item: JsonObject, path: str) -> Iterator[FieldError]:
+def validate_taint(item: JsonObject, path: str) -> FieldErrors:
     yield from validate_label_key(item.get("key"), f"{path}.key")
     value, effect = item.get("value") or "", item.get("effect")
-    yield from (invalid(f"{path}.value", value, said) for said in label_value(value))
+    yield from validate_format(f"{path}.value", value, label_value)
     if not effect:
         yield required(f"{path}.effect")
     elif effect not in TAINT_EFFECTS:
         yield not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
 
 
-def validate_toleration(item: JsonObject, path: str) -> Iterator[FieldError]:
+def validate_toleration(item: JsonObject, path: str) -> FieldErrors:
     key, operator, value = item.get("key"), item.get("operator"), item.get("value") or ""
     if key:
         yield from validate_label_key(key, f"{path}.key")
@@ -247,7 +247,7 @@ def validate_toleration(item: JsonObject, path: str) -> Iterator[FieldError]:
             if value:
                 yield invalid(f"{path}.value", value, "must be empty for operator `Exists`")
         case "Equal":
-            yield from (invalid(f"{path}.value", value, said) for said in label_value(value))
+            yield from validate_format(f"{path}.value", value, label_value)
         case None | "":
             yield required(f"{path}.operator")
         case _:
@@ -257,13 +257,11 @@ def validate_toleration(item: JsonObject, path: str) -> Iterator[FieldError]:
         yield not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
 
 
-def validate_binding_conditions(item: JsonObject, path: str) -> Iterator[FieldError]:
+def validate_binding_conditions(item: JsonObject, path: str) -> FieldErrors:
     """Validates binding and binding failure conditions, which go together and do not overlap (KEP-5007)."""
     wanted, failing = item.get("bindingConditions") or [], item.get("bindingFailureConditions") or []
     for field, names in (("bindingConditions", wanted), ("bindingFailureConditions", failing)):
-        yield from validate_unique_list(
-            names, f"{path}.{field}", validate_label_key, key=str, limit=MAX_BINDING_CONDITIONS
-        )
+        yield from validate_unique(names, f"{path}.{field}", validate_label_key, key=str, limit=MAX_BINDING_CONDITIONS)
     for index, name in enumerate(failing):
         if name in wanted:
             yield invalid(
@@ -281,19 +279,19 @@ def validate_binding_conditions(item: JsonObject, path: str) -> Iterator[FieldEr
         )
 
 
-def validate_consumer(consumer: JsonObject, path: str) -> Iterator[FieldError]:
+def validate_consumer(consumer: JsonObject, path: str) -> FieldErrors:
     for field in ("resource", "name", "uid"):
         if not consumer.get(field):
             yield required(f"{path}.{field}")
 
 
-def validate_share_id(value: object, path: str) -> Iterator[FieldError]:
+def validate_share_id(value: object, path: str) -> FieldErrors:
     text = str(value)
     if not re.fullmatch(_UUID, text):
         yield invalid(path, text, "must be a lowercase UUID in 8-4-4-4-12 format")
 
 
-def validate_node_selector(item: JsonObject, path: str) -> Iterator[FieldError]:
+def validate_node_selector(item: JsonObject, path: str) -> FieldErrors:
     terms = item.get("nodeSelectorTerms") or []
     if not terms:
         yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
@@ -303,7 +301,7 @@ def validate_node_selector(item: JsonObject, path: str) -> Iterator[FieldError]:
         yield from validate_list(term.get("matchFields") or [], f"{here}.matchFields", _node_field_requirement)
 
 
-def _node_requirement(item: JsonObject, path: str) -> Iterator[FieldError]:
+def _node_requirement(item: JsonObject, path: str) -> FieldErrors:
     operator, values = item.get("operator"), item.get("values") or []
     match operator:
         case "In" | "NotIn":
@@ -324,7 +322,7 @@ def _node_requirement(item: JsonObject, path: str) -> Iterator[FieldError]:
     yield from validate_label_key(item.get("key"), f"{path}.key")
 
 
-def _node_field_requirement(item: JsonObject, path: str) -> Iterator[FieldError]:
+def _node_field_requirement(item: JsonObject, path: str) -> FieldErrors:
     operator, values = item.get("operator"), item.get("values") or []
     if operator not in {"In", "NotIn"}:
         yield invalid(f"{path}.operator", operator, "not a valid selector operator")
@@ -336,7 +334,7 @@ def _node_field_requirement(item: JsonObject, path: str) -> Iterator[FieldError]
         yield invalid(f"{path}.key", item.get("key"), "not a valid field selector key")
 
 
-def validate_conditions(items: Sequence[JsonObject], path: str) -> Iterator[FieldError]:
+def validate_conditions(items: Sequence[JsonObject], path: str) -> FieldErrors:
     """Validates a list of ``metav1.Condition`` (``ValidateConditions``)."""
     if len(items) > MAX_CONDITIONS:
         yield too_many(path, len(items), MAX_CONDITIONS)

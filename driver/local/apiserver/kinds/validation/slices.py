@@ -5,7 +5,6 @@ checks. Request policies (KEP-5075) are validated with the gate DRAFractionalCap
 Source: ``kubernetes/pkg/apis/resource/validation`` of 1.37.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -26,12 +25,12 @@ from driver.local.apiserver.kinds.validation.resource_fields import (
     validate_node_selector,
     validate_pool_name,
     validate_taint,
-    validate_unique_list,
+    validate_unique,
 )
 from driver.local.apiserver.meta.documents import JsonValue, lookup
-from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_name
+from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_format, validate_name
 from driver.local.apiserver.meta.status_errors import (
-    FieldError,
+    FieldErrors,
     duplicate,
     forbidden,
     immutable,
@@ -61,7 +60,7 @@ _DEVICE_NODES: Final = (
 )
 
 
-def _validate_slice(body: JsonObject, old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_slice(body: JsonObject, old: JsonObject | None = None) -> FieldErrors:
     spec = body.get("spec") or {}
     yield from validate_driver_name(spec.get("driver"), "spec.driver")
     yield from _validate_pool(spec.get("pool") or {}, "spec.pool")
@@ -74,8 +73,8 @@ def _validate_slice(body: JsonObject, old: JsonObject | None = None) -> Iterator
     devices = devices or []
     limit = MAX_ADVANCED_DEVICES if any(map(_is_advanced, devices)) else MAX_DEVICES
     device = partial(_validate_device, own_nodes=bool(spec.get("perDeviceNodeSelection")))
-    yield from validate_unique_list(devices, "spec.devices", device, key=name_of, limit=limit)
-    yield from validate_unique_list(
+    yield from validate_unique(devices, "spec.devices", device, key=name_of, limit=limit)
+    yield from validate_unique(
         counter_sets or [],
         "spec.sharedCounters",
         _validate_counter_set,
@@ -85,14 +84,14 @@ def _validate_slice(body: JsonObject, old: JsonObject | None = None) -> Iterator
     )
 
 
-def _validate_identity(spec: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def _validate_identity(spec: JsonObject, old: JsonObject) -> FieldErrors:
     for path in (("pool", "name"), ("driver",), ("nodeName",)):
         value = lookup(spec, *path)
         if value != lookup(old, *path):
             yield immutable("spec." + ".".join(path), value)
 
 
-def _validate_pool(pool: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_pool(pool: JsonObject, path: str) -> FieldErrors:
     yield from validate_pool_name(pool.get("name"), f"{path}.name")
     count, generation = pool.get("resourceSliceCount") or 0, pool.get("generation") or 0
     if count <= 0:
@@ -101,12 +100,12 @@ def _validate_pool(pool: JsonObject, path: str) -> Iterator[FieldError]:
         yield invalid(f"{path}.generation", generation, "must be greater than or equal to zero")
 
 
-def _validate_nodes(spec: JsonObject) -> Iterator[FieldError]:
+def _validate_nodes(spec: JsonObject) -> FieldErrors:
     given = []
     node, nodes = spec.get("nodeName"), spec.get("nodeSelector")
     if node:
         given.append("`nodeName`")
-        yield from (invalid("spec.nodeName", node, said) for said in dns_subdomain(node))
+        yield from validate_format("spec.nodeName", node, dns_subdomain)
     elif node is not None:
         yield invalid("spec.nodeName", node, "must be either unset or set to a non-empty string")
     if nodes is not None:
@@ -135,13 +134,13 @@ def _is_advanced(device: JsonObject) -> bool:
     )
 
 
-def _validate_device(device: JsonObject, path: str, *, own_nodes: bool) -> Iterator[FieldError]:
+def _validate_device(device: JsonObject, path: str, *, own_nodes: bool) -> FieldErrors:
     yield from validate_name(f"{path}.name", device.get("name"), dns_label)
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     count = len(attributes) + len(capacity)
     if count > MAX_ATTRIBUTES_AND_CAPACITIES:
-        said = f"the total number of attributes and capacities must not exceed {MAX_ATTRIBUTES_AND_CAPACITIES}"
-        yield invalid(path, count, said)
+        message = f"the total number of attributes and capacities must not exceed {MAX_ATTRIBUTES_AND_CAPACITIES}"
+        yield invalid(path, count, message)
     values = sum(_value_count(attribute) for attribute in attributes.values())
     if values > MAX_ATTRIBUTE_VALUES:
         yield invalid(path, values, f"the total number of attribute values must not exceed {MAX_ATTRIBUTE_VALUES}")
@@ -151,7 +150,7 @@ def _validate_device(device: JsonObject, path: str, *, own_nodes: bool) -> Itera
         capacity, f"{path}.capacity", validate_attribute_name, partial(_validate_capacity, shareable=shareable)
     )
     yield from validate_list(device.get("taints") or [], f"{path}.taints", validate_taint, limit=MAX_TAINTS)
-    yield from validate_unique_list(
+    yield from validate_unique(
         device.get("consumesCounters") or [],
         f"{path}.consumesCounters",
         _validate_consumption,
@@ -167,7 +166,7 @@ def _value_count(attribute: JsonObject) -> int:
     return sum(len(attribute.get(field) or []) for field in _LISTS) or 1
 
 
-def _validate_attribute(attribute: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_attribute(attribute: JsonObject, path: str) -> FieldErrors:
     given = [field for field in _VALUES if attribute.get(field) is not None]
     choice = ", ".join(f"`{field}`" for field in _VALUES)
     if not given:
@@ -185,18 +184,18 @@ def _validate_attribute(attribute: JsonObject, path: str) -> Iterator[FieldError
     yield from validate_list(attribute.get("versions") or [], f"{path}.versions", _validate_version)
 
 
-def _validate_text(text: str, path: str) -> Iterator[FieldError]:
+def _validate_text(text: str, path: str) -> FieldErrors:
     if len(text.encode()) > MAX_VALUE_BYTES:
         yield too_long(path, MAX_VALUE_BYTES)
 
 
-def _validate_version(version: str, path: str) -> Iterator[FieldError]:
+def _validate_version(version: str, path: str) -> FieldErrors:
     if parse_version(version) is None:
         yield invalid(path, version, "must be a string compatible with semver.org spec 2.0.0")
     yield from _validate_text(version, path)
 
 
-def _validate_capacity(capacity: JsonObject, path: str, *, shareable: bool) -> Iterator[FieldError]:
+def _validate_capacity(capacity: JsonObject, path: str, *, shareable: bool) -> FieldErrors:
     policy = capacity.get("requestPolicy")
     if policy is None:
         return
@@ -206,7 +205,7 @@ def _validate_capacity(capacity: JsonObject, path: str, *, shareable: bool) -> I
         yield from validate_request_policy(policy, Quantity(capacity.get("value") or 0), f"{path}.requestPolicy")
 
 
-def validate_request_policy(policy: JsonObject, most: Quantity, path: str) -> Iterator[FieldError]:
+def validate_request_policy(policy: JsonObject, most: Quantity, path: str) -> FieldErrors:
     """Validates which shares of a capacity may be requested; ``most`` is the whole capacity."""
     values, range_ = policy.get("validValues") or [], policy.get("validRange")
     if values and range_ is not None:
@@ -229,7 +228,7 @@ def _amount(fields: JsonObject, name: str) -> Quantity | None:
     return Quantity(fields[name]) if name in fields else None
 
 
-def _validate_values(values: list[Quantity], default: Quantity, most: Quantity, path: str) -> Iterator[FieldError]:
+def _validate_values(values: list[Quantity], default: Quantity, most: Quantity, path: str) -> FieldErrors:
     for index, (before, value) in enumerate(pairwise(values), 1):
         if before > value:
             yield invalid(f"{path}[{index}]", str(value), "values must be sorted in ascending order")
@@ -247,7 +246,7 @@ def _validate_values(values: list[Quantity], default: Quantity, most: Quantity, 
         yield invalid(path, str(default), "default value is not valid according to the requestPolicy")
 
 
-def _validate_range(range_: JsonObject, default: Quantity, most: Quantity, path: str) -> Iterator[FieldError]:
+def _validate_range(range_: JsonObject, default: Quantity, most: Quantity, path: str) -> FieldErrors:
     least, top, step = (_amount(range_, field) for field in ("min", "max", "step"))
     if least is None:
         yield required(f"{path}.min", "required when validRange is defined")
@@ -267,9 +266,7 @@ def _validate_range(range_: JsonObject, default: Quantity, most: Quantity, path:
         yield from _validate_step(step, least, [default, *([top] if top is not None else [])], most, f"{path}.step")
 
 
-def _validate_step(
-    step: Quantity, least: Quantity, values: list[Quantity], most: Quantity, path: str
-) -> Iterator[FieldError]:
+def _validate_step(step: Quantity, least: Quantity, values: list[Quantity], most: Quantity, path: str) -> FieldErrors:
     if step.nano <= 0:
         yield invalid(path, str(step), "must be greater than zero")
         return
@@ -280,15 +277,15 @@ def _validate_step(
             yield invalid(path, str(value), f"value is not a multiple of a given step ({step}) from ({least})")
 
 
-def _nothing(_value: JsonValue, _path: str) -> Iterator[FieldError]:
+def _nothing(_value: JsonValue, _path: str) -> FieldErrors:
     return iter(())
 
 
-def _validate_counter_name(name: str, path: str) -> Iterator[FieldError]:
-    yield from (invalid(path, name, said) for said in dns_label(name))
+def _validate_counter_name(name: str, path: str) -> FieldErrors:
+    yield from validate_format(path, name, dns_label)
 
 
-def _validate_counters(counters: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_counters(counters: JsonObject, path: str) -> FieldErrors:
     if not counters:
         yield required(path)
     elif len(counters) > MAX_COUNTERS:
@@ -297,17 +294,17 @@ def _validate_counters(counters: JsonObject, path: str) -> Iterator[FieldError]:
         yield from validate_map(counters, path, _validate_counter_name, _nothing)
 
 
-def _validate_counter_set(counter_set: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_counter_set(counter_set: JsonObject, path: str) -> FieldErrors:
     yield from validate_name(f"{path}.name", counter_set.get("name"), dns_label)
     yield from _validate_counters(counter_set.get("counters") or {}, f"{path}.counters")
 
 
-def _validate_consumption(consumed: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_consumption(consumed: JsonObject, path: str) -> FieldErrors:
     yield from validate_name(f"{path}.counterSet", consumed.get("counterSet"), dns_label)
     yield from _validate_counters(consumed.get("counters") or {}, f"{path}.counters")
 
 
-def _validate_device_nodes(device: JsonObject, path: str, *, own_nodes: bool) -> Iterator[FieldError]:
+def _validate_device_nodes(device: JsonObject, path: str, *, own_nodes: bool) -> FieldErrors:
     given = [field for field in ("nodeName", "nodeSelector", "allNodes") if device.get(field) is not None]
     if not own_nodes:
         if given:
@@ -322,16 +319,16 @@ def _validate_device_nodes(device: JsonObject, path: str, *, own_nodes: bool) ->
     if node == "":
         yield invalid(f"{path}.nodeName", node, "must not be empty")
     elif node:
-        yield from (invalid(f"{path}.nodeName", node, said) for said in dns_subdomain(node))
+        yield from validate_format(f"{path}.nodeName", node, dns_subdomain)
     if device.get("nodeSelector") is not None:
         yield from validate_node_selector(device["nodeSelector"], f"{path}.nodeSelector")
     if device.get("allNodes") is False:
         yield invalid(f"{path}.allNodes", False, "must be either unset or set to true")
-    said = [f"`{field}`" for field in given if device[field] not in ("", False)]
-    if not said:
+    message = [f"`{field}`" for field in given if device[field] not in ("", False)]
+    if not message:
         yield required(path, _DEVICE_NODES)
-    elif len(said) > 1:
-        yield invalid(path, f"{{{', '.join(said)}}}", _DEVICE_NODES)
+    elif len(message) > 1:
+        yield invalid(path, f"{{{', '.join(message)}}}", _DEVICE_NODES)
 
 
 def _set_time(taint_: JsonObject, now: str) -> None:
@@ -357,7 +354,7 @@ SLICES: Final = Strategy(
 )
 
 
-def _validate_taint_rule(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_taint_rule(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     spec = body.get("spec") or {}
     chosen = spec.get("deviceSelector") or {}
     path = "spec.deviceSelector"
@@ -370,7 +367,7 @@ def _validate_taint_rule(body: JsonObject, _old: JsonObject | None = None) -> It
     yield from validate_taint(spec.get("taint") or {}, "spec.taint")
 
 
-def _validate_taint_rule_status(body: JsonObject, _old: JsonObject) -> Iterator[FieldError]:
+def _validate_taint_rule_status(body: JsonObject, _old: JsonObject) -> FieldErrors:
     yield from validate_conditions(lookup(body, "status", "conditions") or [], "status.conditions")
 
 
