@@ -62,10 +62,11 @@ class ApiServer:
         self._watch_notifier = WatchNotifier()
         self._port = 0
         self.storage = Storage(history=settings.history, listener=self._handle_event)
-        self._request_handler = RequestHandler(
+        self._served_kinds = ServedKinds(builtin_types(settings))
+        self._handler = RequestHandler(
             storage=self.storage,
             watch_notifier=self._watch_notifier,
-            served_kinds=ServedKinds(builtin_types(settings)),
+            served_kinds=self._served_kinds,
             settings=settings,
             clock=clock,
             uid=uid,
@@ -73,9 +74,9 @@ class ApiServer:
         )
         self._garbage_collector = GarbageCollector(
             storage=self.storage,
-            served_kinds=self._request_handler.served_kinds,
-            deleter=self._request_handler.deleter,
-            writer=self._request_handler.writer,
+            served_kinds=self._served_kinds,
+            deleter=self._handler.deleter,
+            writer=self._handler.writer,
         )
         self._create_namespaces()
 
@@ -123,30 +124,30 @@ class ApiServer:
     def _serve_definition(self, event: StorageEvent) -> None:
         """Serve what a definition defines from its creation until its last object is gone."""
         if event.old:
-            self._request_handler.served_kinds.remove(build_resource_type(event.old.body).group_resource)
+            self._served_kinds.remove(build_resource_type(event.old.body).group_resource)
         if event.new:
-            self._request_handler.served_kinds.add(build_resource_type(event.new.body))
+            self._served_kinds.add(build_resource_type(event.new.body))
 
     def _create_namespaces(self) -> None:
-        served = self._request_handler.served_kinds.find("", "v1", "namespaces")
+        served = self._served_kinds.find("", "v1", "namespaces")
         for name in _NAMESPACES:
             request = WriteRequest(type=served.type, version=served.version, key=ObjectKey("", ""))
-            self._request_handler.writer.create(request, {"metadata": {"name": name}})
+            self._handler.writer.create(request, {"metadata": {"name": name}})
 
     async def _handle_http(self, http: web.Request) -> web.StreamResponse:
         try:
             return await self._respond(http)
         except ApiStatusError as refusal:
-            return _refused(refusal)
+            return _status_response(refusal)
         except Exception as error:  # noqa: BLE001  (the boundary: the client learns of an internal error)
             _log.exception("cannot answer %s %s", http.method, http.path)
-            return _refused(internal_error(str(error)))
+            return _status_response(internal_error(str(error)))
 
     async def _respond(self, http: web.Request) -> web.StreamResponse:
         info = parse_path(http.path)
         if info is None:
             return self._respond_about_api(http)
-        if not self._request_handler.served_kinds.has_group(info.group):
+        if not self._served_kinds.has_group(info.group):
             return _page_not_found()
         request = ApiRequest(
             method=http.method,
@@ -155,15 +156,15 @@ class ApiServer:
             accept=http.headers.get("Accept", ""),
             content_type=http.content_type if http.headers.get("Content-Type") else "",
             user_agent=http.headers.get("User-Agent", ""),
-            body=await self._body(http),
+            body=await self._read_body(http),
         )
         fault = self.faults.next(request.verb, info.plural, info.name)
         if fault and (response := await _apply_fault(fault, http, request)):
             return response
         try:
-            answer = self._request_handler.handle(request)
+            answer = self._handler.handle(request)
         except ApiStatusError as refusal:
-            return _add_warnings(_refused(refusal), self._warnings(request))
+            return _add_warnings(_status_response(refusal), self._warnings(request))
         warnings = self._warnings(request)
         if isinstance(answer, Watch):
             return await _stream(http, answer.lines(), fault, warnings)
@@ -172,12 +173,12 @@ class ApiServer:
 
     def _warnings(self, request: ApiRequest) -> list[str]:
         try:
-            version = self._request_handler.find_version(request.info).version
+            version = self._handler.find_version(request.info).version
         except ApiStatusError:
             return []
         return [version.warning] if version.warning else []
 
-    async def _body(self, http: web.Request) -> bytes:
+    async def _read_body(self, http: web.Request) -> bytes:
         try:
             return await http.read()
         except web.HTTPRequestEntityTooLarge as error:
@@ -193,11 +194,11 @@ class ApiServer:
         if http.path.rstrip("/") in {"/healthz", "/livez", "/readyz"}:
             return web.Response(text="ok")
         if http.path.startswith("/openapi/v3"):
-            document = openapi.build_document(http.path, self._request_handler.served_kinds, self.settings)
+            document = openapi.build_document(http.path, self._served_kinds, self.settings)
             found = None if document is None else discovery.DiscoveryDocument(document)
         else:
             accept = http.headers.get("Accept", "")
-            found = discovery.build_document(http.path, accept, self._request_handler.served_kinds, self.settings)
+            found = discovery.build_document(http.path, accept, self._served_kinds, self.settings)
         if found is None:
             return _page_not_found()
         return web.Response(body=encode(found.body), headers={"Content-Type": found.media_type})
@@ -208,7 +209,7 @@ def _page_not_found() -> web.Response:
     return web.Response(status=HTTPStatus.NOT_FOUND, text="404 page not found\n")
 
 
-def _refused(refusal: ApiStatusError) -> web.Response:
+def _status_response(refusal: ApiStatusError) -> web.Response:
     headers = dict(_JSON)
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(refusal.retry_after_s)
@@ -217,11 +218,11 @@ def _refused(refusal: ApiStatusError) -> web.Response:
 
 def _add_warnings(response: web.StreamResponse, warnings: Iterable[str]) -> web.StreamResponse:
     for warning in warnings:
-        response.headers.add("Warning", f'299 - "{_escaped(warning)}"')
+        response.headers.add("Warning", f'299 - "{_escape(warning)}"')
     return response
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 

@@ -80,7 +80,6 @@ CORE_KINDS: Final[Sequence[ResourceType]] = (
         subresources={"binding": "Binding", "eviction": "Eviction"},
         generation=True,
         returns_deleted=True,
-        grace=pods.pod_grace,
     ),
     define_kind("", "Event", _EVENT, short_names=("ev",), fields=_EVENT_FIELDS, create_on_update=True),
     define_kind(

@@ -66,6 +66,8 @@ class Strategy:
     """(body, old body): the same for a write to the status subresource."""
     prepare_for_delete: Callable[[JsonObject, str], None] = _do_nothing
     """(body, now): what a deletion that has to wait changes outside of ``metadata``."""
+    grace: GracePeriod | None = None
+    """(body, period of the request): the grace period of a deletion; None for kinds that are not deleted gracefully."""
     validate: Callable[[JsonObject], Iterable[FieldError]] = _find_nothing
     """(body): the errors of a new object."""
     validate_update: Callable[[JsonObject, JsonObject], Iterable[FieldError]] = _find_nothing
@@ -121,8 +123,6 @@ class ResourceType:
     """Whether a PUT may lack ``resourceVersion``."""
     returns_deleted: bool = False
     """Whether the response to a deletion is the object instead of a Status."""
-    grace: GracePeriod | None = None
-    """The grace period of a deletion; None for kinds that are not deleted gracefully."""
     fields: Mapping[str, FieldReader] = field(default_factory=dict)
     any_finalizer: bool = False
     """Whether finalizers other than the standard ones may lack a domain."""
@@ -132,6 +132,11 @@ class ResourceType:
     @property
     def group_resource(self) -> GroupResource:
         return GroupResource(self.group, self.plural)
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy of deletion, which is the same in all versions."""
+        return self.versions[0].strategy
 
     def version(self, name: str) -> ApiVersion | None:
         return next((version for version in self.versions if version.name == name), None)

@@ -6,10 +6,13 @@ Rules (Kubernetes "Server-Side Apply"; ``sigs.k8s.io/structured-merge-diff`` v6,
 - an apply owns every field of its configuration. A field that another manager set to another value is a conflict,
   unless the apply is forced. A field that the same manager applied last time and that is in
   no configuration now is removed, if nobody else owns it.
+
+So when "a" applied ``{x: 1, y: 1}`` and "b" updates ``x`` to 2, an apply of ``{y: 1}`` by "a" leaves ``x``, which "b"
+owns; without that update it would remove ``x``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from api.model.base import JsonObject
@@ -77,6 +80,8 @@ class _ManagerId:
 
 @dataclass(frozen=True, slots=True)
 class _OwnedFields:
+    """The fields that a manager owns, as its last write spelled them."""
+
     api_version: str
     time: str
     fields: FieldSet
@@ -102,6 +107,8 @@ def _decode(entries: Iterable[JsonObject]) -> _ManagedFields:
 def _encode(owners: Mapping[_ManagerId, _OwnedFields]) -> list[JsonObject]:
     entries = []
     for owner, owned in owners.items():
+        if not owned.fields:
+            continue
         entry = {
             "manager": owner.manager,
             "operation": owner.operation,
@@ -113,6 +120,10 @@ def _encode(owners: Mapping[_ManagerId, _OwnedFields]) -> list[JsonObject]:
         }
         entries.append({name: value for name, value in entry.items() if value or name == "manager"})
     return sorted(entries, key=lambda entry: (entry["operation"], entry.get("time", ""), entry["manager"]))
+
+
+def _take_away(owners: _ManagedFields, fields: FieldSet) -> _ManagedFields:
+    return {owner: replace(owned, fields=owned.fields - fields) for owner, owned in owners.items()}
 
 
 def _select_entries(old: JsonObject | None, new: JsonObject) -> list[JsonObject]:
@@ -136,15 +147,12 @@ def record_update(
     before = _complete(_drop_managed_fields(old or {"metadata": {}}), zero)
     change = compare(before, _drop_managed_fields(new), schema)
     taken = change.written - _UNOWNED
-    owners = {
-        owner: _OwnedFields(owned.api_version, owned.time, owned.fields - taken - change.removed)
-        for owner, owned in owners.items()
-    }
+    owners = _take_away(owners, taken | change.removed)
     if taken:
-        self = _ManagerId(by.name, "Update", by.api_version, by.subresource)
-        had = owners[self].fields if self in owners else frozenset()
-        owners[self] = _OwnedFields(by.api_version, by.time, had | taken)
-    return _encode({owner: owned for owner, owned in owners.items() if owned.fields})
+        own = _ManagerId(by.name, "Update", by.api_version, by.subresource)
+        previous = owners[own].fields if own in owners else frozenset()
+        owners[own] = _OwnedFields(by.api_version, by.time, previous | taken)
+    return _encode(owners)
 
 
 def apply(
@@ -161,25 +169,22 @@ def apply(
     base = _drop_managed_fields(base)
     if live is not None and not owners:
         owners = _own_existing(base, by, schema)
-    self = _ManagerId(by.name, "Apply", "", by.subresource)
+    own = _ManagerId(by.name, "Apply", "", by.subresource)
     applied_fields = field_set_of(applied, schema) - _UNOWNED
-    last = owners[self].fields if self in owners else frozenset()
-    others = {owner: owned for owner, owned in owners.items() if owner != self}
+    last = owners[own].fields if own in owners else frozenset()
+    others = {owner: owned for owner, owned in owners.items() if owner != own}
     wanted = frozenset().union(applied_fields, *(owned.fields for owned in others.values()))
     overlaid = merge(base, without(applied, "kind", "apiVersion"), schema)
     result = _remove_abandoned(overlaid, last, wanted, schema)
     change = compare(base, result, schema)
     if not force:
         _check_conflicts(others, change.written)
-    kept = {
-        owner: _OwnedFields(owned.api_version, owned.time, owned.fields - change.written - change.removed)
-        for owner, owned in others.items()
-    }
+    kept = _take_away(others, change.written | change.removed)
     # The time of an entry is that of the last apply that changed something; one that never did has none.
-    before = owners[self].time if self in owners else ""
+    before = owners[own].time if own in owners else ""
     time = before if result == base else by.time
-    kept[self] = _OwnedFields(by.api_version, time, applied_fields)
-    entries = _encode({owner: owned for owner, owned in kept.items() if owned.fields})
+    kept[own] = _OwnedFields(by.api_version, time, applied_fields)
+    entries = _encode(kept)
     named: JsonObject = {name: applied[name] for name in ("kind", "apiVersion") if name in applied}
     return {**named, **result, "metadata": {**result["metadata"], "managedFields": entries}}
 
@@ -259,13 +264,13 @@ def _merged_items(live: list[Any], applied: list[Any], schema: MergeSchema) -> I
     ours = {path_element(item, schema): item for item in applied}
     theirs = {path_element(item, schema): item for item in live}
     waiting = list(ours)
-    for step, item in theirs.items():
-        if step not in ours:
+    for element, item in theirs.items():
+        if element not in ours:
             yield item
             continue
         # The applied items up to and including this shared one come now, unless they came before.
-        if step in waiting:
-            end = waiting.index(step) + 1
+        if element in waiting:
+            end = waiting.index(element) + 1
             yield from (_merged_item(theirs.get(each), ours[each], schema) for each in waiting[:end])
             del waiting[:end]
     yield from (_merged_item(theirs.get(each), ours[each], schema) for each in waiting)

@@ -48,13 +48,10 @@ class ObjectDeleter:
         held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or _has_content(body)
         if not held:
             # Only what is deleted gracefully is marked before it is removed; all else is removed as it was.
-            last = body if type_.grace else stored.body
-            gone = (
-                StoredObject(key, stored.revision, last)
-                if options.dry_run
-                else self.storage.remove(type_.store, key, last)
-            )
-            return DeleteResult(gone, gone=True)
+            last = body if type_.strategy.grace else stored.body
+            if options.dry_run:
+                return DeleteResult(StoredObject(key, stored.revision, last), gone=True)
+            return DeleteResult(self.storage.remove(type_.store, key, last), gone=True)
         if body == stored.body or options.dry_run:
             return DeleteResult(StoredObject(key, stored.revision, body), gone=False)
         return DeleteResult(self.storage.put(type_.store, key, body), gone=False)
@@ -84,7 +81,7 @@ class ObjectDeleter:
         if "generation" in metadata and not body["metadata"].get("deletionTimestamp"):
             metadata["generation"] += 1
         marked = deep_copy({**body, "metadata": metadata})
-        type_.versions[0].strategy.prepare_for_delete(marked, format_time(self.clock()))
+        type_.strategy.prepare_for_delete(marked, format_time(self.clock()))
         return marked
 
     def _compute_deadline(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
@@ -92,18 +89,16 @@ class ObjectDeleter:
         now = self.clock()
         begun = body["metadata"].get("deletionTimestamp")
         if not begun:
-            grace = type_.grace(body, options.grace_s) if type_.grace else 0
-            return {
-                "deletionTimestamp": format_time(now + timedelta(seconds=grace)),
-                "deletionGracePeriodSeconds": grace,
-            }
+            grace = type_.strategy.grace(body, options.grace_s) if type_.strategy.grace else 0
+            end = now + timedelta(seconds=grace)
+            return {"deletionTimestamp": format_time(end), "deletionGracePeriodSeconds": grace}
         present = body["metadata"].get("deletionGracePeriodSeconds") or 0
         if options.grace_s is None or options.grace_s >= present:
             return {}
-        earlier = (parse_time(begun) or now) + timedelta(seconds=options.grace_s - present)
+        end = (parse_time(begun) or now) + timedelta(seconds=options.grace_s - present)
         # A period that is already over leaves one second, unless the request asks for none.
-        grace = options.grace_s if earlier >= now or not options.grace_s else 1
-        return {"deletionTimestamp": format_time(max(earlier, now)), "deletionGracePeriodSeconds": grace}
+        grace = options.grace_s if end >= now or not options.grace_s else 1
+        return {"deletionTimestamp": format_time(max(end, now)), "deletionGracePeriodSeconds": grace}
 
 
 def _check_preconditions(type_: ResourceType, stored: StoredObject, options: DeleteOptions) -> None:

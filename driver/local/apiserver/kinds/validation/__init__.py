@@ -1,5 +1,5 @@
 """The strategies of built-in kinds: defaults, preparation and validation, in the words of Kubernetes.
 
-A module has the kinds that its name says; ``resource_fields`` has what those of ``resource.k8s.io`` share. A
-``validate_*`` function yields the errors at and below a path. Only ``Strategy`` values leave this package.
+A module has the strategies of the kinds that its name says; ``resource_fields`` has what those of ``resource.k8s.io``
+share. A ``validate_*`` function yields the errors at and below a path.
 """

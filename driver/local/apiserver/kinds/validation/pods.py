@@ -133,7 +133,7 @@ def _quality_of_service(spec: JsonObject) -> str:
     return "Guaranteed"
 
 
-def pod_grace(pod: JsonObject, asked: int | None) -> int:
+def _compute_grace(pod: JsonObject, asked: int | None) -> int:
     """The grace period of a pod in seconds; 0 for one without node or finished, as no kubelet has to end it."""
     if not lookup(pod, "spec", "nodeName") or lookup(pod, "status", "phase") in {"Succeeded", "Failed"}:
         return 0
@@ -314,6 +314,7 @@ _QUANTITIES: Final = tuple(
     f"spec.{each}[].resources.{part}{{}}" for each in _CONTAINER_LISTS for part in ("requests", "limits")
 )
 PODS: Final = Strategy(
+    grace=_compute_grace,
     quantities=_QUANTITIES,
     default=_default,
     prepare_for_create=_prepare_for_create,
