@@ -49,14 +49,14 @@ def build_resource_type(definition: JsonObject) -> ResourceType:
         namespaced=spec["scope"] == "Namespaced",
         versions=[_version(group, names["kind"], each) for each in _order_served(spec["versions"])],
         store=GroupResource(group, names["plural"]),
-        generation=True,
-        unconditional_update=False,
-        fields={
+        counts_generation=True,
+        allow_unconditional_update=False,
+        selectable_fields={
             "metadata.name": lambda body: str(body["metadata"].get("name") or ""),
             "metadata.namespace": lambda body: str(body["metadata"].get("namespace") or ""),
         },
         any_finalizer=True,
-        custom=True,
+        is_custom=True,
     )
 
 
@@ -73,7 +73,7 @@ def _version(group: str, kind: str, row: JsonObject) -> ApiVersion:
         strategy=_build_strategy(kind, f"{group}/{row['name']}", schema),
         columns=build_printer_columns(row.get("additionalPrinterColumns") or []),
         schema=schema,
-        status=lookup(row, "subresources", "status") is not None,
+        has_status=lookup(row, "subresources", "status") is not None,
         warning=_deprecation(group, kind, row),
     )
 

@@ -143,7 +143,7 @@ def _short_names_and_categories(type_: ResourceType) -> JsonObject:
 
 
 def _subresources(type_: ResourceType, version: ApiVersion) -> Iterable[tuple[str, str, Sequence[str]]]:
-    if version.status:
+    if version.has_status:
         yield "status", type_.kind, ("get", "patch", "update")
     for name, kind in type_.subresources.items():
         yield name, kind, ("update",) if name == "finalize" else ("create",)

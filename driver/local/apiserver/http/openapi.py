@@ -113,7 +113,7 @@ def _schema(type_: ResourceType, version: ApiVersion) -> JsonObject:
     schema = version.schema or {
         "description": f"{type_.kind} of {type_.api_version(version)}.",
         "type": "object",
-        "properties": {"spec": _OBJECT, **({"status": _OBJECT} if version.status else {})},
+        "properties": {"spec": _OBJECT, **({"status": _OBJECT} if version.has_status else {})},
     }
     return {
         **schema,

@@ -181,7 +181,7 @@ class RequestHandler:
         write = self._write_request(served, request)
         if verb == "update":
             document = request.document()
-            write = replace(write, allow_create=served.type.create_on_update, replaces=True)
+            write = replace(write, allow_create=served.type.allow_create_on_update, replaces=True)
             return self._write_response(served, request, self.writer.update(write, lambda _current: document))
         write, change = parse_patch(write, request.body, request.content_type, self.clock)
         return self._write_response(served, request, self.writer.update(write, change))
@@ -212,7 +212,7 @@ class RequestHandler:
     def _subresource(self, served: ServedVersion, request: ApiRequest, verb: str) -> ApiResponse:
         name = request.info.subresource
         match served.type.plural, name, verb:
-            case _, "status", _ if not served.version.status:
+            case _, "status", _ if not served.version.has_status:
                 raise path_not_found()
             case _, "status", "get":
                 return self._get(served, request)

@@ -97,7 +97,7 @@ class ObjectEncoder:
 
     def _list(self, items: Iterable[StoredObject], metadata: JsonObject) -> bytes:
         # Items of built-in kinds have no kind of their own: their Go type follows from that of the list.
-        bodies = (self._typed(item) if self.type.custom else item.encode(self.version.to_wire) for item in items)
+        bodies = (self._typed(item) if self.type.is_custom else item.encode(self.version.to_wire) for item in items)
         head = {"kind": self.type.list_kind, "apiVersion": self.type.api_version(self.version), "metadata": metadata}
         return encode(head)[:-1] + b',"items":[' + b",".join(bodies) + b"]}"
 

@@ -21,7 +21,7 @@ _CLAIM: Final = define_version(
         AGE,
     ),
     merge_schema=merge_schemas.RESOURCE_CLAIM,
-    status=True,
+    has_status=True,
 )
 _TEMPLATE: Final = define_version(
     VERSION,
@@ -33,7 +33,10 @@ _CLASS: Final = ApiVersion(
     name=VERSION, strategy=classic.CLASSES, columns=(NAME, field("DriverName", "driverName"), AGE)
 )
 _CONTEXT: Final = define_version(
-    VERSION, strategy=classic.CONTEXTS, columns=(NAME, field("SelectedNode", "spec", "selectedNode"), AGE), status=True
+    VERSION,
+    strategy=classic.CONTEXTS,
+    columns=(NAME, field("SelectedNode", "spec", "selectedNode"), AGE),
+    has_status=True,
 )
 
 CLASSIC_KINDS: Final[Sequence[ResourceType]] = (

@@ -16,11 +16,13 @@ from driver.local.apiserver.meta.names import dns_label
 from driver.local.apiserver.storage import GroupResource
 
 _NAMESPACE: Final = define_version(
-    strategy=core.NAMESPACES, columns=columns.NAMESPACES, merge_schema=merge_schemas.CONDITIONED, status=True
+    strategy=core.NAMESPACES, columns=columns.NAMESPACES, merge_schema=merge_schemas.CONDITIONED, has_status=True
 )
-_NODE: Final = define_version(strategy=core.NODES, columns=columns.NODES, merge_schema=merge_schemas.NODE, status=True)
+_NODE: Final = define_version(
+    strategy=core.NODES, columns=columns.NODES, merge_schema=merge_schemas.NODE, has_status=True
+)
 _POD: Final = define_version(
-    strategy=pods.PODS, columns=PODS, merge_schema=merge_schemas.POD, status=True, zero_spec={"containers": []}
+    strategy=pods.PODS, columns=PODS, merge_schema=merge_schemas.POD, has_status=True, zero_spec={"containers": []}
 )
 _EVENT: Final = define_version(strategy=core.EVENTS, columns=columns.EVENTS, merge_schema=merge_schemas.EVENT)
 _EVENTS_GROUP_EVENT: Final = define_version(
@@ -56,7 +58,7 @@ CORE_KINDS: Final[Sequence[ResourceType]] = (
         namespaced=False,
         short_names=("ns",),
         name_check=dns_label,
-        fields={"name": field_reader("metadata", "name"), "status.phase": field_reader("status", "phase")},
+        selectable_fields={"name": field_reader("metadata", "name"), "status.phase": field_reader("status", "phase")},
         verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
         subresources={"finalize": "Namespace"},
         returns_deleted=True,
@@ -68,7 +70,7 @@ CORE_KINDS: Final[Sequence[ResourceType]] = (
         namespaced=False,
         short_names=("no",),
         status_on_create=True,
-        fields={"spec.unschedulable": lambda body: str(bool(lookup(body, "spec", "unschedulable"))).lower()},
+        selectable_fields={"spec.unschedulable": lambda body: str(bool(lookup(body, "spec", "unschedulable"))).lower()},
     ),
     define_kind(
         "",
@@ -76,19 +78,19 @@ CORE_KINDS: Final[Sequence[ResourceType]] = (
         _POD,
         short_names=("po",),
         categories=("all",),
-        fields=_POD_FIELDS,
+        selectable_fields=_POD_FIELDS,
         subresources={"binding": "Binding", "eviction": "Eviction"},
-        generation=True,
+        counts_generation=True,
         returns_deleted=True,
     ),
-    define_kind("", "Event", _EVENT, short_names=("ev",), fields=_EVENT_FIELDS, create_on_update=True),
+    define_kind("", "Event", _EVENT, short_names=("ev",), selectable_fields=_EVENT_FIELDS, allow_create_on_update=True),
     define_kind(
         "events.k8s.io",
         "Event",
         _EVENTS_GROUP_EVENT,
         short_names=("ev",),
-        fields=_EVENT_FIELDS,
-        create_on_update=True,
+        selectable_fields=_EVENT_FIELDS,
+        allow_create_on_update=True,
         store=GroupResource("", "events"),
     ),
     define_kind(
@@ -103,7 +105,7 @@ CORE_KINDS: Final[Sequence[ResourceType]] = (
         "coordination.k8s.io",
         "Lease",
         define_version(strategy=core.LEASES, columns=columns.LEASES),
-        create_on_update=True,
-        unconditional_update=False,
+        allow_create_on_update=True,
+        allow_unconditional_update=False,
     ),
 )

@@ -39,11 +39,11 @@ def define_kind(
     kind: str,
     *versions: ApiVersion,
     namespaced: bool = True,
-    fields: Mapping[str, FieldReader] | None = None,
+    selectable_fields: Mapping[str, FieldReader] | None = None,
     store: GroupResource | None = None,
     **more: Any,  # noqa: ANN401  (further fields of ResourceType, which checks them)
 ) -> ResourceType:
-    """One kind, its preferred version first. ``fields``: what field selectors may name beside name and namespace."""
+    """One kind, its preferred version first. ``selectable_fields`` are those beside name and namespace."""
     plural = _guess_plural(kind.lower())
     return ResourceType(
         group=group,
@@ -54,7 +54,7 @@ def define_kind(
         versions=versions,
         namespaced=namespaced,
         store=store or GroupResource(group, plural),
-        fields={**_NAME, **(_NAMESPACE if namespaced else {}), **(fields or {})},
+        selectable_fields={**_NAME, **(_NAMESPACE if namespaced else {}), **(selectable_fields or {})},
         **more,
     )
 

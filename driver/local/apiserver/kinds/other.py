@@ -17,7 +17,7 @@ _DEFINITION: Final = define_version(
     strategy=DEFINITION_STRATEGY,
     columns=columns.CUSTOM_RESOURCE_DEFINITIONS,
     merge_schema=merge_schemas.CONDITIONED,
-    status=True,
+    has_status=True,
     zero_spec={"names": {}, "versions": []},
 )
 _ROLE: Final = define_version(columns=columns.ROLES)
@@ -34,14 +34,14 @@ OTHER_KINDS: Final[Sequence[ResourceType]] = (
         any_finalizer=True,
         short_names=("crd", "crds"),
         categories=("api-extensions",),
-        generation=True,
-        unconditional_update=False,
+        counts_generation=True,
+        allow_unconditional_update=False,
     ),
-    define_kind(_RBAC, "Role", _ROLE, name_check=path_segment, create_on_update=True),
-    define_kind(_RBAC, "RoleBinding", _BINDING, name_check=path_segment, create_on_update=True),
-    define_kind(_RBAC, "ClusterRole", _ROLE, namespaced=False, name_check=path_segment, create_on_update=True),
+    define_kind(_RBAC, "Role", _ROLE, name_check=path_segment, allow_create_on_update=True),
+    define_kind(_RBAC, "RoleBinding", _BINDING, name_check=path_segment, allow_create_on_update=True),
+    define_kind(_RBAC, "ClusterRole", _ROLE, namespaced=False, name_check=path_segment, allow_create_on_update=True),
     define_kind(
-        _RBAC, "ClusterRoleBinding", _BINDING, namespaced=False, name_check=path_segment, create_on_update=True
+        _RBAC, "ClusterRoleBinding", _BINDING, namespaced=False, name_check=path_segment, allow_create_on_update=True
     ),
     *(
         define_kind(
@@ -49,12 +49,12 @@ OTHER_KINDS: Final[Sequence[ResourceType]] = (
             kind,
             version,
             namespaced=False,
-            generation=True,
-            unconditional_update=False,
+            counts_generation=True,
+            allow_unconditional_update=False,
             categories=("api-extensions",),
         )
         for kind, version in (
-            ("ValidatingAdmissionPolicy", define_version(merge_schema=merge_schemas.ADMISSION_POLICY, status=True)),
+            ("ValidatingAdmissionPolicy", define_version(merge_schema=merge_schemas.ADMISSION_POLICY, has_status=True)),
             ("ValidatingAdmissionPolicyBinding", define_version(merge_schema=merge_schemas.ADMISSION_POLICY_BINDING)),
         )
     ),

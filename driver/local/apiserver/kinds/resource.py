@@ -49,14 +49,14 @@ def build_resource_kinds(settings: ApiServerSettings) -> Sequence[ResourceType]:
         ]
         return define_kind(RESOURCE, kind, *versions, returns_deleted=True, **scope)
 
-    cluster_scoped = {"namespaced": False, "generation": True}
+    cluster_scoped = {"namespaced": False, "counts_generation": True}
     types = [
         define(
             "ResourceClaim",
             strategy=claims.CLAIMS,
             columns=columns.CLAIMS,
             merge_schema=merge_schemas.RESOURCE_CLAIM,
-            status=True,
+            has_status=True,
             zero_spec={"devices": {}},
             v1beta1=(conversion.claim_to_v1beta1, conversion.claim_from_v1beta1),
         ),
@@ -75,14 +75,14 @@ def build_resource_kinds(settings: ApiServerSettings) -> Sequence[ResourceType]:
             merge_schema=merge_schemas.RESOURCE_SLICE,
             zero_spec={"pool": {}},
             v1beta1=(conversion.slice_to_v1beta1, conversion.slice_from_v1beta1),
-            scope={**cluster_scoped, "fields": _SLICE_FIELDS},
+            scope={**cluster_scoped, "selectable_fields": _SLICE_FIELDS},
         ),
         define(
             "DeviceTaintRule",
             strategy=slices.TAINT_RULES,
             columns=columns.TAINT_RULES,
             merge_schema=merge_schemas.CONDITIONED,
-            status=True,
+            has_status=True,
             zero_spec={"taint": {}},
             since_v1beta2=True,
             scope=cluster_scoped,

@@ -90,7 +90,7 @@ class ApiVersion:
     columns: Sequence[Column] = ()
     schema: JsonObject | None = None
     """The structural schema of a custom resource; None for built-in kinds."""
-    status: bool = False
+    has_status: bool = False
     """Whether there is a status subresource."""
     warning: str = ""
     """Sent with every answer, e.g. that the version is deprecated."""
@@ -114,19 +114,19 @@ class ResourceType:
     verbs: Sequence[str] = ALL_VERBS
     subresources: Mapping[str, str] = field(default_factory=dict)
     """Subresources beside status, each with the kind of its documents."""
-    generation: bool = False
+    counts_generation: bool = False
     """Whether ``metadata.generation`` counts changes outside of metadata and status."""
     status_on_create: bool = False
     """Whether a new object keeps its status: nodes register themselves with theirs."""
-    create_on_update: bool = False
-    unconditional_update: bool = True
+    allow_create_on_update: bool = False
+    allow_unconditional_update: bool = True
     """Whether a PUT may lack ``resourceVersion``."""
     returns_deleted: bool = False
     """Whether the response to a deletion is the object instead of a Status."""
-    fields: Mapping[str, FieldReader] = field(default_factory=dict)
+    selectable_fields: Mapping[str, FieldReader] = field(default_factory=dict)
     any_finalizer: bool = False
     """Whether finalizers other than the standard ones may lack a domain."""
-    custom: bool = False
+    is_custom: bool = False
     """Whether a CustomResourceDefinition defines the kind."""
 
     @property

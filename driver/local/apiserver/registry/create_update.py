@@ -111,7 +111,7 @@ class ObjectWriter:
         self._fill_system_metadata(type_, metadata, key)
         if type_.namespaced:
             check_namespace(self.storage, type_, key)
-        if version.status and not type_.status_on_create:
+        if version.has_status and not type_.status_on_create:
             body.pop("status", None)
         _set_or_drop(metadata, "managedFields", self._record_managers(request, None, body))
         version.strategy.prepare_for_create(body)
@@ -147,7 +147,7 @@ class ObjectWriter:
             request.version.strategy.prepare_for_status_update(body, old.body)
         else:
             request.version.strategy.prepare_for_update(body, old.body, format_time(self.clock()))
-        if type_.generation and _select_counted(request, body) != _select_counted(request, old.body):
+        if type_.counts_generation and _select_counted(request, body) != _select_counted(request, old.body):
             metadata["generation"] = old.body["metadata"].get("generation", 0) + 1
         self._refuse(type_, request.key.name, self._validate_update(request, body, old.body))
         self._check_policies(request, request.key, body, old)
@@ -168,7 +168,7 @@ class ObjectWriter:
         """A new body in the stored form, with defaults; and warnings for the client."""
         type_, version = request.type, request.version
         body = deep_copy(without(document, "kind", "apiVersion"))
-        if not type_.custom:
+        if not type_.is_custom:
             body = without_nulls(body)
         # Empty and absent fields of metadata are the same.
         body["metadata"] = {
@@ -192,7 +192,7 @@ class ObjectWriter:
             metadata.pop(name, None)
         metadata["uid"] = self.uid()
         metadata["creationTimestamp"] = format_time(self.clock())
-        if type_.generation:
+        if type_.counts_generation:
             metadata["generation"] = 1
         if key.namespace:
             metadata["namespace"] = key.namespace
@@ -211,7 +211,7 @@ class ObjectWriter:
         revision = metadata.get("resourceVersion")
         if revision and str(revision) != str(old.revision):
             raise conflict(type_.group, type_.plural, name, MODIFIED)
-        if not revision and not type_.unconditional_update:
+        if not revision and not type_.allow_unconditional_update:
             raise object_invalid(
                 type_.group,
                 type_.plural,
@@ -240,7 +240,7 @@ class ObjectWriter:
                 metadata.pop(name, None)
         if request.key.namespace:
             metadata["namespace"] = request.key.namespace
-        if request.version.status:
+        if request.version.has_status:
             body.pop("status", None)
             if "status" in old:
                 body["status"] = old["status"]
@@ -367,14 +367,14 @@ def _set_or_drop(document: JsonObject, name: str, value: object) -> None:
 
 def _select_counted(request: WriteRequest, body: JsonObject) -> JsonObject:
     """The part of a body whose changes ``metadata.generation`` counts."""
-    return without(body, "metadata", "status") if request.version.status else without(body, "metadata")
+    return without(body, "metadata", "status") if request.version.has_status else without(body, "metadata")
 
 
 def _check_identity(request: WriteRequest, document: JsonObject) -> None:
     """Raises ApiStatusError (400) unless the document has the kind and identity that the URL names."""
     expected = request.type.api_version(request.version)
     api_version, kind = document.get("apiVersion") or expected, document.get("kind") or request.type.kind
-    if kind != request.type.kind and request.type.custom:
+    if kind != request.type.kind and request.type.is_custom:
         name = lookup(document, "metadata", "name") or ""
         raise object_invalid(request.type.group, kind, name, [invalid("kind", kind, f"must be {request.type.kind}")])
     if kind != request.type.kind or api_version.rpartition("/")[0] != request.type.group:

@@ -54,7 +54,7 @@ def parse_patch(
     write: WriteRequest, body: bytes, content_type: str, clock: Callable[[], datetime]
 ) -> tuple[WriteRequest, UpdateFunction]:
     """The update that a patch stands for, and the request to run it with. Raises ApiStatusError (400, 415, 422)."""
-    known = _PATCHES[:-1] if write.type.custom else _PATCHES
+    known = _PATCHES[:-1] if write.type.is_custom else _PATCHES
     if content_type not in known:
         raise _unsupported_media_type(known)
     if content_type != APPLY_PATCH and write.options.force:
@@ -129,7 +129,7 @@ def _select_applied(write: WriteRequest, patch: JsonObject) -> JsonObject:
         named = {name: metadata[name] for name in _IDENTITY if name in metadata}
         status = {"status": patch["status"]} if "status" in patch else {}
         return {"apiVersion": expected, "kind": patch.get("kind"), "metadata": named, **status}
-    body = without(patch, "status") if write.version.status else patch
+    body = without(patch, "status") if write.version.has_status else patch
     return {**body, "metadata": metadata}
 
 

@@ -68,15 +68,15 @@ def get_object(storage: Storage, type_: ResourceType, key: ObjectKey) -> StoredO
 def parse_selector(type_: ResourceType, options: ListOptions) -> ObjectSelector:
     """The selector of a list or watch. Raises ApiStatusError (400)."""
     return selector_of(
-        options.label_selector, options.field_selector, type_.fields, unsupported=_unsupported_field(type_)
+        options.label_selector, options.field_selector, type_.selectable_fields, unsupported=_unsupported_field(type_)
     )
 
 
 def _unsupported_field(type_: ResourceType) -> str:
     """The message about a field that the kind cannot be selected by; Kubernetes has three for it."""
-    if type_.group == "resource.k8s.io" and "spec.driver" in type_.fields:
+    if type_.group == "resource.k8s.io" and "spec.driver" in type_.selectable_fields:
         return f"field label not supported for {type_.api_version(type_.versions[0])}, Kind={type_.kind}: {{}}"
-    if type_.custom or type_.fields.keys() - {"metadata.name", "metadata.namespace"}:
+    if type_.is_custom or type_.selectable_fields.keys() - {"metadata.name", "metadata.namespace"}:
         return "field label not supported: {}"
     return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
