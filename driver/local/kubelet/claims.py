@@ -166,9 +166,9 @@ def _list_cdi_ids(devices: Iterable[ReportedDevice], request: str) -> Iterable[s
             yield from device.cdi_ids
 
 
-def _check_uids(driver: str, answered: Iterable[str], asked: set[str]) -> None:
+def _check_uids(driver: str, answered: Iterable[str], requested: set[str]) -> None:
     answers = set(answered)
-    if missing := asked - answers:
+    if missing := requested - answers:
         raise DriverCallError(f"driver {driver} skipped the claims {', '.join(sorted(missing))}")
-    if unknown := answers - asked:
+    if unknown := answers - requested:
         raise DriverCallError(f"driver {driver} answered for claims it was not asked for: {', '.join(sorted(unknown))}")

@@ -219,9 +219,9 @@ def patch_misfit() -> ApiStatusError:
     return ApiStatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details={})
 
 
-def revision_too_large(asked: int, current: int) -> ApiStatusError:
+def revision_too_large(requested: int, current: int) -> ApiStatusError:
     """504 with the cause by which client-go recognizes a server whose state is too old."""
-    text = f"Too large resource version: {asked}, current: {current}"
+    text = f"Too large resource version: {requested}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return ApiStatusError(
         HTTPStatus.GATEWAY_TIMEOUT, "Timeout", f"Timeout: {text}", details={"causes": causes}, retry_after_s=1

@@ -110,14 +110,14 @@ def list_objects(storage: Storage, type_: ResourceType, namespace: str, options:
 def _revision_to_list(storage: Storage, options: ListOptions, token: _ContinueToken | None) -> int:
     if token:
         return storage.revision if token.revision < 0 else token.revision
-    asked = options.revision
-    if not asked:
+    requested = options.revision
+    if not requested:
         return storage.revision
-    if asked > storage.revision:
-        raise revision_too_large(asked, storage.revision)
+    if requested > storage.revision:
+        raise revision_too_large(requested, storage.revision)
     # Without resourceVersionMatch a chunked list means exactly that revision, any other that or a later one.
     exact = options.match == "Exact" or (not options.match and options.limit)
-    return asked if exact else storage.revision
+    return requested if exact else storage.revision
 
 
 def _list_expired(error: ExpiredRevisionError, token: _ContinueToken | None) -> ApiStatusError:

@@ -94,9 +94,9 @@ class Watch:
 
     def _start(self) -> tuple[int, Iterator[bytes]]:
         """The revision after which events are sent, and the lines before them."""
-        asked = self.options.revision
-        if asked and not self.options.send_initial_events:
-            return asked, iter(())
+        requested = self.options.revision
+        if requested and not self.options.send_initial_events:
+            return requested, iter(())
         current = self.storage.revision
         return current, iter(self._initial(current))
 

@@ -133,11 +133,11 @@ def _quality_of_service(spec: JsonObject) -> str:
     return "Guaranteed"
 
 
-def _compute_grace(pod: JsonObject, asked: int | None) -> int:
+def _compute_grace(pod: JsonObject, requested: int | None) -> int:
     """The grace period of a pod in seconds; 0 for one without node or finished, as no kubelet has to end it."""
     if not lookup(pod, "spec", "nodeName") or lookup(pod, "status", "phase") in {"Succeeded", "Failed"}:
         return 0
-    period = lookup(pod, "spec", "terminationGracePeriodSeconds") if asked is None else asked
+    period = lookup(pod, "spec", "terminationGracePeriodSeconds") if requested is None else requested
     return 1 if (period or 0) < 0 else period or 0
 
 
