@@ -1,4 +1,6 @@
-"""The embedded cluster of ``kerf demo``: a Kubernetes small enough to start inside one process.
+"""The embedded cluster of ``kerf demo``: a Kubernetes small enough to run inside one process.
 
-It knows Kubernetes, not Kerf: what runs against it must run against a real cluster unchanged.
+``cluster`` starts an ``apiserver``, and as clients of it over HTTP the ResourceClaim controller (``controllers``), a
+``scheduler`` and one ``kubelet`` stand-in for each node. It is Kubernetes without Kerf: what runs against it must run
+against a real cluster unchanged, so it never imports ``driver.controller``, ``driver.kubeletplugin`` or ``api.kerf``.
 """

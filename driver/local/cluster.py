@@ -1,6 +1,6 @@
-"""The embedded cluster put together: API server, claim controller, scheduler, and one kubelet stand-in for each node.
+"""The embedded cluster: API server, ResourceClaim controller, scheduler, and one kubelet stand-in for each node.
 
-Every part talks to the API server over HTTP like any other client; nothing here knows Kerf.
+Each part is a client of the API server over HTTP, as in a real cluster; nothing here knows Kerf.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,40 +21,40 @@ from driver.kube.events import EventReporter
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.controllers.resource_claims import ClaimController, structured_claiming
-from driver.local.controllers.resource_claims_classic import classic_claiming
+from driver.local.controllers.resource_claims import ClaimController, classic_lifecycle, structured_lifecycle
 from driver.local.kubelet import Kubelet, KubeletSettings
 from driver.local.scheduler.classic import ClassicScheduler
 from driver.local.scheduler.structured import Scheduler
 
 _ESTABLISH_S: Final = 10.0
-"""For the API server to take up a new kind; it does so at once."""
+"""The time for the API server to establish a new kind, which it does at once."""
 _POLL_S: Final = 0.02
+"""Between two requests for a definition that is not established yet."""
 _FIELD_MANAGER: Final = "local-cluster"
-_CLASSIC_SERVER: Final = ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",))
+_CLASSIC_SETTINGS: Final = ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """What an embedded cluster consists of."""
+    """The parts of an embedded cluster."""
 
     root: Path
-    """A folder of its own; nodes keep their sockets below it, so its path must be short."""
+    """A folder of the cluster's own, with a short path: the sockets of its nodes lie below."""
     nodes: tuple[str, ...]
     crds: Sequence[JsonObject] = ()
-    """CustomResourceDefinitions that are there from the start."""
+    """The CustomResourceDefinitions that exist from the start."""
     classic: bool = False
-    """As Kubernetes 1.30: drivers allocate (KEP-3063)."""
+    """Whether it is Kubernetes 1.30, where drivers allocate (KEP-3063)."""
 
 
 class LocalCluster:
-    """One embedded cluster. ``run`` it in a task group; its addresses are known once it has started."""
+    """One embedded cluster; its addresses are known once ``run`` has started."""
 
     def __init__(self, settings: ClusterSettings, *, share_id: Callable[[], str], boot_id: Callable[[], str]) -> None:
         self._settings = settings
         self._share_id = share_id
         self._boot_id = boot_id
-        self.server = ApiServer(settings=_CLASSIC_SERVER) if settings.classic else ApiServer()
+        self.server = ApiServer(settings=_CLASSIC_SETTINGS) if settings.classic else ApiServer()
         self.kubelets: Mapping[str, Kubelet] = {}
 
     @property
@@ -88,24 +88,20 @@ class LocalCluster:
     async def _start_control_plane(
         self, client: Client, events: EventReporter, tasks: TaskGroup
     ) -> ResourceKinds | ClassicKinds:
-        """As discovery has it: the scheduler allocates, or drivers do."""
+        """Start the controllers of the generation of DRA that discovery finds: the scheduler or drivers allocate."""
         classic = await discover_classic(client)
         if classic is not None:
-            tasks.start_soon(ClaimController(client, classic_claiming(classic.resource), events).run)
+            tasks.start_soon(ClaimController(client, classic_lifecycle(classic.resource), events).run)
             tasks.start_soon(ClassicScheduler(client, classic.resource, events).run)
             return classic.resource
         api = await discover(client)
-        tasks.start_soon(ClaimController(client, structured_claiming(api.resource), events).run)
+        tasks.start_soon(ClaimController(client, structured_lifecycle(api.resource), events).run)
         tasks.start_soon(Scheduler(client, api, events, share_id=self._share_id).run)
         return api.resource
 
     def _kubelet_settings(self, node: str) -> KubeletSettings:
         settings = KubeletSettings(
-            node_name=node,
-            root=self.kubelet_root(node),
-            cdi_dir=self.cdi_dir(node),
-            boot_id=self._boot_id(),
-            labels={},
+            node_name=node, root=self.kubelet_root(node), cdi_dir=self.cdi_dir(node), boot_id=self._boot_id(), labels={}
         )
         return replace(settings, versions=("1.0.0",), release="v1.30.14") if self._settings.classic else settings
 

@@ -38,7 +38,7 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ClusterUnderTest:
     """One of the two, as its administrator sees it."""
 
     api: Api
@@ -49,36 +49,36 @@ class Asked:
 
 
 @pytest.fixture(scope="module", params=CLUSTERS)
-async def asked(request: pytest.FixtureRequest) -> AsyncIterator[Asked]:
+async def cluster_under_test(request: pytest.FixtureRequest) -> AsyncIterator[ClusterUnderTest]:
     """An API server with Kerf's own kinds; nobody schedules."""
-    async with _real() if request.param == "real" else _embedded_server() as asked:
+    async with _real() if request.param == "real" else _embedded_server() as cluster_under_test:
         for document in manifests(DEPLOY / "crds"):
-            await asked.api.apply(document)
-        await eventually("ResourceClasses are served", lambda: _serves_classes(asked.api))
-        yield asked
+            await cluster_under_test.api.apply(document)
+        await eventually("ResourceClasses are served", lambda: _serves_classes(cluster_under_test.api))
+        yield cluster_under_test
 
 
 @pytest.fixture(scope="module")
-def server(asked: Asked) -> Api:
-    return asked.api
+def server(cluster_under_test: ClusterUnderTest) -> Api:
+    return cluster_under_test.api
 
 
 @pytest.fixture(scope="module")
-def forget(asked: Asked) -> Callable[[], Awaitable[None]]:
-    return asked.forget
+def forget(cluster_under_test: ClusterUnderTest) -> Callable[[], Awaitable[None]]:
+    return cluster_under_test.forget
 
 
 @pytest.fixture(scope="module")
-def bookmark_s(asked: Asked) -> float:
-    return asked.bookmark_s
+def bookmark_s(cluster_under_test: ClusterUnderTest) -> float:
+    return cluster_under_test.bookmark_s
 
 
 @pytest.fixture(scope="module", params=CLUSTERS)
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
     """A cluster with a scheduler, and two nodes."""
     if request.param == "real":
-        async with _real() as asked:
-            yield asked.api
+        async with _real() as cluster_under_test:
+            yield cluster_under_test.api
     else:
         async with _embedded_cluster() as api:
             yield api
@@ -99,7 +99,7 @@ async def busy_space(cluster: Api) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _real() -> AsyncIterator[Asked]:
+async def _real() -> AsyncIterator[ClusterUnderTest]:
     requirements.ensure()
     async with (
         running(chosen_version(), nodes=(), bare_nodes=NODES) as cluster,
@@ -112,11 +112,11 @@ async def _real() -> AsyncIterator[Asked]:
             cluster.start_part("apiserver")
             await cluster.wait_served()
 
-        yield Asked(api=api, forget=forget, bookmark_s=75)
+        yield ClusterUnderTest(api=api, forget=forget, bookmark_s=75)
 
 
 @asynccontextmanager
-async def _embedded_server() -> AsyncIterator[Asked]:
+async def _embedded_server() -> AsyncIterator[ClusterUnderTest]:
     server = ApiServer(settings=ApiServerSettings(history=HISTORY, bookmark_interval_s=1))
     with tempfile.TemporaryDirectory() as root:
         async with anyio.create_task_group() as tasks:
@@ -124,7 +124,7 @@ async def _embedded_server() -> AsyncIterator[Asked]:
             kubeconfig = Path(root) / "kubeconfig"
             kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
             async with Api(kubeconfig) as api:
-                yield Asked(api=api, forget=anyio.lowlevel.checkpoint, bookmark_s=5)
+                yield ClusterUnderTest(api=api, forget=anyio.lowlevel.checkpoint, bookmark_s=5)
             tasks.cancel_scope.cancel()
 
 

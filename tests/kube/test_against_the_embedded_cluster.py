@@ -34,7 +34,7 @@ from driver.kube.leader_election import LeaseSettings, lead
 from driver.kube.slice_publisher import PublishSettings
 from driver.kube.watch_decoder import EventType
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.apiserver.faults import Fault
+from driver.local.apiserver.faults import InjectedFault
 from tests.kube.awaited_publisher import AwaitedPublisher
 
 IN_TIME_S = 20
@@ -124,10 +124,14 @@ async def test_a_list_of_more_than_a_page_is_whole_and_a_watch_goes_on_from_it(t
 
 @pytest.mark.parametrize(
     "fault",
-    [Fault(kind="cut", after_lines=1), Fault(code=HTTPStatus.GONE), Fault(code=HTTPStatus.INTERNAL_SERVER_ERROR)],
+    [
+        InjectedFault(kind="cut", after_lines=1),
+        InjectedFault(code=HTTPStatus.GONE),
+        InjectedFault(code=HTTPStatus.INTERNAL_SERVER_ERROR),
+    ],
     ids=["cut", "410", "500"],
 )
-async def test_an_informer_follows_through_lost_and_expired_watches(tmp_path: Path, fault: Fault) -> None:
+async def test_an_informer_follows_through_lost_and_expired_watches(tmp_path: Path, fault: InjectedFault) -> None:
     async with cluster(tmp_path) as (server, client):
         await client.create(NODES, node("n1"))
         informer = Informer(client, NODES, label_selector="!hidden")

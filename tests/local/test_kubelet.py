@@ -32,7 +32,7 @@ from driver.kube.http.client import Client
 from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin.grpc.server import serving_at, unary
 from driver.local.kubelet.claims import ClaimNotReadyError, NodeClaims
-from driver.local.kubelet.containers import Containers
+from driver.local.kubelet.containers import ContainerBundles
 from driver.local.kubelet.plugins import DriverCallError, PluginWatcher
 
 DRIVER = "d.example"
@@ -366,7 +366,7 @@ def cdi_dir(root: Path) -> Path:
 
 
 def test_a_container_is_its_runtime_spec_with_the_cdi_edits_in_it(root: Path, cdi_dir: Path) -> None:
-    containers, a = Containers(root / "containers", [cdi_dir]), pod("a")
+    containers, a = ContainerBundles(root / "containers", [cdi_dir]), pod("a")
     containers.start(a, a.spec.containers[0], ["x.example/dev=d"])
     spec = json.loads((root / "containers" / "a" / "main" / "config.json").read_text())
     assert "A=b" in spec["process"]["env"]
@@ -376,7 +376,7 @@ def test_a_container_is_its_runtime_spec_with_the_cdi_edits_in_it(root: Path, cd
 
 
 def test_a_device_that_no_cdi_file_defines_starts_no_container(root: Path, cdi_dir: Path) -> None:
-    containers, a = Containers(root / "containers", [cdi_dir]), pod("a")
+    containers, a = ContainerBundles(root / "containers", [cdi_dir]), pod("a")
     with pytest.raises(cdi.CDIError, match=r"x\.example/dev=gone"):
         containers.start(a, a.spec.containers[0], ["x.example/dev=gone"])
     assert not (root / "containers").exists()

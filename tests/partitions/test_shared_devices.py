@@ -23,7 +23,7 @@ from api.model.quantity import Quantity
 from api.wire import to_builtins
 from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, allocate
 from driver.allocation import Inventory as AllocationInventory
-from driver.local.apiserver.kinds.validation.request_policies import policy_errors
+from driver.local.apiserver.kinds.validation.slices import validate_request_policy
 from driver.partitions.catalog import gpu_models
 from driver.partitions.geometry import DeviceKind, GpuModel, Partition
 from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
@@ -103,7 +103,7 @@ def test_every_profile_of_every_model_can_be_shared_with_nothing_left_over(model
     assert len(found) == len(shared) == len(devices(pool.pool)) / 2
     for device in found:
         for name, held in device.capacity.items():
-            assert list(policy_errors(to_builtins(held.request_policy), held.value, name)) == []
+            assert list(validate_request_policy(to_builtins(held.request_policy), held.value, name)) == []
         memory = device.capacity[v.CAPACITY_MEMORY]
         assert memory.request_policy is not None
         policy = to_builtins(memory.request_policy)

@@ -1,12 +1,17 @@
-"""A Kubernetes API server in memory: the one of ``kerf demo``, and of tests.
+"""A Kubernetes API server in memory, for ``kerf demo`` and for tests.
 
-It keeps objects as JSON documents, so that fields it has never heard of survive, and behaves like kube-apiserver 1.37
-in what clients can see: status codes and messages, resource versions, watches, patches, field ownership, admission.
-Left out on purpose: authentication, authorization, protobuf, webhooks.
+It stores objects as JSON documents, so that unknown fields survive, and behaves like kube-apiserver 1.37 in what
+clients can see: status codes and messages, resource versions, watches, patches, field ownership, admission.
+Authentication, authorization, protobuf responses and webhooks are left out.
+
+A request passes ``http`` (path, options, verbs), ``registry`` (create, update, patch, delete, get, list, watch) and
+``storage``. On the way the ``kinds`` (built-in) or ``crd`` (custom) give it a kind with strategy, merge schema and
+printer columns; ``admission`` may deny it; ``meta`` does the work on documents. It imports of ``driver`` only
+``driver.cel`` and ``driver.allocation``, whose CEL compiler checks device selectors.
 """
 
-from driver.local.apiserver.faults import Fault, FaultPlan
+from driver.local.apiserver.faults import FaultPlan, InjectedFault
 from driver.local.apiserver.http.server import ApiServer
 from driver.local.apiserver.settings import ApiServerSettings
 
-__all__ = ["ApiServer", "ApiServerSettings", "Fault", "FaultPlan"]
+__all__ = ["ApiServer", "ApiServerSettings", "FaultPlan", "InjectedFault"]

@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias
 
-from driver.local.apiserver.meta.status_errors import MODIFIED, RefusedError, conflict, expired
+from driver.local.apiserver.meta.status_errors import MODIFIED, ApiStatusError, conflict, expired
 
 Kind: TypeAlias = Literal["answer", "hang", "cut"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """What happens to a request. ``answer``: a Status with ``code``; ``hang``: no answer until the client gives up;
-    ``cut``: the connection is closed, of a watch after ``after_lines`` lines, of anything else before the answer.
+class InjectedFault:
+    """What happens to a request.
+
+    ``answer``: it gets a Status with ``code``; ``hang``: no response until the client gives up; ``cut``: the connection
+    is closed, for a watch after ``after_lines`` lines, for anything else before the response.
     """
 
     kind: Kind = "answer"
@@ -21,8 +23,8 @@ class Fault:
     retry_after_s: int | None = None
     after_lines: int = 0
 
-    def refusal(self, resource: str, name: str) -> RefusedError:
-        """What a request about this object is answered."""
+    def refusal(self, resource: str, name: str) -> ApiStatusError:
+        """The response to a request about this object."""
         match self.code:
             case HTTPStatus.GONE:
                 return expired("too old resource version: 1 (2)")
@@ -30,11 +32,11 @@ class Fault:
                 return conflict("", resource, name, MODIFIED)
             case HTTPStatus.TOO_MANY_REQUESTS:
                 message = "the server has received too many requests and has asked us to try again later"
-                return RefusedError(self.code, "TooManyRequests", message, retry_after_s=self.retry_after_s or 1)
+                return ApiStatusError(self.code, "TooManyRequests", message, retry_after_s=self.retry_after_s or 1)
             case code:
                 message = f"fault injected: {code.value} {code.phrase}"
                 reason = _REASONS.get(code, "InternalError")
-                return RefusedError(code, reason, message, retry_after_s=self.retry_after_s)
+                return ApiStatusError(code, reason, message, retry_after_s=self.retry_after_s)
 
 
 _REASONS: Final = {
@@ -48,40 +50,37 @@ _REASONS: Final = {
 
 
 @dataclass(slots=True, kw_only=True)
-class _Planned:
-    fault: Fault
+class _PlannedFault:
+    fault: InjectedFault
     verb: str
     resource: str
     name: str
     left: int
 
-    def fits(self, verb: str, resource: str, name: str) -> bool:
-        wanted = ((self.verb, verb), (self.resource, resource), (self.name, name))
-        return self.left > 0 and all(want in {"", given} for want, given in wanted)
+    def matches(self, verb: str, resource: str, name: str) -> bool:
+        pairs = ((self.verb, verb), (self.resource, resource), (self.name, name))
+        return self.left > 0 and all(expected in {"", given} for expected, given in pairs)
 
 
 class FaultPlan:
-    """The faults to come, in the order they were added; each spends itself on matching requests."""
+    """The faults to come, in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._planned: list[_Planned] = []
+        self._planned: list[_PlannedFault] = []
 
-    def add(self, fault: Fault, *, verb: str = "", resource: str = "", name: str = "", times: int = 1) -> None:
-        """The next ``times`` matching requests meet the fault. An empty verb, resource (plural) or name matches all."""
-        self._planned.append(_Planned(fault=fault, verb=verb, resource=resource, name=name, left=times))
+    def add(self, fault: InjectedFault, *, verb: str = "", resource: str = "", name: str = "", times: int = 1) -> None:
+        """Let the next ``times`` matching requests fail; an empty verb, resource (plural) or name matches all."""
+        self._planned.append(_PlannedFault(fault=fault, verb=verb, resource=resource, name=name, left=times))
 
-    def next(self, verb: str, resource: str, name: str) -> Fault | None:
-        """The fault for a request, spent by asking; None: the request is served."""
+    def next(self, verb: str, resource: str, name: str) -> InjectedFault | None:
+        """The fault of this request, which counts as met; None when the request is to be served."""
         for planned in self._planned:
-            if planned.fits(verb, resource, name):
+            if planned.matches(verb, resource, name):
                 planned.left -= 1
                 return planned.fault
         return None
 
-    def clear(self) -> None:
-        self._planned.clear()
-
     @property
-    def pending(self) -> Iterable[Fault]:
-        """The faults that have not been met yet."""
+    def pending(self) -> Iterable[InjectedFault]:
+        """The faults that no request has met yet."""
         return tuple(planned.fault for planned in self._planned if planned.left > 0)

@@ -1,13 +1,11 @@
-"""How the embedded API server behaves."""
+"""Settings of the embedded API server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 RESOURCE_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Versions of resource.k8s.io this server can serve, newest first."""
-
-
+"""Versions of resource.k8s.io that the server can serve, newest first."""
 GATED_FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "resourceslices": (
         "spec.partitionTypeAttribute",
@@ -32,20 +30,20 @@ DRANodeAllocatableResources, DRADeviceCompatibilityGroups, DRAListTypeAttributes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServerSettings:
-    """Defaults imitate Kubernetes 1.37."""
+    """The settings of one server; the defaults are those of Kubernetes 1.37."""
 
     kubernetes: tuple[int, int] = (1, 37)
-    """Major and minor version that ``/version`` reports."""
+    """The major and minor version that ``/version`` reports."""
     resource_versions: Sequence[str] = RESOURCE_VERSIONS
     """Served versions of resource.k8s.io; ``("v1beta1",)`` imitates 1.32, ``("v1alpha2",)`` alone 1.30."""
     dropped_fields: Mapping[str, Sequence[str]] = field(default_factory=lambda: GATED_FIELDS)
-    """Plural to paths such as ``spec.devices[].taints`` that are dropped silently on write, as a server does whose
-    feature gate is off. Unlike kube-apiserver this one keeps every other unknown field."""
+    """By plural, the paths such as ``spec.devices[].taints`` that a write drops silently, as a server does whose
+    feature gate is off. Unlike kube-apiserver this one keeps all other unknown fields of built-in kinds."""
     history: int = 10_000
-    """Changes kept for each kind; older watches and page tokens are expired. Tens of minutes of a busy demo."""
+    """Changes kept for each kind; older watches and continue tokens expire. Enough for tens of minutes of a demo."""
     bookmark_interval_s: float = 60.0
-    """How often an idle watch that asked for bookmarks gets one (kube-apiserver: about a minute)."""
+    """The time between two bookmarks of an idle watch that asked for them (kube-apiserver: about a minute)."""
     max_watch_s: float = 1800.0
-    """When a watch without ``timeoutSeconds`` ends (kube-apiserver: 30 to 60 minutes)."""
+    """The duration of a watch without ``timeoutSeconds`` (kube-apiserver: 30 to 60 minutes)."""
     max_body_bytes: int = 3 * 1024 * 1024
-    """Largest request (kube-apiserver's limit for JSON)."""
+    """The largest request body (kube-apiserver's limit for JSON)."""

@@ -1,15 +1,17 @@
-"""Times as Kubernetes writes and prints them."""
+"""Times as Kubernetes stores and prints them."""
 
+import math
 from datetime import UTC, datetime
+from typing import Final
 
 
-def stamp(moment: datetime) -> str:
-    """RFC 3339 in seconds, UTC: ``metav1.Time``."""
+def format_time(moment: datetime) -> str:
+    """A ``metav1.Time``: RFC 3339 in seconds, UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def parsed(text: str) -> datetime | None:
-    """The moment of an RFC 3339 text; None when it is none."""
+def parse_time(text: str) -> datetime | None:
+    """The time that an RFC 3339 text gives; None for any other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -17,40 +19,32 @@ def parsed(text: str) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-# Upper bounds in seconds and how durations below them are printed (``apimachinery`` ``util/duration``).
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
+_DURATION_FORMATS: Final = (
+    (2 * _MINUTE, 1, "s", 0, ""),
+    (10 * _MINUTE, _MINUTE, "m", 1, "s"),
+    (3 * _HOUR, _MINUTE, "m", 0, ""),
+    (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
+    (2 * _DAY, _HOUR, "h", 0, ""),
+    (8 * _DAY, _DAY, "d", _HOUR, "h"),
+    (2 * _YEAR, _DAY, "d", 0, ""),
+    (8 * _YEAR, _YEAR, "y", _DAY, "d"),
+    (math.inf, _YEAR, "y", 0, ""),
+)
+"""The upper bound in seconds, then the unit and the unit of the rest, if any, of durations below it."""
 
 
-def human_duration(seconds: int) -> str:
-    """A duration in one or two units, as the column AGE shows it."""
+def format_duration(seconds: int) -> str:
+    """A duration in one or two units, as the column AGE shows it (``k8s.io/apimachinery`` ``util/duration``)."""
     if seconds < -1:
         return "<invalid>"
     seconds = max(seconds, 0)
-    if seconds < 2 * _MINUTE:
-        return f"{seconds}s"
-    if seconds < 10 * _MINUTE:
-        return _two_units(seconds, _MINUTE, "m", 1, "s")
-    if seconds < 3 * _HOUR:
-        return f"{seconds // _MINUTE}m"
-    if seconds < 8 * _HOUR:
-        return _two_units(seconds, _HOUR, "h", _MINUTE, "m")
-    if seconds < 2 * _DAY:
-        return f"{seconds // _HOUR}h"
-    if seconds < 8 * _DAY:
-        return _two_units(seconds, _DAY, "d", _HOUR, "h")
-    if seconds < 2 * _YEAR:
-        return f"{seconds // _DAY}d"
-    if seconds < 8 * _YEAR:
-        return _two_units(seconds, _YEAR, "y", _DAY, "d")
-    return f"{seconds // _YEAR}y"
+    unit, sign, rest_unit, rest_sign = next(row[1:] for row in _DURATION_FORMATS if seconds < row[0])
+    rest = seconds % unit // rest_unit if rest_unit else 0
+    return f"{seconds // unit}{sign}" + (f"{rest}{rest_sign}" if rest else "")
 
 
-def _two_units(seconds: int, large: int, large_sign: str, small: int, small_sign: str) -> str:
-    rest = seconds % large // small
-    return f"{seconds // large}{large_sign}" + (f"{rest}{small_sign}" if rest else "")
-
-
-def since(text: object, now: datetime) -> str:
-    """How long ago a stamp was, as ``kubectl get`` prints it."""
-    moment = parsed(text) if isinstance(text, str) else None
-    return "<unknown>" if moment is None else human_duration(int((now - moment).total_seconds()))
+def format_age(text: object, now: datetime) -> str:
+    """The time since an RFC 3339 text, as ``kubectl get`` prints it."""
+    moment = parse_time(text) if isinstance(text, str) else None
+    return "<unknown>" if moment is None else format_duration(int((now - moment).total_seconds()))

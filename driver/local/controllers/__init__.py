@@ -1,1 +1,1 @@
-"""Controllers."""
+"""The controllers of kube-controller-manager that DRA needs."""

@@ -1,10 +1,14 @@
-"""The claim controller: claims from templates, release of what is no longer used.
+"""The claim controller: it makes claims from templates, and releases what no pod uses any longer.
 
-What kube-controller-manager's ``resourceclaim`` controller does (KEP-4381): for every pod that names a template it
-makes one claim and notes its name in the pod's status; when a pod is done it takes the pod off ``reservedFor``, and a
-claim that nobody uses any more loses its allocation and its finalizer. A generated claim goes with its pod. Where
-drivers allocate, what the last consumer leaves behind is another matter
-(``driver.local.controllers.resource_claims_classic``).
+It does what kube-controller-manager's ``resourceclaim`` controller does (``pkg/controller/resourceclaim``; KEP-4381):
+
+- for every entry of a pod that names a template it creates one claim and records its name in the pod's status;
+- when a pod is done it removes the pod from ``reservedFor``; a claim without consumers loses its allocation and its
+  finalizer. Where drivers allocate (Kubernetes 1.27 to 1.31, KEP-3063) the controller cannot clear an allocation: it
+  sets ``deallocationRequested`` instead, and an Immediate claim stays allocated;
+- it deletes a generated claim when its pod is done.
+
+What differs between the two generations of DRA is a ``ClaimLifecycle``; everything else is one code path.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +24,7 @@ from api.model.claims import ResourceClaim, ResourceClaimTemplate
 from api.model.classic import ClassicClaim, ClassicTemplate
 from api.model.metadata import Object, ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
+from api.resource.classic import ClassicKinds
 from api.resource.kinds import ResourceKinds
 from api.wire import Kind, to_builtins
 from driver.kube.events import EventReporter
@@ -31,45 +36,45 @@ from driver.kube.store import Change
 from driver.runtime.work_queue import KeyedQueue
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""Annotation on a generated claim: which entry of the pod's ``resourceClaims`` it is for."""
+"""The annotation of a generated claim with the name of its entry in the pod's ``resourceClaims``."""
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
-"""Keeps an allocated claim until it is deallocated (``k8s.io/api/resource/v1`` Finalizer)."""
+"""The finalizer of an allocated claim, until it is deallocated (``k8s.io/api/resource/v1`` Finalizer)."""
 _WORKERS: Final = 4
-"""Keys synced at once: enough to hide the round trips of a burst of pods."""
+"""Keys reconciled at once: enough to hide the round trips of a burst of pods."""
 
 ClaimT = TypeVar("ClaimT", ResourceClaim, ClassicClaim)
 TemplateT = TypeVar("TemplateT", ResourceClaimTemplate, ClassicTemplate)
 
 
 @dataclass(frozen=True)
-class Claiming(Generic[ClaimT, TemplateT]):
-    """How claims come and go, for who allocates: the scheduler, or drivers."""
+class ClaimLifecycle(Generic[ClaimT, TemplateT]):
+    """How claims are made and released, which depends on who allocates: the scheduler or drivers."""
 
     claims: Kind[ClaimT]
     templates: Kind[TemplateT]
     from_template: Callable[[ObjectMeta, TemplateT], ClaimT]
     release: Callable[[ClaimT, Mapping[str, Pod | None]], JsonObject | None]
-    """The status patch that drops consumers that are done, and what becomes of the claim with the last of them.
+    """The status patch that removes consumers that are done, and with the last one releases the claim.
 
-    The pods are what every pod UID of ``reservedFor`` stands for now, None: it is gone. The patch is None when there is
-    nothing to do.
+    Its second argument has the pod of each UID in ``reservedFor``, None for one that is gone. The patch is None when
+    there is nothing to do.
     """
 
 
-def structured_claiming(kinds: ResourceKinds) -> Claiming[ResourceClaim, ResourceClaimTemplate]:
-    """Where the scheduler allocates."""
-    return Claiming(kinds.resource_claims, kinds.resource_claim_templates, from_template, release)
+def structured_lifecycle(kinds: ResourceKinds) -> ClaimLifecycle[ResourceClaim, ResourceClaimTemplate]:
+    """The lifecycle of claims that the scheduler allocates."""
+    return ClaimLifecycle(kinds.resource_claims, kinds.resource_claim_templates, from_template, release)
 
 
-class Key(NamedTuple):
-    """What to sync."""
+class ClaimQueueKey(NamedTuple):
+    """The pod or claim to reconcile."""
 
     what: Literal["pod", "claim"]
     ref: ObjectRef
 
 
 def is_done(pod: Pod | None) -> bool:
-    """Whether a pod will never use its claims (again): it ran to its end, or it goes before it was ever bound."""
+    """Whether a pod will not use its claims any more: it has finished, or is deleted before it was bound."""
     return pod is None or pod.is_finished or (pod.is_terminating and not pod.spec.node_name)
 
 
@@ -78,7 +83,7 @@ def from_template(metadata: ObjectMeta, template: ResourceClaimTemplate) -> Reso
 
 
 def generated_metadata(pod: Pod, entry: PodResourceClaim, wanted: ObjectMeta) -> ObjectMeta:
-    """Metadata of the claim that a pod's entry gets, with the labels and annotations that its template wants."""
+    """The metadata of the claim for an entry of a pod, with the labels and annotations of its template."""
     owner = OwnerReference(
         api_version="v1",
         kind="Pod",
@@ -97,7 +102,7 @@ def generated_metadata(pod: Pod, entry: PodResourceClaim, wanted: ObjectMeta) ->
 
 
 def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject | None:
-    """``Claiming.release``: the allocation goes with the last consumer."""
+    """``ClaimLifecycle.release`` of structured claims: the last consumer's end clears the allocation."""
     reserved = claim.status.reserved_for
     kept = tuple(consumer for consumer in reserved if consumer.resource != "pods" or not is_done(pods[consumer.uid]))
     if kept == reserved and (kept or claim.status.allocation is None):
@@ -108,22 +113,43 @@ def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject 
     return {"metadata": if_unchanged(claim.metadata), "status": status}
 
 
+def classic_lifecycle(kinds: ClassicKinds) -> ClaimLifecycle[ClassicClaim, ClassicTemplate]:
+    """The lifecycle of claims that drivers allocate."""
+    return ClaimLifecycle(kinds.claims, kinds.templates, classic_from_template, release_classic)
+
+
+def classic_from_template(metadata: ObjectMeta, template: ClassicTemplate) -> ClassicClaim:
+    return ClassicClaim(metadata=metadata, spec=template.spec.spec)
+
+
+def release_classic(claim: ClassicClaim, pods: Mapping[str, Pod | None]) -> JsonObject | None:
+    """``ClaimLifecycle.release`` of classic claims: the last consumer's end requests deallocation."""
+    reserved = claim.status.reserved_for
+    kept = tuple(consumer for consumer in reserved if consumer.resource != "pods" or not is_done(pods[consumer.uid]))
+    if kept == reserved:
+        return None
+    status: JsonObject = {"reservedFor": to_builtins(kept) or None}
+    if not kept and not claim.spec.immediate:
+        status["deallocationRequested"] = True
+    return {"metadata": if_unchanged(claim.metadata), "status": status}
+
+
 def owning_pod(claim: Object) -> OwnerReference | None:
-    """The pod that the claim was made for; None for a user's own claim."""
+    """The pod for which a claim was generated; None for a user's own claim."""
     return next((owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"), None)
 
 
 class ClaimController(Generic[ClaimT, TemplateT]):
-    """Keeps claims in step with pods. Runs until cancelled."""
+    """The controller of claims; it runs until cancelled."""
 
-    def __init__(self, client: Client, claiming: Claiming[ClaimT, TemplateT], events: EventReporter) -> None:
+    def __init__(self, client: Client, lifecycle: ClaimLifecycle[ClaimT, TemplateT], events: EventReporter) -> None:
         self._client = client
-        self._claiming: Claiming[ClaimT, TemplateT] = claiming
+        self._lifecycle: ClaimLifecycle[ClaimT, TemplateT] = lifecycle
         self._events = events
-        self._queue: KeyedQueue[Key] = KeyedQueue()
+        self._queue: KeyedQueue[ClaimQueueKey] = KeyedQueue()
         self._pods = Informer(client, PODS, on_change=self._pod_changed)
         self._claims: Informer[ClaimT] = Informer(
-            client, claiming.claims, indexers={"owner": _owners_of}, on_change=self._claim_changed
+            client, lifecycle.claims, indexers={"owner": _owners_of}, on_change=self._claim_changed
         )
 
     async def run(self) -> None:
@@ -132,27 +158,27 @@ class ClaimController(Generic[ClaimT, TemplateT]):
             tasks.start_soon(self._claims.run)
             await self._pods.wait_synced()
             await self._claims.wait_synced()
-            await self._queue.run(self._sync, workers=_WORKERS)
+            await self._queue.run(self._reconcile, workers=_WORKERS)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        self._queue.add(Key("pod", change.ref))
+        self._queue.add(ClaimQueueKey("pod", change.ref))
         for pod in (change.old, change.new):
             for name in pod.all_claim_names if pod else ():
-                self._queue.add(Key("claim", ObjectRef(change.ref.namespace, name)))
+                self._queue.add(ClaimQueueKey("claim", ObjectRef(change.ref.namespace, name)))
 
     def _claim_changed(self, change: Change[ClaimT]) -> None:
-        self._queue.add(Key("claim", change.ref))
+        self._queue.add(ClaimQueueKey("claim", change.ref))
 
-    async def _sync(self, key: Key) -> None:
+    async def _reconcile(self, key: ClaimQueueKey) -> None:
         try:
             if key.what == "pod":
-                await self._sync_pod(self._pods.store.get(key.ref))
+                await self._reconcile_pod(self._pods.store.get(key.ref))
             else:
-                await self._sync_claim(self._claims.store.get(key.ref))
+                await self._reconcile_claim(self._claims.store.get(key.ref))
         except NotFoundError:
-            return  # gone since the watch last told of it; that is what it will tell next
+            return  # deleted since the last watch event; the next one says so
 
-    async def _sync_pod(self, pod: Pod | None) -> None:
+    async def _reconcile_pod(self, pod: Pod | None) -> None:
         if pod is None or pod.is_terminating or is_done(pod):
             return
         made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
@@ -160,15 +186,15 @@ class ClaimController(Generic[ClaimT, TemplateT]):
             if entry.template_name and entry.name not in made:
                 made[entry.name] = await self._ensure_claim(pod, entry, entry.template_name)
         if len(made) > len(pod.status.resource_claim_statuses):
-            await self._note_claims(pod, made)
+            await self._record_claims(pod, made)
 
     async def _ensure_claim(self, pod: Pod, entry: PodResourceClaim, template_name: str) -> str:
-        """The name of the entry's claim, which may be there already."""
+        """The name of the entry's claim, which is created unless it exists."""
         for claim in self._claims.store.indexed("owner", pod.metadata.uid):
             if claim.metadata.annotations.get(POD_CLAIM_NAME) == entry.name and not claim.is_terminating:
                 return claim.metadata.name
         try:
-            template = await self._client.get(self._claiming.templates, template_name, pod.metadata.namespace)
+            template = await self._client.get(self._lifecycle.templates, template_name, pod.metadata.namespace)
         except NotFoundError as error:
             message = (
                 f"spec.resourceClaims: ResourceClaimTemplate {template_name!r} does not exist in namespace "
@@ -177,47 +203,42 @@ class ClaimController(Generic[ClaimT, TemplateT]):
             self._events.report(reference(pod), type="Warning", reason="FailedResourceClaimCreation", message=message)
             raise TransientError(message) from error
         metadata = generated_metadata(pod, entry, template.spec.metadata)
-        claim = await self._client.create(self._claiming.claims, self._claiming.from_template(metadata, template))
+        claim = await self._client.create(self._lifecycle.claims, self._lifecycle.from_template(metadata, template))
         return claim.metadata.name
 
-    async def _note_claims(self, pod: Pod, made: Mapping[str, str | None]) -> None:
+    async def _record_claims(self, pod: Pod, made: Mapping[str, str | None]) -> None:
         statuses = [{"name": entry, "resourceClaimName": claim} for entry, claim in made.items()]
         patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"resourceClaimStatuses": statuses}}
         await self._client.patch(
             PODS, pod.metadata.name, patch, type=PatchType.MERGE, namespace=pod.metadata.namespace, subresource="status"
         )
 
-    async def _sync_claim(self, claim: ClaimT | None) -> None:
+    async def _reconcile_claim(self, claim: ClaimT | None) -> None:
         if claim is None:
             return
         name, namespace = claim.metadata.name, claim.metadata.namespace
         consumers = [consumer for consumer in claim.status.reserved_for if consumer.resource == "pods"]
-        patch = self._claiming.release(
+        patch = self._lifecycle.release(
             claim, {pod.uid: await self._pod(namespace, pod.name, pod.uid) for pod in consumers}
         )
         if patch is not None:
             claim = await self._client.patch(
-                self._claiming.claims,
-                name,
-                patch,
-                type=PatchType.MERGE,
-                namespace=namespace,
-                subresource="status",
+                self._lifecycle.claims, name, patch, type=PatchType.MERGE, namespace=namespace, subresource="status"
             )
         if claim.status.allocation is None and FINALIZER in claim.metadata.finalizers:
             rest = [finalizer for finalizer in claim.metadata.finalizers if finalizer != FINALIZER]
             unprotect: JsonObject = {"metadata": {**if_unchanged(claim.metadata), "finalizers": rest or None}}
             claim = await self._client.patch(
-                self._claiming.claims, name, unprotect, type=PatchType.MERGE, namespace=namespace
+                self._lifecycle.claims, name, unprotect, type=PatchType.MERGE, namespace=namespace
             )
         owner = owning_pod(claim)
         if owner and not claim.is_terminating and is_done(await self._pod(namespace, owner.name, owner.uid)):
-            await self._client.delete(self._claiming.claims, name, namespace, uid=claim.metadata.uid)
+            await self._client.delete(self._lifecycle.claims, name, namespace, uid=claim.metadata.uid)
 
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
         """The pod as it is now; None when it is gone, or replaced by another one of its name.
 
-        A pod that the cache does not hold may only be too new for it: the server is asked before it counts as gone.
+        A pod that is not in the cache may be too new for it, so the API server decides.
         """
         pod = self._pods.store.get(ObjectRef(namespace, name))
         if pod is None or pod.metadata.uid != uid:

@@ -1,8 +1,8 @@
 """Prepared claims: which pods use which claim, and the calls to drivers that follow.
 
-Rules of ``k8s.io/kubernetes/pkg/kubelet/cm/dra/manager.go``: one NodePrepareResources call for each driver with all of
-a pod's claims, drivers one after the other, the first error stops the pod's start; a claim that another pod of the node
-holds is not prepared again; unprepare happens with the last pod. Nothing here survives a restart.
+Rules of ``k8s.io/kubernetes/pkg/kubelet/cm/dra/manager.go``: one NodePrepareResources call for each driver with all
+claims of a pod, one driver after the other, and the first error stops the start of the pod; a claim that another pod of
+the node holds is not prepared again; the last pod's end unprepares it. Nothing here survives a restart.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,22 +21,22 @@ from driver.kube.http.errors import NotFoundError
 from driver.local.kubelet.plugins import Driver, DriverCallError, PluginWatcher
 
 CALL_TIMEOUT_S: Final = 45.0
-"""For one NodePrepareResources or NodeUnprepareResources call, as the kubelet's (half of its 90 s pod retry)."""
+"""The deadline of one NodePrepareResources or NodeUnprepareResources call (the kubelet's, half of its 90 s retry)."""
 
 
 class ClaimNotReadyError(TransientError):
-    """A claim cannot be prepared now: the pod waits and is tried again."""
+    """A claim cannot be prepared yet; the pod waits and is retried."""
 
 
 @dataclass(slots=True)
-class _HeldClaim:
-    """A claim that pods of this node use."""
+class _ClaimInfo:
+    """A claim that pods of this node use (the kubelet's ``ClaimInfo``)."""
 
     ref: ClaimRef
     drivers: frozenset[str]
     pods: set[str] = field(default_factory=set)
     devices: dict[str, tuple[ReportedDevice, ...]] = field(default_factory=dict)
-    """For each driver that has prepared its part."""
+    """The prepared devices of each driver that has prepared its part."""
 
     @property
     def is_prepared(self) -> bool:
@@ -50,12 +50,15 @@ class NodeClaims:
         self._client = client
         self._kinds = kinds
         self._plugins = plugins
-        self._held: dict[str, _HeldClaim] = {}
+        self._infos: dict[str, _ClaimInfo] = {}
 
     async def prepare(self, pod: Pod) -> None:
-        """Make all claims of ``pod`` ready. May be repeated. Raises ClaimNotReadyError or DriverCallError."""
+        """Prepare all claims of ``pod``; may be repeated.
+
+        Raises ClaimNotReadyError when a claim is not allocated and reserved yet, DriverCallError when a driver fails.
+        """
         missing = len(pod.spec.resource_claims) - len(pod.claim_names())
-        claims = [await self._hold(pod, name) for name in pod.all_claim_names]
+        claims = [await self._track(pod, name) for name in pod.all_claim_names]
         if missing:
             raise ClaimNotReadyError(f"{missing} of the pod's claims are not made yet")
         waiting = [claim for claim in claims if not claim.is_prepared]
@@ -63,48 +66,51 @@ class NodeClaims:
             await self._prepare_with(driver, [claim for claim in waiting if driver in claim.drivers])
 
     async def unprepare(self, pod: Pod) -> None:
-        """Take back what ``pod`` alone uses. May be repeated. Raises DriverCallError; the claim is kept then."""
-        for claim in [claim for claim in self._held.values() if pod.metadata.uid in claim.pods]:
+        """Unprepare what ``pod`` alone uses; may be repeated.
+
+        Raises DriverCallError when a driver fails; the claim stays prepared then.
+        """
+        for claim in [claim for claim in self._infos.values() if pod.metadata.uid in claim.pods]:
             if claim.pods == {pod.metadata.uid}:
                 for driver in sorted(claim.drivers):
                     await self._unprepare_with(driver, claim)
-                del self._held[claim.ref.uid]
+                del self._infos[claim.ref.uid]
             else:
                 claim.pods.discard(pod.metadata.uid)
 
     def cdi_ids(self, pod: Pod, container: Container) -> tuple[str, ...]:
-        """The CDI devices of one container, each once, in the order of its references."""
+        """The CDI device ids of one container, each once, in the order of its references."""
         ids: dict[str, None] = {}
-        for name, request in _wanted(pod, container):
-            for claim in self._held.values():
+        for name, request in _list_requests(pod, container):
+            for claim in self._infos.values():
                 if (claim.ref.namespace, claim.ref.name) == (pod.metadata.namespace, name):
                     devices = [device for part in claim.devices.values() for device in part]
-                    ids.update(dict.fromkeys(_ids_for(devices, request)))
+                    ids.update(dict.fromkeys(_list_cdi_ids(devices, request)))
         return tuple(ids)
 
     def devices(self, pod: Pod) -> Mapping[ClaimRef, tuple[ReportedDevice, ...]]:
-        """What each prepared claim of the pod got."""
+        """The prepared devices of each claim of the pod."""
         return {
             claim.ref: tuple(device for part in claim.devices.values() for device in part)
-            for claim in self._held.values()
+            for claim in self._infos.values()
             if pod.metadata.uid in claim.pods
         }
 
-    async def _hold(self, pod: Pod, name: str) -> _HeldClaim:
+    async def _track(self, pod: Pod, name: str) -> _ClaimInfo:
         try:
             claim = await self._client.get(self._kinds.resource_claims, name, pod.metadata.namespace)
         except NotFoundError:
             raise ClaimNotReadyError(f"ResourceClaim {name} does not exist") from None
         ref = ClaimRef(pod.metadata.namespace, name, claim.metadata.uid)
-        for other in self._held.values():
+        for other in self._infos.values():
             if other.ref[:2] == ref[:2] and other.ref.uid != ref.uid:
                 raise ClaimNotReadyError(f"an older ResourceClaim {name} is still prepared on this node")
-        drivers = _usable_by(claim, pod)
-        held = self._held.setdefault(ref.uid, _HeldClaim(ref=ref, drivers=drivers))
+        drivers = _find_drivers(claim, pod)
+        held = self._infos.setdefault(ref.uid, _ClaimInfo(ref=ref, drivers=drivers))
         held.pods.add(pod.metadata.uid)
         return held
 
-    async def _prepare_with(self, name: str, claims: list[_HeldClaim]) -> None:
+    async def _prepare_with(self, name: str, claims: list[_ClaimInfo]) -> None:
         driver = self._driver(name)
         refs = [claim.ref for claim in claims]
         outcomes = await driver.call(driver.service.prepare, refs, CALL_TIMEOUT_S)
@@ -115,7 +121,7 @@ class NodeClaims:
                 raise DriverCallError(f"driver {name} could not prepare ResourceClaim {claim.ref}: {outcome.error}")
             claim.devices[name] = outcome.devices
 
-    async def _unprepare_with(self, name: str, claim: _HeldClaim) -> None:
+    async def _unprepare_with(self, name: str, claim: _ClaimInfo) -> None:
         driver = self._driver(name)
         errors = await driver.call(driver.service.unprepare, [claim.ref], CALL_TIMEOUT_S)
         _check_uids(name, errors.keys(), {claim.ref.uid})
@@ -132,8 +138,8 @@ class NodeClaims:
         return driver
 
 
-def _usable_by(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
-    """The drivers of an allocated claim that is reserved for the pod."""
+def _find_drivers(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
+    """The drivers of a claim. Raises ClaimNotReadyError unless it is allocated and reserved for the pod."""
     if claim.status.allocation is None:
         raise ClaimNotReadyError(f"ResourceClaim {claim.metadata.name} is not allocated")
     if pod.metadata.uid not in {consumer.uid for consumer in claim.status.reserved_for}:
@@ -141,8 +147,8 @@ def _usable_by(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
     return frozenset(result.driver for result in claim.status.allocation.devices.results)
 
 
-def _wanted(pod: Pod, container: Container) -> Iterator[tuple[str | None, str]]:
-    """Claim and request that the container gets, by its references and its extended resources; no request: all."""
+def _list_requests(pod: Pod, container: Container) -> Iterator[tuple[str | None, str]]:
+    """Each claim and request that a container gets, by reference or extended resource; request "" is all of them."""
     names = pod.claim_names()
     for wanted in container.resources.claims:
         yield names.get(wanted.name), wanted.request
@@ -153,16 +159,16 @@ def _wanted(pod: Pod, container: Container) -> Iterator[tuple[str | None, str]]:
                 yield extended.resource_claim_name, mapping.request_name
 
 
-def _ids_for(devices: Iterable[ReportedDevice], request: str) -> Iterable[str]:
+def _list_cdi_ids(devices: Iterable[ReportedDevice], request: str) -> Iterable[str]:
     for device in devices:
         requests = {RequestName.parse(name).request for name in device.requests}
         if not request or not requests or request in requests:
             yield from device.cdi_ids
 
 
-def _check_uids(driver: str, answered: Iterable[str], asked: set[str]) -> None:
+def _check_uids(driver: str, answered: Iterable[str], requested: set[str]) -> None:
     answers = set(answered)
-    if missing := asked - answers:
+    if missing := requested - answers:
         raise DriverCallError(f"driver {driver} skipped the claims {', '.join(sorted(missing))}")
-    if unknown := answers - asked:
+    if unknown := answers - requested:
         raise DriverCallError(f"driver {driver} answered for claims it was not asked for: {', '.join(sorted(unknown))}")

@@ -1,4 +1,4 @@
-"""What stands in for containers: the OCI runtime spec that a runtime would start, kept as a bundle on disk."""
+"""The bundles that stand in for containers: the OCI runtime spec that a runtime would get, on disk."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from api.model.base import JsonObject
 from cdi import Cache, inject
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""What images without a PATH of their own get from container runtimes."""
+"""The PATH that container runtimes give to images without one."""
 
 
 def oci_spec(pod: Pod, container: Container) -> JsonObject:
@@ -32,17 +32,17 @@ def oci_spec(pod: Pod, container: Container) -> JsonObject:
     }
 
 
-class Containers:
-    """Bundles under ``root/<pod uid>/<container>/config.json``."""
+class ContainerBundles:
+    """The bundles below ``root``, as ``<pod uid>/<container>/config.json``."""
 
     def __init__(self, root: Path, cdi_dirs: Sequence[Path]) -> None:
         self._root = root
         self._cache = Cache(cdi_dirs)
 
     def start(self, pod: Pod, container: Container, cdi_ids: Sequence[str]) -> None:
-        """Make the bundle with the devices in it; one that is there already is a running container and stays.
+        """Write the bundle with the devices in it; one that exists is a running container and stays.
 
-        Raises cdi.CDIError when a device cannot be resolved; nothing is started then.
+        Raises cdi.CDIError when a device cannot be resolved; nothing is written then.
         """
         bundle = self._bundle(pod) / container.name
         if (bundle / "config.json").exists():

@@ -1,9 +1,10 @@
-"""The kubelet stand-in of one node: its Node object, its pods, its drivers."""
+"""The kubelet stand-in of one node: it registers the node and reconciles the pods that are bound to it."""
 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,40 +26,40 @@ from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundE
 from driver.kube.informer import Informer
 from driver.kube.store import Change
 from driver.local.kubelet.claims import NodeClaims
-from driver.local.kubelet.containers import Containers
+from driver.local.kubelet.containers import ContainerBundles
 from driver.local.kubelet.plugins import PluginWatcher
 from driver.runtime.work_queue import KeyedQueue
 
 log = logging.getLogger(__name__)
 
 _WORKERS: Final = 8
-"""Pods synced at once: the kubelet has one worker for each pod; eight keep a card's lanes busy."""
+"""Pods reconciled at once: the kubelet has a worker for each pod, and eight keep all cards of a node busy."""
 _READY_CONDITIONS: Final = ("Initialized", "ContainersReady", "Ready")
-"""What ``kubectl wait`` and ``kubectl get`` look at once containers run."""
+"""The conditions of running pods that ``kubectl wait`` and ``kubectl get`` read."""
 _HEARTBEAT_S: Final = 10.0
-"""Between two updates of the node's Ready condition, as the kubelet's lease."""
+"""Between two updates of the node's Ready condition, as those of the kubelet's lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """One stand-in's place and timing."""
+    """The settings of one stand-in."""
 
     node_name: str
     root: Path
-    """As ``--root-dir`` of the kubelet: ``plugins/`` and ``plugins_registry/`` lie in it."""
+    """The ``--root-dir`` of the kubelet, with ``plugins/`` and ``plugins_registry/``."""
     cdi_dir: Path
     boot_id: str
     labels: dict[str, str]
     versions: tuple[str, ...] = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-    """The DRA services that this kubelet knows."""
+    """The versions of the DRA service that this kubelet supports."""
     release: str = "v1.37.0"
-    """What it says of itself."""
+    """The ``kubeletVersion`` that it reports."""
     wipe_after_s: float = 30.0
-    """A driver that stays away this long loses its slices (kubernetes/kubernetes#132058)."""
+    """The time without its socket after which a driver loses its slices (kubernetes/kubernetes#132058)."""
 
 
 class Kubelet:
-    """One node. Runs until cancelled."""
+    """The kubelet of one node; it runs until cancelled."""
 
     def __init__(
         self,
@@ -74,17 +75,17 @@ class Kubelet:
         self._settings = settings
         self._clock = clock
         self._queue: KeyedQueue[ObjectRef] = KeyedQueue()
-        self._away: KeyedQueue[str] = KeyedQueue()
+        self._unregistered: KeyedQueue[str] = KeyedQueue()
         self.plugins = PluginWatcher(settings.root / "plugins_registry", settings.versions, self._driver_changed)
         self._claims = NodeClaims(client, kinds, self.plugins)
         self._started: dict[ObjectRef, Pod] = {}
-        self._containers = Containers(settings.root / "containers", [settings.cdi_dir])
+        self._containers = ContainerBundles(settings.root / "containers", [settings.cdi_dir])
         self._pods = Informer(
             client, PODS, field_selector=f"spec.nodeName={settings.node_name}", on_change=self._pod_changed
         )
 
     def prepared(self, pod: Pod) -> Mapping[ClaimRef, tuple[ReportedDevice, ...]]:
-        """What each claim of a pod was given by the drivers."""
+        """The devices that drivers prepared for each claim of a pod."""
         return self._claims.devices(pod)
 
     async def run(self) -> None:
@@ -94,20 +95,20 @@ class Kubelet:
             tasks.start_soon(self.plugins.run)
             tasks.start_soon(self._pods.run)
             tasks.start_soon(self._heartbeat)
-            tasks.start_soon(self._wipe_absent_drivers)
+            tasks.start_soon(partial(self._unregistered.run, self._wipe_if_absent, workers=1))
             await self._pods.wait_synced()
-            await self._queue.run(self._sync, workers=_WORKERS)
+            await self._queue.run(self._reconcile, workers=_WORKERS)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         self._queue.add(change.ref)
 
-    async def _sync(self, ref: ObjectRef) -> None:
+    async def _reconcile(self, ref: ObjectRef) -> None:
         pod, started = self._pods.store.get(ref), self._started.get(ref)
         try:
             if started is not None and (pod is None or pod.metadata.uid != started.metadata.uid):
-                await self._take_back(started)  # deleted by force
+                await self._release(started)  # its predecessor was deleted by force
             if pod is not None and pod.is_terminating:
-                await self._end(pod)
+                await self._terminate(pod)
             elif pod is not None and not pod.is_finished and ref not in self._started:
                 await self._start(pod)
         except (KerfError, CDIError) as error:
@@ -126,15 +127,15 @@ class Kubelet:
             self._events.report(reference(pod), type="Normal", reason="Started", message="Started the pod's containers")
         self._started[pod.ref] = pod
 
-    async def _end(self, pod: Pod) -> None:
-        await self._take_back(pod)
+    async def _terminate(self, pod: Pod) -> None:
+        await self._release(pod)
         try:
             await self._set_status(pod, {"phase": "Succeeded"})
             await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace_s=0)
         except (NotFoundError, ConflictError):
-            return  # gone already, or another pod of the same name is there
+            return  # already gone, or replaced by another pod of its name
 
-    async def _take_back(self, pod: Pod) -> None:
+    async def _release(self, pod: Pod) -> None:
         self._containers.stop(pod)
         await self._claims.unprepare(pod)
         self._started.pop(pod.ref, None)
@@ -179,10 +180,7 @@ class Kubelet:
         for pod in self._pods.store.values():
             self._queue.add(pod.ref)
         if not is_registered:
-            self._away.add(name, after_s=self._settings.wipe_after_s)
-
-    async def _wipe_absent_drivers(self) -> None:
-        await self._away.run(self._wipe_if_absent, workers=1)
+            self._unregistered.add(name, after_s=self._settings.wipe_after_s)
 
     async def _wipe_if_absent(self, driver: str) -> None:
         if self.plugins.get(driver) is None:
@@ -191,7 +189,7 @@ class Kubelet:
 
     async def _wipe_slices(self, driver: str | None = None) -> None:
         if isinstance(self._kinds, ClassicKinds):
-            return  # there are no slices where drivers allocate
+            return  # where drivers allocate there are no slices
         selector = f"spec.nodeName={self._settings.node_name}" + (f",spec.driver={driver}" if driver else "")
         kind = self._kinds.resource_slices
         for slice_ in (await self._client.list(kind, field_selector=selector)).items:

@@ -1,4 +1,4 @@
-"""Plugin registration: sockets in ``plugins_registry`` become registered DRA drivers, and stop being that."""
+"""Plugin registration: each socket in ``plugins_registry`` is a registered DRA driver for as long as it exists."""
 
 import logging
 import stat
@@ -23,22 +23,22 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 _SCAN_S: Final = 0.05
-"""Between two looks at the directory. The kubelet is told by inotify; a directory of a few sockets costs nothing."""
+"""Between two scans of the directory, which cost nothing for a few sockets; the kubelet uses inotify."""
 _HANDSHAKE_S: Final = 5.0
-"""For GetInfo and NotifyRegistrationStatus each (the kubelet allows 1 s and 5 s; machines that run tests are slow)."""
+"""The deadline of GetInfo and of NotifyRegistrationStatus (the kubelet's: 1 s and 5 s; test machines are slow)."""
 _FIRST_RETRY_S: Final = 0.5
 _LAST_RETRY_S: Final = 30.0
-"""Back-off after a failed handshake, as the kubelet's: 0.5 s, doubling (there up to two minutes)."""
+"""The back-off after a failed handshake: 0.5 s, doubling, as the kubelet's (there up to two minutes)."""
 
 
 class DriverCallError(TransientError):
-    """A driver's socket did not answer, or its answer cannot be used."""
+    """A driver did not answer, or its answer cannot be used."""
 
 
 async def call(
     channel: grpc.aio.Channel, method: GrpcMethod[RequestT, ResponseT], request: RequestT, timeout_s: float
 ) -> ResponseT:
-    """One unary call. Raises DriverCallError with the status and its details."""
+    """Make one unary call. Raises DriverCallError with the gRPC status and its details when it fails."""
     stub = channel.unary_unary(
         method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
     )
@@ -64,7 +64,7 @@ class Driver:
 
 @dataclass(slots=True)
 class _Socket:
-    """What is known of one socket file: its inode tells a new one of the same name."""
+    """One socket file; its inode distinguishes it from a later one of the same name."""
 
     inode: int
     driver: str | None = None
@@ -74,13 +74,13 @@ class _Socket:
 
 @dataclass(slots=True)
 class PluginWatcher:
-    """Watches one registry directory. Several instances of a driver may be registered: the last one serves."""
+    """Watches one registry directory; of several instances of a driver the last one registered serves."""
 
     directory: Path
     versions: tuple[str, ...]
-    """The ``*.DRAPlugin`` versions that this kubelet knows; ``1.0.0`` is that of kubelets until 1.30."""
+    """The DRA service versions of this kubelet; ``1.0.0`` is that of kubelets until 1.30."""
     on_change: Callable[[str, bool], None]
-    """Told a driver's name, and whether it is registered now."""
+    """Called with the name of a driver, and whether it is registered now."""
     _sockets: dict[Path, _Socket] = field(default_factory=dict)
     _drivers: dict[str, list[tuple[Path, Driver]]] = field(default_factory=dict)
 
@@ -97,12 +97,12 @@ class PluginWatcher:
         finally:
             with anyio.CancelScope(shield=True):
                 for path in list(self._sockets):
-                    await self._forget(path)
+                    await self._deregister(path)
 
     async def _scan(self) -> None:
         found = {path: inode for path in self.directory.iterdir() if (inode := _socket_inode(path)) is not None}
         for path in [path for path, socket in self._sockets.items() if found.get(path) != socket.inode]:
-            await self._forget(path)
+            await self._deregister(path)
         for path, inode in sorted(found.items()):
             socket = self._sockets.setdefault(path, _Socket(inode))
             if socket.driver is None and anyio.current_time() >= socket.retry_at:
@@ -141,7 +141,7 @@ class PluginWatcher:
         except DriverCallError as error:
             log.warning("a plugin did not take its registration status: %s", error)
 
-    async def _forget(self, path: Path) -> None:
+    async def _deregister(self, path: Path) -> None:
         socket = self._sockets.pop(path)
         if socket.driver is None:
             return
@@ -154,7 +154,7 @@ class PluginWatcher:
 
 
 def _socket_inode(path: Path) -> int | None:
-    """The inode of a socket; None for anything else, for hidden names, and for what has just gone."""
+    """The inode of a socket; None for all other files, hidden names, and files that have just gone."""
     try:
         status = path.lstat()
     except FileNotFoundError:

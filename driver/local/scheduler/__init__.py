@@ -1,1 +1,1 @@
-"""The embedded cluster of the time when drivers allocated (Kubernetes 1.30): claim controller and scheduler."""
+"""kube-scheduler as far as DRA goes: ``structured`` allocates devices; where drivers do, ``classic`` chooses nodes."""

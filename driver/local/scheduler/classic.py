@@ -1,7 +1,8 @@
-"""The scheduler of Kubernetes 1.30 as far as claims go: it chooses nodes, drivers allocate.
+"""The scheduler of Kubernetes 1.30 as far as claims go: it chooses nodes, and drivers allocate.
 
-It writes what it thinks of into the pod's PodSchedulingContext and reads there which nodes drivers cannot serve
-(kube-scheduler's plugin ``dynamicresources``; KEP-3063). ``wish`` and ``stuck`` decide, the rest carries out.
+It writes the nodes that it considers into the PodSchedulingContext of a pod, and reads there which nodes the drivers
+find unsuitable (kube-scheduler's plugin ``dynamicresources``; KEP-3063). ``decide_next_step`` and
+``find_claim_to_deallocate`` are pure; ``ClassicScheduler`` carries out what they decide.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,13 +15,7 @@ from api.core.v1 import BINDINGS, NODES, PODS, Binding, Node, ObjectReference, P
 from api.errors import KerfError
 from api.model.allocations import ResourceClaimConsumerReference
 from api.model.base import JsonObject
-from api.model.classic import (
-    MAX_NODES,
-    ClassicClaim,
-    ClassicClass,
-    PodSchedulingContext,
-    PodSchedulingContextSpec,
-)
+from api.model.classic import MAX_NODES, ClassicClaim, ClassicClass, PodSchedulingContext, PodSchedulingContextSpec
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from api.resource.classic import ClassicKinds
@@ -35,73 +30,75 @@ from driver.runtime.notifier import Pulse
 from driver.scheduling.node_filter import filter_node, node_view
 
 _RETRY_S: Final = 1.0
-"""After a failed write, when nothing else wakes the scheduler."""
+"""The wait after a failed write, when nothing else wakes the scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """A pod and what decides about it."""
+class PodSchedulingState:
+    """A pod, and all that the next step depends on."""
 
     pod: Pod
     claims: Mapping[str, ClassicClaim]
-    """By entry; every claim that the pod has."""
+    """All claims of the pod, by the name of their entry."""
     classes: Mapping[str, ClassicClass]
     context: PodSchedulingContext | None
     nodes: Sequence[Node]
-    """That the pod could go to if it had no claims."""
+    """The nodes that pass the node filter, i.e. those the pod could run on without its claims."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Nothing can be done now."""
+class Unschedulable:
+    """The pod cannot be scheduled now."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What the context should say."""
+class UpdateContext:
+    """The PodSchedulingContext should have this spec."""
 
     spec: PodSchedulingContextSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class BindPod:
     """The pod can be bound."""
 
     node: str
 
 
-def wish(situation: Situation) -> Wait | Ask | Go:
-    """What the scheduler does next for a pod."""
-    for entry, claim in situation.claims.items():
-        if reason := _blocking(claim, situation):
-            return Wait(f"claim {entry}: {reason}")
-    nodes = [node.metadata.name for node in situation.nodes if _suits(node, situation)]
+def decide_next_step(state: PodSchedulingState) -> Unschedulable | UpdateContext | BindPod:
+    """The next step for a pod: bind it, update its context, or report that it is unschedulable."""
+    for entry, claim in state.claims.items():
+        if reason := _find_blocker(claim, state):
+            return Unschedulable(f"claim {entry}: {reason}")
+    nodes = [node.metadata.name for node in state.nodes if _is_suitable(node, state)]
     if not nodes:
-        return Wait("no node suits the pod's claims")
-    pending = [entry for entry, claim in situation.claims.items() if claim.status.allocation is None]
+        return Unschedulable("no node suits the pod's claims")
+    pending = [entry for entry, claim in state.claims.items() if claim.status.allocation is None]
     if not pending:
-        return Go(nodes[0])
-    before = situation.context.spec.selected_node if situation.context else ""
-    reported = {entry.name for entry in situation.context.status.resource_claims} if situation.context else set()
+        return BindPod(nodes[0])
+    before = state.context.spec.selected_node if state.context else ""
+    reported = {entry.name for entry in state.context.status.resource_claims} if state.context else set()
     knows_enough = len(pending) == 1 or reported.issuperset(pending)
     selected = (before if before in nodes else nodes[0]) if knows_enough else ""
-    return Ask(PodSchedulingContextSpec(selected_node=selected, potential_nodes=tuple(sorted(nodes)[:MAX_NODES])))
+    return UpdateContext(
+        PodSchedulingContextSpec(selected_node=selected, potential_nodes=tuple(sorted(nodes)[:MAX_NODES]))
+    )
 
 
-def stuck(situation: Situation) -> str | None:
-    """The entry whose claim should be deallocated, so that the pod can go elsewhere (PostFilter)."""
-    for entry, claim in situation.claims.items():
+def find_claim_to_deallocate(state: PodSchedulingState) -> str | None:
+    """The entry whose claim should be deallocated so that the pod fits another node (PostFilter); None for none."""
+    for entry, claim in state.claims.items():
         users = {consumer.uid for consumer in claim.status.reserved_for}
-        is_free = not claim.spec.immediate and users <= {situation.pod.metadata.uid}
+        is_free = not claim.spec.immediate and users <= {state.pod.metadata.uid}
         if claim.status.allocation is not None and is_free and not claim.status.deallocation_requested:
             return entry
     return None
 
 
-def _blocking(claim: ClassicClaim, situation: Situation) -> str | None:
-    users = {consumer.uid for consumer in claim.status.reserved_for} - {situation.pod.metadata.uid}
+def _find_blocker(claim: ClassicClaim, state: PodSchedulingState) -> str | None:
+    users = {consumer.uid for consumer in claim.status.reserved_for} - {state.pod.metadata.uid}
     allocation = claim.status.allocation
     if claim.is_terminating:
         return "is being deleted"
@@ -109,22 +106,22 @@ def _blocking(claim: ClassicClaim, situation: Situation) -> str | None:
         return "must be reallocated"
     if allocation is None and claim.spec.immediate:
         return "unallocated immediate resourceclaim"
-    if allocation is None and claim.spec.requests[0].class_name not in situation.classes:
+    if allocation is None and claim.spec.requests[0].class_name not in state.classes:
         return f"resourceclass {claim.spec.requests[0].class_name} does not exist"
     if allocation is not None and users and not allocation.shareable:
         return "is in use"
     return None
 
 
-def _suits(node: Node, situation: Situation) -> bool:
-    reported = situation.context.status.resource_claims if situation.context else ()
+def _is_suitable(node: Node, state: PodSchedulingState) -> bool:
+    reported = state.context.status.resource_claims if state.context else ()
     unsuitable = {entry.name: entry.unsuitable_nodes for entry in reported}
-    for entry, claim in situation.claims.items():
+    for entry, claim in state.claims.items():
         allocation = claim.status.allocation
         if allocation is not None:
             selector = allocation.node_selector
         else:
-            selector = situation.classes[claim.spec.requests[0].class_name].suitable_nodes
+            selector = state.classes[claim.spec.requests[0].class_name].suitable_nodes
             if node.metadata.name in unsuitable.get(entry, ()):
                 return False
         if selector is not None and not node_matches(node_view(node), None, all_nodes=False, selector=selector):
@@ -133,14 +130,14 @@ def _suits(node: Node, situation: Situation) -> bool:
 
 
 class ClassicScheduler:
-    """One pod at a time, whenever something changes. Runs until cancelled."""
+    """Schedules the pending pods, one at a time, whenever something changes; it runs until cancelled."""
 
     def __init__(self, client: Client, kinds: ClassicKinds, events: EventReporter) -> None:
         self._client = client
         self._kinds = kinds
         self._events = events
         self._change = Pulse()
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._pods = Informer(client, PODS, on_change=self._changed)
         self._nodes = Informer(client, NODES, on_change=self._changed)
         self._claims = Informer(client, kinds.claims, on_change=self._changed)
@@ -156,7 +153,7 @@ class ClassicScheduler:
                 await informer.wait_synced()
             while True:
                 change = self._change.next
-                clean = [await self._try(pod) for pod in self._pending()]
+                clean = [await self._try_schedule(pod) for pod in self._pending()]
                 with anyio.move_on_after(None if all(clean) else _RETRY_S):
                     await change.wait()
 
@@ -167,38 +164,38 @@ class ClassicScheduler:
         pods = (pod for pod in self._pods.store.values() if not pod.spec.node_name and not pod.is_terminating)
         return sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.ref))
 
-    async def _try(self, pod: Pod) -> bool:
-        """Whether all writes went well."""
+    async def _try_schedule(self, pod: Pod) -> bool:
+        """Schedule a pod; False when a write failed."""
         try:
             await self._schedule(pod)
         except KerfError as error:
-            self._tell(pod, str(error))
+            self._report_pending(pod, str(error))
             return False
         return True
 
     async def _schedule(self, pod: Pod) -> None:
-        situation = self._situation(pod)
-        if isinstance(situation, str):
-            self._tell(pod, situation)
+        state = self._build_state(pod)
+        if isinstance(state, str):
+            self._report_pending(pod, state)
             return
-        match wish(situation):
-            case Wait(reason):
-                self._tell(pod, reason)
-                entry = stuck(situation) if not self._suitable_nodes(situation) else None
+        match decide_next_step(state):
+            case Unschedulable(reason):
+                self._report_pending(pod, reason)
+                entry = find_claim_to_deallocate(state) if not self._suitable_nodes(state) else None
                 if entry is not None:
-                    await self._patch_status(situation.claims[entry], {"reservedFor": None})
-                    await self._patch_status(situation.claims[entry], {"deallocationRequested": True}, checked=False)
-            case Ask(spec):
-                await self._ask(situation, spec)
-            case Go(node):
-                await self._go(situation, node)
+                    await self._patch_status(state.claims[entry], {"reservedFor": None})
+                    await self._patch_status(state.claims[entry], {"deallocationRequested": True}, checked=False)
+            case UpdateContext(spec):
+                await self._write_context(state, spec)
+            case BindPod(node):
+                await self._bind(state, node)
 
-    def _suitable_nodes(self, situation: Situation) -> list[str]:
-        if any(_blocking(claim, situation) for claim in situation.claims.values()):
-            return [""]  # it waits for something else than a node
-        return [node.metadata.name for node in situation.nodes if _suits(node, situation)]
+    def _suitable_nodes(self, state: PodSchedulingState) -> list[str]:
+        if any(_find_blocker(claim, state) for claim in state.claims.values()):
+            return [""]  # the pod does not wait for a node
+        return [node.metadata.name for node in state.nodes if _is_suitable(node, state)]
 
-    def _situation(self, pod: Pod) -> Situation | str:
+    def _build_state(self, pod: Pod) -> PodSchedulingState | str:
         names = pod.claim_names()
         claims = {}
         for entry in pod.spec.resource_claims:
@@ -206,7 +203,7 @@ class ClassicScheduler:
             if claim is None:
                 return f"waiting for the claim of {entry.name} to be created"
             claims[entry.name] = claim
-        return Situation(
+        return PodSchedulingState(
             pod=pod,
             claims=claims,
             classes={class_.metadata.name: class_ for class_ in self._classes.store.values()},
@@ -214,8 +211,8 @@ class ClassicScheduler:
             nodes=[node for node in self._nodes.store.values() if filter_node(pod, node) is None],
         )
 
-    async def _ask(self, situation: Situation, spec: PodSchedulingContextSpec) -> None:
-        kind, context, pod = self._kinds.scheduling_contexts, situation.context, situation.pod
+    async def _write_context(self, state: PodSchedulingState, spec: PodSchedulingContextSpec) -> None:
+        kind, context, pod = self._kinds.scheduling_contexts, state.context, state.pod
         if context is None:
             owner = OwnerReference(
                 api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True
@@ -224,7 +221,7 @@ class ClassicScheduler:
             try:
                 await self._client.create(kind, PodSchedulingContext(metadata=metadata, spec=spec))
             except AlreadyExistsError:
-                return  # the watch will tell of it
+                return  # it comes with the next watch event
         elif context.spec != spec:
             patch: JsonObject = {
                 "metadata": {"uid": context.metadata.uid},
@@ -234,9 +231,9 @@ class ClassicScheduler:
                 kind, pod.metadata.name, patch, type=PatchType.MERGE, namespace=pod.metadata.namespace
             )
 
-    async def _go(self, situation: Situation, node: str) -> None:
-        pod = situation.pod
-        for claim in situation.claims.values():
+    async def _bind(self, state: PodSchedulingState, node: str) -> None:
+        pod = state.pod
+        for claim in state.claims.values():
             reserved = claim.status.reserved_for
             if pod.metadata.uid not in {consumer.uid for consumer in reserved}:
                 consumer = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
@@ -244,11 +241,11 @@ class ClassicScheduler:
         target = ObjectReference(kind="Node", name=node)
         metadata = ObjectMeta(name=pod.metadata.name, namespace=pod.metadata.namespace)
         await self._client.create_subresource(BINDINGS, Binding(metadata=metadata, target=target), "binding")
-        self._told.pop(pod.metadata.uid, None)
+        self._reported.pop(pod.metadata.uid, None)
         self._events.report(
             reference(pod), type="Normal", reason="Scheduled", message=f"Successfully assigned {pod.ref} to {node}"
         )
-        if situation.context is not None:
+        if state.context is not None:
             try:
                 await self._client.delete(self._kinds.scheduling_contexts, pod.metadata.name, pod.metadata.namespace)
             except NotFoundError:
@@ -265,11 +262,8 @@ class ClassicScheduler:
             subresource="status",
         )
 
-    def _tell(self, pod: Pod, reason: str) -> None:
-        """Once for each reason."""
-        if self._told.get(pod.metadata.uid) != reason:
-            self._told[pod.metadata.uid] = reason
+    def _report_pending(self, pod: Pod, reason: str) -> None:
+        """Report a reason, once."""
+        if self._reported.get(pod.metadata.uid) != reason:
+            self._reported[pod.metadata.uid] = reason
             self._events.report(reference(pod), type="Warning", reason="FailedScheduling", message=reason)
-
-
-__all__ = ["Ask", "ClassicScheduler", "Go", "Situation", "Wait", "stuck", "wish"]

@@ -18,7 +18,7 @@ from api.resource.v1alpha2 import KINDS
 from api.wire import to_builtins
 from driver.controller.classic.reconciler import Ended, NotLeadingError
 from driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
-from driver.local.apiserver.kinds.validation.classic import context_status_errors, status_errors
+from driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status
 from driver.local.apiserver.meta.status_errors import FieldError
 
 ResultT = TypeVar("ResultT")
@@ -92,7 +92,7 @@ class Server:
         errors: list[FieldError] = []
         if "status" in patch:
             new["metadata"] = old["metadata"]
-            errors = list(status_errors(new, old))
+            errors = list(validate_claim_status(new, old))
         else:
             new["status"] = old.get("status", {})
             added = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
@@ -112,7 +112,7 @@ class Server:
             raise ConflictError("PATCH", 409, "Conflict", "resourceVersion differs")
         body = KINDS.scheduling_contexts.encode(context)
         body["status"] = status
-        if errors := list(context_status_errors(body, {})):
+        if errors := list(validate_context_status(body, {})):
             raise InvalidError("PATCH", 422, "Invalid", "; ".join(map(str, errors)))
         self.put_context(KINDS.scheduling_contexts.decode(msgspec.json.encode(body)))
 

@@ -12,7 +12,6 @@ import anyio.lowlevel
 import msgspec
 
 from driver.local.apiserver import ApiServer
-from driver.local.apiserver.storage import Storage
 
 IN_TIME_S = 20
 """For what takes milliseconds on an idle machine."""
@@ -21,13 +20,6 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-
-
-def compact(storage: Storage) -> None:
-    """Forget the history of every kind, as etcd's compaction does: later requests for old revisions are expired."""
-    for shelf in storage._shelves.values():
-        shelf.events.clear()
-        shelf.horizon = storage.revision
 
 
 @dataclass
@@ -127,6 +119,13 @@ class Api:
         answer = await self.post(path, body)
         assert answer.status == 201, answer.body
         return answer.body
+
+    def forget_history(self) -> None:
+        """Does to the server's storage what a compaction does to etcd: requests for older revisions are expired."""
+        storage = self.server.storage
+        for kind_store in storage._kind_stores.values():
+            kind_store.events.clear()
+            kind_store.horizon = storage.revision
 
     async def gone(self, path: str) -> None:
         """Returns when there is no such object any more."""

@@ -11,9 +11,9 @@ from api.model.classic import MAX_CONSUMERS, ClassicAllocation
 from api.resource import v1alpha2, v1alpha3
 from api.resource.classic import ClassicKinds
 from driver.local.apiserver.admission import validating_policies
-from driver.local.apiserver.admission.validating_policies import Write
-from driver.local.apiserver.meta.status_errors import RefusedError
-from driver.local.apiserver.storage import GroupResource, Key, Storage
+from driver.local.apiserver.admission.validating_policies import AdmissionAttributes
+from driver.local.apiserver.meta.status_errors import ApiStatusError
+from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "classic"
 PLURALS = {
@@ -32,7 +32,7 @@ def storage() -> Storage:
         for document in yaml.safe_load_all(file.read_text()):
             if document["kind"] in PLURALS:
                 resource = GroupResource("admissionregistration.k8s.io", PLURALS[document["kind"]])
-                storage.put(resource, Key("", document["metadata"]["name"]), document)
+                storage.put(resource, ObjectKey("", document["metadata"]["name"]), document)
     return storage
 
 
@@ -42,18 +42,18 @@ def claim(kinds: ClassicKinds, max_pods: int, consumers: int) -> JsonObject:
 
 
 def refusal(storage: Storage, kinds: ClassicKinds, new: JsonObject, old: JsonObject) -> str | None:
-    write = Write(
+    write = AdmissionAttributes(
         operation="UPDATE",
         resource=CLAIMS,
         version=kinds.version,
         subresource="status",
-        key=Key("ns", "claim"),
+        key=ObjectKey("ns", "claim"),
         new=new,
         old=old,
     )
     try:
-        validating_policies.check(storage, write)
-    except RefusedError as error:
+        validating_policies.check_policies(storage, write)
+    except ApiStatusError as error:
         return error.message
     return None
 
@@ -86,21 +86,21 @@ def test_a_kubelet_plugin_tells_of_its_own_node_only(
 ) -> None:
     #
     extra = {} if node is None else {"authentication.kubernetes.io/node-name": node}
-    write = Write(
+    write = AdmissionAttributes(
         operation="CREATE",
         resource=GroupResource("kerf.dev", "nodeinventories"),
         version="v1alpha1",
         subresource="",
-        key=Key("", "n1"),
+        key=ObjectKey("", "n1"),
         new={"metadata": {"name": "n1"}},
         old=None,
         user={"username": user, "extra": extra},
     )
     if not is_refused:
-        validating_policies.check(storage, write)
+        validating_policies.check_policies(storage, write)
         return
-    with pytest.raises(RefusedError, match='may not write the NodeInventory of node "n1"'):
-        validating_policies.check(storage, write)
+    with pytest.raises(ApiStatusError, match='may not write the NodeInventory of node "n1"'):
+        validating_policies.check_policies(storage, write)
 
 
 @KINDS

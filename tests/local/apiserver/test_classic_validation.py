@@ -19,7 +19,7 @@ from driver.kube.http.access import Access
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import InvalidError
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.apiserver.kinds.validation.classic import context_status_errors, status_errors
+from driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status
 
 ALLOCATION: JsonObject = {"resourceHandles": [{"driverName": "kerf.dev", "data": "{}"}]}
 ALLOCATED: JsonObject = {"driverName": "kerf.dev", "allocation": ALLOCATION}
@@ -34,7 +34,7 @@ def many(count: int) -> list[JsonObject]:
 
 def refused(status: JsonObject, before: JsonObject, metadata: JsonObject | None = None) -> list[str]:
     new = {"metadata": metadata or {}, "status": status}
-    return [error.path for error in status_errors(new, {"metadata": {}, "status": before})]
+    return [error.path for error in validate_claim_status(new, {"metadata": {}, "status": before})]
 
 
 STATUSES: list[tuple[str, JsonObject, JsonObject, list[str]]] = [
@@ -122,7 +122,7 @@ def test_a_claim_that_is_being_deleted_gets_no_new_consumer() -> None:
 )
 def test_what_drivers_may_report(entries: list[JsonObject], fields: list[str]) -> None:
     # V-11
-    assert [error.path for error in context_status_errors({"status": {"resourceClaims": entries}}, {})] == fields
+    assert [error.path for error in validate_context_status({"status": {"resourceClaims": entries}}, {})] == fields
 
 
 @pytest.fixture

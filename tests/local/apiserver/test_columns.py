@@ -8,7 +8,7 @@ import pytest
 from driver.local.apiserver.kinds.printers import columns
 from driver.local.apiserver.kinds.printers.pods import PODS
 from driver.local.apiserver.kinds.types import Column
-from driver.local.apiserver.times import human_duration, since
+from driver.local.apiserver.times import format_age, format_duration
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -38,13 +38,13 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
     ],
 )
 def test_durations_have_one_or_two_units(seconds: int, text: str) -> None:
-    assert human_duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_a_time_that_is_none_is_unknown() -> None:
-    assert since(None, NOW) == "<unknown>"
-    assert since("yesterday", NOW) == "<unknown>"
-    assert since("2026-01-01T11:59:50Z", NOW) == "10s"
+    assert format_age(None, NOW) == "<unknown>"
+    assert format_age("yesterday", NOW) == "<unknown>"
+    assert format_age("2026-01-01T11:59:50Z", NOW) == "10s"
 
 
 def row(table: tuple[Column, ...] | list[Column], body: dict[str, Any]) -> dict[str, Any]:

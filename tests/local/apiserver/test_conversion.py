@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.local.apiserver.kinds.conversion import (
-    claim_from_flat,
-    claim_to_flat,
+    claim_from_v1beta1,
+    claim_to_v1beta1,
     event_from_events_group,
     event_to_events_group,
-    slice_from_wrapped,
-    slice_to_wrapped,
-    template_from_flat,
-    template_to_flat,
+    slice_from_v1beta1,
+    slice_to_v1beta1,
+    template_from_v1beta1,
+    template_to_v1beta1,
 )
 
 EXACT = st.fixed_dictionaries(
@@ -37,13 +37,13 @@ SPECS = st.fixed_dictionaries(
 @given(SPECS)
 def test_a_claim_survives_the_flat_version(spec: dict[str, Any]) -> None:
     body = {"metadata": {"name": "c"}, "spec": spec, "status": {"future": 4}}
-    assert claim_from_flat(claim_to_flat(body)) == body
+    assert claim_from_v1beta1(claim_to_v1beta1(body)) == body
 
 
 @given(SPECS)
 def test_a_template_survives_the_flat_version(spec: dict[str, Any]) -> None:
     body = {"metadata": {"name": "t"}, "spec": {"metadata": {"labels": {"a": "b"}}, "spec": spec}}
-    assert template_from_flat(template_to_flat(body)) == body
+    assert template_from_v1beta1(template_to_v1beta1(body)) == body
 
 
 DEVICES = st.fixed_dictionaries(
@@ -54,25 +54,25 @@ DEVICES = st.fixed_dictionaries(
 @given(st.lists(DEVICES, max_size=3))
 def test_a_slice_survives_the_wrapped_version(devices: list[dict[str, Any]]) -> None:
     body = {"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n", "devices": devices, "future": 2}}
-    wrapped = slice_to_wrapped(body)
+    wrapped = slice_to_v1beta1(body)
     assert all(device.keys() <= {"name", "basic"} for device in wrapped["spec"]["devices"])
-    assert slice_from_wrapped(wrapped) == body
+    assert slice_from_v1beta1(wrapped) == body
 
 
 def test_a_flat_request_carries_the_fields_of_exactly() -> None:
     body = {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}]}}}
     flat = {"name": "r", "deviceClassName": "gpu", "count": 2}
-    assert claim_to_flat(body)["spec"]["devices"]["requests"] == [flat]
+    assert claim_to_v1beta1(body)["spec"]["devices"]["requests"] == [flat]
 
 
 def test_a_flat_request_without_class_asks_for_nothing_exactly() -> None:
     body = {"spec": {"devices": {"requests": [{"name": "r", "deviceClassName": ""}]}}}
-    assert claim_from_flat(body)["spec"]["devices"]["requests"] == [{"name": "r"}]
+    assert claim_from_v1beta1(body)["spec"]["devices"]["requests"] == [{"name": "r"}]
 
 
 def test_zero_places_of_the_wrapped_version_mean_unset() -> None:
     wrapped = {"spec": {"driver": "d", "nodeName": "", "allNodes": False}}
-    assert slice_from_wrapped(wrapped)["spec"] == {"driver": "d"}
+    assert slice_from_v1beta1(wrapped)["spec"] == {"driver": "d"}
 
 
 def test_an_event_has_other_field_names_in_its_own_group() -> None:

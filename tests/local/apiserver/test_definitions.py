@@ -209,10 +209,10 @@ async def test_what_a_definition_defines_cannot_be_changed_to_something_else(wid
 
 async def test_a_changed_definition_holds_from_the_next_request(widgets: Api) -> None:
     await widgets.made(WIDGETS, widget(size=2))
-    more = {**SPEC, "properties": {**SPEC["properties"], "colour": {"type": "string", "default": "red"}}}
+    more = {**SPEC, "properties": {**SPEC["properties"], "color": {"type": "string", "default": "red"}}}
     both = [version(more), version(more, name="v2", storage=False, deprecated=True)]
     assert (await widgets.merge(DEFINITION, {"spec": {"versions": both}})).status == 200
-    assert (await widgets.made(WIDGETS, widget("new", size=2)))["spec"]["colour"] == "red"
+    assert (await widgets.made(WIDGETS, widget("new", size=2)))["spec"]["color"] == "red"
     answer = await widgets.get(f"{WIDGETS}/w".replace("v1", "v2"))
     assert answer.body["apiVersion"] == "test.dev/v2"
     assert answer.warnings == ['299 - "test.dev/v2 Widget is deprecated"']

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.http.content_negotiation import form_of
-from driver.local.apiserver.http.paths import Target, parse
-from driver.local.apiserver.kinds.validation.quantities import canonicalize
-from driver.local.apiserver.meta.documents import drop, fresh, lookup, objects_at, pruned, replace
-from driver.local.apiserver.meta.status_errors import RefusedError
+from driver.local.apiserver.http.request_info import RequestInfo, parse_path
+from driver.local.apiserver.http.serializer import negotiate_form
+from driver.local.apiserver.meta.documents import deep_copy, drop, find_objects, lookup, replace, without_nulls
+from driver.local.apiserver.meta.status_errors import ApiStatusError
+from driver.local.apiserver.registry.create_update import canonicalize_quantities
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=2),
@@ -35,7 +35,7 @@ DOCUMENT: dict[str, Any] = {"a": {"b": [{"c": 1}, {"c": 2}, 3], "m": {"x": {"c":
     ],
 )
 def test_objects_are_found_along_a_path(path: list[str], expected: list[Any]) -> None:
-    assert list(objects_at(DOCUMENT, path)) == expected
+    assert list(find_objects(DOCUMENT, path)) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_values_in_lists_and_maps_are_replaced_one_by_one() -> None:
 
 
 def test_a_dropped_field_goes_everywhere() -> None:
-    document = fresh(DOCUMENT)
+    document = deep_copy(DOCUMENT)
     drop(document, "a.b[].c")
     drop(document, "a.m{}.c")
     assert document == {"a": {"b": [{}, {}, 3], "m": {"x": {}, "y": {"d": 5}}, "n": None}}
@@ -69,15 +69,15 @@ def test_a_dropped_field_goes_everywhere() -> None:
 
 @given(OBJECTS)
 def test_a_fresh_copy_shares_nothing(document: dict[str, Any]) -> None:
-    copy = fresh(document)
+    copy = deep_copy(document)
     assert copy == document
     assert copy is not document
 
 
 @given(OBJECTS)
 def test_pruning_leaves_no_null_fields_and_is_done_once(document: dict[str, Any]) -> None:
-    once = pruned(document)
-    assert pruned(once) == once
+    once = without_nulls(document)
+    assert without_nulls(once) == once
     assert None not in once.values()
 
 
@@ -100,38 +100,40 @@ def test_a_lookup_finds_what_is_there(path: tuple[str, ...], found: object) -> N
 )
 def test_amounts_have_one_form(written: object, stored: str) -> None:
     body = {"capacity": {"memory": {"value": written}}}
-    canonicalize(body, ["capacity{}.value", "absent[].value"], "Thing", "v1")
+    canonicalize_quantities(body, ["capacity{}.value", "absent[].value"], "Thing", "v1")
     assert body["capacity"]["memory"]["value"] == stored
-    canonicalize(body, ["capacity{}.value"], "Thing", "v1")
+    canonicalize_quantities(body, ["capacity{}.value"], "Thing", "v1")
     assert body["capacity"]["memory"]["value"] == stored
 
 
 @pytest.mark.parametrize("written", ["x", "", True, [], {}, "1.2.3"])
 def test_what_is_no_amount_is_refused(written: object) -> None:
-    with pytest.raises(RefusedError, match='Thing in version "v1" cannot be handled as a Thing: quantities must match'):
-        canonicalize({"value": written}, ["value"], "Thing", "v1")
+    with pytest.raises(
+        ApiStatusError, match='Thing in version "v1" cannot be handled as a Thing: quantities must match'
+    ):
+        canonicalize_quantities({"value": written}, ["value"], "Thing", "v1")
 
 
-def target(group: str, version: str, plural: str, **more: str) -> Target:
-    return Target(group=group, version=version, plural=plural, **more)
+def info(group: str, version: str, plural: str, **more: str) -> RequestInfo:
+    return RequestInfo(group=group, version=version, plural=plural, **more)
 
 
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/api/v1/nodes", target("", "v1", "nodes")),
-        ("/api/v1/nodes/", target("", "v1", "nodes")),
-        ("/api/v1/nodes/n/status", target("", "v1", "nodes", name="n", subresource="status")),
-        ("/api/v1/namespaces/t/pods", target("", "v1", "pods", namespace="t")),
+        ("/api/v1/nodes", info("", "v1", "nodes")),
+        ("/api/v1/nodes/", info("", "v1", "nodes")),
+        ("/api/v1/nodes/n/status", info("", "v1", "nodes", name="n", subresource="status")),
+        ("/api/v1/namespaces/t/pods", info("", "v1", "pods", namespace="t")),
         (
             "/api/v1/namespaces/t/pods/p/binding",
-            target("", "v1", "pods", namespace="t", name="p", subresource="binding"),
+            info("", "v1", "pods", namespace="t", name="p", subresource="binding"),
         ),
-        ("/api/v1/namespaces/t", target("", "v1", "namespaces", name="t")),
-        ("/api/v1/namespaces/t/status", target("", "v1", "namespaces", name="t", subresource="status")),
-        ("/api/v1/namespaces/t/finalize", target("", "v1", "namespaces", name="t", subresource="finalize")),
-        ("/apis/g/v1/namespaces/t/status", target("g", "v1", "status", namespace="t")),
-        ("/apis/g/v1/things/x", target("g", "v1", "things", name="x")),
+        ("/api/v1/namespaces/t", info("", "v1", "namespaces", name="t")),
+        ("/api/v1/namespaces/t/status", info("", "v1", "namespaces", name="t", subresource="status")),
+        ("/api/v1/namespaces/t/finalize", info("", "v1", "namespaces", name="t", subresource="finalize")),
+        ("/apis/g/v1/namespaces/t/status", info("g", "v1", "status", namespace="t")),
+        ("/apis/g/v1/things/x", info("g", "v1", "things", name="x")),
         ("/apis/g/v1", None),
         ("/apis/g", None),
         ("/api/v1", None),
@@ -140,8 +142,8 @@ def target(group: str, version: str, plural: str, **more: str) -> Target:
         ("/apis/g/v1/namespaces/t/things/x/status/more", None),
     ],
 )
-def test_a_path_names_a_place(path: str, expected: Target | None) -> None:
-    assert parse(path) == expected
+def test_a_path_names_a_place(path: str, expected: RequestInfo | None) -> None:
+    assert parse_path(path) == expected
 
 
 @pytest.mark.parametrize(
@@ -157,11 +159,11 @@ def test_a_path_names_a_place(path: str, expected: Target | None) -> None:
     ],
 )
 def test_the_first_form_that_is_known_is_used(accept: str, form: str) -> None:
-    assert form_of(accept) == form
+    assert negotiate_form(accept) == form
 
 
 @pytest.mark.parametrize("accept", ["application/vnd.kubernetes.protobuf", "text/html", "application/json;as=Chart"])
 def test_a_form_that_is_not_known_is_not_acceptable(accept: str) -> None:
-    with pytest.raises(RefusedError) as refused:
-        form_of(accept)
+    with pytest.raises(ApiStatusError) as refused:
+        negotiate_form(accept)
     assert refused.value.code == 406

@@ -7,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.local.apiserver.meta.field_sets import (
-    Path,
+    FieldPath,
     compare,
-    fields_of,
+    field_set_of,
+    format_path,
     from_fields_v1,
-    shown,
     to_fields_v1,
     with_parents,
 )
-from driver.local.apiserver.meta.merge_keys import ATOMIC, PLAIN, Shape, keyed, shape_of
+from driver.local.apiserver.meta.merge_schema import ATOMIC, PLAIN, MergeSchema, build_merge_schema, keyed_list
 
-SHAPE = shape_of(
+SHAPE = build_merge_schema(
     {
-        "items": keyed("name"),
-        "ports": keyed("port", "protocol", defaults={"protocol": "TCP"}),
-        "tags": Shape(unique=True),
+        "items": keyed_list("name"),
+        "ports": keyed_list("port", "protocol", defaults={"protocol": "TCP"}),
+        "tags": MergeSchema(unique=True),
         "whole": ATOMIC,
     }
 )
@@ -31,7 +31,7 @@ PATHS = st.lists(STEPS, min_size=1, max_size=4).map(tuple)
 
 
 @given(st.frozensets(PATHS, max_size=8))
-def test_a_set_survives_the_form_that_managed_fields_keep_it_in(fields: frozenset[Path]) -> None:
+def test_a_set_survives_the_form_that_managed_fields_keep_it_in(fields: frozenset[FieldPath]) -> None:
     assert from_fields_v1(to_fields_v1(fields)) == fields
 
 
@@ -66,8 +66,8 @@ def test_members_with_children_are_marked_by_a_dot() -> None:
         ),
     ],
 )
-def test_an_apply_owns_the_leaves_and_items_it_says(document: Any, expected: set[Path]) -> None:
-    assert fields_of(document, SHAPE) == expected
+def test_an_apply_owns_the_leaves_and_items_it_says(document: Any, expected: set[FieldPath]) -> None:
+    assert field_set_of(document, SHAPE) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_apply_owns_the_leaves_and_items_it_says(document: Any, expected: set
     ],
 )
 def test_a_comparison_says_what_was_added_modified_and_removed(
-    old: Any, new: Any, added: set[Path], modified: set[Path], removed: set[Path]
+    old: Any, new: Any, added: set[FieldPath], modified: set[FieldPath], removed: set[FieldPath]
 ) -> None:
     comparison = compare(old, new, SHAPE)
     found = tuple(map(set, (comparison.added, comparison.modified, comparison.removed)))
@@ -129,5 +129,5 @@ def test_parents_of_a_path_are_the_fields_that_lead_to_it() -> None:
         (("f:tags", 'v:"x"'), '.tags[="x"]'),
     ],
 )
-def test_paths_are_shown_as_kubectl_users_know_them(path: Path, text: str) -> None:
-    assert shown(path) == text
+def test_paths_are_shown_as_kubectl_users_know_them(path: FieldPath, text: str) -> None:
+    assert format_path(path) == text

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.local.apiserver.meta.label_selectors import parse_fields, parse_labels, selector_of
-from driver.local.apiserver.meta.status_errors import RefusedError
+from driver.local.apiserver.meta.status_errors import ApiStatusError
 
 LABELS = {"a": "1", "b": "x", "example.com/role": "gpu", "empty": ""}
 
@@ -60,7 +60,7 @@ def test_a_label_selector_matches_as_kubernetes_says(text: str, matches: bool) -
     ],
 )
 def test_a_bad_label_selector_is_refused_with_what_was_found(text: str, said: str) -> None:
-    with pytest.raises(RefusedError, match=r"unable to parse requirement") as refusal:
+    with pytest.raises(ApiStatusError, match=r"unable to parse requirement") as refusal:
         parse_labels(text)
     assert said in refusal.value.message
     assert refusal.value.code == 400
@@ -104,13 +104,13 @@ def test_a_field_selector_matches_as_kubernetes_says(text: str, fields: dict[str
 
 
 def test_a_field_selector_without_operator_is_refused() -> None:
-    with pytest.raises(RefusedError, match="invalid selector"):
+    with pytest.raises(ApiStatusError, match="invalid selector"):
         parse_fields("metadata.name")
 
 
 def test_a_field_that_the_kind_cannot_be_selected_by_is_refused_in_its_words() -> None:
     readers = {"metadata.name": lambda body: str(body["metadata"]["name"])}
-    with pytest.raises(RefusedError, match=r"no such field: spec\.x"):
+    with pytest.raises(ApiStatusError, match=r"no such field: spec\.x"):
         selector_of("", "spec.x=1", readers, unsupported="no such field: {}")
     selector = selector_of("", "metadata.name=p", readers, unsupported="")
     assert selector.matches({"metadata": {"name": "p"}})

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.local.apiserver.http.query_options import ListOptions
-from driver.local.apiserver.kinds.core import core_types
+from driver.local.apiserver.kinds.core import CORE_KINDS
 from driver.local.apiserver.kinds.types import ResourceType
-from driver.local.apiserver.meta.status_errors import RefusedError
-from driver.local.apiserver.registry.read import list_page
-from driver.local.apiserver.storage import Key, Storage
-from tests.local.apiserver.api_client import Api, Cluster, compact
+from driver.local.apiserver.meta.status_errors import ApiStatusError
+from driver.local.apiserver.registry.read import list_objects
+from driver.local.apiserver.storage import ObjectKey, Storage
+from tests.local.apiserver.api_client import Api, Cluster
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-CONFIG_MAPS: ResourceType = next(type_ for type_ in core_types() if type_.plural == "configmaps")
+CONFIG_MAPS: ResourceType = next(type_ for type_ in CORE_KINDS if type_.plural == "configmaps")
 
 
 async def fill(api: Api, *names: str) -> None:
@@ -59,7 +59,7 @@ async def test_an_expired_token_is_answered_with_one_that_goes_on_with_the_prese
     await fill(api, "a", "b", "c")
     token = (await api.get(f"{MAPS}?limit=1")).body["metadata"]["continue"]
     await api.delete(f"{MAPS}/b")
-    compact(api.server.storage)
+    api.forget_history()
     expired = await api.get(f"{MAPS}?limit=9&continue={token}")
     assert (expired.status, expired.body["reason"]) == (410, "Expired")
     assert expired.body["message"].startswith("The provided continue parameter is too old")
@@ -133,7 +133,7 @@ def test_whatever_changes_between_pages_the_list_is_that_of_the_first(
 
     def change(changes: list[tuple[str, bool]]) -> None:
         for name, keep in changes:
-            key = Key("default", name)
+            key = ObjectKey("default", name)
             if keep:
                 storage.put(CONFIG_MAPS.store, key, {"metadata": {"name": name}})
             elif storage.get(CONFIG_MAPS.store, key):
@@ -141,14 +141,14 @@ def test_whatever_changes_between_pages_the_list_is_that_of_the_first(
 
     change(before)
     expected = storage.items(CONFIG_MAPS.store)
-    page = list_page(storage, CONFIG_MAPS, "", ListOptions.parse({"limit": str(limit)}))
+    page = list_objects(storage, CONFIG_MAPS, "", ListOptions.parse({"limit": str(limit)}))
     listed = list(page.items)
     for changes in [*between, *([[]] * 6)]:
         if "continue" not in page.metadata:
             break
         change(changes)
         query = {"limit": str(limit), "continue": page.metadata["continue"]}
-        page = list_page(storage, CONFIG_MAPS, "", ListOptions.parse(query))
+        page = list_objects(storage, CONFIG_MAPS, "", ListOptions.parse(query))
         listed += page.items
     assert listed == expected
 
@@ -156,10 +156,10 @@ def test_whatever_changes_between_pages_the_list_is_that_of_the_first(
 def test_a_continued_list_of_a_lost_history_is_expired() -> None:
     storage = Storage(history=1)
     for name in "abc":
-        storage.put(CONFIG_MAPS.store, Key("default", name), {"metadata": {"name": name}})
-    token = list_page(storage, CONFIG_MAPS, "", ListOptions.parse({"limit": "1"})).metadata["continue"]
+        storage.put(CONFIG_MAPS.store, ObjectKey("default", name), {"metadata": {"name": name}})
+    token = list_objects(storage, CONFIG_MAPS, "", ListOptions.parse({"limit": "1"})).metadata["continue"]
     for _ in range(3):
-        storage.put(CONFIG_MAPS.store, Key("default", "a"), {"metadata": {"name": "a"}})
-    with pytest.raises(RefusedError) as refusal:
-        list_page(storage, CONFIG_MAPS, "", ListOptions.parse({"continue": token}))
+        storage.put(CONFIG_MAPS.store, ObjectKey("default", "a"), {"metadata": {"name": "a"}})
+    with pytest.raises(ApiStatusError) as refusal:
+        list_objects(storage, CONFIG_MAPS, "", ListOptions.parse({"continue": token}))
     assert refusal.value.code == 410

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.meta.field_sets import fields_of, from_fields_v1
-from driver.local.apiserver.meta.managed_fields import Author, after_update, apply, same
-from driver.local.apiserver.meta.merge_keys import keyed, shape_of
-from driver.local.apiserver.meta.status_errors import RefusedError
+from driver.local.apiserver.meta.field_sets import field_set_of, from_fields_v1
+from driver.local.apiserver.meta.managed_fields import FieldManager, apply, is_unchanged, record_update
+from driver.local.apiserver.meta.merge_schema import build_merge_schema, keyed_list
+from driver.local.apiserver.meta.status_errors import ApiStatusError
 
-SHAPE = shape_of({"items": keyed("name")})
+SHAPE = build_merge_schema({"items": keyed_list("name")})
 NOW = "2026-01-01T00:00:00Z"
 
 
-def author(manager: str, subresource: str = "") -> Author:
-    return Author(manager=manager, api_version="v1", subresource=subresource, time=NOW)
+def manager_named(name: str, subresource: str = "") -> FieldManager:
+    return FieldManager(name=name, api_version="v1", subresource=subresource, time=NOW)
 
 
 def document(**fields: Any) -> dict[str, Any]:
@@ -32,11 +32,11 @@ def owned(live: dict[str, Any]) -> dict[tuple[str, str], set[str]]:
 
 
 def applied(live: dict[str, Any] | None, said: dict[str, Any], manager: str, *, force: bool = False) -> dict[str, Any]:
-    return apply(live, said, author=author(manager), shape=SHAPE, force=force)
+    return apply(live, said, by=manager_named(manager), schema=SHAPE, force=force)
 
 
 def updated(old: dict[str, Any] | None, new: dict[str, Any], manager: str) -> dict[str, Any]:
-    entries = after_update(old, new, author=author(manager), shape=SHAPE, zero={})
+    entries = record_update(old, new, by=manager_named(manager), schema=SHAPE, zero={})
     return {**new, "metadata": {**new["metadata"], "managedFields": entries}}
 
 
@@ -58,13 +58,13 @@ def test_a_removed_field_is_owned_by_nobody() -> None:
 
 
 def test_an_object_without_owners_gets_none_by_an_update() -> None:
-    assert after_update(document(a=1), document(a=2), author=author("x"), shape=SHAPE, zero={}) == []
+    assert record_update(document(a=1), document(a=2), by=manager_named("x"), schema=SHAPE, zero={}) == []
 
 
 def test_owners_are_reset_by_one_empty_entry() -> None:
     live = updated(None, document(a=1), "creator")
     wanted = {**live, "metadata": {"name": "x", "managedFields": [{}]}}
-    assert after_update(live, wanted, author=author("x"), shape=SHAPE, zero={}) == []
+    assert record_update(live, wanted, by=manager_named("x"), schema=SHAPE, zero={}) == []
 
 
 def test_the_first_apply_gives_present_fields_a_collective_owner() -> None:
@@ -83,7 +83,7 @@ def test_two_appliers_may_say_the_same() -> None:
 
 def test_saying_something_else_than_another_owner_is_a_conflict() -> None:
     live = applied(None, document(a=1, items=[{"name": "n", "v": 1}]), "one")
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ApiStatusError) as refusal:
         applied(live, document(a=2, items=[{"name": "n", "v": 2}]), "two")
     assert refusal.value.code == 409
     assert refusal.value.details == {
@@ -97,10 +97,10 @@ def test_saying_something_else_than_another_owner_is_a_conflict() -> None:
 
 def test_a_conflict_names_version_and_subresource_of_its_owner() -> None:
     live = document(status={"a": 1})
-    entries = after_update(None, live, author=author("kubelet", "status"), shape=SHAPE, zero={})
+    entries = record_update(None, live, by=manager_named("kubelet", "status"), schema=SHAPE, zero={})
     live["metadata"]["managedFields"] = entries
     with pytest.raises(
-        RefusedError, match=r'conflict with "kubelet" with subresource "status" using v1: [.]status[.]a'
+        ApiStatusError, match=r'conflict with "kubelet" with subresource "status" using v1: [.]status[.]a'
     ):
         applied(live, document(status={"a": 2}), "other")
 
@@ -143,7 +143,7 @@ def test_items_keep_their_order_and_new_ones_stand_where_they_were_said() -> Non
 
 
 def test_managed_fields_cannot_be_applied() -> None:
-    with pytest.raises(RefusedError, match="managedFields must be nil"):
+    with pytest.raises(ApiStatusError, match="managedFields must be nil"):
         applied(None, {"metadata": {"name": "x", "managedFields": []}}, "one")
 
 
@@ -152,13 +152,13 @@ def test_a_newer_time_stamp_alone_is_no_change() -> None:
     later = apply(
         live,
         document(a=1),
-        author=Author(manager="one", api_version="v1", subresource="", time="2027-01-01T00:00:00Z"),
-        shape=SHAPE,
+        by=FieldManager(name="one", api_version="v1", subresource="", time="2027-01-01T00:00:00Z"),
+        schema=SHAPE,
         force=False,
     )
     assert later == live
-    assert same(later, live)
-    assert not same({**live, "a": 2}, live)
+    assert is_unchanged(later, live)
+    assert not is_unchanged({**live, "a": 2}, live)
 
 
 VALUES = st.integers(0, 2)
@@ -177,8 +177,8 @@ def test_after_any_applies_the_last_one_stands_and_owners_own_what_is_there(step
     live: dict[str, Any] | None = None
     for manager, config in steps:
         live = applied(live, document(**config), manager, force=True)
-        there = fields_of(body_of(live), SHAPE)
-        mine = fields_of(config, SHAPE)
+        there = field_set_of(body_of(live), SHAPE)
+        mine = field_set_of(config, SHAPE)
         assert mine <= there, "what was applied is there"
         for (name, _), paths in owned(live).items():
             expected = {"/".join(path) for path in mine}
@@ -195,7 +195,7 @@ def test_when_every_applier_has_left_nothing_is_left(steps: list[tuple[str, Any]
     for manager in ("one", "two", "three"):
         live = applied(live, document(), manager, force=True)
     assert live is not None
-    assert fields_of(body_of(live), SHAPE) == frozenset()
+    assert field_set_of(body_of(live), SHAPE) == frozenset()
     assert owned(live) == {}
 
 
@@ -204,9 +204,9 @@ def test_without_force_others_values_are_never_changed(first: dict[str, Any], se
     live = applied(None, document(**first), "one")
     try:
         after = applied(live, document(**second), "two")
-    except RefusedError:
+    except ApiStatusError:
         return
-    for path in fields_of(first, SHAPE):
+    for path in field_set_of(first, SHAPE):
         assert value_at(after, path) == value_at(live, path)
 
 

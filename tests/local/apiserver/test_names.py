@@ -9,10 +9,10 @@ from driver.local.apiserver.meta.names import (
     dns_label,
     dns_subdomain,
     label_value,
-    metadata_errors,
-    metadata_update_errors,
     path_segment,
     qualified_name,
+    validate_metadata,
+    validate_metadata_update,
 )
 
 
@@ -58,7 +58,7 @@ def test_bad_names_are_told_what_is_wrong(check: Callable[[str], Iterator[str]],
 
 
 def paths_of(metadata: dict[str, Any], *, namespaced: bool = True, any_finalizer: bool = False) -> list[str]:
-    found = metadata_errors(metadata, namespaced=namespaced, name_check=dns_subdomain, any_finalizer=any_finalizer)
+    found = validate_metadata(metadata, namespaced=namespaced, name_check=dns_subdomain, any_finalizer=any_finalizer)
     return [str(error) for error in found]
 
 
@@ -123,18 +123,18 @@ def test_custom_resources_may_have_plain_finalizers() -> None:
 
 def test_a_deleted_object_gets_no_new_finalizers() -> None:
     old = {"name": "x", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
-    errors = [str(error) for error in metadata_update_errors({**old, "finalizers": ["a/b", "c/d"]}, old)]
+    errors = [str(error) for error in validate_metadata_update({**old, "finalizers": ["a/b", "c/d"]}, old)]
     (error,) = errors
     assert error == (
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, "
         'found new finalizers []string{"c/d"}'
     )
-    assert list(metadata_update_errors({**old, "finalizers": []}, old)) == []
+    assert list(validate_metadata_update({**old, "finalizers": []}, old)) == []
 
 
 def test_identity_never_changes() -> None:
     old = {"name": "x", "uid": "u"}
-    assert [error.path for error in metadata_update_errors({"name": "y", "uid": "v"}, old)] == [
+    assert [error.path for error in validate_metadata_update({"name": "y", "uid": "v"}, old)] == [
         "metadata.name",
         "metadata.uid",
     ]

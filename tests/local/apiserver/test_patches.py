@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.local.apiserver.meta.patches import MAX_OPERATIONS, json_patched, merge_patched
-from driver.local.apiserver.meta.status_errors import RefusedError
+from driver.local.apiserver.meta.status_errors import ApiStatusError
 
 NAMES = st.sampled_from(["a", "b", "c/d", "e~f"])
 JSON = st.recursive(
@@ -125,7 +125,7 @@ def test_a_json_patch_does_what_the_rfc_shows(document: Any, operations: Any, ex
 )
 def test_a_json_patch_that_does_not_fit_is_refused_as_invalid(operation: dict[str, Any]) -> None:
     document = {"a": 1, "flag": True, "list": [1], "object": {"x": 1}}
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ApiStatusError) as refusal:
         json_patched(document, [operation])
     assert refusal.value.code == 422
 
@@ -146,33 +146,33 @@ def test_a_json_patch_that_does_not_fit_is_refused_as_invalid(operation: dict[st
     ],
 )
 def test_what_is_no_json_patch_is_a_bad_request(operations: Any) -> None:
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ApiStatusError) as refusal:
         json_patched({"a": 1}, operations)
     assert refusal.value.code == 400
 
 
 def test_a_json_patch_of_too_many_operations_is_too_large() -> None:
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ApiStatusError) as refusal:
         json_patched({}, [{"op": "test", "path": "", "value": {}}] * (MAX_OPERATIONS + 1))
     assert refusal.value.code == 413
 
 
 def test_copies_that_double_a_document_again_and_again_are_refused() -> None:
     operations = [{"op": "copy", "from": "", "path": f"/{number}"} for number in range(64)]
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ApiStatusError) as refusal:
         json_patched({"a": "b"}, operations)
     assert refusal.value.code == 422
 
 
 def test_a_document_that_is_nested_too_deep_is_refused() -> None:
     operations = [{"op": "add", "path": "/a" * depth, "value": {}} for depth in range(1, 2000)]
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ApiStatusError) as refusal:
         json_patched({}, [*operations, {"op": "copy", "from": "/a", "path": "/b"}])
     assert refusal.value.code == 422
 
 
 def test_operations_after_a_scalar_root_do_not_fit() -> None:
-    with pytest.raises(RefusedError) as refusal:
+    with pytest.raises(ApiStatusError) as refusal:
         json_patched({}, [{"op": "replace", "path": "", "value": 1}, {"op": "add", "path": "/a", "value": 1}])
     assert refusal.value.code == 422
 

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.model.base import JsonObject
-from driver.local.apiserver.storage import Event, ExpiredRevisionError, GroupResource, Key, Storage, Stored
-from tests.local.apiserver.api_client import compact
+from driver.local.apiserver.storage import (
+    ExpiredRevisionError,
+    GroupResource,
+    ObjectKey,
+    Storage,
+    StorageEvent,
+    StoredObject,
+)
 
 PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
@@ -18,8 +24,8 @@ def body(name: str, **spec: object) -> JsonObject:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def key(name: str, namespace: str = "a") -> Key:
-    return Key(namespace, name)
+def key(name: str, namespace: str = "a") -> ObjectKey:
+    return ObjectKey(namespace, name)
 
 
 def test_every_change_gets_a_revision_of_its_own_over_all_kinds() -> None:
@@ -41,7 +47,7 @@ def test_a_stored_body_is_not_changed_by_its_giver() -> None:
 def test_items_come_in_the_order_of_namespace_and_name() -> None:
     storage = Storage(history=10)
     for namespace, name in (("b", "a"), ("a", "z"), ("a", "c")):
-        storage.put(PODS, Key(namespace, name), body(name))
+        storage.put(PODS, ObjectKey(namespace, name), body(name))
     assert [stored.key for stored in storage.items(PODS)] == [("a", "c"), ("a", "z"), ("b", "a")]
     assert [stored.key.name for stored in storage.items(PODS, "b")] == ["a"]
 
@@ -75,17 +81,8 @@ def test_other_kinds_changes_do_not_age_a_history() -> None:
     assert len(storage.events_after(PODS, 1)) == 1
 
 
-def test_compaction_forgets_the_past_of_every_kind() -> None:
-    storage = Storage(history=10)
-    storage.put(PODS, key("p"), body("p"))
-    compact(storage)
-    with pytest.raises(ExpiredRevisionError):
-        storage.events_after(PODS, 1)
-    assert storage.events_after(PODS, 2) == []
-
-
 def test_the_listener_sees_every_change_in_order_with_old_and_new() -> None:
-    seen: list[tuple[GroupResource, Event]] = []
+    seen: list[tuple[GroupResource, StorageEvent]] = []
     storage = Storage(history=10, listener=lambda resource, event: seen.append((resource, event)))
     storage.put(PODS, key("p"), body("p", n=1))
     storage.put(PODS, key("p"), body("p", n=2))
@@ -108,14 +105,14 @@ def test_an_object_is_encoded_once_for_each_version() -> None:
     old, new = converter("old"), converter("new")
     stored = Storage(history=1).put(PODS, key("p"), body("p"))
     for _ in range(3):
-        stored.wire(old), stored.wire(new), stored.wire(None)
+        stored.encode(old), stored.encode(new), stored.encode(None)
     assert encoded == ["old", "new"]
 
 
 def test_the_same_body_at_another_revision_is_made_once() -> None:
     stored = Storage(history=1).put(PODS, key("p"), body("p"))
-    assert stored.at(9) is stored.at(9)
-    assert stored.at(9).body["metadata"]["resourceVersion"] == "9"
+    assert stored.at_revision(9) is stored.at_revision(9)
+    assert stored.at_revision(9).body["metadata"]["resourceVersion"] == "9"
 
 
 OPERATIONS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=25)
@@ -141,7 +138,7 @@ def test_the_past_is_listed_as_it_was(operations: list[tuple[str, bool]]) -> Non
 @given(OPERATIONS, st.integers(0, 30))
 def test_a_snapshot_and_the_changes_since_give_the_present(operations: list[tuple[str, bool]], start: int) -> None:
     storage = Storage(history=100)
-    follower: dict[Key, Stored] = {}
+    follower: dict[ObjectKey, StoredObject] = {}
     cursor = storage.revision
     for step, (name, keep) in enumerate(operations):
         if keep:

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from driver.local.apiserver.kinds import merge_keys
-from driver.local.apiserver.meta.merge_keys import Shape, keyed, shape_of
-from driver.local.apiserver.meta.status_errors import RefusedError
-from driver.local.apiserver.meta.strategic_merge import strategic_patched
+from driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
+from driver.local.apiserver.meta.merge_schema import MergeSchema, build_merge_schema, keyed_list
+from driver.local.apiserver.meta.status_errors import ApiStatusError
+from driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
 
-SHAPE = shape_of(
+SHAPE = build_merge_schema(
     {
-        "items": keyed("name"),
-        "items[].env": keyed("name"),
-        "names": Shape(unique=True, patch_key="*"),
-        "volumes": keyed("name"),
+        "items": keyed_list("name"),
+        "items[].env": keyed_list("name"),
+        "names": MergeSchema(unique=True, patch_key="*"),
+        "volumes": keyed_list("name"),
     }
 )
 ITEMS = [{"name": "a", "v": 1}, {"name": "b", "v": 2}]
@@ -89,7 +89,7 @@ ITEMS = [{"name": "a", "v": 1}, {"name": "b", "v": 2}]
 )
 def test_a_strategic_merge_patch_gives(document: Any, patch: Any, expected: Any) -> None:
     before = repr(document)
-    assert strategic_patched(document, patch, SHAPE) == expected
+    assert apply_strategic_merge_patch(document, patch, SHAPE) == expected
     assert repr(document) == before
 
 
@@ -102,14 +102,14 @@ def test_a_strategic_merge_patch_gives(document: Any, patch: Any, expected: Any)
     ],
 )
 def test_a_patch_that_does_not_fit_the_kind_is_refused(patch: Any, said: str) -> None:
-    with pytest.raises(RefusedError, match=said):
-        strategic_patched({"items": ITEMS}, patch, SHAPE)
+    with pytest.raises(ApiStatusError, match=said):
+        apply_strategic_merge_patch({"items": ITEMS}, patch, SHAPE)
 
 
 def test_conditions_of_a_pod_merge_by_type() -> None:
     pod = {"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Other", "status": "True"}]}}
     patch = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    patched = strategic_patched(pod, patch, merge_keys.POD)
+    patched = apply_strategic_merge_patch(pod, patch, merge_schemas.POD)
     assert patched["status"]["conditions"] == [
         {"type": "Ready", "status": "True"},
         {"type": "Other", "status": "True"},

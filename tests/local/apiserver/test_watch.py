@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.local.apiserver.api_client import TABLE, Api, Cluster, compact
+from tests.local.apiserver.api_client import TABLE, Api, Cluster
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -86,7 +86,7 @@ async def test_a_watch_of_one_object_or_namespace_sees_no_other(api: Api) -> Non
 
 async def test_a_forgotten_past_is_an_error_event_and_the_end(api: Api) -> None:
     await api.made(MAPS, config_map("a"))
-    compact(api.server.storage)
+    api.forget_history()
     async with api.watch(MAPS, "resourceVersion=1") as watch:
         event = await watch.next()
         assert event["type"] == "ERROR"
@@ -136,7 +136,7 @@ async def test_a_watch_ends_when_its_time_is_over(cluster: Cluster) -> None:
 async def test_a_watch_ends_with_the_server(cluster: Cluster) -> None:
     async with cluster() as api, api.watch(MAPS) as watch:
         with anyio.fail_after(10):
-            api.server._feed.close()
+            api.server._watch_notifier.close()
             assert await watch.next() is None
 
 

@@ -7,8 +7,15 @@ import pytest
 from api.core.v1 import Node, NodeStatus
 from api.model.classic import ClassicAllocation, ClassicClass, PodSchedulingContextSpec
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from driver.local.controllers.resource_claims_classic import release
-from driver.local.scheduler.classic import Ask, Go, Situation, Wait, stuck, wish
+from driver.local.controllers.resource_claims import release_classic
+from driver.local.scheduler.classic import (
+    BindPod,
+    PodSchedulingState,
+    Unschedulable,
+    UpdateContext,
+    decide_next_step,
+    find_claim_to_deallocate,
+)
 from tests.controller.classic.scene import claim, consumer, context, pod
 
 ON_N1 = NodeSelector(
@@ -23,7 +30,7 @@ def node(name: str) -> Node:
     return Node(metadata=ObjectMeta(name=name), status=NodeStatus(conditions=(Condition(type="Ready", status="True"),)))
 
 
-def situation(*nodes: str, **more: Any) -> Situation:
+def state(*nodes: str, **more: Any) -> PodSchedulingState:
     fields: dict[str, Any] = {
         "pod": pod(),
         "claims": {"gpu": claim()},
@@ -31,28 +38,30 @@ def situation(*nodes: str, **more: Any) -> Situation:
         "context": None,
         "nodes": [node(name) for name in nodes or ("n1", "n2")],
     }
-    return Situation(**(fields | more))
+    return PodSchedulingState(**(fields | more))
 
 
 def test_with_one_pending_claim_a_node_is_selected_at_once() -> None:
-    assert wish(situation()) == Ask(PodSchedulingContextSpec(selected_node="n1", potential_nodes=("n1", "n2")))
+    assert decide_next_step(state()) == UpdateContext(
+        PodSchedulingContextSpec(selected_node="n1", potential_nodes=("n1", "n2"))
+    )
 
 
 def test_with_several_it_waits_until_every_one_has_a_report() -> None:
     claims = {"gpu": claim(), "nic": claim("nic")}
-    asked = wish(situation(claims=claims, context=context(potential=("n1", "n2"), reported={"gpu": ()})))
-    assert asked == Ask(PodSchedulingContextSpec(potential_nodes=("n1", "n2")))
-    known = wish(situation(claims=claims, context=context(reported={"gpu": ("n1",), "nic": ()})))
-    assert known == Ask(PodSchedulingContextSpec(selected_node="n2", potential_nodes=("n2",)))
+    asked = decide_next_step(state(claims=claims, context=context(potential=("n1", "n2"), reported={"gpu": ()})))
+    assert asked == UpdateContext(PodSchedulingContextSpec(potential_nodes=("n1", "n2")))
+    known = decide_next_step(state(claims=claims, context=context(reported={"gpu": ("n1",), "nic": ()})))
+    assert known == UpdateContext(PodSchedulingContextSpec(selected_node="n2", potential_nodes=("n2",)))
 
 
 def test_a_node_that_a_driver_cannot_serve_is_not_selected_again() -> None:
-    found = wish(situation(context=context(selected="n1", reported={"gpu": ("n1",)})))
-    assert found == Ask(PodSchedulingContextSpec(selected_node="n2", potential_nodes=("n2",)))
+    found = decide_next_step(state(context=context(selected="n1", reported={"gpu": ("n1",)})))
+    assert found == UpdateContext(PodSchedulingContextSpec(selected_node="n2", potential_nodes=("n2",)))
 
 
 def test_once_all_claims_are_allocated_the_pod_goes_where_they_are() -> None:
-    assert wish(situation(claims={"gpu": claim(allocation=ALLOCATED)})) == Go("n1")
+    assert decide_next_step(state(claims={"gpu": claim(allocation=ALLOCATED)})) == BindPod("n1")
 
 
 @pytest.mark.parametrize(
@@ -66,26 +75,28 @@ def test_once_all_claims_are_allocated_the_pod_goes_where_they_are() -> None:
     ],
 )
 def test_what_keeps_a_pod_waiting(held: Any, reason: str) -> None:
-    found = wish(situation(claims={"gpu": held}))
-    assert isinstance(found, Wait)
+    found = decide_next_step(state(claims={"gpu": held}))
+    assert isinstance(found, Unschedulable)
     assert reason in found.reason
 
 
 def test_a_claim_on_a_node_that_does_not_suit_is_to_be_deallocated() -> None:
-    elsewhere = situation("n2", claims={"gpu": claim(allocation=ALLOCATED)})
-    assert isinstance(wish(elsewhere), Wait)
-    assert stuck(elsewhere) == "gpu"
+    elsewhere = state("n2", claims={"gpu": claim(allocation=ALLOCATED)})
+    assert isinstance(decide_next_step(elsewhere), Unschedulable)
+    assert find_claim_to_deallocate(elsewhere) == "gpu"
     used = claim(allocation=ALLOCATED, reserved_for=(consumer("other"),))
-    assert stuck(situation("n2", claims={"gpu": used})) is None
-    assert stuck(situation("n2", claims={"gpu": claim(allocation=ALLOCATED, immediate=True)})) is None
+    assert find_claim_to_deallocate(state("n2", claims={"gpu": used})) is None
+    assert find_claim_to_deallocate(state("n2", claims={"gpu": claim(allocation=ALLOCATED, immediate=True)})) is None
 
 
 def test_with_its_last_pod_a_claim_is_to_be_deallocated_unless_it_is_immediate() -> None:
     held = claim(allocation=ALLOCATED, reserved_for=(consumer(),))
-    patch = release(held, {"pod-pod": None})
+    patch = release_classic(held, {"pod-pod": None})
     assert patch is not None
     assert patch["status"] == {"reservedFor": None, "deallocationRequested": True}
-    immediate = release(claim(allocation=ALLOCATED, reserved_for=(consumer(),), immediate=True), {"pod-pod": None})
+    immediate = release_classic(
+        claim(allocation=ALLOCATED, reserved_for=(consumer(),), immediate=True), {"pod-pod": None}
+    )
     assert immediate is not None
     assert immediate["status"] == {"reservedFor": None}
-    assert release(held, {"pod-pod": pod()}) is None
+    assert release_classic(held, {"pod-pod": pod()}) is None

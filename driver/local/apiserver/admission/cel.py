@@ -1,7 +1,7 @@
-"""CEL over plain JSON, on Google's cel-cpp: for the rules of custom resources and for admission policies.
+"""CEL over plain JSON, on Google's cel-cpp, for the rules of custom resources and for admission policies.
 
-What Kubernetes adds to CEL (quantities, IP addresses, regular expression search, list functions) is not there: an
-expression that uses it does not compile, instead of passing unchecked.
+The functions that Kubernetes adds to CEL (quantities, IP addresses, regular expressions, list functions) are missing:
+an expression that uses one does not compile, rather than pass unchecked.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,16 @@ from typing import Any
 from api.errors import KerfError
 from driver.cel.compile import UNSUPPORTED
 from driver.cel.inlining import inlined
+from driver.local.apiserver.meta.documents import JsonValue
 
 
 class RuleError(KerfError):
-    """An expression does not compile, or fails when it is evaluated."""
+    """An expression does not compile, or its evaluation fails."""
 
 
 @lru_cache(maxsize=8)
 def _environment(variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the library has no types)
-    # Imported with the first expression: it maps 14 MB that a cluster without any never needs.
+    # Imported with the first expression, because it maps 14 MB.
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
 
@@ -35,24 +36,24 @@ def _environment(variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the libra
 
 
 @lru_cache(maxsize=512)
-def compiled(expression: str, variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the library has no types)
-    """``expression`` over the ``variables``. Raises RuleError."""
-    plain = inlined(expression)  # the engine takes another value than the bound one after a loop that ended early
+def compile_expression(expression: str, variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the library has no types)
+    """The program of ``expression`` over ``variables``. Raises RuleError when it does not compile."""
+    plain = inlined(expression)  # cel-cpp resolves a bound variable wrongly after a loop that ended early
     try:
         program = _environment(variables).compile(expression)
         if plain not in (None, expression):
             program = _environment(variables).compile(plain)
     except Exception as error:
-        said = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-        raise RuleError(f"compilation failed: {said}") from error
+        message = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+        raise RuleError(f"compilation failed: {message}") from error
     if plain is None:
         raise RuleError(f"cannot be evaluated here: {UNSUPPORTED['bind']} is not supported")
     return program
 
 
-def evaluated(expression: str, variables: tuple[str, ...], data: Mapping[str, Any]) -> Any:  # noqa: ANN401  (any JSON)
-    """What ``expression`` is where the variables are as in ``data``. Raises RuleError."""
-    value = compiled(expression, variables).eval(data=data)
+def evaluate(expression: str, variables: tuple[str, ...], data: Mapping[str, JsonValue]) -> JsonValue:
+    """The value of ``expression`` with the variables of ``data``. Raises RuleError."""
+    value = compile_expression(expression, variables).eval(data=data)
     if value.type().name() == "ERROR":
         raise RuleError(str(value.plain_value()))
     return value.plain_value()

@@ -1,5 +1,7 @@
-"""CustomResourceDefinitions, and what they make of the objects that they define.
+"""CustomResourceDefinitions, and the kinds that they define.
 
-A definition becomes a kind like any other (``defining``); its schema says what is unknown (``pruning``), what is filled
-in (``defaulting``), what is refused (``validating``, ``rules``) and what ``kubectl get`` prints (``printing``).
+``definitions`` turns a definition into a ``ResourceType`` like those of ``kinds``. Its structural schema says which
+fields are unknown (pruned) and which are defaulted (``structural_schema``), which values are invalid
+(``object_validation``, ``cel_rules``), and what ``kubectl get`` prints (``printer_columns``). ``schema_validation``
+checks the schema itself when its definition is written. Source of all: ``apiextensions-apiserver`` ``pkg``.
 """

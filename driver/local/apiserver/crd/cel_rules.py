@@ -1,28 +1,28 @@
-"""``x-kubernetes-validations``: CEL rules over custom resources (KEP-2876).
+"""``x-kubernetes-validations``: the CEL validation rules of custom resources (KEP-2876).
 
-A rule that does not compile (``driver.local.apiserver.admission.cel``) is refused when its definition is created.
+A rule that does not compile (``driver.local.apiserver.admission.cel``) is refused when its definition is written.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.admission.cel import RuleError, evaluated
-from driver.local.apiserver.crd.schemas import children, properties
-from driver.local.apiserver.meta.status_errors import UNSAID, FieldError, duplicate, forbidden, invalid, required
+from driver.local.apiserver.admission.cel import RuleError, evaluate
+from driver.local.apiserver.crd.structural_schema import children, properties
+from driver.local.apiserver.meta.documents import JsonValue
+from driver.local.apiserver.meta.status_errors import OMITTED, FieldErrors, duplicate, forbidden, invalid, required
 
 VARIABLES: Final = ("self", "oldSelf")
-"""What a rule may name."""
+"""The variables of a rule."""
 _ABSENT: Final = object()
-# CEL's reserved words; a field of such a name is `__name__` in an expression (KEP-2876, "escaping").
 _RESERVED: Final = frozenset(
     {
         *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import"),
         *("let", "loop", "package", "namespace", "return", "var", "void", "while"),
     }
 )
+"""The reserved words of CEL: in an expression a field of this name is ``__name__`` (KEP-2876, "escaping")."""
 _ESCAPES: Final = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
 
 
@@ -51,33 +51,33 @@ class _Rule:
 
 
 def has_rules(schema: JsonObject) -> bool:
-    """Whether the schema has rules, at any depth."""
+    """Whether a schema has rules, at any depth."""
     if schema.get("x-kubernetes-validations"):
         return True
     inside = [*properties(schema).values(), schema.get("items"), schema.get("additionalProperties")]
     return any(has_rules(inner) for inner in inside if isinstance(inner, dict))
 
 
-def rule_errors(document: JsonObject, schema: JsonObject, old: JsonObject | None = None) -> Iterator[FieldError]:
-    """What the rules of a schema say of an object; ``old``: the object before an update."""
-    yield from _errors(document, _ABSENT if old is None else old, schema, "")
+def validate_rules(document: JsonObject, schema: JsonObject, old: JsonObject | None = None) -> FieldErrors:
+    """The errors that the rules of a schema find in an object; ``old`` is the object before an update."""
+    yield from _validate(document, _ABSENT if old is None else old, schema, "")
 
 
-def _errors(value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[FieldError]:  # noqa: ANN401  (any JSON)
+def _validate(value: JsonValue, old: JsonValue, schema: JsonObject, path: str) -> FieldErrors:
     for entry in schema.get("x-kubernetes-validations") or ():
         rule = _Rule.of(entry)
         if not rule.transition or old is not _ABSENT:
-            yield from _rule_errors(rule, value, old, schema, path)
+            yield from _validate_rule(rule, value, old, schema, path)
     for ending, child, inner in children(value, schema):
         if child is not None:
             here = path + ending
-            yield from _errors(
+            yield from _validate(
                 child, _counterpart(old, ending, child, schema), inner, here if path else here.lstrip(".")
             )
 
 
-def _counterpart(old: Any, ending: str, child: Any, schema: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
-    """The same part of the old object: by field, or in a keyed list by key; items of other lists have none."""
+def _counterpart(old: JsonValue, ending: str, child: JsonValue, schema: JsonObject) -> JsonValue:
+    """The same part of the old object, by field or by list map key; items of other lists have none."""
     if isinstance(old, dict):
         return old.get(ending.strip(".[]"), _ABSENT)
     keys = schema.get("x-kubernetes-list-map-keys")
@@ -87,47 +87,47 @@ def _counterpart(old: Any, ending: str, child: Any, schema: JsonObject) -> Any: 
     return _ABSENT
 
 
-def _rule_errors(rule: _Rule, value: Any, old: Any, schema: JsonObject, path: str) -> Iterator[FieldError]:  # noqa: ANN401
-    data = {"self": escaped(value, schema)}
+def _validate_rule(rule: _Rule, value: JsonValue, old: JsonValue, schema: JsonObject, path: str) -> FieldErrors:
+    data = {"self": escape_fields(value, schema)}
     if old is not _ABSENT:
-        data["oldSelf"] = escaped(old, schema)
+        data["oldSelf"] = escape_fields(old, schema)
     here = path + rule.field_path if path else rule.field_path.lstrip(".")
-    shown = _shown(value)
+    shown = _show(value)
     try:
-        if evaluated(rule.text, VARIABLES, data) is True:
+        if evaluate(rule.text, VARIABLES, data) is True:
             return
-        message = evaluated(rule.message_expression, VARIABLES, data) if rule.message_expression else ""
+        message = evaluate(rule.message_expression, VARIABLES, data) if rule.message_expression else ""
     except RuleError as error:
         yield invalid(path or "<nil>", shown, f"{error} evaluating rule: {rule.message or rule.text}")
         return
-    said = str(message or rule.message or f"failed rule: {rule.text}")
+    message = str(message or rule.message or f"failed rule: {rule.text}")
     match rule.reason:
         case "FieldValueForbidden":
-            yield forbidden(here or "<nil>", said)
+            yield forbidden(here or "<nil>", message)
         case "FieldValueRequired":
-            yield required(here or "<nil>", said)
+            yield required(here or "<nil>", message)
         case "FieldValueDuplicate":
             yield duplicate(here or "<nil>", shown)
         case _:
-            yield invalid(here or "<nil>", shown, said)
+            yield invalid(here or "<nil>", shown, message)
 
 
-def _shown(value: Any) -> Any:  # noqa: ANN401  (any JSON)
-    """Objects and lists are too long for a message."""
-    return UNSAID if isinstance(value, dict | list) else value
+def _show(value: JsonValue) -> JsonValue:
+    """The value as a message shows it; objects and lists are too long for one."""
+    return OMITTED if isinstance(value, dict | list) else value
 
 
-def escaped(value: Any, schema: JsonObject) -> Any:  # noqa: ANN401  (any JSON)
-    """A value with its fields' names as expressions spell them; keys of maps stay as they are."""
+def escape_fields(value: JsonValue, schema: JsonObject) -> JsonValue:
+    """A value with its field names escaped as in expressions; keys of maps stay as they are."""
     if isinstance(value, dict):
         known = properties(schema)
         return {
-            escaped_name(name) if name in known else name: escaped(child, known.get(name) or _inner(schema))
+            escape_name(name) if name in known else name: escape_fields(child, known.get(name) or _inner(schema))
             for name, child in value.items()
         }
     if isinstance(value, list):
         inner = schema.get("items")
-        return [escaped(item, inner if isinstance(inner, dict) else {}) for item in value]
+        return [escape_fields(item, inner if isinstance(inner, dict) else {}) for item in value]
     return value
 
 
@@ -136,7 +136,7 @@ def _inner(schema: JsonObject) -> JsonObject:
     return additional if isinstance(additional, dict) else {}
 
 
-def escaped_name(name: str) -> str:
+def escape_name(name: str) -> str:
     if name in _RESERVED:
         return f"__{name}__"
     for mark, spelled in _ESCAPES:

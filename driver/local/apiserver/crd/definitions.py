@@ -1,25 +1,24 @@
-"""A CustomResourceDefinition as a kind that is served.
+"""A CustomResourceDefinition as a served kind, and the strategy of definitions themselves.
 
-Only the conversion strategy None is offered: every version shows the stored body, with its own schema applied when it
+Only the conversion strategy None is supported: each version shows the stored body, and its own schema applies when it
 is written. Source: ``apiextensions-apiserver`` ``pkg/registry/customresource`` and ``pkg/controller``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.crd.cel_rules import has_rules, rule_errors
-from driver.local.apiserver.crd.defaulting import default
-from driver.local.apiserver.crd.printer_columns import UnreadablePathError, printer_columns
-from driver.local.apiserver.crd.pruning import prune
-from driver.local.apiserver.crd.structural_schema import structure_errors
-from driver.local.apiserver.crd.validation import schema_errors
-from driver.local.apiserver.kinds.types import ApiVersion, ResourceType, Rules
+from driver.local.apiserver.crd.cel_rules import has_rules, validate_rules
+from driver.local.apiserver.crd.object_validation import validate_object
+from driver.local.apiserver.crd.printer_columns import UnsupportedJsonPathError, build_printer_columns
+from driver.local.apiserver.crd.schema_validation import validate_structural_schema
+from driver.local.apiserver.crd.structural_schema import default, prune
+from driver.local.apiserver.kinds.types import ApiVersion, ResourceType, Strategy
 from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.merge_keys import shape_of_schema, with_metadata
-from driver.local.apiserver.meta.names import checked, dns_label, dns_subdomain
+from driver.local.apiserver.meta.merge_schema import derive_merge_schema, with_metadata
+from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_name
 from driver.local.apiserver.meta.status_errors import (
-    FieldError,
+    FieldErrors,
     bad_request,
     immutable,
     invalid,
@@ -31,11 +30,11 @@ from driver.local.apiserver.storage import GroupResource
 
 DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 CLEANUP_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
-"""Holds a deleted definition until its objects are gone."""
-_ANYTHING: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+"""The finalizer of a deleted definition until its objects are gone."""
+_ANY_OBJECT: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def custom_type(definition: JsonObject) -> ResourceType:
+def build_resource_type(definition: JsonObject) -> ResourceType:
     """The kind that a valid definition describes."""
     spec = definition["spec"]
     names, group = spec["names"], spec["group"]
@@ -48,33 +47,33 @@ def custom_type(definition: JsonObject) -> ResourceType:
         short_names=names.get("shortNames") or (),
         categories=names.get("categories") or (),
         namespaced=spec["scope"] == "Namespaced",
-        versions=[_version(group, names["kind"], each) for each in _served(spec["versions"])],
+        versions=[_version(group, names["kind"], each) for each in _order_served(spec["versions"])],
         store=GroupResource(group, names["plural"]),
-        generation=True,
-        unconditional_update=False,
-        fields={
+        counts_generation=True,
+        allow_unconditional_update=False,
+        selectable_fields={
             "metadata.name": lambda body: str(body["metadata"].get("name") or ""),
             "metadata.namespace": lambda body: str(body["metadata"].get("namespace") or ""),
         },
         any_finalizer=True,
-        custom=True,
+        is_custom=True,
     )
 
 
-def _served(versions: Iterable[JsonObject]) -> Sequence[JsonObject]:
-    """Served versions, the storage version first: it is the one that controllers of ours prefer."""
+def _order_served(versions: Iterable[JsonObject]) -> Sequence[JsonObject]:
+    """The served versions, the storage version first, which our controllers prefer."""
     return sorted((each for each in versions if each.get("served")), key=lambda each: not each.get("storage"))
 
 
 def _version(group: str, kind: str, row: JsonObject) -> ApiVersion:
-    schema = lookup(row, "schema", "openAPIV3Schema") or _ANYTHING
+    schema = lookup(row, "schema", "openAPIV3Schema") or _ANY_OBJECT
     return ApiVersion(
         name=row["name"],
-        shape=with_metadata(shape_of_schema(schema)),
-        rules=_rules(kind, f"{group}/{row['name']}", schema),
-        columns=printer_columns(row.get("additionalPrinterColumns") or []),
+        merge_schema=with_metadata(derive_merge_schema(schema)),
+        strategy=_build_strategy(kind, f"{group}/{row['name']}", schema),
+        columns=build_printer_columns(row.get("additionalPrinterColumns") or []),
         schema=schema,
-        status=lookup(row, "subresources", "status") is not None,
+        has_status=lookup(row, "subresources", "status") is not None,
         warning=_deprecation(group, kind, row),
     )
 
@@ -85,7 +84,7 @@ def _deprecation(group: str, kind: str, row: JsonObject) -> str:
     return str(row.get("deprecationWarning") or f"{group}/{row['name']} {kind} is deprecated")
 
 
-def _rules(kind: str, api_version: str, schema: JsonObject) -> Rules:
+def _build_strategy(kind: str, api_version: str, schema: JsonObject) -> Strategy:
     def prune_body(body: JsonObject, field_validation: str) -> Sequence[str]:
         unknown = [f"unknown field {quoted(path)}" for path in prune(body, schema)]
         if unknown and field_validation == "Strict":
@@ -96,15 +95,15 @@ def _rules(kind: str, api_version: str, schema: JsonObject) -> Rules:
             )
         return unknown if field_validation == "Warn" else ()
 
-    def validate(body: JsonObject) -> Iterator[FieldError]:
-        yield from _body_errors(body, schema, None)
+    def validate(body: JsonObject) -> FieldErrors:
+        yield from _validate_body(body, schema, None)
 
-    def validate_update(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-        # Ratcheting (KEP-4008): what was wrong before may stay, e.g. after the schema became stricter.
-        before = set(_body_errors(old, schema, None))
-        yield from (error for error in _body_errors(body, schema, old) if error not in before)
+    def validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
+        # Ratcheting (KEP-4008): errors of the old object may stay, e.g. after the schema became stricter.
+        before = set(_validate_body(old, schema, None))
+        yield from (error for error in _validate_body(body, schema, old) if error not in before)
 
-    return Rules(
+    return Strategy(
         prune=prune_body,
         default=lambda body, _now: default(body, schema),
         validate=validate,
@@ -113,20 +112,14 @@ def _rules(kind: str, api_version: str, schema: JsonObject) -> Rules:
     )
 
 
-# Problems after which a rule might meet values that it cannot handle.
 _BLOCKING: Final = frozenset(
-    {
-        "FieldValueNotSupported",
-        "FieldValueRequired",
-        "FieldValueTooLong",
-        "FieldValueTooMany",
-        "FieldValueTypeInvalid",
-    }
+    {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
 )
+"""The errors after which CEL rules are not evaluated, as they might meet values of the wrong type."""
 
 
-def _body_errors(body: JsonObject, schema: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    found = list(schema_errors(body, schema))
+def _validate_body(body: JsonObject, schema: JsonObject, old: JsonObject | None) -> FieldErrors:
+    found = list(validate_object(body, schema))
     yield from found
     if not has_rules(schema):
         return
@@ -138,7 +131,7 @@ def _body_errors(body: JsonObject, schema: JsonObject, old: JsonObject | None) -
             "complete validation",
         )
     else:
-        yield from rule_errors(body, schema, old)
+        yield from validate_rules(body, schema, old)
 
 
 def _default(body: JsonObject, _now: str) -> None:
@@ -150,8 +143,8 @@ def _default(body: JsonObject, _now: str) -> None:
     spec["conversion"] = spec.get("conversion") or {"strategy": "None"}
 
 
-def _prepare_create(body: JsonObject) -> None:
-    """The definition is served at once, so its conditions say so from the start."""
+def _prepare_for_create(body: JsonObject) -> None:
+    """Sets the status: a definition is established at once."""
     now = body["metadata"]["creationTimestamp"]
     body["status"] = {
         "acceptedNames": body["spec"]["names"],
@@ -167,8 +160,8 @@ def _condition(type_: str, reason: str, message: str, now: str) -> JsonObject:
     return {"lastTransitionTime": now, "message": message, "reason": reason, "status": "True", "type": type_}
 
 
-def _prepare_delete(body: JsonObject, now: str) -> None:
-    """A deleted definition stays until its objects are gone."""
+def _prepare_for_delete(body: JsonObject, now: str) -> None:
+    """Adds the finalizer and the condition of a definition whose objects have to be deleted first."""
     metadata = body["metadata"]
     metadata.pop("deletionGracePeriodSeconds", None)
     finalizers = metadata.get("finalizers") or []
@@ -184,7 +177,7 @@ def _storage_versions(body: JsonObject) -> list[str]:
     return [each["name"] for each in lookup(body, "spec", "versions") or [] if each.get("storage")]
 
 
-def _prepare_update(body: JsonObject, old: JsonObject, _now: str) -> None:
+def _prepare_for_update(body: JsonObject, old: JsonObject, _now: str) -> None:
     status = dict(old.get("status") or {})
     stored = list(status.get("storedVersions") or [])
     status["storedVersions"] = [*stored, *(name for name in _storage_versions(body) if name not in stored)]
@@ -192,71 +185,71 @@ def _prepare_update(body: JsonObject, old: JsonObject, _now: str) -> None:
     body["status"] = status
 
 
-def _new_errors(body: JsonObject) -> Iterator[FieldError]:
+def _validate_new(body: JsonObject) -> FieldErrors:
     spec, name = body["spec"], body["metadata"].get("name")
     if name != f"{spec['names'].get('plural') or ''}.{spec.get('group') or ''}":
         yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
-    yield from _errors(body)
+    yield from _validate(body)
 
 
-def _errors(body: JsonObject) -> Iterator[FieldError]:
+def _validate(body: JsonObject) -> FieldErrors:
     spec = body["spec"]
     group, names = spec.get("group") or "", spec["names"]
-    yield from checked("spec.group", group, dns_subdomain)
+    yield from validate_name("spec.group", group, dns_subdomain)
     if group and "." not in group:
         yield invalid("spec.group", group, "should be a domain with at least one dot")
     scope = spec.get("scope")
     if scope not in {"Cluster", "Namespaced"}:
         yield not_supported("spec.scope", scope or "", ("Cluster", "Namespaced")) if scope else required("spec.scope")
     for field in ("plural", "singular", "kind", "listKind"):
-        yield from checked(f"spec.names.{field}", (names.get(field) or "").lower(), dns_label)
+        yield from validate_name(f"spec.names.{field}", (names.get(field) or "").lower(), dns_label)
     if lookup(spec, "conversion", "strategy") != "None":
         strategy = lookup(spec, "conversion", "strategy")
         yield invalid("spec.conversion.strategy", strategy, "only None is offered by this API server")
-    yield from _version_errors(spec.get("versions") or [])
+    yield from _validate_versions(spec.get("versions") or [])
 
 
-def _version_errors(versions: Sequence[JsonObject]) -> Iterator[FieldError]:
+def _validate_versions(versions: Sequence[JsonObject]) -> FieldErrors:
     if sum(1 for each in versions if each.get("storage")) != 1:
         yield invalid("spec.versions", versions, "must have exactly one version marked as storage version")
     for index, row in enumerate(versions):
         path = f"spec.versions[{index}]"
-        yield from checked(f"{path}.name", row.get("name"), dns_label)
+        yield from validate_name(f"{path}.name", row.get("name"), dns_label)
         schema = lookup(row, "schema", "openAPIV3Schema")
         if schema is None:
             yield required(f"{path}.schema.openAPIV3Schema")
         else:
-            # Of a single version the API server tells it as if it stood beside the versions.
+            # The schema of a single version has the path that it had beside the versions, as in upstream.
             place = "spec.validation" if len(versions) == 1 else f"{path}.schema"
-            yield from structure_errors(schema, f"{place}.openAPIV3Schema")
+            yield from validate_structural_schema(schema, f"{place}.openAPIV3Schema")
         for at, column in enumerate(row.get("additionalPrinterColumns") or []):
-            yield from _column_errors(column, f"{path}.additionalPrinterColumns[{at}]")
+            yield from _validate_column(column, f"{path}.additionalPrinterColumns[{at}]")
 
 
-def _column_errors(column: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_column(column: JsonObject, path: str) -> FieldErrors:
     for field in ("name", "type", "jsonPath"):
         if not column.get(field):
             yield required(f"{path}.{field}")
             return
     try:
-        printer_columns([column])
-    except UnreadablePathError as error:
+        build_printer_columns([column])
+    except UnsupportedJsonPathError as error:
         yield invalid(f"{path}.jsonPath", column["jsonPath"], str(error))
 
 
-def _update_errors(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    yield from _errors(body)
+def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
+    yield from _validate(body)
     for path in (("spec", "group"), ("spec", "scope"), ("spec", "names", "kind"), ("spec", "names", "plural")):
         value = lookup(body, *path)
         if value != lookup(old, *path):
             yield immutable(".".join(path), value)
 
 
-DEFINITION_RULES: Final = Rules(
+DEFINITION_STRATEGY: Final = Strategy(
     default=_default,
-    prepare_create=_prepare_create,
-    prepare_update=_prepare_update,
-    prepare_delete=_prepare_delete,
-    validate=_new_errors,
-    validate_update=_update_errors,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_update=_prepare_for_update,
+    prepare_for_delete=_prepare_for_delete,
+    validate=_validate_new,
+    validate_update=_validate_update,
 )

@@ -1,6 +1,6 @@
-"""``additionalPrinterColumns``: a column is a JSONPath into the object.
+"""``additionalPrinterColumns``: columns whose values JSONPath expressions select.
 
-Supported of JSONPath: fields, quoted fields, indexes, ``[*]``, and filters on equality, e.g.
+Supported are fields, quoted fields, indexes, ``[*]``, and filters on equality, e.g.
 ``.status.conditions[?(@.type=="Ready")].status``. Source: ``apiextensions-apiserver`` ``tableconvertor``.
 """
 
@@ -13,8 +13,9 @@ from api.errors import KerfError
 from api.model.base import JsonObject
 from driver.local.apiserver.kinds.printers.columns import AGE, NAME
 from driver.local.apiserver.kinds.types import Cell, Column
+from driver.local.apiserver.meta.documents import JsonValue
 from driver.local.apiserver.meta.status_errors import quoted
-from driver.local.apiserver.times import since
+from driver.local.apiserver.times import format_age
 
 _STEP: Final = re.compile(
     r"""\.(?P<field>[^.\[\]]+)
@@ -25,44 +26,44 @@ _STEP: Final = re.compile(
     re.VERBOSE,
 )
 
-Step: TypeAlias = Callable[[Any], Iterator[Any]]
-"""From one value to those one step further in."""
+JsonPathStep: TypeAlias = Callable[[Any], Iterator[Any]]
+"""From one value to the values that one step of a path selects in it."""
 
 
-class UnreadablePathError(KerfError):
-    """A column's JSONPath uses something that is not supported here."""
+class UnsupportedJsonPathError(KerfError):
+    """The JSONPath of a column uses what is not supported."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f'cannot read the JSONPath {path!r}: use fields, indexes, [*] and [?(@.field=="value")]')
 
 
-def _field(name: str) -> Step:
-    def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+def _field(name: str) -> JsonPathStep:
+    def step(value: JsonValue) -> Iterator[JsonValue]:
         if isinstance(value, dict) and name in value:
             yield value[name]
 
     return step
 
 
-def _index(place: int) -> Step:
-    def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+def _index(place: int) -> JsonPathStep:
+    def step(value: JsonValue) -> Iterator[JsonValue]:
         if isinstance(value, list) and -len(value) <= place < len(value):
             yield value[place]
 
     return step
 
 
-def _all(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+def _all(value: JsonValue) -> Iterator[JsonValue]:
     if isinstance(value, list):
         yield from value
     elif isinstance(value, dict):
         yield from value.values()
 
 
-def _matching(path: str, wanted: str) -> Step:
+def _matching(path: str, wanted: str) -> JsonPathStep:
     names = path.split(".")
 
-    def step(value: Any) -> Iterator[Any]:  # noqa: ANN401  (any JSON)
+    def step(value: JsonValue) -> Iterator[JsonValue]:
         for item in value if isinstance(value, list) else ():
             found = item
             for name in names:
@@ -73,21 +74,21 @@ def _matching(path: str, wanted: str) -> Step:
     return step
 
 
-def steps(path: str) -> Sequence[Step]:
-    """Raises UnreadablePathError."""
+def parse_json_path(path: str) -> Sequence[JsonPathStep]:
+    """The steps of a JSONPath. Raises UnsupportedJsonPathError."""
     path = path.replace("\\.", "\0")
-    found: list[Step] = []
+    found: list[JsonPathStep] = []
     at = 0
     while at < len(path):
         match = _STEP.match(path, at)
         if match is None:
-            raise UnreadablePathError(path)
+            raise UnsupportedJsonPathError(path)
         found.append(_step(match))
         at = match.end()
     return found
 
 
-def _step(match: re.Match[str]) -> Step:
+def _step(match: re.Match[str]) -> JsonPathStep:
     if match["field"]:
         return _field(match["field"].replace("\0", "."))
     if match["quoted"]:
@@ -97,23 +98,23 @@ def _step(match: re.Match[str]) -> Step:
     return _all if match["all"] else _matching(match["key"], match["value"])
 
 
-def values(document: Any, path: Sequence[Step]) -> list[Any]:  # noqa: ANN401  (any JSON)
+def evaluate_json_path(document: JsonValue, path: Sequence[JsonPathStep]) -> list[JsonValue]:
     found = [document]
     for step in path:
         found = [inner for value in found for inner in step(value)]
     return found
 
 
-def printer_columns(rows: Sequence[JsonObject]) -> list[Column]:
-    """The name, then the declared columns; without any, name and age. Raises UnreadablePathError."""
+def build_printer_columns(rows: Sequence[JsonObject]) -> list[Column]:
+    """The name and the declared columns; without any, name and age. Raises UnsupportedJsonPathError."""
     return [NAME, *(map(_column, rows) if rows else [AGE])]
 
 
 def _column(row: JsonObject) -> Column:
-    path, type_ = steps(row["jsonPath"]), row.get("type", "string")
+    path, type_ = parse_json_path(row["jsonPath"]), row.get("type", "string")
 
     def cell(document: JsonObject, now: datetime) -> Cell:
-        found = values(document, path)
+        found = evaluate_json_path(document, path)
         return _printed(found[0], type_, now) if found else None
 
     return Column(
@@ -127,11 +128,11 @@ def _column(row: JsonObject) -> Column:
     )
 
 
-def _printed(value: Any, type_: str, now: datetime) -> Cell:  # noqa: ANN401  (any JSON)
-    """A value that does not have the column's type is not shown."""
+def _printed(value: JsonValue, type_: str, now: datetime) -> Cell:
+    """The cell of a value; None when the value does not have the type of the column."""
     match type_:
         case "date":
-            return since(value, now)
+            return format_age(value, now)
         case "integer":
             return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
         case "number":
@@ -142,7 +143,7 @@ def _printed(value: Any, type_: str, now: datetime) -> Cell:  # noqa: ANN401  (a
             return _text(value)
 
 
-def _text(value: Any) -> str:  # noqa: ANN401  (any JSON)
+def _text(value: JsonValue) -> str:
     match value:
         case bool():
             return str(value).lower()

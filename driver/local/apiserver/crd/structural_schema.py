@@ -1,146 +1,93 @@
-"""Whether a schema is structural, and whether its rules can be run: checked when a definition is written.
+"""Structural schemas (``openAPIV3Schema`` of a CustomResourceDefinition, KEP-1165): reading, pruning, defaulting.
 
-Only what authors get wrong is checked; a schema with a mistake that is not looked for here simply validates less.
-Source: ``apiextensions-apiserver`` ``pkg/apiserver/schema`` (KEP-1165).
+The schema of an object describes ``metadata`` no further than its name, so ``apiVersion``, ``kind`` and ``metadata``
+are left to the server. Source: ``apiextensions-apiserver`` ``pkg/apiserver/schema`` (``pruning``, ``defaulting``).
 """
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.admission.cel import RuleError, compiled
-from driver.local.apiserver.crd.cel_rules import VARIABLES
-from driver.local.apiserver.crd.pruning import prune
-from driver.local.apiserver.crd.validation import value_errors
-from driver.local.apiserver.meta.documents import fresh
-from driver.local.apiserver.meta.status_errors import FieldError, forbidden, invalid, not_supported, required
+from driver.local.apiserver.meta.documents import JsonValue, deep_copy
 
-_TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
-_LIST_TYPES: Final = ("atomic", "map", "set")
-_FORBIDDEN: Final = ("$ref", "definitions", "dependencies", "patternProperties", "id", "additionalItems", "deprecated")
-_REASONS: Final = ("FieldValueRequired", "FieldValueForbidden", "FieldValueInvalid", "FieldValueDuplicate")
+OBJECT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
+"""The fields that every object has, whatever its schema says."""
+
+_ANYTHING: Final[JsonObject] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
-def structure_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """What is wrong with a whole ``openAPIV3Schema``."""
-    if schema.get("type") != "object":
-        yield invalid(f"{path}.type", schema.get("type") or "", "must be object at the root")
-    yield from _errors(schema, path, place="at the root")
+def properties(schema: JsonObject) -> Mapping[str, JsonObject]:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
 
 
-def _errors(schema: JsonObject, path: str, *, place: str) -> Iterator[FieldError]:
-    yield from _type_errors(schema, path, place)
-    for name in _FORBIDDEN:
-        if name in schema:
-            yield forbidden(f"{path}.{name}", "is not allowed")
-    if schema.get("uniqueItems"):
-        yield forbidden(
-            f"{path}.uniqueItems", "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-        )
-    if schema.get("additionalProperties") is not None and schema.get("properties"):
-        yield forbidden(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
-    if schema.get("x-kubernetes-embedded-resource") and not (
-        schema.get("properties") or schema.get("x-kubernetes-preserve-unknown-fields")
-    ):
-        yield required(
-            f"{path}.properties",
-            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
-        )
-    yield from _list_errors(schema, path)
-    yield from _default_errors(schema, path)
-    yield from _pattern_errors(schema, path)
-    yield from _rule_errors(schema, path)
-    for name, inner in (schema.get("properties") or {}).items():
-        yield from _errors(inner, f"{path}.properties[{name}]", place="for specified object fields")
-    if isinstance(schema.get("items"), dict):
-        yield from _errors(schema["items"], f"{path}.items", place="for specified array items")
-    if isinstance(schema.get("additionalProperties"), dict):
-        inner = schema["additionalProperties"]
-        yield from _errors(inner, f"{path}.additionalProperties", place="for specified object fields")
+def property_schema(schema: JsonObject, name: str) -> JsonObject | None:
+    """The schema of a field; None when the field is unknown."""
+    if (known := properties(schema).get(name)) is not None:
+        return known
+    additional = schema.get("additionalProperties")
+    if isinstance(additional, dict):
+        return additional
+    if additional is True or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return _ANYTHING
+    return None
 
 
-def _type_errors(schema: JsonObject, path: str, place: str) -> Iterator[FieldError]:
-    free = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
-    type_ = schema.get("type")
-    if not type_:
-        if not free:
-            yield required(f"{path}.type", f"must not be empty {place}")
-    elif type_ not in _TYPES:
-        yield not_supported(f"{path}.type", type_, _TYPES)
-    elif schema.get("x-kubernetes-int-or-string"):
-        yield invalid(f"{path}.type", type_, "must be empty if x-kubernetes-int-or-string is true")
-    if type_ == "array" and schema.get("items") is None:
-        yield required(f"{path}.items", "must be specified")
+def item_schema(schema: JsonObject) -> JsonObject:
+    items = schema.get("items")
+    return items if isinstance(items, dict) else _ANYTHING
 
 
-def _list_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or []
-    if kind is not None and schema.get("type") != "array":
-        yield invalid(f"{path}.type", schema.get("type") or "", "must be array if x-kubernetes-list-type is specified")
-    if kind is not None and kind not in _LIST_TYPES:
-        yield not_supported(f"{path}.x-kubernetes-list-type", kind, _LIST_TYPES)
-    if kind == "map":
-        yield from _key_errors(keys, schema.get("items") or {}, path)
-    elif keys:
-        said = "must be map if x-kubernetes-list-map-keys is non-empty"
-        where = f"{path}.x-kubernetes-list-type"
-        yield required(where, said) if kind is None else invalid(where, kind, said)
+def is_embedded(schema: JsonObject) -> bool:
+    """Whether the value is a whole object, with metadata."""
+    return bool(schema.get("x-kubernetes-embedded-resource"))
 
 
-def _key_errors(keys: Sequence[str], items: JsonObject, path: str) -> Iterator[FieldError]:
-    """Keys of a list of type map: scalars that every item has."""
-    if not keys:
-        yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
-    if items.get("type") != "object":
-        said = "must be object if parent array's x-kubernetes-list-type is map"
-        yield invalid(f"{path}.items.type", items.get("type") or "", said)
-        return
-    for key in keys:
-        of_key = (items.get("properties") or {}).get(key)
-        if of_key is None:
-            yield invalid(f"{path}.x-kubernetes-list-map-keys", keys, "entries must all be names of item properties")
-            continue
-        if of_key.get("type") in {"array", "object"}:
-            said = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-            yield invalid(f"{path}.items.properties[{key}].type", items["type"], said)
-        if key not in (items.get("required") or ()) and "default" not in of_key:
-            said = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
-            yield required(f"{path}.items.properties[{key}].default", said)
+def children(value: JsonValue, schema: JsonObject) -> Iterator[tuple[str, JsonValue, JsonObject]]:
+    """Path suffix, value and schema of each field or item of a value that the schema knows."""
+    if isinstance(value, dict):
+        for name, child in value.items():
+            inner = property_schema(schema, name)
+            if inner is not None:
+                known = name in properties(schema)
+                yield (f".{name}" if known else f"[{name}]"), child, inner
+    elif isinstance(value, list):
+        inner = item_schema(schema)
+        for index, child in enumerate(value):
+            yield f"[{index}]", child, inner
 
 
-def _default_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """A default must be an acceptable value itself."""
-    if schema.get("default") is None:
-        return
-    whole, around = fresh({"default": schema["default"]}), {"properties": {"default": schema}}
-    if prune(whole, around):
-        yield invalid(f"{path}.default", schema["default"], "must not have unknown fields")
-    for error in value_errors(schema["default"], schema):
-        yield replace(error, path=f"{path}.default.{error.path}" if error.path else f"{path}.default")
+def prune(document: JsonObject, schema: JsonObject) -> list[str]:
+    """Removes, in place, the fields that the schema does not have, and returns their paths."""
+    return list(_pruned(document, schema, "", whole=True))
 
 
-def _pattern_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    try:
-        re.compile(schema.get("pattern") or "")
-    except re.error as error:
-        yield invalid(f"{path}.pattern", schema["pattern"], f"must be a valid regular expression, but isn't: {error}")
-
-
-def _rule_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    for index, entry in enumerate(schema.get("x-kubernetes-validations") or ()):
-        here = f"{path}.x-kubernetes-validations[{index}]"
-        if not str(entry.get("rule") or "").strip():
-            yield required(f"{here}.rule", "rule is not specified")
-            continue
-        reason = entry.get("reason")
-        if reason is not None and reason not in _REASONS:
-            yield not_supported(f"{here}.reason", reason, _REASONS)
-        for field in ("rule", "messageExpression"):
-            if not entry.get(field):
+def _pruned(value: JsonValue, schema: JsonObject, path: str, *, whole: bool) -> Iterator[str]:
+    """Prunes one value; ``whole``: it is an object with kind and metadata."""
+    if isinstance(value, dict):
+        for name in list(value):
+            if whole and name in OBJECT_FIELDS:
                 continue
-            try:
-                compiled(entry[field], VARIABLES)
-            except RuleError as error:
-                yield invalid(f"{here}.{field}", entry[field], str(error))
+            here = f"{path}.{name}" if path else name
+            inner = property_schema(schema, name)
+            if inner is None:
+                del value[name]
+                yield here
+            else:
+                yield from _pruned(value[name], inner, here, whole=is_embedded(inner))
+    elif isinstance(value, list):
+        inner = item_schema(schema)
+        for index, item in enumerate(value):
+            yield from _pruned(item, inner, f"{path}[{index}]", whole=is_embedded(inner))
+
+
+def default(value: JsonValue, schema: JsonObject) -> None:
+    """Fills in defaults, in place, top-down, as a default may be an object with defaults; ``null`` counts as absent."""
+    if isinstance(value, dict):
+        for name, inner in properties(schema).items():
+            if value.get(name, ...) is None and not inner.get("nullable"):
+                del value[name]
+            if "default" in inner and name not in value:
+                value[name] = deep_copy({"": inner["default"]})[""]
+    for _, child, inner in children(value, schema):
+        default(child, inner)

@@ -1,6 +1,6 @@
-"""What clients learn before their first request: versions, groups, kinds and their verbs.
+"""API discovery: the versions, groups, kinds and verbs that clients learn before their first request.
 
-Both forms are served: one document for each group and version, and the aggregated one (KEP-3352) that current clients
+Both forms are served: one document for each group and version, and the aggregated one (KEP-3352), which current clients
 fetch in two requests.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.kinds.registry import Catalogue
+from driver.local.apiserver.kinds.served_kinds import ServedKinds
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from driver.local.apiserver.settings import ApiServerSettings
 
@@ -18,32 +18,32 @@ _PLAIN: Final = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """A discovery answer."""
+class DiscoveryDocument:
+    """A discovery document with its media type."""
 
     body: JsonObject
     media_type: str = _PLAIN
 
 
-def document(path: str, accept: str, catalogue: Catalogue, settings: ApiServerSettings) -> Document | None:
-    """The document at a path that names no object; None: there is none."""
+def build_document(path: str, accept: str, kinds: ServedKinds, settings: ApiServerSettings) -> DiscoveryDocument | None:
+    """The document at a path that names no object; None when there is none."""
     parts = [part for part in path.split("/") if part]
     aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2," in f"{accept},".replace("v2;", "v2,")
     match parts:
         case ["version"]:
-            return Document(_version(settings))
+            return DiscoveryDocument(_version(settings))
         case ["api"]:
-            return _aggregated(catalogue, core=True) if aggregated else Document(_core_versions())
+            return _aggregated(kinds, core=True) if aggregated else DiscoveryDocument(_core_versions())
         case ["apis"]:
-            return _aggregated(catalogue, core=False) if aggregated else Document(_groups(catalogue))
+            return _aggregated(kinds, core=False) if aggregated else DiscoveryDocument(_groups(kinds))
         case ["api", version]:
-            return _resources(catalogue, "", version)
+            return _resources(kinds, "", version)
         case ["apis", group]:
-            return _group(catalogue, group)
+            return _group(kinds, group)
         case ["apis", group, version]:
-            return _resources(catalogue, group, version)
+            return _resources(kinds, group, version)
         case []:
-            return Document({"paths": sorted(_paths(catalogue))})
+            return DiscoveryDocument({"paths": sorted(_list_paths(kinds))})
         case _:
             return None
 
@@ -67,15 +67,15 @@ def _core_versions() -> JsonObject:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-def _by_group(catalogue: Catalogue) -> dict[str, list[ResourceType]]:
+def _by_group(kinds: ServedKinds) -> dict[str, list[ResourceType]]:
     groups: dict[str, list[ResourceType]] = {}
-    for type_ in catalogue:
+    for type_ in kinds:
         groups.setdefault(type_.group, []).append(type_)
     return groups
 
 
 def _version_names(types: Iterable[ResourceType]) -> list[str]:
-    """Versions of a group, preferred first: v2, v1, v1beta2, v1beta1, v1alpha1 (``k8s.io/apimachinery`` version)."""
+    """The versions of a group, preferred first: v2, v1, v1beta2, v1beta1, v1alpha1 (``apimachinery`` ``version``)."""
     names = {version.name for type_ in types for version in type_.versions}
     return sorted(names, key=_priority, reverse=True)
 
@@ -93,23 +93,23 @@ def _group_entry(group: str, types: Iterable[ResourceType]) -> JsonObject:
     return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _groups(catalogue: Catalogue) -> JsonObject:
-    groups = [_group_entry(group, types) for group, types in _by_group(catalogue).items() if group]
+def _groups(kinds: ServedKinds) -> JsonObject:
+    groups = [_group_entry(group, types) for group, types in _by_group(kinds).items() if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def _group(catalogue: Catalogue, group: str) -> Document | None:
-    types = _by_group(catalogue).get(group)
-    return Document({"kind": "APIGroup", "apiVersion": "v1", **_group_entry(group, types)}) if types else None
+def _group(kinds: ServedKinds, group: str) -> DiscoveryDocument | None:
+    types = _by_group(kinds).get(group)
+    return DiscoveryDocument({"kind": "APIGroup", "apiVersion": "v1", **_group_entry(group, types)}) if types else None
 
 
-def _resources(catalogue: Catalogue, group: str, version: str) -> Document | None:
-    served = _served(_by_group(catalogue).get(group) or (), version)
+def _resources(kinds: ServedKinds, group: str, version: str) -> DiscoveryDocument | None:
+    served = _served(_by_group(kinds).get(group) or (), version)
     if not served:
         return None
     resources = [row for type_, api_version in served for row in _rows(type_, api_version)]
     group_version = f"{group}/{version}" if group else version
-    return Document(
+    return DiscoveryDocument(
         {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
     )
 
@@ -119,18 +119,14 @@ def _served(types: Iterable[ResourceType], name: str) -> list[tuple[ResourceType
 
 
 def _rows(type_: ResourceType, version: ApiVersion) -> Iterable[JsonObject]:
-    row: JsonObject = {
+    yield {
         "name": type_.plural,
         "singularName": type_.singular,
         "namespaced": type_.namespaced,
         "kind": type_.kind,
         "verbs": list(type_.verbs),
+        **_short_names_and_categories(type_),
     }
-    if type_.short_names:
-        row["shortNames"] = list(type_.short_names)
-    if type_.categories:
-        row["categories"] = list(type_.categories)
-    yield row
     for name, kind, verbs in _subresources(type_, version):
         yield {
             "name": f"{type_.plural}/{name}",
@@ -141,18 +137,23 @@ def _rows(type_: ResourceType, version: ApiVersion) -> Iterable[JsonObject]:
         }
 
 
+def _short_names_and_categories(type_: ResourceType) -> JsonObject:
+    lists = {"shortNames": list(type_.short_names), "categories": list(type_.categories)}
+    return {name: values for name, values in lists.items() if values}
+
+
 def _subresources(type_: ResourceType, version: ApiVersion) -> Iterable[tuple[str, str, Sequence[str]]]:
-    if version.status:
+    if version.has_status:
         yield "status", type_.kind, ("get", "patch", "update")
     for name, kind in type_.subresources.items():
         yield name, kind, ("update",) if name == "finalize" else ("create",)
 
 
-def _aggregated(catalogue: Catalogue, *, core: bool) -> Document:
-    groups = _by_group(catalogue)
+def _aggregated(kinds: ServedKinds, *, core: bool) -> DiscoveryDocument:
+    groups = _by_group(kinds)
     items = [_aggregated_group(group, types) for group, types in groups.items() if (not group) == core]
     body = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
-    return Document(body, _AGGREGATED)
+    return DiscoveryDocument(body, _AGGREGATED)
 
 
 def _aggregated_group(group: str, types: Sequence[ResourceType]) -> JsonObject:
@@ -177,11 +178,8 @@ def _aggregated_row(type_: ResourceType, version: ApiVersion, group: str) -> Jso
         "scope": "Namespaced" if type_.namespaced else "Cluster",
         "singularResource": type_.singular,
         "verbs": list(type_.verbs),
+        **_short_names_and_categories(type_),
     }
-    if type_.short_names:
-        row["shortNames"] = list(type_.short_names)
-    if type_.categories:
-        row["categories"] = list(type_.categories)
     subresources = [
         {"subresource": name, "responseKind": kind_of(kind), "verbs": list(verbs)}
         for name, kind, verbs in _subresources(type_, version)
@@ -189,9 +187,9 @@ def _aggregated_row(type_: ResourceType, version: ApiVersion, group: str) -> Jso
     return {**row, "subresources": subresources} if subresources else row
 
 
-def _paths(catalogue: Catalogue) -> Iterable[str]:
+def _list_paths(kinds: ServedKinds) -> Iterable[str]:
     yield from ("/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version")
-    for group, types in _by_group(catalogue).items():
+    for group, types in _by_group(kinds).items():
         if group:
             yield f"/apis/{group}"
             yield from (f"/apis/{group}/{name}" for name in _version_names(types))

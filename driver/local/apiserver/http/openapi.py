@@ -1,9 +1,9 @@
-"""OpenAPI v3: as much as ``kubectl`` asks of it.
+"""OpenAPI v3, as far as ``kubectl`` uses it.
 
-``kubectl create`` and ``apply`` look whether a kind's PATCH takes ``fieldValidation``; ``kubectl explain`` reads the
-schemas. Built-in kinds show their outer fields only. PATCH does not offer strategic merge patch here, although the
-server takes it: offering it would make kubectl compute such patches from these schemas, which do not know the merge
-keys, instead of from its own types, which do.
+``kubectl create`` and ``apply`` look whether the PATCH of a kind takes ``fieldValidation``; ``kubectl explain`` reads
+the schemas. Built-in kinds show their outer fields only. PATCH does not offer strategic merge patch, although the
+server takes it: kubectl would compute such patches from these schemas, which lack the merge keys, instead of from its
+own types, which have them.
 """
 
 import hashlib
@@ -12,30 +12,21 @@ from typing import Final
 
 from api.model.base import JsonObject
 from driver.local.apiserver.http.serializer import encode
-from driver.local.apiserver.kinds.registry import Catalogue
+from driver.local.apiserver.kinds.served_kinds import ServedKinds
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from driver.local.apiserver.settings import ApiServerSettings
 
-_PATCH_TYPES: Final = (
-    "application/apply-patch+yaml",
-    "application/json-patch+json",
-    "application/merge-patch+json",
-)
+_PATCH_TYPES: Final = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
 _OBJECT: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _METADATA_SCHEMA: Final[JsonObject] = {
     "description": "Name, labels, annotations, owners and what the server keeps of every object.",
     "type": "object",
     "properties": {
-        "name": {"type": "string"},
-        "generateName": {"type": "string"},
-        "namespace": {"type": "string"},
-        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+        **{name: {"type": "string"} for name in ("name", "generateName", "namespace", "uid", "resourceVersion")},
+        **{name: {"type": "object", "additionalProperties": {"type": "string"}} for name in ("labels", "annotations")},
         "finalizers": {"type": "array", "items": {"type": "string"}},
         "ownerReferences": {"type": "array", "items": _OBJECT},
-        "uid": {"type": "string"},
-        "resourceVersion": {"type": "string"},
         "generation": {"type": "integer", "format": "int64"},
         "creationTimestamp": {"type": "string", "format": "date-time"},
         "deletionTimestamp": {"type": "string", "format": "date-time"},
@@ -43,33 +34,33 @@ _METADATA_SCHEMA: Final[JsonObject] = {
 }
 
 
-def document(path: str, catalogue: Catalogue, settings: ApiServerSettings) -> JsonObject | None:
-    """The document at a path under ``/openapi/v3``; None: there is none."""
+def build_document(path: str, kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject | None:
+    """The document at a path under ``/openapi/v3``; None when there is none."""
     parts = [part for part in path.split("/") if part]
     match parts[2:]:
         case []:
-            return _index(catalogue, settings)
+            return _index(kinds, settings)
         case ["api", version]:
-            return _group_version(catalogue, settings, "", version)
+            return _group_version(kinds, settings, "", version)
         case ["apis", group, version]:
-            return _group_version(catalogue, settings, group, version)
+            return _group_version(kinds, settings, group, version)
         case _:
             return None
 
 
-def _index(catalogue: Catalogue, settings: ApiServerSettings) -> JsonObject:
-    """Each document's address carries a digest of it, by which clients cache."""
+def _index(kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject:
+    """The index; the address of each document has a digest, by which clients cache it."""
     paths = {}
-    for group, version in sorted({(type_.group, version.name) for type_ in catalogue for version in type_.versions}):
+    for group, version in sorted({(type_.group, version.name) for type_ in kinds for version in type_.versions}):
         place = f"apis/{group}/{version}" if group else f"api/{version}"
-        content = _group_version(catalogue, settings, group, version)
+        content = _group_version(kinds, settings, group, version)
         digest = hashlib.sha256(encode(content)).hexdigest()
         paths[place] = {"serverRelativeURL": f"/openapi/v3/{place}?hash={digest}"}
     return {"paths": paths}
 
 
-def _group_version(catalogue: Catalogue, settings: ApiServerSettings, group: str, version: str) -> JsonObject | None:
-    served = [(type_, found) for type_ in catalogue if type_.group == group and (found := type_.version(version))]
+def _group_version(kinds: ServedKinds, settings: ApiServerSettings, group: str, version: str) -> JsonObject | None:
+    served = [(type_, found) for type_ in kinds if type_.group == group and (found := type_.version(version))]
     if not served:
         return None
     major, minor = settings.kubernetes
@@ -122,7 +113,7 @@ def _schema(type_: ResourceType, version: ApiVersion) -> JsonObject:
     schema = version.schema or {
         "description": f"{type_.kind} of {type_.api_version(version)}.",
         "type": "object",
-        "properties": {"spec": _OBJECT, **({"status": _OBJECT} if version.status else {})},
+        "properties": {"spec": _OBJECT, **({"status": _OBJECT} if version.has_status else {})},
     }
     return {
         **schema,

@@ -1,12 +1,13 @@
-"""The query parameters and options documents of requests, checked as the API server checks them."""
+"""The query parameters and options documents of requests, validated as kube-apiserver does."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from api.model.base import JsonObject
 from driver.local.apiserver.meta.status_errors import (
+    ApiStatusError,
     FieldError,
-    RefusedError,
+    FieldErrors,
     bad_request,
     forbidden,
     invalid,
@@ -19,12 +20,12 @@ _TRUE = frozenset({"true", "1", "True", "TRUE", "t", "T"})
 FIELD_VALIDATIONS = ("Ignore", "Strict", "Warn")
 
 
-def flag(query: Mapping[str, str], name: str) -> bool:
+def parse_bool(query: Mapping[str, str], name: str) -> bool:
     return query.get(name, "") in _TRUE
 
 
-def number(query: Mapping[str, str], name: str) -> int:
-    """A non-negative integer, 0 when it is not given. Raises RefusedError (400)."""
+def parse_int(query: Mapping[str, str], name: str) -> int:
+    """A non-negative integer, 0 when absent. Raises ApiStatusError (400)."""
     text = query.get(name, "")
     if not text:
         return 0
@@ -35,14 +36,14 @@ def number(query: Mapping[str, str], name: str) -> int:
 
 def _revision(text: str) -> int | None:
     if text and not (text.isascii() and text.isdigit()):
-        said = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
-        raise bad_request(f"invalid resource version: {invalid('resourceVersion', text, said)}")
+        message = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
+        raise bad_request(f"invalid resource version: {invalid('resourceVersion', text, message)}")
     return int(text) if text else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOptions:
-    """What a list or watch asks for. ``revision`` None: the most recent state."""
+    """The options of a list or watch. ``revision`` None: the most recent state."""
 
     label_selector: str
     field_selector: str
@@ -57,82 +58,63 @@ class ListOptions:
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> "ListOptions":
-        """Raises RefusedError for parameters that do not go together."""
+        """Raises ApiStatusError (400, 422 for parameters that exclude one another)."""
         options = cls(
             label_selector=query.get("labelSelector", ""),
             field_selector=query.get("fieldSelector", ""),
             revision=_revision(query.get("resourceVersion", "")),
             match=query.get("resourceVersionMatch", ""),
-            limit=number(query, "limit"),
+            limit=parse_int(query, "limit"),
             continue_=query.get("continue", ""),
-            watch=flag(query, "watch"),
-            bookmarks=flag(query, "allowWatchBookmarks"),
-            timeout_s=number(query, "timeoutSeconds"),
-            send_initial_events=flag(query, "sendInitialEvents"),
+            watch=parse_bool(query, "watch"),
+            bookmarks=parse_bool(query, "allowWatchBookmarks"),
+            timeout_s=parse_int(query, "timeoutSeconds"),
+            send_initial_events=parse_bool(query, "sendInitialEvents"),
         )
-        errors = list(options._watch_problems() if options.watch else options._list_problems())
+        errors = list(options._validate_watch() if options.watch else options._validate_list())
         if errors:
             raise object_invalid("meta.k8s.io", "ListOptions", "", errors)
         return options
 
-    def _watch_problems(self) -> list[FieldError]:
-        errors = []
+    def _validate_watch(self) -> FieldErrors:
+        field = "resourceVersionMatch"
         if self.match and not self.send_initial_events:
-            errors.append(
-                forbidden(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                )
-            )
+            yield forbidden(field, f"{field} is forbidden for watch unless sendInitialEvents is provided")
         if self.send_initial_events and self.match != "NotOlderThan":
-            errors.append(
-                forbidden(
-                    "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-                )
-            )
+            yield forbidden(field, f"sendInitialEvents requires setting {field} to NotOlderThan")
         if self.continue_:
-            errors.append(forbidden("continue", "continue is forbidden for watch"))
-        return errors
+            yield forbidden("continue", "continue is forbidden for watch")
 
-    def _list_problems(self) -> list[FieldError]:
+    def _validate_list(self) -> FieldErrors:
+        field = "resourceVersionMatch"
         if not self.match:
-            return []
-        errors = []
+            return
         if self.revision is None:
-            errors.append(
-                forbidden(
-                    "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
-                )
-            )
+            yield forbidden(field, f"{field} is forbidden unless resourceVersion is provided")
         if self.continue_:
-            errors.append(
-                forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
-            )
+            yield forbidden(field, f"{field} is forbidden when continue is provided")
         if self.match not in {"Exact", "NotOlderThan"}:
-            errors.append(not_supported("resourceVersionMatch", self.match, ("Exact", "NotOlderThan", "")))
+            yield not_supported(field, self.match, ("Exact", "NotOlderThan", ""))
         if self.match == "Exact" and self.revision == 0:
-            errors.append(
-                forbidden("resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
-            )
-        return errors
+            yield forbidden(field, f'{field} "exact" is forbidden for resourceVersion "0"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What create, update and patch are asked for."""
+    """The options of a create, update or patch."""
 
     dry_run: bool = False
     field_manager: str = ""
-    names_manager: bool = False
-    """Whether the client named the manager itself."""
+    has_field_manager: bool = False
+    """Whether the request names its field manager."""
     field_validation: str = "Ignore"
     force: bool = False
 
     @classmethod
     def parse(cls, query: Mapping[str, str], *, user_agent: str, kind: str) -> "WriteOptions":
-        """The manager of a client that names none is the start of its user agent. Raises RefusedError.
+        """Raises ApiStatusError (422). The manager of a request that names none is the start of its user agent.
 
-        ``kind``: CreateOptions, UpdateOptions or PatchOptions, for the message.
+        ``kind`` (CreateOptions, UpdateOptions or PatchOptions) is for the message.
         """
         errors = []
         dry_run = query.get("dryRun", "")
@@ -148,10 +130,10 @@ class WriteOptions:
             raise object_invalid("meta.k8s.io", kind, "", errors)
         return cls(
             dry_run=bool(dry_run),
-            names_manager=bool(manager),
+            has_field_manager=bool(manager),
             field_manager=manager or user_agent.split("/", maxsplit=1)[0][:_MAX_MANAGER] or "unknown",
             field_validation=validation,
-            force=flag(query, "force"),
+            force=parse_bool(query, "force"),
         )
 
 
@@ -161,7 +143,7 @@ _MAX_MANAGER = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """How an object goes. ``grace_s`` None: the object's own period."""
+    """The options of a delete. ``grace_s`` None: the object's own grace period."""
 
     grace_s: int | None = None
     propagation: str = ""
@@ -171,10 +153,10 @@ class DeleteOptions:
 
     @classmethod
     def parse(cls, query: Mapping[str, str], body: JsonObject) -> "DeleteOptions":
-        """From the body, or where there is none from the query. Raises RefusedError."""
+        """From the body, or else from the query. Raises ApiStatusError (400, 422)."""
         grace = body.get("gracePeriodSeconds")
         if grace is None and query.get("gracePeriodSeconds"):
-            grace = number(query, "gracePeriodSeconds")
+            grace = parse_int(query, "gracePeriodSeconds")
         propagation = body.get("propagationPolicy") or query.get("propagationPolicy") or _orphaning(query, body)
         if propagation not in {"", "Background", "Foreground", "Orphan"}:
             raise _delete_refused(
@@ -191,15 +173,12 @@ class DeleteOptions:
 
 
 def _orphaning(query: Mapping[str, str], body: JsonObject) -> str:
-    """The predecessor of ``propagationPolicy``, deprecated since 1.7."""
+    """The propagation policy that ``orphanDependents`` stands for, its predecessor until 1.7."""
     value = body.get("orphanDependents", query.get("orphanDependents"))
     if value is None:
         return ""
     return "Orphan" if value in {True, *_TRUE} else "Background"
 
 
-def _delete_refused(error: FieldError) -> RefusedError:
+def _delete_refused(error: FieldError) -> ApiStatusError:
     return object_invalid("meta.k8s.io", "DeleteOptions", "", [error])
-
-
-__all__ = ["FIELD_VALIDATIONS", "DeleteOptions", "ListOptions", "WriteOptions", "flag", "number"]

@@ -1,36 +1,52 @@
-"""Stored objects as the bytes of answers and watch events, in the form and version that was asked for."""
+"""Stored objects as the bytes of responses and watch events.
 
-from collections.abc import Iterable, Sequence
+A client chooses the form in ``Accept`` (``application/json;as=Table;v=v1;g=meta.k8s.io``): the objects themselves, a
+table of printer columns, or their metadata only. Responses are always JSON; clients of built-in kinds that prefer
+protobuf accept JSON too. Source: ``k8s.io/apiserver`` ``pkg/endpoints/handlers`` (``negotiation``, ``response.go``).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from http import HTTPStatus
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from api.model.base import JsonObject
-from driver.local.apiserver.http.content_negotiation import Form
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
-from driver.local.apiserver.storage import Stored
+from driver.local.apiserver.meta.documents import JsonValue
+from driver.local.apiserver.meta.status_errors import ApiStatusError
+from driver.local.apiserver.storage import StoredObject
 
-_META_VERSION = "meta.k8s.io/v1"
+_META_VERSION: Final = "meta.k8s.io/v1"
+ResponseForm: TypeAlias = Literal["object", "table", "metadata"]
+
+_FORMS: dict[str, ResponseForm] = {
+    "": "object",
+    "Table": "table",
+    "PartialObjectMetadata": "metadata",
+    "PartialObjectMetadataList": "metadata",
+}
+_JSON = frozenset({"application/json", "application/*", "*/*"})
 
 
-def encode(value: Any) -> bytes:  # noqa: ANN401  (any JSON value)
+def encode(value: JsonValue) -> bytes:
     return msgspec.json.encode(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """How one request wants to see objects of one kind."""
+class ObjectEncoder:
+    """Encodes objects of one kind in the version and form that one request asks for."""
 
     type: ResourceType
     version: ApiVersion
-    form: Form = "object"
+    form: ResponseForm = "object"
     include_object: str = "Metadata"
-    """Of table rows: None, Metadata or Object."""
+    """What a table row has of its object: None, Metadata or Object."""
 
-    def one(self, stored: Stored, now: datetime) -> bytes:
-        """An answer that is one object."""
+    def one(self, stored: StoredObject, now: datetime) -> bytes:
+        """A response that is one object."""
         match self.form:
             case "object":
                 return self._typed(stored)
@@ -39,8 +55,8 @@ class View:
             case "table":
                 return encode(self._table([stored], {"resourceVersion": str(stored.revision)}, now))
 
-    def many(self, items: Sequence[Stored], metadata: JsonObject, now: datetime) -> bytes:
-        """An answer that is a list."""
+    def many(self, items: Sequence[StoredObject], metadata: JsonObject, now: datetime) -> bytes:
+        """A response that is a list."""
         match self.form:
             case "object":
                 return self._list(items, metadata)
@@ -56,12 +72,12 @@ class View:
             case "table":
                 return encode(self._table(items, metadata, now))
 
-    def event(self, type_: str, stored: Stored, now: datetime) -> bytes:
+    def event(self, type_: str, stored: StoredObject, now: datetime) -> bytes:
         """One line of a watch."""
         return b'{"type":"' + type_.encode() + b'","object":' + self.one(stored, now) + b"}\n"
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
-        """The line that tells a watcher how far it has seen everything."""
+        """The watch line which says that the client has seen everything up to a revision."""
         metadata: JsonObject = {"resourceVersion": str(revision), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
@@ -75,17 +91,17 @@ class View:
         body = {"kind": kind, "apiVersion": api_version, "metadata": metadata, **rest}
         return encode({"type": "BOOKMARK", "object": body}) + b"\n"
 
-    def _typed(self, stored: Stored) -> bytes:
+    def _typed(self, stored: StoredObject) -> bytes:
         head = f'{{"kind":"{self.type.kind}","apiVersion":"{self.type.api_version(self.version)}",'
-        return head.encode() + stored.wire(self.version.to_wire)[1:]
+        return head.encode() + stored.encode(self.version.to_wire)[1:]
 
-    def _list(self, items: Iterable[Stored], metadata: JsonObject) -> bytes:
-        # Items of built-in kinds carry no kind of their own: their Go types are known from the list.
-        bodies = (self._typed(item) if self.type.custom else item.wire(self.version.to_wire) for item in items)
+    def _list(self, items: Iterable[StoredObject], metadata: JsonObject) -> bytes:
+        # Items of built-in kinds have no kind of their own: their Go type follows from that of the list.
+        bodies = (self._typed(item) if self.type.is_custom else item.encode(self.version.to_wire) for item in items)
         head = {"kind": self.type.list_kind, "apiVersion": self.type.api_version(self.version), "metadata": metadata}
         return encode(head)[:-1] + b',"items":[' + b",".join(bodies) + b"]}"
 
-    def _table(self, items: Iterable[Stored], metadata: JsonObject, now: datetime) -> JsonObject:
+    def _table(self, items: Iterable[StoredObject], metadata: JsonObject, now: datetime) -> JsonObject:
         columns = self.version.columns
         return {
             "kind": "Table",
@@ -98,7 +114,7 @@ class View:
             ],
         }
 
-    def _row_object(self, item: Stored) -> JsonObject:
+    def _row_object(self, item: StoredObject) -> JsonObject:
         match self.include_object:
             case "None":
                 return {}
@@ -108,5 +124,34 @@ class View:
                 return {"object": _metadata_only(item)}
 
 
-def _metadata_only(stored: Stored) -> JsonObject:
+def _metadata_only(stored: StoredObject) -> JsonObject:
     return {"kind": "PartialObjectMetadata", "apiVersion": _META_VERSION, "metadata": stored.body["metadata"]}
+
+
+@dataclass(frozen=True, slots=True)
+class _MediaRange:
+    media_type: str
+    parameters: dict[str, str]
+
+
+def negotiate_form(accept: str) -> ResponseForm:
+    """The first form in an ``Accept`` header that this server has. Raises ApiStatusError (406)."""
+    if not accept.strip():
+        return "object"
+    for offer in _parse_accept(accept):
+        form = _FORMS.get(offer.parameters.get("as", ""))
+        if offer.media_type in _JSON and form and offer.parameters.get("v", "v1") == "v1":
+            return form
+    raise ApiStatusError(
+        HTTPStatus.NOT_ACCEPTABLE,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json, "
+        "application/json;as=Table;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+    )
+
+
+def _parse_accept(accept: str) -> Iterator[_MediaRange]:
+    for part in accept.split(","):
+        media_type, *parameters = (piece.strip() for piece in part.split(";"))
+        pairs = (parameter.partition("=") for parameter in parameters)
+        yield _MediaRange(media_type.lower(), {name: value.strip('"') for name, _, value in pairs})

@@ -1,7 +1,7 @@
-"""The API server as a task: HTTP in, answers out.
+"""The API server as a task: it serves HTTP, and puts its parts together.
 
-Plain HTTP on the loopback interface and no authentication: whoever can reach it may do everything, as root of the
-machine may anyway. Clients send no credentials over plain HTTP (client-go ``clientcmd``).
+It listens on the loopback interface without TLS and without authentication: whoever can reach it may do everything.
+Clients send no credentials over plain HTTP (client-go ``clientcmd``).
 """
 
 import logging
@@ -17,25 +17,24 @@ from aiohttp import web
 from anyio.abc import TaskStatus
 
 from api.model.base import JsonObject
-from driver.local.apiserver.crd.definitions import DEFINITIONS, custom_type
-from driver.local.apiserver.faults import Fault, FaultPlan
+from driver.local.apiserver.crd.definitions import DEFINITIONS, build_resource_type
+from driver.local.apiserver.faults import FaultPlan, InjectedFault
 from driver.local.apiserver.http import discovery, openapi
-from driver.local.apiserver.http.paths import parse
-from driver.local.apiserver.http.request_handler import Answer, Handler, Request
+from driver.local.apiserver.http.request_handler import ApiRequest, RequestHandler
+from driver.local.apiserver.http.request_info import parse_path
 from driver.local.apiserver.http.serializer import encode
-from driver.local.apiserver.kinds.builtin import builtin_types
-from driver.local.apiserver.kinds.registry import Catalogue
-from driver.local.apiserver.meta.status_errors import RefusedError, internal
+from driver.local.apiserver.kinds.served_kinds import ServedKinds, builtin_types
+from driver.local.apiserver.meta.status_errors import ApiStatusError, internal_error
 from driver.local.apiserver.registry.create_update import WriteRequest
-from driver.local.apiserver.registry.garbage_collector import Collector
-from driver.local.apiserver.registry.watch import Feed, Watch
+from driver.local.apiserver.registry.garbage_collector import GarbageCollector
+from driver.local.apiserver.registry.watch import Watch, WatchNotifier
 from driver.local.apiserver.settings import ApiServerSettings
-from driver.local.apiserver.storage import Event, GroupResource, Key, Storage
+from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StorageEvent
 
 _log: Final = logging.getLogger(__name__)
 _HOST: Final = "127.0.0.1"
 _SHUTDOWN_S: Final = 1.0
-"""How long open requests may go on when the server stops; watches end at once by themselves."""
+"""The time that open requests get when the server stops; watches end at once by themselves."""
 _JSON: Final = {"Content-Type": "application/json"}
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
@@ -49,10 +48,7 @@ def _uid() -> str:
 
 
 class ApiServer:
-    """A Kubernetes API server in memory.
-
-    ``clock`` and ``uid`` make its times and identities; tests inject theirs. Faults are planned in ``faults``.
-    """
+    """A Kubernetes API server in memory; ``clock`` and ``uid`` give its times and identities, ``faults`` its faults."""
 
     def __init__(
         self,
@@ -63,21 +59,22 @@ class ApiServer:
     ) -> None:
         self.settings = settings
         self.faults = FaultPlan()
-        self._feed = Feed()
+        self._watch_notifier = WatchNotifier()
         self._port = 0
-        self.storage = Storage(history=settings.history, listener=self._changed)
-        self._handler = Handler(
+        self.storage = Storage(history=settings.history, listener=self._handle_event)
+        self._served_kinds = ServedKinds(builtin_types(settings))
+        self._handler = RequestHandler(
             storage=self.storage,
-            feed=self._feed,
-            catalogue=Catalogue(builtin_types(settings)),
+            watch_notifier=self._watch_notifier,
+            served_kinds=self._served_kinds,
             settings=settings,
             clock=clock,
             uid=uid,
             random=random.Random(),  # noqa: S311  (suffixes of generated names, no secrets)
         )
-        self._collector = Collector(
+        self._garbage_collector = GarbageCollector(
             storage=self.storage,
-            catalogue=self._handler.catalogue,
+            served_kinds=self._served_kinds,
             deleter=self._handler.deleter,
             writer=self._handler.writer,
         )
@@ -85,7 +82,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it is served; known once ``serve`` has started."""
+        """The address of the server, known once ``serve`` has started."""
         return f"http://{_HOST}:{self._port}"
 
     def kubeconfig(self) -> JsonObject:
@@ -101,10 +98,10 @@ class ApiServer:
         }
 
     async def serve(self, *, port: int = 0, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Serves until cancelled. ``port`` 0: the kernel chooses. Raises OSError when the port is taken."""
+        """Serve until cancelled; ``port`` 0 is any free one. Raises OSError when the port is taken."""
         application = web.Application(client_max_size=self.settings.max_body_bytes)
-        application.router.add_route("*", "/{path:.*}", self._serve_one)
-        # A watcher that has gone must not be waited for until the next change: its handler is cancelled.
+        application.router.add_route("*", "/{path:.*}", self._handle_http)
+        # The handler of a watch whose client has gone is cancelled, instead of waiting for the next change.
         runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         try:
@@ -112,151 +109,145 @@ class ApiServer:
             await site.start()
             self._port = runner.addresses[0][1]
             task_status.started()
-            await self._collector.run()
+            await self._garbage_collector.run()
         finally:
-            self._feed.close()
+            self._watch_notifier.close()
             with anyio.CancelScope(shield=True):
                 await runner.cleanup()
 
-    def _changed(self, resource: GroupResource, event: Event) -> None:
+    def _handle_event(self, resource: GroupResource, event: StorageEvent) -> None:
         if resource == DEFINITIONS:
             self._serve_definition(event)
-        self._collector.notice(resource, event)
-        self._feed.notify(resource)
+        self._garbage_collector.handle_event(resource, event)
+        self._watch_notifier.notify(resource)
 
-    def _serve_definition(self, event: Event) -> None:
-        """What a definition defines is served from its creation until its last object is gone."""
+    def _serve_definition(self, event: StorageEvent) -> None:
+        """Serve what a definition defines from its creation until its last object is gone."""
         if event.old:
-            self._handler.catalogue.forget(custom_type(event.old.body).group_resource)
+            self._served_kinds.remove(build_resource_type(event.old.body).group_resource)
         if event.new:
-            self._handler.catalogue.define(custom_type(event.new.body))
+            self._served_kinds.add(build_resource_type(event.new.body))
 
     def _create_namespaces(self) -> None:
-        served = self._handler.catalogue.served("", "v1", "namespaces")
+        served = self._served_kinds.find("", "v1", "namespaces")
         for name in _NAMESPACES:
-            request = WriteRequest(type=served.type, version=served.version, key=_CLUSTER_KEY)
+            request = WriteRequest(type=served.type, version=served.version, key=ObjectKey("", ""))
             self._handler.writer.create(request, {"metadata": {"name": name}})
 
-    async def _serve_one(self, http: web.Request) -> web.StreamResponse:
+    async def _handle_http(self, http: web.Request) -> web.StreamResponse:
         try:
             return await self._respond(http)
-        except RefusedError as refusal:
-            return _refused(refusal)
-        except Exception as error:  # noqa: BLE001  (the boundary: a fault of ours in one request is told its client)
+        except ApiStatusError as refusal:
+            return _status_response(refusal)
+        except Exception as error:  # noqa: BLE001  (the boundary: the client learns of an internal error)
             _log.exception("cannot answer %s %s", http.method, http.path)
-            return _refused(internal(str(error)))
+            return _status_response(internal_error(str(error)))
 
     async def _respond(self, http: web.Request) -> web.StreamResponse:
-        target = parse(http.path)
-        if target is None:
-            return self._meta(http)
-        if not self._handler.catalogue.has_group(target.group):
-            return _no_such_page()
-        request = Request(
+        info = parse_path(http.path)
+        if info is None:
+            return self._respond_about_api(http)
+        if not self._served_kinds.has_group(info.group):
+            return _page_not_found()
+        request = ApiRequest(
             method=http.method,
-            target=target,
+            info=info,
             query=http.query,
             accept=http.headers.get("Accept", ""),
             content_type=http.content_type if http.headers.get("Content-Type") else "",
             user_agent=http.headers.get("User-Agent", ""),
-            body=await self._body(http),
+            body=await self._read_body(http),
         )
-        fault = self.faults.next(request.verb, target.plural, target.name)
-        if fault and (response := await _met(fault, http, request)):
+        fault = self.faults.next(request.verb, info.plural, info.name)
+        if fault and (response := await _apply_fault(fault, http, request)):
             return response
         try:
             answer = self._handler.handle(request)
-        except RefusedError as refusal:
-            return _warned(_refused(refusal), self._warnings(request))
+        except ApiStatusError as refusal:
+            return _add_warnings(_status_response(refusal), self._warnings(request))
         warnings = self._warnings(request)
         if isinstance(answer, Watch):
             return await _stream(http, answer.lines(), fault, warnings)
-        return _warned(_whole(answer), [*warnings, *answer.warnings])
+        response = web.Response(status=answer.code, body=answer.body, headers=_JSON)
+        return _add_warnings(response, [*warnings, *answer.warnings])
 
-    def _warnings(self, request: Request) -> list[str]:
+    def _warnings(self, request: ApiRequest) -> list[str]:
         try:
-            version = self._handler.served(request.target).version
-        except RefusedError:
+            version = self._handler.find_version(request.info).version
+        except ApiStatusError:
             return []
         return [version.warning] if version.warning else []
 
-    async def _body(self, http: web.Request) -> bytes:
+    async def _read_body(self, http: web.Request) -> bytes:
         try:
             return await http.read()
         except web.HTTPRequestEntityTooLarge as error:
             limit = self.settings.max_body_bytes
-            raise RefusedError(
+            raise ApiStatusError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 "RequestEntityTooLarge",
                 f"Request entity too large: limit is {limit}",
             ) from error
 
-    def _meta(self, http: web.Request) -> web.StreamResponse:
-        """Everything that is not about objects: discovery, version, health."""
+    def _respond_about_api(self, http: web.Request) -> web.StreamResponse:
+        """The response to all that is not about objects: discovery, version, health."""
         if http.path.rstrip("/") in {"/healthz", "/livez", "/readyz"}:
             return web.Response(text="ok")
         if http.path.startswith("/openapi/v3"):
-            document = openapi.document(http.path, self._handler.catalogue, self.settings)
-            found = None if document is None else discovery.Document(document)
+            document = openapi.build_document(http.path, self._served_kinds, self.settings)
+            found = None if document is None else discovery.DiscoveryDocument(document)
         else:
             accept = http.headers.get("Accept", "")
-            found = discovery.document(http.path, accept, self._handler.catalogue, self.settings)
+            found = discovery.build_document(http.path, accept, self._served_kinds, self.settings)
         if found is None:
-            return _no_such_page()
+            return _page_not_found()
         return web.Response(body=encode(found.body), headers={"Content-Type": found.media_type})
 
 
-def _no_such_page() -> web.Response:
-    """What kube-apiserver says where nothing is served at all: no Status, but plain text."""
+def _page_not_found() -> web.Response:
+    """The plain text, instead of a Status, with which kube-apiserver answers where it serves nothing."""
     return web.Response(status=HTTPStatus.NOT_FOUND, text="404 page not found\n")
 
 
-_CLUSTER_KEY: Final = Key("", "")
-
-
-def _refused(refusal: RefusedError) -> web.Response:
+def _status_response(refusal: ApiStatusError) -> web.Response:
     headers = dict(_JSON)
     if refusal.retry_after_s is not None:
         headers["Retry-After"] = str(refusal.retry_after_s)
     return web.Response(status=refusal.code, body=encode(refusal.status), headers=headers)
 
 
-def _whole(answer: Answer) -> web.Response:
-    return web.Response(status=answer.code, body=answer.body, headers=_JSON)
-
-
-def _warned(response: web.StreamResponse, warnings: Iterable[str]) -> web.StreamResponse:
+def _add_warnings(response: web.StreamResponse, warnings: Iterable[str]) -> web.StreamResponse:
     for warning in warnings:
-        response.headers.add("Warning", f'299 - "{_escaped(warning)}"')
+        response.headers.add("Warning", f'299 - "{_escape(warning)}"')
     return response
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-async def _met(fault: Fault, http: web.Request, request: Request) -> web.StreamResponse | None:
-    """The end of a request that meets a fault; None: it is a watch, to be cut while it runs."""
+async def _apply_fault(fault: InjectedFault, http: web.Request, request: ApiRequest) -> web.StreamResponse | None:
+    """The response to a request that meets a fault; None for a watch, which is cut while it runs."""
     match fault.kind:
         case "answer":
-            raise fault.refusal(request.target.plural, request.target.name)
+            raise fault.refusal(request.info.plural, request.info.name)
         case "hang":
             await anyio.sleep_forever()
         case "cut" if request.verb != "watch" or not fault.after_lines:
-            _cut(http)
+            _abort(http)
             return web.Response()
     return None
 
 
-def _cut(http: web.Request) -> None:
+def _abort(http: web.Request) -> None:
     if http.transport is not None:
         http.transport.abort()
 
 
 async def _stream(
-    http: web.Request, lines: AsyncIterator[bytes], fault: Fault | None, warnings: Iterable[str]
+    http: web.Request, lines: AsyncIterator[bytes], fault: InjectedFault | None, warnings: Iterable[str]
 ) -> web.StreamResponse:
-    response = _warned(web.StreamResponse(headers=_JSON), warnings)
+    response = _add_warnings(web.StreamResponse(headers=_JSON), warnings)
     await response.prepare(http)
     sent = 0
     try:
@@ -264,9 +255,9 @@ async def _stream(
             await response.write(line)
             sent += 1
             if fault and sent >= fault.after_lines:
-                _cut(http)
+                _abort(http)
                 return response
         await response.write_eof()
-    except ConnectionResetError:  # the client has gone
+    except ConnectionResetError:  # the client has closed the connection
         pass
     return response

@@ -1,18 +1,20 @@
-"""Bodies of one API version as bodies of another, on plain documents: unknown fields survive.
+"""Conversion between API versions, on plain documents, so that unknown fields survive.
 
-``resource.k8s.io/v1beta1`` differs from v1 in three ways (``k8s.io/api/resource/v1beta1`` types.go): a request carries
-the fields of ``exactly`` itself, a device's content is in ``basic``, and unset ``nodeName`` and ``allNodes`` are zero
+``resource.k8s.io/v1beta1`` differs from v1 in three ways (``k8s.io/api/resource/v1beta1`` types.go): a request has the
+fields of ``exactly`` itself, the content of a device is in ``basic``, and unset ``nodeName`` and ``allNodes`` are zero
 values. v1beta2 is v1. ``events.k8s.io/v1`` renames fields of the core event.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from api.model.base import JsonObject
 from driver.local.apiserver.meta.documents import lookup, without
+from driver.local.apiserver.storage import Converter
 
-# Fields that a flat request shares with `firstAvailable`; all others belong to `exactly`.
 _REQUEST_OWN: Final[Sequence[str]] = ("name", "firstAvailable")
+"""The fields of a v1beta1 request that v1 has in the same place; all others belong to ``exactly``."""
 
 
 def _nested_request(request: JsonObject) -> JsonObject:
@@ -40,45 +42,38 @@ def _with_requests(spec: JsonObject, convert: Callable[[JsonObject], JsonObject]
     return {**spec, "devices": {**spec["devices"], "requests": list(map(convert, requests))}}
 
 
-def claim_to_flat(body: JsonObject) -> JsonObject:
-    return {**body, "spec": _with_requests(body.get("spec") or {}, _flat_request)}
+def _claim(body: JsonObject, *, convert: Callable[[JsonObject], JsonObject]) -> JsonObject:
+    return {**body, "spec": _with_requests(body.get("spec") or {}, convert)}
 
 
-def claim_from_flat(body: JsonObject) -> JsonObject:
-    return {**body, "spec": _with_requests(body.get("spec") or {}, _nested_request)}
-
-
-def _template(body: JsonObject, convert: Callable[[JsonObject], JsonObject]) -> JsonObject:
+def _template(body: JsonObject, *, convert: Callable[[JsonObject], JsonObject]) -> JsonObject:
     spec = body.get("spec") or {}
     return {**body, "spec": {**spec, "spec": _with_requests(spec.get("spec") or {}, convert)}}
 
 
-def template_to_flat(body: JsonObject) -> JsonObject:
-    return _template(body, _flat_request)
+claim_to_v1beta1: Final[Converter] = partial(_claim, convert=_flat_request)
+claim_from_v1beta1: Final[Converter] = partial(_claim, convert=_nested_request)
+template_to_v1beta1: Final[Converter] = partial(_template, convert=_flat_request)
+template_from_v1beta1: Final[Converter] = partial(_template, convert=_nested_request)
 
 
-def template_from_flat(body: JsonObject) -> JsonObject:
-    return _template(body, _nested_request)
-
-
-def slice_to_wrapped(body: JsonObject) -> JsonObject:
+def slice_to_v1beta1(body: JsonObject) -> JsonObject:
     spec = body.get("spec") or {}
     if not isinstance(spec.get("devices"), list):
         return body
     return {**body, "spec": {**spec, "devices": list(map(_wrapped_device, spec["devices"]))}}
 
 
-def slice_from_wrapped(body: JsonObject) -> JsonObject:
-    spec = {name: value for name, value in (body.get("spec") or {}).items() if (name, value) not in _UNSET_PLACES}
+def slice_from_v1beta1(body: JsonObject) -> JsonObject:
+    spec = {name: value for name, value in (body.get("spec") or {}).items() if (name, value) not in _UNSET_NODES}
     if isinstance(spec.get("devices"), list):
         spec["devices"] = list(map(_unwrapped_device, spec["devices"]))
     return {**body, "spec": spec}
 
 
-_UNSET_PLACES: Final = (("nodeName", ""), ("allNodes", False))
-"""What v1beta1 clients may send for "unset"."""
+_UNSET_NODES: Final = (("nodeName", ""), ("allNodes", False))
+"""The fields and values that v1beta1 clients may send for "unset"."""
 
-# Field of core/v1 Event, field of events.k8s.io/v1 Event.
 _EVENT_FIELDS: Final = (
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -88,13 +83,12 @@ _EVENT_FIELDS: Final = (
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
 )
-_TO_EVENTS: Final = dict(_EVENT_FIELDS)
-_FROM_EVENTS: Final = {new: old for old, new in _EVENT_FIELDS}
+"""The fields of a core/v1 Event, each with its name in events.k8s.io/v1."""
 
 
-def event_to_events_group(body: JsonObject) -> JsonObject:
-    return {_TO_EVENTS.get(name, name): value for name, value in body.items()}
+def _rename(body: JsonObject, *, names: Mapping[str, str]) -> JsonObject:
+    return {names.get(name, name): value for name, value in body.items()}
 
 
-def event_from_events_group(body: JsonObject) -> JsonObject:
-    return {_FROM_EVENTS.get(name, name): value for name, value in body.items()}
+event_to_events_group: Final[Converter] = partial(_rename, names=dict(_EVENT_FIELDS))
+event_from_events_group: Final[Converter] = partial(_rename, names={new: old for old, new in _EVENT_FIELDS})

@@ -1,100 +1,61 @@
-"""CustomResourceDefinitions, and kinds that are stored without effect, as rows."""
+"""CustomResourceDefinitions, admission policies and RBAC kinds; roles are stored without effect."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from driver.local.apiserver.crd.definitions import DEFINITION_RULES, DEFINITIONS
-from driver.local.apiserver.kinds import merge_keys
+from driver.local.apiserver.crd.definitions import DEFINITION_STRATEGY, DEFINITIONS
+from driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
+from driver.local.apiserver.kinds.kind_definition import define_kind, define_version
 from driver.local.apiserver.kinds.printers import columns
-from driver.local.apiserver.kinds.rows import kind, version
 from driver.local.apiserver.kinds.types import ResourceType
-from driver.local.apiserver.kinds.validation import core
+from driver.local.apiserver.kinds.validation.core import ROLE_BINDINGS
 from driver.local.apiserver.meta.names import path_segment
 
-RBAC: Final = "rbac.authorization.k8s.io"
-ADMISSION: Final = "admissionregistration.k8s.io"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
+_DEFINITION: Final = define_version(
+    strategy=DEFINITION_STRATEGY,
+    columns=columns.CUSTOM_RESOURCE_DEFINITIONS,
+    merge_schema=merge_schemas.CONDITIONED,
+    has_status=True,
+    zero_spec={"names": {}, "versions": []},
+)
+_ROLE: Final = define_version(columns=columns.ROLES)
+_BINDING: Final = define_version(
+    strategy=ROLE_BINDINGS, columns=columns.BINDINGS, merge_schema=merge_schemas.ROLE_BINDING
+)
 
-
-def definition_type() -> ResourceType:
-    """CustomResourceDefinition."""
-    return kind(
+OTHER_KINDS: Final[Sequence[ResourceType]] = (
+    define_kind(
         DEFINITIONS.group,
-        DEFINITIONS.plural,
         "CustomResourceDefinition",
-        [
-            version(
-                "v1",
-                rules=DEFINITION_RULES,
-                columns_=columns.CUSTOM_RESOURCE_DEFINITIONS,
-                shape=merge_keys.CONDITIONED,
-                status=True,
-                zero_spec={"names": {}, "versions": []},
-            )
-        ],
+        _DEFINITION,
         namespaced=False,
         any_finalizer=True,
         short_names=("crd", "crds"),
         categories=("api-extensions",),
-        generation=True,
-        unconditional_update=False,
-    )
-
-
-def stored_only_types() -> list[ResourceType]:
-    """Kinds that are kept as they are: roles have no effect, as there is no authorization in this cluster."""
-    return [
-        kind(
-            RBAC,
-            "roles",
-            "Role",
-            [version("v1", columns_=columns.ROLES)],
-            name_check=path_segment,
-            create_on_update=True,
-        ),
-        kind(
-            RBAC,
-            "rolebindings",
-            "RoleBinding",
-            [version("v1", rules=core.ROLE_BINDINGS, columns_=columns.BINDINGS, shape=merge_keys.ROLE_BINDING)],
-            name_check=path_segment,
-            create_on_update=True,
-        ),
-        kind(
-            RBAC,
-            "clusterroles",
-            "ClusterRole",
-            [version("v1", columns_=columns.ROLES)],
+        counts_generation=True,
+        allow_unconditional_update=False,
+    ),
+    define_kind(_RBAC, "Role", _ROLE, name_check=path_segment, allow_create_on_update=True),
+    define_kind(_RBAC, "RoleBinding", _BINDING, name_check=path_segment, allow_create_on_update=True),
+    define_kind(_RBAC, "ClusterRole", _ROLE, namespaced=False, name_check=path_segment, allow_create_on_update=True),
+    define_kind(
+        _RBAC, "ClusterRoleBinding", _BINDING, namespaced=False, name_check=path_segment, allow_create_on_update=True
+    ),
+    *(
+        define_kind(
+            _ADMISSION,
+            kind,
+            version,
             namespaced=False,
-            name_check=path_segment,
-            create_on_update=True,
-        ),
-        kind(
-            RBAC,
-            "clusterrolebindings",
-            "ClusterRoleBinding",
-            [version("v1", rules=core.ROLE_BINDINGS, columns_=columns.BINDINGS, shape=merge_keys.ROLE_BINDING)],
-            namespaced=False,
-            name_check=path_segment,
-            create_on_update=True,
-        ),
-        kind(
-            ADMISSION,
-            "validatingadmissionpolicies",
-            "ValidatingAdmissionPolicy",
-            [version("v1", shape=merge_keys.ADMISSION_POLICY, status=True)],
-            singular="validatingadmissionpolicy",
-            namespaced=False,
-            generation=True,
-            unconditional_update=False,
+            counts_generation=True,
+            allow_unconditional_update=False,
             categories=("api-extensions",),
-        ),
-        kind(
-            ADMISSION,
-            "validatingadmissionpolicybindings",
-            "ValidatingAdmissionPolicyBinding",
-            [version("v1", shape=merge_keys.ADMISSION_POLICY_BINDING)],
-            namespaced=False,
-            generation=True,
-            unconditional_update=False,
-            categories=("api-extensions",),
-        ),
-    ]
+        )
+        for kind, version in (
+            ("ValidatingAdmissionPolicy", define_version(merge_schema=merge_schemas.ADMISSION_POLICY, has_status=True)),
+            ("ValidatingAdmissionPolicyBinding", define_version(merge_schema=merge_schemas.ADMISSION_POLICY_BINDING)),
+        )
+    ),
+)

@@ -1,134 +1,97 @@
-"""The kinds of ``resource.k8s.io`` as rows: stored in the shape of v1, converted for v1beta1."""
+"""The kinds of ``resource.k8s.io``: stored in the form of v1, converted for v1beta1."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds import merge_keys, rows
+from driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
+from driver.local.apiserver.kinds import conversion
+from driver.local.apiserver.kinds.classic import CLASSIC_KINDS, RESOURCE
 from driver.local.apiserver.kinds.classic import VERSION as CLASSIC
-from driver.local.apiserver.kinds.classic import classic_types
-from driver.local.apiserver.kinds.conversion import (
-    claim_from_flat,
-    claim_to_flat,
-    slice_from_wrapped,
-    slice_to_wrapped,
-    template_from_flat,
-    template_to_flat,
-)
+from driver.local.apiserver.kinds.kind_definition import define_kind, define_version, field_reader
 from driver.local.apiserver.kinds.printers import columns
-from driver.local.apiserver.kinds.types import Column, ResourceType, Rules
-from driver.local.apiserver.kinds.validation import claims, quantities, slices
-from driver.local.apiserver.meta.merge_keys import METADATA_ONLY, Shape
+from driver.local.apiserver.kinds.types import ResourceType
+from driver.local.apiserver.kinds.validation import claims, slices
 from driver.local.apiserver.settings import ApiServerSettings
 from driver.local.apiserver.storage import Converter
 
-RESOURCE: Final = "resource.k8s.io"
 _DEPRECATED: Final[Mapping[str, tuple[int, int]]] = {"v1beta1": (35, 38), "v1beta2": (36, 39)}
 """Versions: the minor release that deprecates each, and the one that no longer has it."""
+_SLICE_FIELDS: Final = {
+    "spec.driver": field_reader("spec", "driver"),
+    "spec.nodeName": field_reader("spec", "nodeName"),
+    "spec.pool.name": field_reader("spec", "pool", "name"),
+}
 
 
-def resource_types(settings: ApiServerSettings) -> list[ResourceType]:
+def build_resource_kinds(settings: ApiServerSettings) -> Sequence[ResourceType]:
     """The kinds of the group, in the versions that the settings serve."""
-    if tuple(settings.resource_versions) == (CLASSIC,):
-        return classic_types()
+    served = settings.resource_versions
+    if tuple(served) == (CLASSIC,):
+        return CLASSIC_KINDS
+
+    def define(
+        kind: str,
+        *,
+        v1beta1: tuple[Converter, Converter] | None = None,
+        since_v1beta2: bool = False,
+        scope: Mapping[str, Any] = {},
+        **fields: Any,  # noqa: ANN401  (fields of ApiVersion, which checks them)
+    ) -> ResourceType:
+        versions = [
+            define_version(
+                name,
+                converters=v1beta1 if name == "v1beta1" else None,
+                warning=_deprecation_warning(settings, name, kind),
+                **fields,
+            )
+            for name in served
+            if not (since_v1beta2 and name == "v1beta1")
+        ]
+        return define_kind(RESOURCE, kind, *versions, returns_deleted=True, **scope)
+
+    cluster_scoped = {"namespaced": False, "counts_generation": True}
     types = [
-        _row(
-            settings,
-            "resourceclaims",
+        define(
             "ResourceClaim",
-            rules=claims.CLAIMS,
-            columns_=columns.CLAIMS,
-            shape=merge_keys.RESOURCE_CLAIM,
-            status=True,
-            flat=(claim_to_flat, claim_from_flat),
+            strategy=claims.CLAIMS,
+            columns=columns.CLAIMS,
+            merge_schema=merge_schemas.RESOURCE_CLAIM,
+            has_status=True,
             zero_spec={"devices": {}},
-            quantities=quantities.CLAIMS,
+            v1beta1=(conversion.claim_to_v1beta1, conversion.claim_from_v1beta1),
         ),
-        _row(
-            settings,
-            "resourceclaimtemplates",
+        define(
             "ResourceClaimTemplate",
-            rules=claims.TEMPLATES,
-            shape=merge_keys.RESOURCE_CLAIM_TEMPLATE,
-            flat=(template_to_flat, template_from_flat),
+            strategy=claims.TEMPLATES,
+            merge_schema=merge_schemas.RESOURCE_CLAIM_TEMPLATE,
             zero_spec={"metadata": {}, "spec": {"devices": {}}},
-            quantities=quantities.TEMPLATES,
+            v1beta1=(conversion.template_to_v1beta1, conversion.template_from_v1beta1),
         ),
-        _row(
-            settings,
-            "deviceclasses",
-            "DeviceClass",
-            rules=claims.CLASSES,
-            namespaced=False,
-            generation=True,
-        ),
-        _row(
-            settings,
-            "resourceslices",
+        define("DeviceClass", strategy=claims.CLASSES, scope=cluster_scoped),
+        define(
             "ResourceSlice",
-            rules=slices.SLICES,
-            columns_=columns.SLICES,
-            shape=merge_keys.RESOURCE_SLICE,
-            flat=(slice_to_wrapped, slice_from_wrapped),
+            strategy=slices.SLICES,
+            columns=columns.SLICES,
+            merge_schema=merge_schemas.RESOURCE_SLICE,
             zero_spec={"pool": {}},
-            quantities=quantities.SLICES,
-            namespaced=False,
-            generation=True,
-            fields={
-                "spec.driver": rows.field("spec", "driver"),
-                "spec.nodeName": rows.field("spec", "nodeName"),
-                "spec.pool.name": rows.field("spec", "pool", "name"),
-            },
+            v1beta1=(conversion.slice_to_v1beta1, conversion.slice_from_v1beta1),
+            scope={**cluster_scoped, "selectable_fields": _SLICE_FIELDS},
         ),
-        _row(
-            settings,
-            "devicetaintrules",
+        define(
             "DeviceTaintRule",
-            rules=slices.TAINT_RULES,
-            columns_=columns.TAINT_RULES,
-            shape=merge_keys.CONDITIONED,
-            status=True,
+            strategy=slices.TAINT_RULES,
+            columns=columns.TAINT_RULES,
+            merge_schema=merge_schemas.CONDITIONED,
+            has_status=True,
             zero_spec={"taint": {}},
-            served=[name for name in settings.resource_versions if name != "v1beta1"],  # v1beta2 came with it
-            namespaced=False,
-            generation=True,
+            since_v1beta2=True,
+            scope=cluster_scoped,
         ),
     ]
     return [type_ for type_ in types if type_.versions]
 
 
-def _row(
-    settings: ApiServerSettings,
-    plural: str,
-    kind: str,
-    *,
-    rules: Rules,
-    columns_: Sequence[Column] = columns.NAME_AND_AGE,
-    shape: Shape = METADATA_ONLY,
-    status: bool = False,
-    flat: tuple[Converter, Converter] | None = None,
-    zero_spec: JsonObject | None = None,
-    served: Sequence[str] | None = None,
-    **more: Any,  # noqa: ANN401  (further fields of ResourceType, which checks them)
-) -> ResourceType:
-    """``flat``: converters of v1beta1, the one version that is spelled differently."""
-    versions = [
-        rows.version(
-            name,
-            rules=rules,
-            columns_=columns_,
-            shape=shape,
-            status=status,
-            converters=flat if name == "v1beta1" else None,
-            zero_spec=zero_spec,
-            warning=_deprecation(settings, name, kind),
-        )
-        for name in (settings.resource_versions if served is None else served)
-    ]
-    return rows.kind(RESOURCE, plural, kind, versions, returns_deleted=True, **more)
-
-
-def _deprecation(settings: ApiServerSettings, version: str, kind: str) -> str:
+def _deprecation_warning(settings: ApiServerSettings, version: str, kind: str) -> str:
     since, until = _DEPRECATED.get(version, (0, 0))
     if not since or settings.kubernetes < (1, since):
         return ""

@@ -1,13 +1,13 @@
-"""What the API server knows of a kind: its names, its versions, its rules."""
+"""What the API server knows of a kind: names, versions, strategy, merge schema, printer columns."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from api.model.base import JsonObject
 from driver.local.apiserver.meta.label_selectors import FieldReader
-from driver.local.apiserver.meta.merge_keys import METADATA_ONLY, Shape
+from driver.local.apiserver.meta.merge_schema import METADATA_ONLY, MergeSchema
 from driver.local.apiserver.meta.names import NameCheck, dns_subdomain
 from driver.local.apiserver.meta.status_errors import FieldError, qualified
 from driver.local.apiserver.storage import Converter, GroupResource
@@ -19,7 +19,7 @@ ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column that ``kubectl get`` prints. ``priority`` above 0 is printed only with ``-o wide``."""
+    """One column that ``kubectl get`` prints; one with a ``priority`` above 0 only with ``-o wide``."""
 
     name: str
     cell: Callable[[JsonObject, datetime], Cell]
@@ -30,90 +30,75 @@ class Column:
 
     @property
     def definition(self) -> JsonObject:
-        return {
-            "name": self.name,
-            "type": self.type,
-            "format": self.format,
-            "description": self.description,
-            "priority": self.priority,
-        }
+        return {name: getattr(self, name) for name in ("name", "type", "format", "description", "priority")}
 
 
 GracePeriod: TypeAlias = Callable[[JsonObject, int | None], int]
-"""From the object and what the deletion asked for."""
+"""From the object and the period that the deletion asks for, if any, to the seconds that it gets."""
 
 
-def _nothing(_body: JsonObject) -> None:
+def _do_nothing(*_arguments: object) -> None:
     return None
 
 
-def _no_defaults(_body: JsonObject, _now: str) -> None:
-    return None
-
-
-def _nothing_to_prepare(_new: JsonObject, _old: JsonObject, _now: str) -> None:
-    return None
-
-
-def _nothing_changed(_new: JsonObject, _old: JsonObject) -> None:
-    return None
-
-
-def _keep_everything(_body: JsonObject, _field_validation: str) -> Sequence[str]:
-    return ()
-
-
-def _no_errors(*_bodies: JsonObject) -> Iterable[FieldError]:
+def _find_nothing(*_arguments: object) -> Sequence[Any]:
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What writes of one kind obey. Whoever returns nothing changes its first argument, a private copy, in place."""
+class Strategy:
+    """The strategy of a kind, as in ``k8s.io/apiserver`` ``pkg/registry/rest``.
 
-    prune: Callable[[JsonObject, str], Sequence[str]] = _keep_everything
-    """Drops unknown fields and returns warnings about them; with ``Strict`` it raises RefusedError instead."""
-    default: Callable[[JsonObject, str], None] = _no_defaults
-    """Fills in what every object has, written or not. Second: the time stamp of now."""
-    prepare_create: Callable[[JsonObject], None] = _nothing
-    """What the server itself decides when an object is created."""
-    prepare_update: Callable[[JsonObject, JsonObject, str], None] = _nothing_to_prepare
-    """What of the old body (second) an update cannot change. Third: the time stamp of now."""
-    prepare_status: Callable[[JsonObject, JsonObject], None] = _nothing_changed
-    """The same for a write to the status subresource."""
-    prepare_delete: Callable[[JsonObject, str], None] = _no_defaults
-    """What a deletion that has to wait changes beside metadata. Second: the time stamp of now."""
-    validate: Callable[[JsonObject], Iterable[FieldError]] = _no_errors
-    """Of a created object."""
-    validate_update: Callable[[JsonObject, JsonObject], Iterable[FieldError]] = _no_errors
-    """New body, old body."""
-    validate_status: Callable[[JsonObject, JsonObject], Iterable[FieldError]] = _no_errors
-    """New body, old body of a write to the status subresource."""
+    Functions that return nothing change their first argument, a private copy, in place; ``now`` is an RFC 3339 text.
+    """
+
+    prune: Callable[[JsonObject, str], Sequence[str]] = _find_nothing
+    """(body, fieldValidation): drops unknown fields and returns warnings; with Strict it raises ApiStatusError."""
+    quantities: Sequence[str] = ()
+    """The paths of quantities in the stored body, e.g. ``status.capacity{}``; they are stored in canonical form."""
+    default: Callable[[JsonObject, str], None] = _do_nothing
+    """(body, now): fills in defaults."""
+    prepare_for_create: Callable[[JsonObject], None] = _do_nothing
+    """(body): sets what the server decides at creation."""
+    prepare_for_update: Callable[[JsonObject, JsonObject, str], None] = _do_nothing
+    """(body, old body, now): restores what an update cannot change."""
+    prepare_for_status_update: Callable[[JsonObject, JsonObject], None] = _do_nothing
+    """(body, old body): the same for a write to the status subresource."""
+    prepare_for_delete: Callable[[JsonObject, str], None] = _do_nothing
+    """(body, now): what a deletion that has to wait changes outside of ``metadata``."""
+    grace: GracePeriod | None = None
+    """(body, period of the request): the grace period of a deletion; None for kinds that are not deleted gracefully."""
+    validate: Callable[[JsonObject], Iterable[FieldError]] = _find_nothing
+    """(body): the errors of a new object."""
+    validate_update: Callable[[JsonObject, JsonObject], Iterable[FieldError]] = _find_nothing
+    """(body, old body): the errors of an update."""
+    validate_status: Callable[[JsonObject, JsonObject], Iterable[FieldError]] = _find_nothing
+    """(body, old body): the errors of a write to the status subresource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersion:
-    """One served version of a kind. Without converters its bodies are the stored ones."""
+    """One served version of a kind; without converters its bodies are the stored ones."""
 
     name: str
     to_wire: Converter | None = None
     to_stored: Converter | None = None
-    shape: Shape = METADATA_ONLY
-    rules: Rules = Rules()
-    zero: JsonObject = field(default_factory=dict)
-    """What every object has, even an empty one: the parts of the Go type that are no pointers."""
+    merge_schema: MergeSchema = METADATA_ONLY
+    strategy: Strategy = Strategy()
+    zero_value: JsonObject = field(default_factory=dict)
+    """What an empty object has too: those parts of the Go type that are no pointers."""
     columns: Sequence[Column] = ()
     schema: JsonObject | None = None
-    """Structural schema of a custom resource."""
-    status: bool = False
-    """Whether ``status`` is written through a subresource of its own."""
+    """The structural schema of a custom resource; None for built-in kinds."""
+    has_status: bool = False
+    """Whether there is a status subresource."""
     warning: str = ""
     """Sent with every answer, e.g. that the version is deprecated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceType:
-    """One kind in all its served versions, the preferred one first."""
+    """One kind in all its served versions, the preferred one first (an APIResource of discovery)."""
 
     group: str
     plural: str
@@ -128,29 +113,30 @@ class ResourceType:
     name_check: NameCheck = dns_subdomain
     verbs: Sequence[str] = ALL_VERBS
     subresources: Mapping[str, str] = field(default_factory=dict)
-    """Besides status: name to the kind that is posted there."""
-    generation: bool = False
-    """Whether ``metadata.generation`` counts the changes of what is neither metadata nor status."""
+    """Subresources beside status, each with the kind of its documents."""
+    counts_generation: bool = False
+    """Whether ``metadata.generation`` counts changes outside of metadata and status."""
     status_on_create: bool = False
-    """Whether a new object may bring its status (nodes register themselves with theirs)."""
-    create_on_update: bool = False
-    unconditional_update: bool = True
-    """Whether PUT may leave out ``resourceVersion``."""
+    """Whether a new object keeps its status: nodes register themselves with theirs."""
+    allow_create_on_update: bool = False
+    allow_unconditional_update: bool = True
+    """Whether a PUT may lack ``resourceVersion``."""
     returns_deleted: bool = False
-    """Whether a deletion answers with the object instead of a Status."""
-    grace: GracePeriod | None = None
-    """How long a deletion waits before the object may go, in seconds, for kinds that are deleted gracefully."""
-    fields: Mapping[str, FieldReader] = field(default_factory=dict)
-    quantities: Sequence[str] = ()
-    """Where the stored body has quantities, e.g. ``status.capacity{}``."""
+    """Whether the response to a deletion is the object instead of a Status."""
+    selectable_fields: Mapping[str, FieldReader] = field(default_factory=dict)
     any_finalizer: bool = False
-    """Whether finalizers may be names without a domain, beside the standard ones."""
-    custom: bool = False
-    """Defined by a CustomResourceDefinition."""
+    """Whether finalizers other than the standard ones may lack a domain."""
+    is_custom: bool = False
+    """Whether a CustomResourceDefinition defines the kind."""
 
     @property
     def group_resource(self) -> GroupResource:
         return GroupResource(self.group, self.plural)
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy of deletion, which is the same in all versions."""
+        return self.versions[0].strategy
 
     def version(self, name: str) -> ApiVersion | None:
         return next((version for version in self.versions if version.name == name), None)

@@ -1,21 +1,24 @@
-"""Small operations on JSON documents."""
+"""Operations on JSON documents: deep copy, lookup by path, and changes at every place that a path names."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from api.model.base import JsonObject
 
+JsonValue: TypeAlias = Any
+"""Any JSON value."""
 
-def fresh(document: JsonObject) -> JsonObject:
+
+def deep_copy(document: JsonObject) -> JsonObject:
     """A deep copy that may be changed in place. Faster than ``copy.deepcopy`` by an order of magnitude."""
     copy: JsonObject = msgspec.json.decode(msgspec.json.encode(document))
     return copy
 
 
-def lookup(document: Any, *path: str) -> Any:  # noqa: ANN401  (whatever the document has there)
-    """What a document has at a path of fields; None where it has nothing."""
+def lookup(document: JsonValue, *path: str) -> JsonValue:
+    """The value at a path of fields; None where a field is absent or its parent is no object."""
     for step in path:
         if not isinstance(document, dict):
             return None
@@ -23,8 +26,8 @@ def lookup(document: Any, *path: str) -> Any:  # noqa: ANN401  (whatever the doc
     return document
 
 
-def objects_at(document: Any, path: Sequence[str]) -> Iterator[JsonObject]:  # noqa: ANN401  (any JSON)
-    """Every object at a path of fields; ``field[]`` steps into each item of a list, ``field{}`` into each value."""
+def find_objects(document: JsonValue, path: Sequence[str]) -> Iterator[JsonObject]:
+    """Every object at a path; ``field[]`` stands for each item of a list, ``field{}`` for each value of a map."""
     if not path:
         if isinstance(document, dict):
             yield document
@@ -38,21 +41,21 @@ def objects_at(document: Any, path: Sequence[str]) -> Iterator[JsonObject]:  # n
     else:
         inside = [value]
     for item in inside:
-        yield from objects_at(item, rest)
+        yield from find_objects(item, rest)
 
 
 def drop(document: JsonObject, path: str) -> None:
     """Removes, in place, every field at a path such as ``spec.devices[].taints``."""
     *parents, last = path.split(".")
-    for parent in objects_at(document, parents):
+    for parent in find_objects(document, parents):
         parent.pop(last, None)
 
 
 def replace(document: JsonObject, path: str, change: Callable[[Any], Any]) -> None:
-    """Changes, in place, every value at a path; one that ends in ``[]`` or ``{}`` means what is inside."""
+    """Changes, in place, every value at a path, which may end in ``[]`` or ``{}`` as those of ``find_objects``."""
     *parents, last = path.split(".")
     name = last.rstrip("[]{}")
-    for parent in objects_at(document, parents):
+    for parent in find_objects(document, parents):
         match parent.get(name):
             case None:
                 pass
@@ -65,18 +68,18 @@ def replace(document: JsonObject, path: str, change: Callable[[Any], Any]) -> No
 
 
 def without(document: JsonObject, *fields: str) -> JsonObject:
-    """A shallow copy lacking some fields."""
+    """A shallow copy that lacks some fields."""
     return {key: value for key, value in document.items() if key not in fields}
 
 
-def pruned(document: JsonObject) -> JsonObject:
-    """A copy without ``null`` fields: typed clients send them, and they mean absent (of built-in kinds)."""
+def without_nulls(document: JsonObject) -> JsonObject:
+    """A copy without ``null`` fields, which in built-in kinds mean absent: typed clients send them."""
     return {key: _pruned(value) for key, value in document.items() if value is not None}
 
 
-def _pruned(value: Any) -> Any:  # noqa: ANN401  (any JSON)
+def _pruned(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
-        return pruned(value)
+        return without_nulls(value)
     if isinstance(value, list):
         return [_pruned(item) for item in value]
     return value

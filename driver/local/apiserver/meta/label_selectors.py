@@ -11,7 +11,7 @@ from typing import Final
 
 from api.model.base import JsonObject
 from api.model.metadata import LabelSelectorRequirement as Requirement
-from driver.local.apiserver.meta.status_errors import RefusedError, bad_request, quoted
+from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, quoted
 from driver.scheduling.label_selector import match_labels
 
 _TOKEN: Final = re.compile(r"\s*(!=|==|=|!|<|>|\(|\)|,|[^\s=!<>(),]+)")
@@ -32,7 +32,7 @@ class Selector:
 
 
 def parse_labels(text: str) -> Selector:
-    """Raises RefusedError (400) when ``text`` is no label selector."""
+    """Raises ApiStatusError (400) when ``text`` is no label selector."""
     return Selector(tuple(_LabelParser(text).requirements()))
 
 
@@ -118,12 +118,12 @@ class _LabelParser:
             raise self._refused(found, f"'{token}'")
 
     @staticmethod
-    def _refused(found: str, expected: str) -> RefusedError:
+    def _refused(found: str, expected: str) -> ApiStatusError:
         return bad_request(f"unable to parse requirement: found '{found}', expected: {expected}")
 
 
 def parse_fields(text: str) -> Selector:
-    """Raises RefusedError (400) when ``text`` is no field selector."""
+    """Raises ApiStatusError (400) when ``text`` is no field selector."""
     return Selector(tuple(map(_field_requirement, filter(None, _split_unescaped(text)))))
 
 
@@ -163,7 +163,7 @@ class ObjectSelector:
 def selector_of(
     label_text: str, field_text: str, readers: Mapping[str, FieldReader], *, unsupported: str
 ) -> ObjectSelector:
-    """Raises RefusedError (400) for a bad selector, or a field that the kind cannot be selected by.
+    """Raises ApiStatusError (400) for a bad selector, or a field that the kind cannot be selected by.
 
     ``unsupported``: the message about such a field, with ``{}`` for its name.
     """

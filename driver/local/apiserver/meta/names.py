@@ -1,7 +1,7 @@
-"""What names, label keys and values, and finalizers may look like, with Kubernetes' words for what is wrong.
+"""The syntax of names, label keys and values, and finalizers, and the validation of ``metadata``.
 
-Source: ``k8s.io/apimachinery`` ``pkg/api/validate/content`` and ``pkg/api/validation``. Each check yields what is wrong
-with a text, and nothing when it is fine.
+A name check yields one message for each rule that a text breaks, in the words of Kubernetes.
+Source: ``k8s.io/apimachinery`` ``pkg/api/validate/content`` and ``pkg/api/validation``.
 """
 
 import re
@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from api.model.base import JsonObject
-from driver.local.apiserver.meta.status_errors import FieldError, forbidden, immutable, invalid, required
+from driver.local.apiserver.meta.status_errors import FieldError, FieldErrors, forbidden, immutable, invalid, required
 
 NameCheck: TypeAlias = Callable[[str], Iterator[str]]
+"""Yields a message for each rule that a text breaks."""
 
 MAX_LABEL: Final = 63
 MAX_SUBDOMAIN: Final = 253
@@ -28,9 +29,9 @@ _KEY_WORDS: Final = (
 _LABEL_VALUE: Final = f"({_KEY_NAME})?"
 
 
-def _shown(message: str, pattern: str, *examples: str) -> str:
-    said = " or ".join(f"'{example}', " for example in examples)
-    return f"{message} (e.g. {said}regex used for validation is '{pattern}')"
+def _explain(message: str, pattern: str, *examples: str) -> str:
+    listed = " or ".join(f"'{example}', " for example in examples)
+    return f"{message} (e.g. {listed}regex used for validation is '{pattern}')"
 
 
 def _too_long(limit: int, unit: str) -> str:
@@ -38,7 +39,7 @@ def _too_long(limit: int, unit: str) -> str:
 
 
 def dns_label(text: str) -> Iterator[str]:
-    """RFC 1123 label: what a namespace, a device or a container is called."""
+    """An RFC 1123 label: the name of a namespace, device or container."""
     if len(text) > MAX_LABEL:
         yield _too_long(MAX_LABEL, "characters")
     if re.fullmatch(_LABEL, text):
@@ -46,7 +47,7 @@ def dns_label(text: str) -> Iterator[str]:
     if re.fullmatch(_SUBDOMAIN, text):
         yield "must not contain dots"
         return
-    yield _shown(
+    yield _explain(
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
         "with an alphanumeric character",
         _LABEL,
@@ -56,11 +57,11 @@ def dns_label(text: str) -> Iterator[str]:
 
 
 def dns_subdomain(text: str) -> Iterator[str]:
-    """RFC 1123 subdomain: what most objects are called."""
+    """An RFC 1123 subdomain: the name of most objects."""
     if len(text) > MAX_SUBDOMAIN:
         yield _too_long(MAX_SUBDOMAIN, "characters")
     if not re.fullmatch(_SUBDOMAIN, text):
-        yield _shown(
+        yield _explain(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
             "start and end with an alphanumeric character",
             _SUBDOMAIN,
@@ -72,7 +73,7 @@ def dns_subdomain_any_case(text: str) -> Iterator[str]:
     if len(text) > MAX_SUBDOMAIN:
         yield _too_long(MAX_SUBDOMAIN, "bytes")
     if not re.fullmatch(_SUBDOMAIN, text.lower()):
-        yield _shown(
+        yield _explain(
             "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an "
             "alphanumeric character",
             _SUBDOMAIN,
@@ -81,7 +82,7 @@ def dns_subdomain_any_case(text: str) -> Iterator[str]:
 
 
 def path_segment(text: str) -> Iterator[str]:
-    """Whatever a URL path can hold: what roles and their bindings are called."""
+    """Any segment of a URL path: the name of a role or role binding."""
     if text in {".", ".."}:
         yield f"must not be '{text}'"
     for illegal in "/%":
@@ -90,30 +91,30 @@ def path_segment(text: str) -> Iterator[str]:
 
 
 def qualified_name(text: str) -> Iterator[str]:
-    """A name with an optional DNS subdomain and ``/``: label keys, taint keys, finalizers."""
+    """A name with an optional DNS subdomain and ``/`` before it: a label key, taint key or finalizer."""
     words = _KEY_WORDS
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
-        said = _shown(words, _KEY_NAME, "MyName", "my.name", "123-abc")
-        yield f"a valid label key {said} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        message = _explain(words, _KEY_NAME, "MyName", "my.name", "123-abc")
+        yield f"a valid label key {message} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         return
     if slash and not prefix:
         yield "prefix part must be non-empty"
     elif slash:
-        yield from (f"prefix part {said}" for said in dns_subdomain(prefix))
+        yield from (f"prefix part {message}" for message in dns_subdomain(prefix))
     if not name:
         yield "name part must be non-empty"
     elif len(name) > MAX_LABEL:
         yield f"name part {_too_long(MAX_LABEL, 'bytes')}"
     if not re.fullmatch(_KEY_NAME, name):
-        yield "name part " + _shown(words, _KEY_NAME, "MyName", "my.name", "123-abc")
+        yield "name part " + _explain(words, _KEY_NAME, "MyName", "my.name", "123-abc")
 
 
 def label_value(text: str) -> Iterator[str]:
     if len(text) > MAX_LABEL:
         yield _too_long(MAX_LABEL, "bytes")
     if not re.fullmatch(_LABEL_VALUE, text):
-        yield _shown(
+        yield _explain(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
             "start and end with an alphanumeric character",
             _LABEL_VALUE,
@@ -123,53 +124,60 @@ def label_value(text: str) -> Iterator[str]:
         )
 
 
-def checked(path: str, text: object, check: NameCheck) -> Iterator[FieldError]:
-    """A text that must be there and pass a check."""
+def validate_name(path: str, text: object, check: NameCheck) -> FieldErrors:
+    """The errors of a required name that has to pass a check."""
     if not isinstance(text, str) or not text:
         yield required(path)
         return
-    yield from (invalid(path, text, said) for said in check(text))
+    yield from validate_format(path, text, check)
 
 
-def metadata_errors(
+def validate_format(path: str, text: str, check: NameCheck) -> FieldErrors:
+    """The errors of a text that has to pass a check."""
+    yield from (invalid(path, text, message) for message in check(text))
+
+
+def validate_metadata(
     metadata: JsonObject, *, namespaced: bool, name_check: NameCheck, any_finalizer: bool
-) -> Iterator[FieldError]:
-    """What is wrong with the ``metadata`` of any object (``ValidateObjectMeta``)."""
+) -> FieldErrors:
+    """The errors in the ``metadata`` of a new object of any kind (``ValidateObjectMeta``)."""
     generate_name, name = metadata.get("generateName"), metadata.get("name")
     if generate_name:
-        # The generated part is alphanumeric, so a trailing dash or dot is fine here.
-        yield from (invalid("metadata.generateName", generate_name, said) for said in name_check(f"{generate_name}a"))
+        # The generated suffix is alphanumeric, so the prefix may end in a dash or dot.
+        yield from (
+            invalid("metadata.generateName", generate_name, message) for message in name_check(f"{generate_name}a")
+        )
     if not name:
         yield required("metadata.name", "name or generateName is required")
     else:
-        yield from (invalid("metadata.name", name, said) for said in name_check(name))
+        yield from validate_format("metadata.name", name, name_check)
     namespace = metadata.get("namespace")
     if namespaced:
-        yield from checked("metadata.namespace", namespace, dns_label)
+        yield from validate_name("metadata.namespace", namespace, dns_label)
     elif namespace:
         yield forbidden("metadata.namespace", "not allowed on this type")
-    yield from label_errors(metadata.get("labels") or {}, "metadata.labels")
-    yield from _annotation_errors(metadata.get("annotations") or {})
-    yield from _owner_errors(metadata.get("ownerReferences") or [])
-    yield from _finalizer_errors(metadata.get("finalizers") or [], any_finalizer=any_finalizer)
+    yield from validate_labels(metadata.get("labels") or {}, "metadata.labels")
+    yield from _validate_annotations(metadata.get("annotations") or {})
+    yield from _validate_owners(metadata.get("ownerReferences") or [])
+    yield from _validate_finalizers(metadata.get("finalizers") or [], any_finalizer=any_finalizer)
 
 
-def label_errors(labels: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def validate_labels(labels: Mapping[str, Any], path: str) -> FieldErrors:
     for key, value in labels.items():
-        yield from (invalid(path, key, said) for said in qualified_name(key))
-        yield from (invalid(path, value, said) for said in label_value(str(value)))
+        yield from validate_format(path, key, qualified_name)
+        yield from (invalid(path, value, message) for message in label_value(str(value)))
 
 
-def _annotation_errors(annotations: Mapping[str, Any]) -> Iterator[FieldError]:
+def _validate_annotations(annotations: Mapping[str, Any]) -> FieldErrors:
     path = "metadata.annotations"
     for key in annotations:
-        yield from (invalid(path, key, said) for said in qualified_name(key.lower()))
+        yield from (invalid(path, key, message) for message in qualified_name(key.lower()))
     size = sum(len(key.encode()) + len(str(value).encode()) for key, value in annotations.items())
     if size > _MAX_ANNOTATIONS:
         yield FieldError("FieldValueTooLong", path, f"Too long: may not be more than {_MAX_ANNOTATIONS} bytes")
 
 
-def _owner_errors(owners: list[JsonObject]) -> Iterator[FieldError]:
+def _validate_owners(owners: list[JsonObject]) -> FieldErrors:
     path = "metadata.ownerReferences"
     controllers = []
     for index, owner in enumerate(owners):
@@ -187,19 +195,19 @@ def _owner_errors(owners: list[JsonObject]) -> Iterator[FieldError]:
         )
 
 
-def _finalizer_errors(finalizers: list[str], *, any_finalizer: bool) -> Iterator[FieldError]:
+def _validate_finalizers(finalizers: list[str], *, any_finalizer: bool) -> FieldErrors:
     path = "metadata.finalizers"
     for index, finalizer in enumerate(finalizers):
-        yield from (invalid(path, finalizer, said) for said in qualified_name(finalizer))
+        yield from validate_format(path, finalizer, qualified_name)
         if not any_finalizer and "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            said = "name is neither a standard finalizer name nor is it fully qualified"
-            yield invalid(f"{path}[{index}]", finalizer, said)
+            message = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid(f"{path}[{index}]", finalizer, message)
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
         yield invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
 
 
-def metadata_update_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """What an update must not do to ``metadata`` (``ValidateObjectMetaUpdate``)."""
+def validate_metadata_update(new: JsonObject, old: JsonObject) -> FieldErrors:
+    """The errors in what an update does to ``metadata`` (``ValidateObjectMetaUpdate``)."""
     if old.get("deletionTimestamp"):
         extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
         if extra:

@@ -8,7 +8,7 @@ import jsonpatch
 import msgspec
 
 from api.model.base import JsonObject
-from driver.local.apiserver.meta.status_errors import RefusedError, bad_request, patch_misfit
+from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, patch_misfit
 
 MAX_OPERATIONS: Final = 10_000
 """Longest JSON patch (``maxJSONPatchOperations`` of kube-apiserver)."""
@@ -33,11 +33,11 @@ def merge_patched(document: Any, patch: Any) -> Any:  # noqa: ANN401  (any JSON)
 
 
 def json_patched(document: JsonObject, operations: object) -> Any:  # noqa: ANN401  (a patch may replace the root)
-    """RFC 6902. Raises RefusedError: 400 for what is no patch, 422 for one that does not fit the document."""
+    """RFC 6902. Raises ApiStatusError: 400 for what is no patch, 422 for one that does not fit the document."""
     if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
         raise bad_request("error decoding patch: json patch must be an array of operations")
     if len(operations) > MAX_OPERATIONS:
-        raise RefusedError(
+        raise ApiStatusError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             "RequestEntityTooLarge",
             "Request entity too large: The allowed maximum operations in a JSON patch is "
@@ -59,7 +59,7 @@ def json_patched(document: JsonObject, operations: object) -> Any:  # noqa: ANN4
 
 
 def _parse(operation: JsonObject) -> Any:  # noqa: ANN401  (the package has no types)
-    """The operation. Raises RefusedError for what it lacks, and for one that there is not."""
+    """The operation. Raises ApiStatusError for what it lacks, and for one that there is not."""
     name = operation.get("op")
     if not isinstance(name, str) or name not in _NEEDED:
         raise patch_misfit()

@@ -1,24 +1,24 @@
-"""What the API server says when it refuses: field errors inside a document, and ``Status`` answers.
+"""The refusals of the API server: field errors inside a document, and ``Status`` responses.
 
-Texts are those of Kubernetes, since programs and people compare them (``k8s.io/apimachinery`` ``util/validation/field``
-and ``api/errors``).
+Texts are those of Kubernetes, since programs and people compare them.
+Source: ``k8s.io/apimachinery`` ``pkg/util/validation/field`` and ``pkg/api/errors``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from api.errors import KerfError
 from api.model.base import JsonObject
+from driver.local.apiserver.meta.documents import JsonValue
 
 MODIFIED: Final = "the object has been modified; please apply your changes to the latest version and try again"
-"""Why an update with an old ``resourceVersion`` is refused."""
+"""The reason for refusing an update with an old ``resourceVersion`` (``OptimisticLockErrorMsg``)."""
 
-# Cause types of a Status and the words that start their messages.
-_WORDS: Final = {
+_MESSAGE_STARTS: Final = {
     "FieldValueRequired": "Required value",
     "FieldValueInvalid": "Invalid value",
     "FieldValueTypeInvalid": "Invalid value",
@@ -29,14 +29,15 @@ _WORDS: Final = {
     "FieldValueTooLong": "Too long",
     "FieldValueTooMany": "Too many",
 }
+"""The start of the message, by the cause type of a Status."""
 
-UNSAID: Final = object()
-"""A bad value that is not part of the message."""
+OMITTED: Final = object()
+"""Stands for a bad value that the message does not repeat (``field.OmitValueType``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing that is wrong in a document: ``reason`` is a Status' cause type, ``path`` as Kubernetes prints it."""
+    """One error in a document. ``reason`` is the cause type of a Status, ``path`` is as Kubernetes prints it."""
 
     reason: str
     path: str
@@ -46,14 +47,18 @@ class FieldError:
         return f"{self.path}: {self.message}"
 
 
+FieldErrors: TypeAlias = Iterator[FieldError]
+"""The errors of a document, in the order of its validation (``field.ErrorList``)."""
+
+
 def quoted(value: object) -> str:
-    """A value as messages show it: strings in quotes, everything as JSON."""
+    """A value as messages show it: in JSON, so that strings have quotes."""
     return msgspec.json.encode(value).decode()
 
 
 def _error(reason: str, path: str, value: object, detail: str) -> FieldError:
-    parts = [_WORDS[reason]]
-    if value is not UNSAID:
+    parts = [_MESSAGE_STARTS[reason]]
+    if value is not OMITTED:
         parts.append(quoted(value))
     if detail:
         parts.append(detail)
@@ -61,7 +66,7 @@ def _error(reason: str, path: str, value: object, detail: str) -> FieldError:
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    return _error("FieldValueRequired", path, UNSAID, detail)
+    return _error("FieldValueRequired", path, OMITTED, detail)
 
 
 def invalid(path: str, value: object, detail: str) -> FieldError:
@@ -78,7 +83,7 @@ def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldEr
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    return _error("FieldValueForbidden", path, UNSAID, detail)
+    return _error("FieldValueForbidden", path, OMITTED, detail)
 
 
 def duplicate(path: str, value: object) -> FieldError:
@@ -90,7 +95,7 @@ def not_found(path: str, value: object, detail: str = "") -> FieldError:
 
 
 def too_long(path: str, limit: int) -> FieldError:
-    return _error("FieldValueTooLong", path, UNSAID, f"may not be more than {limit} bytes")
+    return _error("FieldValueTooLong", path, OMITTED, f"may not be more than {limit} bytes")
 
 
 def too_many(path: str, count: int, limit: int) -> FieldError:
@@ -101,8 +106,8 @@ def immutable(path: str, value: object) -> FieldError:
     return invalid(path, value, "field is immutable")
 
 
-class RefusedError(KerfError):
-    """The API server's refusal of a request: becomes a ``Status`` body with this code."""
+class ApiStatusError(KerfError):
+    """The refusal of a request, which becomes a response with this code and a ``Status`` as its body."""
 
     def __init__(
         self,
@@ -126,7 +131,7 @@ class RefusedError(KerfError):
 
     @property
     def status(self) -> JsonObject:
-        """The body of the answer."""
+        """The body of the response."""
         body: JsonObject = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -141,96 +146,96 @@ class RefusedError(KerfError):
         return {**body, "code": int(self.code)}
 
 
-def _about(group: str, kind: str, name: str, **more: Any) -> JsonObject:  # noqa: ANN401  (JSON values)
+def _details(group: str, kind: str, name: str, **more: JsonValue) -> JsonObject:
     named = {"name": name, "group": group, "kind": kind}
     return {key: value for key, value in {**named, **more}.items() if value}
 
 
 def qualified(group: str, name: str) -> str:
-    """A kind or a plural with its group, as messages write it: ``pods``, ``resourceclaims.resource.k8s.io``."""
+    """A kind or plural with its group, as messages write it: ``pods``, ``resourceclaims.resource.k8s.io``."""
     return f"{name}.{group}" if group else name
 
 
-def object_not_found(group: str, plural: str, name: str) -> RefusedError:
+def object_not_found(group: str, plural: str, name: str) -> ApiStatusError:
     message = f"{qualified(group, plural)} {quoted(name)} not found"
-    return RefusedError(HTTPStatus.NOT_FOUND, "NotFound", message, details=_about(group, plural, name))
+    return ApiStatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details=_details(group, plural, name))
 
 
-def path_not_found() -> RefusedError:
-    """No such path: clients take this 404 for "the kind is not served"."""
+def path_not_found() -> ApiStatusError:
+    """404 for a path, which clients read as "this kind is not served"."""
     message = "the server could not find the requested resource"
-    return RefusedError(HTTPStatus.NOT_FOUND, "NotFound", message, details={})
+    return ApiStatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details={})
 
 
-def already_exists(group: str, plural: str, name: str) -> RefusedError:
+def already_exists(group: str, plural: str, name: str) -> ApiStatusError:
     message = f"{qualified(group, plural)} {quoted(name)} already exists"
-    return RefusedError(HTTPStatus.CONFLICT, "AlreadyExists", message, details=_about(group, plural, name))
+    return ApiStatusError(HTTPStatus.CONFLICT, "AlreadyExists", message, details=_details(group, plural, name))
 
 
-def conflict(group: str, plural: str, name: str, why: str) -> RefusedError:
+def conflict(group: str, plural: str, name: str, why: str) -> ApiStatusError:
     message = f"Operation cannot be fulfilled on {qualified(group, plural)} {quoted(name)}: {why}"
-    return RefusedError(HTTPStatus.CONFLICT, "Conflict", message, details=_about(group, plural, name))
+    return ApiStatusError(HTTPStatus.CONFLICT, "Conflict", message, details=_details(group, plural, name))
 
 
-def apply_conflict(message: str, causes: Sequence[JsonObject]) -> RefusedError:
-    return RefusedError(HTTPStatus.CONFLICT, "Conflict", message, details={"causes": list(causes)})
+def apply_conflict(message: str, causes: Sequence[JsonObject]) -> ApiStatusError:
+    return ApiStatusError(HTTPStatus.CONFLICT, "Conflict", message, details={"causes": list(causes)})
 
 
-def refused(group: str, plural: str, name: str, why: str, causes: Sequence[JsonObject] = ()) -> RefusedError:
-    """403: admission says no."""
+def object_forbidden(group: str, plural: str, name: str, why: str, causes: Sequence[JsonObject] = ()) -> ApiStatusError:
+    """403: an admission plugin denies the request."""
     subject = f"{qualified(group, plural)} {quoted(name)}" if name else qualified(group, plural)
-    details = _about(group, plural, name, causes=list(causes))
-    return RefusedError(HTTPStatus.FORBIDDEN, "Forbidden", f"{subject} is forbidden: {why}", details=details)
+    details = _details(group, plural, name, causes=list(causes))
+    return ApiStatusError(HTTPStatus.FORBIDDEN, "Forbidden", f"{subject} is forbidden: {why}", details=details)
 
 
-def object_invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> RefusedError:
-    """422 with every problem of the document, each once."""
+def object_invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> ApiStatusError:
+    """422 with every error of the document, each once."""
     unique = list(dict.fromkeys(errors))
     causes = [{"reason": error.reason, "message": error.message, "field": error.path} for error in unique]
-    said = list(dict.fromkeys(str(error) for error in unique))
-    summary = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
+    messages = list(dict.fromkeys(str(error) for error in unique))
+    summary = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     message = f"{qualified(group, kind)} {quoted(name)} is invalid: {summary}"
-    details = _about(group, kind, name, causes=causes)
-    return RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details=details)
+    details = _details(group, kind, name, causes=causes)
+    return ApiStatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details=details)
 
 
-def bad_request(message: str) -> RefusedError:
-    return RefusedError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
+def bad_request(message: str) -> ApiStatusError:
+    return ApiStatusError(HTTPStatus.BAD_REQUEST, "BadRequest", message)
 
 
-def expired(message: str, continue_: str = "") -> RefusedError:
-    """410: the history does not reach back that far; list again, or go on with another token."""
-    return RefusedError(HTTPStatus.GONE, "Expired", message, continue_=continue_)
+def expired(message: str, continue_: str = "") -> ApiStatusError:
+    """410: the history does not reach back that far; the client lists again, or continues with another token."""
+    return ApiStatusError(HTTPStatus.GONE, "Expired", message, continue_=continue_)
 
 
-def method_not_allowed() -> RefusedError:
+def method_not_allowed() -> ApiStatusError:
     message = "the server does not allow this method on the requested resource"
-    return RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message, details={})
+    return ApiStatusError(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowed", message, details={})
 
 
-def patch_misfit() -> RefusedError:
-    """422: a JSON patch that does not fit the document; kube-apiserver does not say why either."""
+def patch_misfit() -> ApiStatusError:
+    """422: a JSON patch does not apply to the document; kube-apiserver does not say why either."""
     message = "the server rejected our request due to an error in our request"
-    return RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details={})
+    return ApiStatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details={})
 
 
-def revision_too_large(asked: int, current: int) -> RefusedError:
-    """504 with the cause by which client-go recognises a server that is behind."""
-    text = f"Too large resource version: {asked}, current: {current}"
+def revision_too_large(requested: int, current: int) -> ApiStatusError:
+    """504 with the cause by which client-go recognizes a server whose state is too old."""
+    text = f"Too large resource version: {requested}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-    return RefusedError(
+    return ApiStatusError(
         HTTPStatus.GATEWAY_TIMEOUT, "Timeout", f"Timeout: {text}", details={"causes": causes}, retry_after_s=1
     )
 
 
-def internal(why: str) -> RefusedError:
-    """500: a fault of this server."""
+def internal_error(why: str) -> ApiStatusError:
+    """500: an error of this server."""
     message = f"Internal error occurred: {why}"
-    return RefusedError(
+    return ApiStatusError(
         HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", message, details={"causes": [{"message": why}]}
     )
 
 
-def success(details: JsonObject) -> JsonObject:
-    """The ``Status`` that answers a deletion."""
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+def success(**fields: object) -> JsonObject:
+    """The ``Status`` of a request that succeeded, with further fields."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **fields}

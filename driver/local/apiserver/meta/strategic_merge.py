@@ -1,4 +1,4 @@
-"""Strategic merge patch: a merge patch that knows which lists have items with identity.
+"""Strategic merge patch: a merge patch in which some lists have items with identity.
 
 Directives: ``$patch: replace | delete`` in an object or list item, ``$deleteFromPrimitiveList/<field>``,
 ``$setElementOrder/<field>``, ``$retainKeys``. Arguments are never changed.
@@ -8,8 +8,9 @@ Source: ``k8s.io/apimachinery`` ``pkg/util/strategicpatch``.
 from typing import Any, Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.meta.merge_keys import Shape
-from driver.local.apiserver.meta.status_errors import RefusedError, bad_request, quoted
+from driver.local.apiserver.meta.documents import JsonValue
+from driver.local.apiserver.meta.merge_schema import MergeSchema
+from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, quoted
 
 _DIRECTIVE: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
@@ -17,8 +18,8 @@ _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
 
 
-def strategic_patched(document: JsonObject, patch: JsonObject, shape: Shape) -> JsonObject:
-    """The patched document. Raises RefusedError (400) for a patch that does not fit the kind."""
+def apply_strategic_merge_patch(document: JsonObject, patch: JsonObject, schema: MergeSchema) -> JsonObject:
+    """The patched document. Raises ApiStatusError (400) for a bad directive, or an item without its merge key."""
     match patch.get(_DIRECTIVE):
         case None | "merge":
             pass
@@ -32,7 +33,7 @@ def strategic_patched(document: JsonObject, patch: JsonObject, shape: Shape) -> 
     if _RETAIN in patch:
         _check_retained(patch)
         out = {name: value for name, value in out.items() if name in patch[_RETAIN]}
-    for name, values in _deletions(patch):
+    for name, values in _directives(patch, _DELETE_FROM):
         out[name] = [value for value in out.get(name) or [] if value not in values]
     for name, value in patch.items():
         if name.startswith("$"):
@@ -40,10 +41,10 @@ def strategic_patched(document: JsonObject, patch: JsonObject, shape: Shape) -> 
         if value is None:
             out.pop(name, None)
         else:
-            out[name] = _patched(out.get(name), value, shape.of(name))
-    for name, order in _orders(patch):
+            out[name] = _patched(out.get(name), value, schema.of(name))
+    for name, order in _directives(patch, _ORDER):
         if isinstance(out.get(name), list):
-            out[name] = _ordered(out[name], order, shape.of(name), document.get(name) or [])
+            out[name] = _ordered(out[name], order, schema.of(name), document.get(name) or [])
     return out
 
 
@@ -53,29 +54,26 @@ def _check_retained(patch: JsonObject) -> None:
         raise bad_request("Invalid patch format of retainKeys")
 
 
-def _deletions(patch: JsonObject) -> list[tuple[str, list[Any]]]:
-    return [(name.removeprefix(_DELETE_FROM), value) for name, value in patch.items() if name.startswith(_DELETE_FROM)]
+def _directives(patch: JsonObject, prefix: str) -> list[tuple[str, list[Any]]]:
+    """The fields that directives with this prefix are about, and the lists that they give."""
+    return [(name.removeprefix(prefix), value) for name, value in patch.items() if name.startswith(prefix)]
 
 
-def _orders(patch: JsonObject) -> list[tuple[str, list[Any]]]:
-    return [(name.removeprefix(_ORDER), value) for name, value in patch.items() if name.startswith(_ORDER)]
-
-
-def _patched(value: Any, patch: Any, shape: Shape) -> Any:  # noqa: ANN401  (any JSON)
+def _patched(value: JsonValue, patch: JsonValue, schema: MergeSchema) -> JsonValue:
     if isinstance(patch, dict):
-        return strategic_patched(value if isinstance(value, dict) else {}, patch, shape)
-    if not isinstance(patch, list) or not shape.patch_key:
+        return apply_strategic_merge_patch(value if isinstance(value, dict) else {}, patch, schema)
+    if not isinstance(patch, list) or not schema.patch_key:
         return patch
     present = value if isinstance(value, list) else []
     if any(isinstance(item, dict) for item in patch):
-        return _patched_items(present, patch, shape)
+        return _patched_items(present, patch, schema)
     merged = [*present, *(item for item in dict.fromkeys(patch) if item not in present)]
-    return _ordered(merged, patch, shape, present)
+    return _ordered(merged, patch, schema, present)
 
 
-def _patched_items(items: list[Any], patch: list[Any], shape: Shape) -> list[Any]:
-    """Items are merged with those of the same key, deleted, or added; one ``replace`` drops what was there."""
-    key = shape.patch_key
+def _patched_items(items: list[Any], patch: list[Any], schema: MergeSchema) -> list[Any]:
+    """Each item of the patch merges with that of the same key, deletes it, or is added; one ``replace`` drops all."""
+    key = schema.patch_key
     if any(item.get(_DIRECTIVE) == "replace" for item in patch):
         return [item for item in patch if _DIRECTIVE not in item]
     out = list(items)
@@ -86,35 +84,35 @@ def _patched_items(items: list[Any], patch: list[Any], shape: Shape) -> list[Any
         if item.get(_DIRECTIVE) == "delete":
             out = [present for present in out if present.get(key) != item[key]]
         elif at is None:
-            out.append(strategic_patched({}, item, shape.of_items))
+            out.append(apply_strategic_merge_patch({}, item, schema.of_items))
         else:
-            out[at] = strategic_patched(out[at], item, shape.of_items)
-    return _ordered(out, patch, shape, items)
+            out[at] = apply_strategic_merge_patch(out[at], item, schema.of_items)
+    return _ordered(out, patch, schema, items)
 
 
-def _no_key(item: JsonObject, key: str) -> RefusedError:
+def _no_key(item: JsonObject, key: str) -> ApiStatusError:
     return bad_request(f"map: {quoted(item)} does not contain declared merge key: {key}")
 
 
-def _ordered(items: list[Any], order: list[Any], shape: Shape, before: list[Any]) -> list[Any]:
-    """Items that ``order`` names come in that order; each other one goes before the first of them that it preceded.
+def _ordered(items: list[Any], order: list[Any], schema: MergeSchema, before: list[Any]) -> list[Any]:
+    """The items in the order that ``order`` gives; each other one goes before the first of them that it preceded.
 
-    So an item that was not there ``before`` comes ahead of those that nobody mentions (``mergeSortedSlice``).
+    An item that was not in the list ``before`` comes ahead of those that ``order`` lacks (``mergeSortedSlice``).
     """
-    key = shape.patch_key
-    places = {_identity(item, key): place for place, item in reversed(list(enumerate(order)))}
-    previous = {_identity(item, key): place for place, item in reversed(list(enumerate(before)))}
+    key = schema.patch_key
+    positions = {_identity(item, key): position for position, item in reversed(list(enumerate(order)))}
+    previous = {_identity(item, key): position for position, item in reversed(list(enumerate(before)))}
     mentioned = sorted(
-        (item for item in items if _identity(item, key) in places), key=lambda item: places[_identity(item, key)]
+        (item for item in items if _identity(item, key) in positions), key=lambda item: positions[_identity(item, key)]
     )
-    others = [item for item in items if _identity(item, key) not in places]
+    others = [item for item in items if _identity(item, key) not in positions]
     ordered = []
     while mentioned and others:
-        mine, yours = (previous.get(_identity(side[0], key)) for side in (others, mentioned))
-        comes_first = mine is not None and yours is not None and mine < yours
+        other, named = (previous.get(_identity(items[0], key)) for items in (others, mentioned))
+        comes_first = other is not None and named is not None and other < named
         ordered.append((others if comes_first else mentioned).pop(0))
     return [*ordered, *mentioned, *others]
 
 
-def _identity(item: Any, key: str) -> str:  # noqa: ANN401  (any JSON)
+def _identity(item: JsonValue, key: str) -> str:
     return quoted(item.get(key) if isinstance(item, dict) else item)

@@ -1,34 +1,40 @@
-"""Create and update: from a request's document to a new revision.
+"""Create and update: from the document of a request to a new revision.
 
-Every write runs without an ``await`` between reading the old object and storing the new one, so no other request comes
-between; ``resourceVersion`` is checked against exactly what is replaced.
+No write awaits anything between reading the old object and storing the new one, so no other request comes between, and
+``resourceVersion`` is compared with exactly the revision that is replaced.
 
-The steps of an update, in order: the change is made to the object as its version shows it; defaults; the part that
-belongs to another endpoint is put back (spec and metadata for a status write, status for any other); ownership of
-fields is recorded; validation and admission; an object that ends up as it was is not written at all.
-Source: ``k8s.io/apiserver`` ``registry/rest`` and ``registry/generic/registry``.
+The steps of an update: the change is applied to the object in the version of the request; pruning and defaulting; what
+this endpoint does not write is restored (spec and metadata for the status subresource, status for the object);
+the strategy prepares; managed fields are recorded; validation and admission. An object that did not change is not
+written. Source: ``k8s.io/apiserver`` ``pkg/registry/rest`` and ``pkg/registry/generic/registry/store.go``.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias
 
+from api.errors import InvalidQuantityError
 from api.model.base import JsonObject
-from driver.local.apiserver.admission import validating_policies
-from driver.local.apiserver.admission.admission import Admission
+from api.model.quantity import Quantity
+from driver.local.apiserver.admission.admission import (
+    check_namespace,
+    validate_admin_access,
+    validate_admin_access_of_status,
+)
+from driver.local.apiserver.admission.validating_policies import AdmissionAttributes, check_policies
 from driver.local.apiserver.http.query_options import WriteOptions
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
-from driver.local.apiserver.kinds.validation.quantities import canonicalize
 from driver.local.apiserver.meta import managed_fields
-from driver.local.apiserver.meta.documents import drop, fresh, lookup, pruned, without
-from driver.local.apiserver.meta.names import metadata_errors, metadata_update_errors
+from driver.local.apiserver.meta.documents import JsonValue, deep_copy, drop, lookup, replace, without, without_nulls
+from driver.local.apiserver.meta.names import validate_metadata, validate_metadata_update
 from driver.local.apiserver.meta.status_errors import (
     MODIFIED,
+    ApiStatusError,
     FieldError,
-    RefusedError,
+    FieldErrors,
     already_exists,
     bad_request,
     conflict,
@@ -38,129 +44,116 @@ from driver.local.apiserver.meta.status_errors import (
     quoted,
 )
 from driver.local.apiserver.registry.delete import is_gone
-from driver.local.apiserver.storage import Key, Storage, Stored
-from driver.local.apiserver.times import stamp
+from driver.local.apiserver.storage import ObjectKey, Storage, StoredObject
+from driver.local.apiserver.times import format_time
 
-# Characters of generated names: no vowels and no digits like letters, so that no words arise (apimachinery util/rand).
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names: no vowels and no digits that look like letters, lest they form words (``util/rand``)."""
 _SUFFIX_LENGTH: Final = 5
 _MAX_GENERATED: Final = 63 - _SUFFIX_LENGTH
-"""Longest part of ``generateName`` that is used (``MaxGeneratedNameLength``)."""
+"""The longest prefix of ``generateName`` that is used (``MaxGeneratedNameLength``)."""
 
-# Metadata that only the server writes.
 _SYSTEM_METADATA: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+"""Fields of ``metadata`` that only the server writes."""
 
-Change: TypeAlias = Callable[[JsonObject | None], JsonObject]
-"""From the present document, in the request's version (None: there is no object), to the wanted one."""
+UpdateFunction: TypeAlias = Callable[[JsonObject | None], JsonObject]
+"""From the present document in the version of the request (None: there is none) to the wanted one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRequest:
-    """Where and how one object is written."""
+    """How one object is to be written."""
 
     type: ResourceType
     version: ApiVersion
-    key: Key
-    """Without name for a creation: the name is in the document."""
+    key: ObjectKey
+    """Without a name for a creation: that is in the document."""
     subresource: str = ""
     options: WriteOptions = field(default_factory=WriteOptions)
     operation: Literal["Update", "Apply"] = "Update"
-    """An apply brings its own ``managedFields``; for an update they are worked out."""
+    """An apply comes with its ``managedFields``; those of an update are computed here."""
     allow_create: bool = False
     replaces: bool = False
-    """The client sends the whole object, so its uid says which one it means."""
+    """Whether the client sends the whole object (PUT), so that a uid in it is a precondition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """The object after the request (as it would be, after a dry run)."""
+class WriteResult:
+    """The object after the request; after a dry run, as it would be."""
 
-    stored: Stored
+    stored: StoredObject
     created: bool = False
     warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
+class ObjectWriter:
     """Creates and updates objects in one storage."""
 
     storage: Storage
-    admission: Admission
     clock: Callable[[], datetime]
     uid: Callable[[], str]
     random: random.Random
     dropped_fields: Mapping[str, Sequence[str]]
 
-    def create(self, request: WriteRequest, document: JsonObject) -> Written:
-        """Raises RefusedError: 400, 403, 404 (no namespace), 409 (exists), 422."""
+    def create(self, request: WriteRequest, document: JsonObject) -> WriteResult:
+        """Raises ApiStatusError (400, 403, 404 without its namespace, 409 when it exists, 422)."""
         type_, version = request.type, request.version
         _check_identity(request, document)
         if document["metadata"].get("resourceVersion"):
             message = "resourceVersion should not be set on objects to be created"
-            raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)  # 500 without a reason, as upstream
-        body, warnings = self._stored_form(request, document)
+            raise ApiStatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)  # 500 without a reason, as upstream
+        body, warnings = self._build_stored_body(request, document)
         metadata = body["metadata"]
         if metadata.get("generateName") and not metadata.get("name"):
-            metadata["name"] = self._generated_name(metadata["generateName"])
-        key = Key(request.key.namespace, metadata.get("name") or "")
+            metadata["name"] = self._generate_name(metadata["generateName"])
+        key = ObjectKey(request.key.namespace, metadata.get("name") or "")
         self._fill_system_metadata(type_, metadata, key)
         if type_.namespaced:
-            self.admission.check_namespace(type_, key)
-        if version.status and not type_.status_on_create:
+            check_namespace(self.storage, type_, key)
+        if version.has_status and not type_.status_on_create:
             body.pop("status", None)
-        _set_or_drop(metadata, "managedFields", self._managed(request, None, body))
-        version.rules.prepare_create(body)
+        _set_or_drop(metadata, "managedFields", self._record_managers(request, None, body))
+        version.strategy.prepare_for_create(body)
         self._refuse(
             type_,
             key.name,
             [
-                *self.admission.new_errors(type_, key, body),
-                *_metadata_errors(type_, metadata),
-                *version.rules.validate(body),
+                *validate_admin_access(self.storage, type_, key, body),
+                *_validate_metadata(type_, metadata),
+                *version.strategy.validate(body),
             ],
         )
         self._check_policies(request, key, body, None)
         if self.storage.get(type_.store, key):
-            raise self._taken(type_, key, generated=bool(metadata.get("generateName")))
-        return Written(self._commit(request, key, body), created=True, warnings=warnings)
+            raise self._already_exists(type_, key, generated=bool(metadata.get("generateName")))
+        return WriteResult(self._commit(request, key, body), created=True, warnings=warnings)
 
-    def update(self, request: WriteRequest, change: Change) -> Written:
-        """Raises RefusedError: 400, 403, 404, 409 (changed meanwhile), 422."""
+    def update(self, request: WriteRequest, change: UpdateFunction) -> WriteResult:
+        """Raises ApiStatusError (400, 403, 404, 409 when it has changed meanwhile, 422)."""
         type_ = request.type
         old = self.storage.get(type_.store, request.key)
         if old is None:
             return self._create_by_update(request, change)
-        current = self.wire(request, old)
-        wanted = change(current)
+        wanted = change(_to_wire(request, old.body))
         _check_identity(request, wanted)
         self._check_revision(request, old, wanted)
-        body, warnings = self._stored_form(request, wanted)
-        self._keep_what_is_not_written(request, old.body, body)
+        body, warnings = self._build_stored_body(request, wanted)
+        self._restore_unwritten(request, old.body, body)
         metadata = body["metadata"]
         if request.operation == "Update":
-            _set_or_drop(metadata, "managedFields", self._managed(request, old, body))
+            _set_or_drop(metadata, "managedFields", self._record_managers(request, old, body))
         if request.subresource == "status":
-            request.version.rules.prepare_status(body, old.body)
+            request.version.strategy.prepare_for_status_update(body, old.body)
         else:
-            request.version.rules.prepare_update(body, old.body, stamp(self.clock()))
-        if type_.generation and _counted(body, status=request.version.status) != _counted(
-            old.body, status=request.version.status
-        ):
+            request.version.strategy.prepare_for_update(body, old.body, format_time(self.clock()))
+        if type_.counts_generation and _select_counted(request, body) != _select_counted(request, old.body):
             metadata["generation"] = old.body["metadata"].get("generation", 0) + 1
-        self._refuse(type_, request.key.name, self._update_errors(request, body, old.body))
+        self._refuse(type_, request.key.name, self._validate_update(request, body, old.body))
         self._check_policies(request, request.key, body, old)
-        return Written(self._store_update(request, old, body), warnings=warnings)
+        return WriteResult(self._store_update(request, old, body), warnings=warnings)
 
-    def wire(self, request: WriteRequest, stored: Stored) -> JsonObject:
-        """A stored object as the request's version shows it, with kind and version. Not to be changed in place."""
-        return self._wire(request, stored.body)
-
-    def _wire(self, request: WriteRequest, stored: JsonObject) -> JsonObject:
-        convert = request.version.to_wire
-        body = convert(stored) if convert else stored
-        return {"kind": request.type.kind, "apiVersion": request.type.api_version(request.version), **body}
-
-    def _create_by_update(self, request: WriteRequest, change: Change) -> Written:
+    def _create_by_update(self, request: WriteRequest, change: UpdateFunction) -> WriteResult:
         if not request.allow_create or request.subresource:
             raise object_not_found(request.type.group, request.type.plural, request.key.name)
         document = change(None)
@@ -171,44 +164,46 @@ class Writer:
         metadata = without(document["metadata"], "resourceVersion")
         return self.create(request, {**document, "metadata": {**metadata, "name": request.key.name}})
 
-    def _stored_form(self, request: WriteRequest, document: JsonObject) -> tuple[JsonObject, Sequence[str]]:
-        """A private copy of the document as it is stored, with defaults; and warnings for the client."""
+    def _build_stored_body(self, request: WriteRequest, document: JsonObject) -> tuple[JsonObject, Sequence[str]]:
+        """A new body in the stored form, with defaults; and warnings for the client."""
         type_, version = request.type, request.version
-        body = fresh(without(document, "kind", "apiVersion"))
-        if not type_.custom:
-            body = pruned(body)
-        # Empty parts of metadata are the same as absent ones.
-        body["metadata"] = {name: value for name, value in pruned(body["metadata"]).items() if value not in ([], {})}
-        warnings = version.rules.prune(body, request.options.field_validation)
+        body = deep_copy(without(document, "kind", "apiVersion"))
+        if not type_.is_custom:
+            body = without_nulls(body)
+        # Empty and absent fields of metadata are the same.
+        body["metadata"] = {
+            name: value for name, value in without_nulls(body["metadata"]).items() if value not in ([], {})
+        }
+        warnings = version.strategy.prune(body, request.options.field_validation)
         if version.to_stored:
             body = version.to_stored(body)
         for path in self.dropped_fields.get(type_.plural, ()):
             drop(body, path)
-        canonicalize(body, type_.quantities, type_.kind, version.name)
-        version.rules.default(body, stamp(self.clock()))
+        canonicalize_quantities(body, version.strategy.quantities, type_.kind, version.name)
+        version.strategy.default(body, format_time(self.clock()))
         return body, warnings
 
-    def _generated_name(self, prefix: str) -> str:
+    def _generate_name(self, prefix: str) -> str:
         suffix = "".join(self.random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))
         return prefix[:_MAX_GENERATED] + suffix
 
-    def _fill_system_metadata(self, type_: ResourceType, metadata: JsonObject, key: Key) -> None:
+    def _fill_system_metadata(self, type_: ResourceType, metadata: JsonObject, key: ObjectKey) -> None:
         for name in (*_SYSTEM_METADATA, "generation", "resourceVersion"):
             metadata.pop(name, None)
         metadata["uid"] = self.uid()
-        metadata["creationTimestamp"] = stamp(self.clock())
-        if type_.generation:
+        metadata["creationTimestamp"] = format_time(self.clock())
+        if type_.counts_generation:
             metadata["generation"] = 1
         if key.namespace:
             metadata["namespace"] = key.namespace
         else:
             metadata.pop("namespace", None)
 
-    def _check_revision(self, request: WriteRequest, old: Stored, wanted: JsonObject) -> None:
+    def _check_revision(self, request: WriteRequest, old: StoredObject, wanted: JsonObject) -> None:
         type_, name = request.type, request.key.name
         metadata = wanted["metadata"]
         uid = metadata.get("uid")
-        # Only a whole object says which one it means; in a patch another uid is a forbidden change.
+        # In a patch another uid is no precondition but a forbidden change, which validation reports.
         if request.replaces and uid and uid != old.body["metadata"]["uid"]:
             found = old.body["metadata"]["uid"]
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {found}"
@@ -216,7 +211,7 @@ class Writer:
         revision = metadata.get("resourceVersion")
         if revision and str(revision) != str(old.revision):
             raise conflict(type_.group, type_.plural, name, MODIFIED)
-        if not revision and not type_.unconditional_update:
+        if not revision and not type_.allow_unconditional_update:
             raise object_invalid(
                 type_.group,
                 type_.plural,
@@ -224,14 +219,14 @@ class Writer:
                 [invalid("metadata.resourceVersion", 0, "must be specified for an update")],
             )
 
-    def _keep_what_is_not_written(self, request: WriteRequest, old: JsonObject, body: JsonObject) -> None:
-        """Puts back, in place, what this endpoint does not write."""
+    def _restore_unwritten(self, request: WriteRequest, old: JsonObject, body: JsonObject) -> None:
+        """Restores, in place, what this endpoint does not write."""
         metadata, kept = body["metadata"], old["metadata"]
         if request.subresource == "status":
             status = body.get("status")
             managed = metadata.get("managedFields")
             body.clear()
-            body.update(fresh(without(old, "status")))
+            body.update(deep_copy(without(old, "status")))
             if status is not None:
                 body["status"] = status
             if managed is not None:
@@ -245,91 +240,123 @@ class Writer:
                 metadata.pop(name, None)
         if request.key.namespace:
             metadata["namespace"] = request.key.namespace
-        if request.version.status:
+        if request.version.has_status:
             body.pop("status", None)
             if "status" in old:
                 body["status"] = old["status"]
 
-    def _update_errors(self, request: WriteRequest, body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-        type_, rules = request.type, request.version.rules
-        yield from metadata_update_errors(body["metadata"], old["metadata"])
+    def _validate_update(self, request: WriteRequest, body: JsonObject, old: JsonObject) -> FieldErrors:
+        type_, strategy = request.type, request.version.strategy
+        yield from validate_metadata_update(body["metadata"], old["metadata"])
         if request.subresource == "status":
-            yield from self.admission.status_errors(type_, request.key, body, old)
-            yield from rules.validate_status(body, old)
+            yield from validate_admin_access_of_status(self.storage, type_, request.key, body, old)
+            yield from strategy.validate_status(body, old)
             return
-        yield from _metadata_errors(type_, body["metadata"])
-        yield from rules.validate_update(body, old)
+        yield from _validate_metadata(type_, body["metadata"])
+        yield from strategy.validate_update(body, old)
 
-    def _managed(self, request: WriteRequest, old: Stored | None, body: JsonObject) -> list[JsonObject]:
-        """``managedFields`` after this write."""
+    def _record_managers(self, request: WriteRequest, old: StoredObject | None, body: JsonObject) -> list[JsonObject]:
+        """The ``managedFields`` after this write."""
         if request.operation == "Apply":
             return list(body["metadata"].get("managedFields") or [])
         to_wire = request.version.to_wire
         shown = to_wire(body) if to_wire else body
         before = None if old is None else (to_wire(old.body) if to_wire else old.body)
-        return managed_fields.after_update(
+        return managed_fields.record_update(
             before,
             shown,
-            author=managed_fields.Author(
-                manager=request.options.field_manager,
+            by=managed_fields.FieldManager(
+                name=request.options.field_manager,
                 api_version=request.type.api_version(request.version),
                 subresource=request.subresource,
-                time=stamp(self.clock()),
+                time=format_time(self.clock()),
             ),
-            shape=request.version.shape,
-            zero=request.version.zero,
+            schema=request.version.merge_schema,
+            zero=request.version.zero_value,
         )
 
-    def _check_policies(self, request: WriteRequest, key: Key, body: JsonObject, old: Stored | None) -> None:
-        """Raises RefusedError for what an administrator's policy denies."""
-        self.admission.check_policies(
-            validating_policies.Write(
+    def _check_policies(
+        self, request: WriteRequest, key: ObjectKey, body: JsonObject, old: StoredObject | None
+    ) -> None:
+        """Raises ApiStatusError when a ValidatingAdmissionPolicy denies the write."""
+        check_policies(
+            self.storage,
+            AdmissionAttributes(
                 operation="CREATE" if old is None else "UPDATE",
                 resource=request.type.store,
                 version=request.version.name,
                 subresource=request.subresource,
                 key=key,
-                new=self._wire(request, body),
-                old=None if old is None else self.wire(request, old),
-            )
+                new=_to_wire(request, body),
+                old=None if old is None else _to_wire(request, old.body),
+            ),
         )
 
     def _refuse(self, type_: ResourceType, name: str, errors: Iterable[FieldError]) -> None:
         if found := list(errors):
             raise object_invalid(type_.group, type_.kind, name, found)
 
-    def _taken(self, type_: ResourceType, key: Key, *, generated: bool) -> RefusedError:
+    def _already_exists(self, type_: ResourceType, key: ObjectKey, *, generated: bool) -> ApiStatusError:
         refusal = already_exists(type_.group, type_.plural, key.name)
         if generated:
             message = f"{refusal.message}, the server was not able to generate a unique name for the object"
-            return RefusedError(HTTPStatus.CONFLICT, refusal.reason, message, details=refusal.details, retry_after_s=1)
+            return ApiStatusError(
+                HTTPStatus.CONFLICT, refusal.reason, message, details=refusal.details, retry_after_s=1
+            )
         there = self.storage.get(type_.store, key)
         if there and there.body["metadata"].get("deletionTimestamp"):
             message = f"object is being deleted: {refusal.message}"
-            return RefusedError(HTTPStatus.CONFLICT, refusal.reason, message, details=refusal.details)
+            return ApiStatusError(HTTPStatus.CONFLICT, refusal.reason, message, details=refusal.details)
         return refusal
 
-    def _store_update(self, request: WriteRequest, old: Stored, body: JsonObject) -> Stored:
+    def _store_update(self, request: WriteRequest, old: StoredObject, body: JsonObject) -> StoredObject:
         metadata = body["metadata"]
         if is_gone(metadata) and not lookup(body, "spec", "finalizers"):
             if not request.options.dry_run:
                 self.storage.remove(request.type.store, request.key, body)
-            return Stored(request.key, old.revision, body)
+            return StoredObject(request.key, old.revision, body)
         metadata["resourceVersion"] = str(old.revision)
-        if managed_fields.same(body, old.body):
+        if managed_fields.is_unchanged(body, old.body):
             return old
         return self._commit(request, request.key, body)
 
-    def _commit(self, request: WriteRequest, key: Key, body: JsonObject) -> Stored:
+    def _commit(self, request: WriteRequest, key: ObjectKey, body: JsonObject) -> StoredObject:
         if request.options.dry_run:
-            return Stored(key, 0, body)
+            return StoredObject(key, 0, body)
         return self.storage.put(request.type.store, key, body)
 
 
-def _metadata_errors(type_: ResourceType, metadata: JsonObject) -> Iterator[FieldError]:
-    return metadata_errors(
+def canonicalize_quantities(body: JsonObject, paths: Sequence[str], kind: str, version: str) -> None:
+    """Rewrites, in place, the quantities at the paths. Raises ApiStatusError (400) for a value that is none.
+
+    Each amount has one form, in whatever form it was written: ``1024Mi`` comes back as ``1Gi``
+    (``resource.Quantity`` of ``k8s.io/apimachinery``).
+    """
+    try:
+        for path in paths:
+            replace(body, path, _canonical_quantity)
+    except InvalidQuantityError as error:
+        raise bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: quantities must match the regular '
+            "expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        ) from error
+
+
+def _canonical_quantity(amount: JsonValue) -> str:
+    return str(Quantity(str(amount)))
+
+
+def _validate_metadata(type_: ResourceType, metadata: JsonObject) -> FieldErrors:
+    return validate_metadata(
         metadata, namespaced=type_.namespaced, name_check=type_.name_check, any_finalizer=type_.any_finalizer
     )
+
+
+def _to_wire(request: WriteRequest, body: JsonObject) -> JsonObject:
+    """A stored body in the version of the request, with kind and version. Not to be changed in place."""
+    convert = request.version.to_wire
+    names = {"kind": request.type.kind, "apiVersion": request.type.api_version(request.version)}
+    return {**names, **(convert(body) if convert else body)}
 
 
 def _set_or_drop(document: JsonObject, name: str, value: object) -> None:
@@ -338,16 +365,16 @@ def _set_or_drop(document: JsonObject, name: str, value: object) -> None:
         document[name] = value
 
 
-def _counted(body: JsonObject, *, status: bool) -> JsonObject:
-    """What ``metadata.generation`` counts the changes of."""
-    return without(body, "metadata", "status") if status else without(body, "metadata")
+def _select_counted(request: WriteRequest, body: JsonObject) -> JsonObject:
+    """The part of a body whose changes ``metadata.generation`` counts."""
+    return without(body, "metadata", "status") if request.version.has_status else without(body, "metadata")
 
 
 def _check_identity(request: WriteRequest, document: JsonObject) -> None:
-    """The document must be of the kind, and about the object, that the URL names. Raises RefusedError (400)."""
+    """Raises ApiStatusError (400) unless the document has the kind and identity that the URL names."""
     expected = request.type.api_version(request.version)
     api_version, kind = document.get("apiVersion") or expected, document.get("kind") or request.type.kind
-    if kind != request.type.kind and request.type.custom:
+    if kind != request.type.kind and request.type.is_custom:
         name = lookup(document, "metadata", "name") or ""
         raise object_invalid(request.type.group, kind, name, [invalid("kind", kind, f"must be {request.type.kind}")])
     if kind != request.type.kind or api_version.rpartition("/")[0] != request.type.group:

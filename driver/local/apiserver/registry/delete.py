@@ -1,6 +1,6 @@
-"""Deletion: at once, gracefully, or held up by finalizers.
+"""Deletion: at once, graceful, or held up by finalizers.
 
-Source: ``k8s.io/apiserver`` ``registry/rest/delete.go`` and ``registry/generic/registry/store.go``.
+Source: ``k8s.io/apiserver`` ``pkg/registry/rest/delete.go`` and ``pkg/registry/generic/registry/store.go``.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from api.model.base import JsonObject
 from driver.local.apiserver.http.query_options import DeleteOptions
 from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.kinds.validation.core import NAMESPACE_FINALIZER
-from driver.local.apiserver.meta.documents import fresh, lookup
+from driver.local.apiserver.meta.documents import deep_copy, lookup
 from driver.local.apiserver.meta.status_errors import conflict, object_not_found
-from driver.local.apiserver.storage import GroupResource, Key, Storage, Stored
-from driver.local.apiserver.times import parsed, stamp
+from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StoredObject
+from driver.local.apiserver.times import format_time, parse_time
 
 ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"
@@ -23,42 +23,41 @@ _PROPAGATION: Final = {"Orphan": ORPHAN, "Foreground": FOREGROUND}
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
-    """The object as the request left it; ``gone``: it is no longer there."""
+class DeleteResult:
+    """The object as the request left it; ``gone``: it has been removed."""
 
-    stored: Stored
+    stored: StoredObject
     gone: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Deleter:
+class ObjectDeleter:
     """Deletes objects in one storage."""
 
     storage: Storage
     clock: Callable[[], datetime]
 
-    def delete(self, type_: ResourceType, key: Key, options: DeleteOptions) -> Deleted:
-        """Raises RefusedError: 404, 409 (a precondition does not hold)."""
+    def delete(self, type_: ResourceType, key: ObjectKey, options: DeleteOptions) -> DeleteResult:
+        """Raises ApiStatusError (404, 409 when a precondition does not hold)."""
         stored = self.storage.get(type_.store, key)
         if stored is None:
             raise object_not_found(type_.group, type_.plural, key.name)
         _check_preconditions(type_, stored, options)
-        body = self._marked(type_, stored.body, options)
+        body = self._mark(type_, stored.body, options)
         metadata = body["metadata"]
         held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or _has_content(body)
         if not held:
-            # Only what is deleted gracefully is marked before it goes; everything else goes as it was.
-            last = body if type_.grace else stored.body
-            gone = (
-                Stored(key, stored.revision, last) if options.dry_run else self.storage.remove(type_.store, key, last)
-            )
-            return Deleted(gone, gone=True)
+            # Only what is deleted gracefully is marked before it is removed; all else is removed as it was.
+            last = body if type_.strategy.grace else stored.body
+            if options.dry_run:
+                return DeleteResult(StoredObject(key, stored.revision, last), gone=True)
+            return DeleteResult(self.storage.remove(type_.store, key, last), gone=True)
         if body == stored.body or options.dry_run:
-            return Deleted(Stored(key, stored.revision, body), gone=False)
-        return Deleted(self.storage.put(type_.store, key, body), gone=False)
+            return DeleteResult(StoredObject(key, stored.revision, body), gone=False)
+        return DeleteResult(self.storage.put(type_.store, key, body), gone=False)
 
-    def drop_finalizer(self, resource: GroupResource, key: Key, finalizer: str) -> None:
-        """Removes a finalizer; a deleted object that nothing else holds goes with it."""
+    def drop_finalizer(self, resource: GroupResource, key: ObjectKey, finalizer: str) -> None:
+        """Removes a finalizer, and a deleted object that nothing else holds."""
         stored = self.storage.get(resource, key)
         if stored is None:
             return
@@ -72,36 +71,37 @@ class Deleter:
         else:
             self.storage.put(resource, key, body)
 
-    def _marked(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
-        """The object as deleted: with a time, a grace period, and the finalizers that the propagation asks for."""
-        metadata = {**body["metadata"], **self._deadline(type_, body, options)}
+    def _mark(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
+        """The object with its deletion time, grace period, and the finalizers of the propagation policy."""
+        metadata = {**body["metadata"], **self._compute_deadline(type_, body, options)}
         finalizers = _finalizers(metadata.get("finalizers") or [], options.propagation)
         metadata.pop("finalizers", None)
         if finalizers:
             metadata["finalizers"] = finalizers
         if "generation" in metadata and not body["metadata"].get("deletionTimestamp"):
             metadata["generation"] += 1
-        marked = fresh({**body, "metadata": metadata})
-        type_.versions[0].rules.prepare_delete(marked, stamp(self.clock()))
+        marked = deep_copy({**body, "metadata": metadata})
+        type_.strategy.prepare_for_delete(marked, format_time(self.clock()))
         return marked
 
-    def _deadline(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
-        """A deletion that has begun can be hastened, never put off."""
+    def _compute_deadline(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
+        """The deletion time and grace period; a later request can shorten the period, never extend it."""
         now = self.clock()
         begun = body["metadata"].get("deletionTimestamp")
         if not begun:
-            grace = type_.grace(body, options.grace_s) if type_.grace else 0
-            return {"deletionTimestamp": stamp(now + timedelta(seconds=grace)), "deletionGracePeriodSeconds": grace}
+            grace = type_.strategy.grace(body, options.grace_s) if type_.strategy.grace else 0
+            end = now + timedelta(seconds=grace)
+            return {"deletionTimestamp": format_time(end), "deletionGracePeriodSeconds": grace}
         present = body["metadata"].get("deletionGracePeriodSeconds") or 0
         if options.grace_s is None or options.grace_s >= present:
             return {}
-        earlier = (parsed(begun) or now) + timedelta(seconds=options.grace_s - present)
-        # A period that is over already leaves one second, unless none at all was asked for.
-        grace = options.grace_s if earlier >= now or not options.grace_s else 1
-        return {"deletionTimestamp": stamp(max(earlier, now)), "deletionGracePeriodSeconds": grace}
+        end = (parse_time(begun) or now) + timedelta(seconds=options.grace_s - present)
+        # A period that is already over leaves one second, unless the request asks for none.
+        grace = options.grace_s if end >= now or not options.grace_s else 1
+        return {"deletionTimestamp": format_time(max(end, now)), "deletionGracePeriodSeconds": grace}
 
 
-def _check_preconditions(type_: ResourceType, stored: Stored, options: DeleteOptions) -> None:
+def _check_preconditions(type_: ResourceType, stored: StoredObject, options: DeleteOptions) -> None:
     metadata = stored.body["metadata"]
     if options.uid and options.uid != metadata["uid"]:
         why = (
@@ -118,7 +118,7 @@ def _check_preconditions(type_: ResourceType, stored: Stored, options: DeleteOpt
 
 
 def _finalizers(present: list[str], propagation: str) -> list[str]:
-    """An explicit propagation replaces an earlier one."""
+    """The finalizers after a request; its propagation policy replaces that of an earlier one."""
     if not propagation:
         return present
     others = [each for each in present if each not in _PROPAGATION.values()]
@@ -127,12 +127,12 @@ def _finalizers(present: list[str], propagation: str) -> list[str]:
 
 
 def _has_content(body: JsonObject) -> bool:
-    """A namespace waits until its content is gone, whether or not there is any."""
+    """Whether a namespace still waits for the removal of its content, whether or not there is any."""
     return NAMESPACE_FINALIZER in (lookup(body, "spec", "finalizers") or [])
 
 
 def is_gone(metadata: JsonObject) -> bool:
-    """A deleted object whose last finalizer went and that waits for nobody."""
+    """Whether a deleted object has no finalizer left and no grace period to wait for."""
     return bool(
         metadata.get("deletionTimestamp")
         and not metadata.get("finalizers")

@@ -1,14 +1,16 @@
-"""What goes after something else went: dependents of owners, content of namespaces, objects of definitions.
+"""The garbage collector: what is deleted because something else was.
 
-A work list of objects to look at, fed by every change. Looking at an object again is harmless: each look does what the
-present state asks for and nothing else. Source: ``kubernetes/pkg/controller/garbagecollector``,
-``pkg/controller/namespace`` and ``apiextensions-apiserver`` ``pkg/controller/finalizer``.
+These are the dependents of a deleted owner, the content of a deleted namespace, and the objects of a deleted
+CustomResourceDefinition. Every change puts the objects that it may concern into a queue. Processing an object is
+idempotent: it does what the present state asks for and nothing else, so an object may be queued once too often.
+Source: ``kubernetes/pkg/controller/garbagecollector``, ``pkg/controller/namespace`` and ``apiextensions-apiserver``
+``pkg/controller/finalizer``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -16,143 +18,185 @@ import anyio.lowlevel
 from api.model.base import JsonObject
 from driver.local.apiserver.crd.definitions import CLEANUP_FINALIZER, DEFINITIONS
 from driver.local.apiserver.http.query_options import DeleteOptions, WriteOptions
-from driver.local.apiserver.kinds.registry import Catalogue
+from driver.local.apiserver.kinds.served_kinds import ServedKinds
 from driver.local.apiserver.kinds.validation.core import NAMESPACE_FINALIZER
 from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.registry.create_update import Writer, WriteRequest
-from driver.local.apiserver.registry.delete import FOREGROUND, ORPHAN, Deleter
-from driver.local.apiserver.registry.owner_index import Place, Relations, owners_of
-from driver.local.apiserver.registry.subresources import NAMESPACES, finalize
-from driver.local.apiserver.storage import Event, GroupResource, Key, Storage, Stored
+from driver.local.apiserver.registry.create_update import ObjectWriter, WriteRequest
+from driver.local.apiserver.registry.delete import FOREGROUND, ORPHAN, ObjectDeleter
+from driver.local.apiserver.registry.subresources import NAMESPACES, finalize_namespace
+from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StorageEvent, StoredObject
 
 _MANAGER: Final = "kube-controller-manager"
-"""Whose work this is in a real cluster."""
+"""The field manager of these writes: in a real cluster they are its work."""
+
+
+class ObjectLocation(NamedTuple):
+    """The place of one object in the storage."""
+
+    resource: GroupResource
+    key: ObjectKey
+
+
+class OwnerIndex:
+    """All objects by uid, and the dependents of each owner; ``apply`` must see every change, in order."""
+
+    def __init__(self) -> None:
+        self._locations: dict[str, ObjectLocation] = {}
+        self._dependents: dict[str, dict[ObjectLocation, bool]] = {}
+
+    def apply(self, resource: GroupResource, event: StorageEvent) -> None:
+        location = ObjectLocation(resource, event.key)
+        if event.old:
+            self._locations.pop(event.old.body["metadata"]["uid"], None)
+            for uid, _ in owners_of(event.old.body):
+                self._dependents.get(uid, {}).pop(location, None)
+                if not self._dependents.get(uid, True):
+                    del self._dependents[uid]
+        if event.new:
+            self._locations[event.new.body["metadata"]["uid"]] = location
+            for uid, blocks in owners_of(event.new.body):
+                self._dependents.setdefault(uid, {})[location] = blocks
+
+    def location(self, uid: str) -> ObjectLocation | None:
+        return self._locations.get(uid)
+
+    def dependents(self, uid: str) -> dict[ObjectLocation, bool]:
+        """The objects that name this owner; True where its foreground deletion waits (``blockOwnerDeletion``)."""
+        return dict(self._dependents.get(uid, {}))
+
+
+def owners_of(body: JsonObject) -> Iterator[tuple[str, bool]]:
+    """The uid of each owner, and whether it must wait for this object."""
+    for reference in body["metadata"].get("ownerReferences") or ():
+        yield str(reference.get("uid")), bool(reference.get("blockOwnerDeletion"))
 
 
 @dataclass(slots=True, kw_only=True)
-class Collector:
-    """Looks after one storage. ``notice`` must see every change; ``run`` does the work."""
+class GarbageCollector:
+    """The garbage collector of one storage: ``handle_event`` must see every change, ``run`` does the work."""
 
     storage: Storage
-    catalogue: Catalogue
-    deleter: Deleter
-    writer: Writer
-    relations: Relations = field(default_factory=Relations)
-    _pending: dict[Place, None] = field(default_factory=dict)
+    served_kinds: ServedKinds
+    deleter: ObjectDeleter
+    writer: ObjectWriter
+    owner_index: OwnerIndex = field(default_factory=OwnerIndex)
+    _pending: dict[ObjectLocation, None] = field(default_factory=dict)
     _signal: anyio.Event = field(default_factory=anyio.Event)
 
-    def notice(self, resource: GroupResource, event: Event) -> None:
-        """Notes what a change may have consequences for."""
+    def handle_event(self, resource: GroupResource, event: StorageEvent) -> None:
+        """Queues the objects for which a change may have consequences."""
         if event.new is None and event.old is not None:
-            self._add(dependent.place for dependent in self.relations.dependents(event.old.body["metadata"]["uid"]))
-            self._add(self._waiting_for(resource, event.old))
-        self.relations.apply(resource, event)
-        if event.new and _is_of_interest(resource, event.new.body):
-            self._add([Place(resource, event.key)])
+            self._add(self.owner_index.dependents(event.old.body["metadata"]["uid"]))
+            self._add(self._find_blocked(resource, event.old))
+        self.owner_index.apply(resource, event)
+        if event.new and _needs_processing(resource, event.new.body):
+            self._add([ObjectLocation(resource, event.key)])
 
     async def run(self) -> None:
-        """Works for ever; start it in a task group."""
+        """Processes the queue until cancelled."""
         while True:
             while self._pending:
-                self.step()
+                self.process_next()
                 await anyio.lowlevel.checkpoint()
             self._signal = anyio.Event()
             await self._signal.wait()
 
-    def step(self) -> None:
-        """Looks at one object."""
-        place = next(iter(self._pending))
-        del self._pending[place]
-        stored = self.storage.get(*place)
+    def process_next(self) -> None:
+        """Does for the first object of the queue what its present state asks for."""
+        location = next(iter(self._pending))
+        del self._pending[location]
+        stored = self.storage.get(*location)
         if stored is None:
             return
         if stored.body["metadata"].get("deletionTimestamp"):
-            self._look_at_deleted(place, stored)
+            self._process_deleting(location, stored)
         else:
-            self._look_at_owners(place, stored)
+            self._process_owned(location, stored)
 
-    def _add(self, places: Iterable[Place]) -> None:
-        self._pending.update(dict.fromkeys(places))
+    def _add(self, locations: Iterable[ObjectLocation]) -> None:
+        self._pending.update(dict.fromkeys(locations))
         self._signal.set()
 
-    def _waiting_for(self, resource: GroupResource, gone: Stored) -> Iterable[Place]:
-        """What may have waited for this object to go: owners, its namespace, its definition."""
+    def _find_blocked(self, resource: GroupResource, gone: StoredObject) -> Iterable[ObjectLocation]:
+        """What may have waited for the end of this object: its owners, its namespace, its definition."""
         for uid, _ in owners_of(gone.body):
-            if owner := self.relations.place(uid):
+            if owner := self.owner_index.location(uid):
                 yield owner
         if gone.key.namespace:
-            yield Place(NAMESPACES, Key("", gone.key.namespace))
-        yield Place(DEFINITIONS, Key("", f"{resource.plural}.{resource.group}"))
+            yield ObjectLocation(NAMESPACES, ObjectKey("", gone.key.namespace))
+        yield ObjectLocation(DEFINITIONS, ObjectKey("", f"{resource.plural}.{resource.group}"))
 
-    def _look_at_deleted(self, place: Place, stored: Stored) -> None:
+    def _process_deleting(self, location: ObjectLocation, stored: StoredObject) -> None:
         metadata = stored.body["metadata"]
         finalizers = metadata.get("finalizers") or []
         if ORPHAN in finalizers:
-            for dependent in self.relations.dependents(metadata["uid"]):
-                self._disown(dependent.place, {metadata["uid"]})
-            self.deleter.drop_finalizer(*place, ORPHAN)
+            for dependent in self.owner_index.dependents(metadata["uid"]):
+                self._remove_owners(dependent, {metadata["uid"]})
+            self.deleter.drop_finalizer(*location, ORPHAN)
         elif FOREGROUND in finalizers:
-            self._delete_foreground(place, metadata)
-        elif place.resource == NAMESPACES:
+            self._delete_foreground(location, metadata)
+        elif location.resource == NAMESPACES:
             self._empty_namespace(stored)
-        elif place.resource == DEFINITIONS and CLEANUP_FINALIZER in finalizers:
-            self._empty_definition(place, stored)
+        elif location.resource == DEFINITIONS and CLEANUP_FINALIZER in finalizers:
+            self._empty_definition(location, stored)
 
-    def _delete_foreground(self, place: Place, metadata: JsonObject) -> None:
-        dependents = self.relations.dependents(metadata["uid"])
+    def _delete_foreground(self, location: ObjectLocation, metadata: JsonObject) -> None:
+        dependents = self.owner_index.dependents(metadata["uid"])
         for dependent in dependents:
-            self._delete(dependent.place, "Foreground")
-        if not any(dependent.blocks and self.storage.get(*dependent.place) for dependent in dependents):
-            self.deleter.drop_finalizer(*place, FOREGROUND)
+            self._delete(dependent, "Foreground")
+        if not any(blocks and self.storage.get(*dependent) for dependent, blocks in dependents.items()):
+            self.deleter.drop_finalizer(*location, FOREGROUND)
 
-    def _empty_namespace(self, namespace: Stored) -> None:
+    def _empty_namespace(self, namespace: StoredObject) -> None:
         name = namespace.key.name
-        resources = {type_.store for type_ in self.catalogue if type_.namespaced}
-        places = [Place(each, stored.key) for each in resources for stored in self.storage.items(each, name)]
-        for place in places:
-            self._delete(place, "Background")
+        resources = {type_.store for type_ in self.served_kinds if type_.namespaced}
+        locations = [
+            ObjectLocation(each, stored.key) for each in resources for stored in self.storage.items(each, name)
+        ]
+        for location in locations:
+            self._delete(location, "Background")
         if any(self.storage.items(resource, name) for resource in resources):
             return
         left = [each for each in lookup(namespace.body, "spec", "finalizers") or [] if each != NAMESPACE_FINALIZER]
-        finalize(self.storage, namespace.key, {"spec": {"finalizers": left}})
+        finalize_namespace(self.storage, namespace.key, {"spec": {"finalizers": left}})
 
-    def _empty_definition(self, place: Place, definition: Stored) -> None:
+    def _empty_definition(self, location: ObjectLocation, definition: StoredObject) -> None:
         spec = definition.body["spec"]
         resource = GroupResource(spec["group"], spec["names"]["plural"])
         for stored in self.storage.items(resource):
-            self._delete(Place(resource, stored.key), "Background")
-        if not self.storage.count(resource):
-            self.deleter.drop_finalizer(*place, CLEANUP_FINALIZER)
+            self._delete(ObjectLocation(resource, stored.key), "Background")
+        if not self.storage.items(resource):
+            self.deleter.drop_finalizer(*location, CLEANUP_FINALIZER)
 
-    def _look_at_owners(self, place: Place, stored: Stored) -> None:
+    def _process_owned(self, location: ObjectLocation, stored: StoredObject) -> None:
         owners = {uid for uid, _ in owners_of(stored.body)}
-        absent = {uid for uid in owners if not self._is_there(uid, place.key.namespace)}
+        absent = {uid for uid in owners if not self._exists(uid, location.key.namespace)}
         if absent and absent == owners:
-            self._delete(place, "Background")
+            self._delete(location, "Background")
         elif absent:
-            self._disown(place, absent)
+            self._remove_owners(location, absent)
 
-    def _is_there(self, uid: str, namespace: str) -> bool:
-        """An owner must be cluster-scoped, or in the same namespace."""
-        owner = self.relations.place(uid)
+    def _exists(self, uid: str, namespace: str) -> bool:
+        """Whether an owner is there: cluster-scoped, or in the same namespace."""
+        owner = self.owner_index.location(uid)
         return owner is not None and owner.key.namespace in {"", namespace}
 
-    def _disown(self, place: Place, owners: set[str]) -> None:
-        """Removes references to owners that are no more."""
-        type_ = self.catalogue.get(place.resource)
-        if type_ is None or self.storage.get(*place) is None:
+    def _remove_owners(self, location: ObjectLocation, owners: set[str]) -> None:
+        """Removes the references to these owners."""
+        type_ = self.served_kinds.get(location.resource)
+        if type_ is None or self.storage.get(*location) is None:
             return
         request = WriteRequest(
-            type=type_, version=type_.versions[0], key=place.key, options=WriteOptions(field_manager=_MANAGER)
+            type=type_, version=type_.versions[0], key=location.key, options=WriteOptions(field_manager=_MANAGER)
         )
         self.writer.update(request, partial(_without_owners, owners))
 
-    def _delete(self, place: Place, propagation: str) -> None:
-        stored, type_ = self.storage.get(*place), self.catalogue.get(place.resource)
+    def _delete(self, location: ObjectLocation, propagation: str) -> None:
+        stored, type_ = self.storage.get(*location), self.served_kinds.get(location.resource)
         if stored is None or type_ is None or stored.body["metadata"].get("deletionTimestamp"):
             return
         uid = stored.body["metadata"]["uid"]
-        self.deleter.delete(type_, place.key, DeleteOptions(propagation=propagation, uid=uid))
+        self.deleter.delete(type_, location.key, DeleteOptions(propagation=propagation, uid=uid))
 
 
 def _without_owners(owners: set[str], current: JsonObject | None) -> JsonObject:
@@ -161,8 +205,8 @@ def _without_owners(owners: set[str], current: JsonObject | None) -> JsonObject:
     return {**document, "metadata": {**document["metadata"], "ownerReferences": kept}}
 
 
-def _is_of_interest(resource: GroupResource, body: JsonObject) -> bool:
-    """Objects with owners, and deleted ones that somebody has to look after."""
+def _needs_processing(resource: GroupResource, body: JsonObject) -> bool:
+    """Whether an object has owners, or is being deleted and waits for the garbage collector."""
     metadata = body["metadata"]
     if metadata.get("deletionTimestamp"):
         return resource in {NAMESPACES, DEFINITIONS} or bool(

@@ -1,11 +1,11 @@
-"""What a write request wants: its body as a document, or as a change of the present one."""
+"""The body of a write request: as a document, or as a function that updates the present one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import yaml
@@ -13,67 +13,69 @@ import yaml
 from api.core import protobuf
 from api.errors import InvalidDocumentError, UnsupportedError
 from api.model.base import JsonObject
-from driver.local.apiserver.crd.pruning import prune
+from driver.local.apiserver.crd.structural_schema import prune
 from driver.local.apiserver.meta import managed_fields
-from driver.local.apiserver.meta.documents import fresh, without
+from driver.local.apiserver.meta.documents import JsonValue, deep_copy, without
 from driver.local.apiserver.meta.patches import json_patched, merge_patched
 from driver.local.apiserver.meta.status_errors import (
+    ApiStatusError,
     FieldError,
-    RefusedError,
     bad_request,
     forbidden,
     object_invalid,
     required,
 )
-from driver.local.apiserver.meta.strategic_merge import strategic_patched
-from driver.local.apiserver.registry.create_update import Change, WriteRequest
-from driver.local.apiserver.times import stamp
+from driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
+from driver.local.apiserver.registry.create_update import UpdateFunction, WriteRequest
+from driver.local.apiserver.times import format_time
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 _PATCHES: Final = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH, STRATEGIC_PATCH)
-"""The last one only for built-in kinds: of custom ones nobody knows the merge keys."""
+"""The patch types; the last one for built-in kinds only, as custom ones have no merge keys."""
 _BODIES: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE)
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "managedFields")
-"""What of ``metadata`` an apply of the status may say."""
+"""The fields of ``metadata`` that an apply through the status subresource may have."""
 
 
-def document_of(body: bytes, content_type: str) -> JsonObject:
-    """The body of a request that is one object. Raises RefusedError (400, 415)."""
+def decode_document(body: bytes, content_type: str) -> JsonObject:
+    """The one object in the body of a request. Raises ApiStatusError (400, 415)."""
     if content_type and content_type not in _BODIES:
         raise _unsupported_media_type(_BODIES)
-    document = _decoded(body, content_type)
+    document = _decode(body, content_type)
     if not isinstance(document, dict):
         raise bad_request("the body of the request is no object")
     return document
 
 
-def change_of(
+def parse_patch(
     write: WriteRequest, body: bytes, content_type: str, clock: Callable[[], datetime]
-) -> tuple[WriteRequest, Change]:
-    """What a patch does, and the request to do it with. Raises RefusedError (400, 415, 422)."""
-    known = _PATCHES[:-1] if write.type.custom else _PATCHES
+) -> tuple[WriteRequest, UpdateFunction]:
+    """The update that a patch stands for, and the request to run it with. Raises ApiStatusError (400, 415, 422)."""
+    known = _PATCHES[:-1] if write.type.is_custom else _PATCHES
     if content_type not in known:
         raise _unsupported_media_type(known)
     if content_type != APPLY_PATCH and write.options.force:
-        raise _options_refused(forbidden("force", "may not be specified for non-apply patch"))
-    if content_type == APPLY_PATCH and not write.options.names_manager:
-        raise _options_refused(required("fieldManager", "is required for apply patch"))
-    patch = _decoded(body, content_type)
+        raise _invalid_options(forbidden("force", "may not be specified for non-apply patch"))
+    if content_type == APPLY_PATCH and not write.options.has_field_manager:
+        raise _invalid_options(required("fieldManager", "is required for apply patch"))
+    patch = _decode(body, content_type)
     if content_type == JSON_PATCH:
-        return write, lambda current: _checked(json_patched(_present(write, current), patch))
+        return write, lambda current: _require_object(json_patched(_require_present(write, current), patch))
     if not isinstance(patch, dict):
         raise bad_request("error decoding patch: it must be an object")
     if content_type == APPLY_PATCH:
-        return replace(write, operation="Apply", allow_create=True), partial(_applied, write, patch, clock)
+        return replace(write, operation="Apply", allow_create=True), partial(_apply, write, patch, clock)
     if content_type == MERGE_PATCH:
-        return write, lambda current: _checked(merge_patched(_present(write, current), patch))
-    return write, lambda current: strategic_patched(_present(write, current), patch, write.version.shape)
+        return write, lambda current: _require_object(merge_patched(_require_present(write, current), patch))
+    return write, lambda current: apply_strategic_merge_patch(
+        _require_present(write, current), patch, write.version.merge_schema
+    )
 
 
-def _decoded(body: bytes, content_type: str) -> Any:  # noqa: ANN401  (any JSON)
+def _decode(body: bytes, content_type: str) -> JsonValue:
     try:
         if content_type == protobuf.MEDIA_TYPE:
             return protobuf.decode(body)
@@ -83,37 +85,39 @@ def _decoded(body: bytes, content_type: str) -> Any:  # noqa: ANN401  (any JSON)
     except InvalidDocumentError as error:
         raise bad_request(str(error)) from error
     except UnsupportedError as error:
-        raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", str(error)) from error
+        raise ApiStatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", str(error)) from error
 
 
-def _present(write: WriteRequest, current: JsonObject | None) -> JsonObject:
-    if current is None:  # the writer refuses a patch of an absent object before it asks for the change
+def _require_present(write: WriteRequest, current: JsonObject | None) -> JsonObject:
+    if current is None:  # the writer refuses to patch an absent object before it calls this
         raise AssertionError(write)
     return current
 
 
-def _checked(document: Any) -> JsonObject:  # noqa: ANN401  (any JSON)
+def _require_object(document: JsonValue) -> JsonObject:
     if not isinstance(document, dict):
         raise bad_request("the patched document is no object")
     return document
 
 
-def _applied(
+def _apply(
     write: WriteRequest, patch: JsonObject, clock: Callable[[], datetime], current: JsonObject | None
 ) -> JsonObject:
-    said = _what_is_taken(write, patch)
-    _check_declared(write, said)
-    author = managed_fields.Author(
-        manager=write.options.field_manager,
+    applied = _select_applied(write, patch)
+    _check_declared(write, applied)
+    manager = managed_fields.FieldManager(
+        name=write.options.field_manager,
         api_version=write.type.api_version(write.version),
         subresource=write.subresource,
-        time=stamp(clock()),
+        time=format_time(clock()),
     )
-    return managed_fields.apply(current, said, author=author, shape=write.version.shape, force=write.options.force)
+    return managed_fields.apply(
+        current, applied, by=manager, schema=write.version.merge_schema, force=write.options.force
+    )
 
 
-def _what_is_taken(write: WriteRequest, patch: JsonObject) -> JsonObject:
-    """What of a configuration this endpoint takes: the status through ``status``, the rest elsewhere."""
+def _select_applied(write: WriteRequest, patch: JsonObject) -> JsonObject:
+    """The part of a configuration that this endpoint applies: the status, or all but the status."""
     expected = write.type.api_version(write.version)
     if patch.get("apiVersion") != expected:
         raise bad_request(
@@ -125,28 +129,28 @@ def _what_is_taken(write: WriteRequest, patch: JsonObject) -> JsonObject:
         named = {name: metadata[name] for name in _IDENTITY if name in metadata}
         status = {"status": patch["status"]} if "status" in patch else {}
         return {"apiVersion": expected, "kind": patch.get("kind"), "metadata": named, **status}
-    body = without(patch, "status") if write.version.status else patch
+    body = without(patch, "status") if write.version.has_status else patch
     return {**body, "metadata": metadata}
 
 
-def _check_declared(write: WriteRequest, said: JsonObject) -> None:
-    """An apply cannot own fields that the schema does not have: 500, as kube-apiserver answers. Raises RefusedError."""
-    body = fresh(without(said, "kind", "apiVersion", "metadata"))
+def _check_declared(write: WriteRequest, applied: JsonObject) -> None:
+    """Raises ApiStatusError (500, as kube-apiserver) when an apply has fields that the schema does not declare."""
+    body = deep_copy(without(applied, "kind", "apiVersion", "metadata"))
     unknown = prune(body, write.version.schema) if write.version.schema else []
     if unknown:
-        namespace, name = said["metadata"].get("namespace") or "", said["metadata"]["name"]
+        namespace, name = applied["metadata"].get("namespace") or "", applied["metadata"]["name"]
         kind = f"{write.type.api_version(write.version)}, Kind={write.type.kind}"
         listed = ", ".join(f".{path}: field not declared in schema" for path in unknown)
         message = f"failed to create typed patch object ({namespace}/{name}; {kind}): {listed}"
-        raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
+        raise ApiStatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
 
 
-def _options_refused(error: FieldError) -> RefusedError:
+def _invalid_options(error: FieldError) -> ApiStatusError:
     return object_invalid("meta.k8s.io", "PatchOptions", "", [error])
 
 
-def _unsupported_media_type(known: Sequence[str]) -> RefusedError:
-    return RefusedError(
+def _unsupported_media_type(known: Sequence[str]) -> ApiStatusError:
+    return ApiStatusError(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
         "UnsupportedMediaType",
         "the body of the request was in an unknown format - accepted media types include: " + ", ".join(known),

@@ -1,7 +1,7 @@
-"""Get and list: one object, or a page of a consistent list.
+"""Get and list: one object, or one chunk of a consistent list.
 
-Every page of a list shows the same revision, the first page's; when the history no longer reaches back to it the token
-is expired (410), and the answer carries another token that goes on with the present state.
+All chunks of a list show the revision of the first one. When the history no longer reaches back to it the continue
+token is expired (410), and the response has another token that continues with the present state.
 Source: Kubernetes "API concepts", resource versions and chunking.
 """
 
@@ -16,13 +16,13 @@ from driver.local.apiserver.http.query_options import ListOptions
 from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.meta.label_selectors import ObjectSelector, selector_of
 from driver.local.apiserver.meta.status_errors import (
-    RefusedError,
+    ApiStatusError,
     bad_request,
     expired,
     object_not_found,
     revision_too_large,
 )
-from driver.local.apiserver.storage import ExpiredRevisionError, Key, Storage, Stored
+from driver.local.apiserver.storage import ExpiredRevisionError, ObjectKey, Storage, StoredObject
 
 _LIST_TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -32,8 +32,8 @@ _LIST_TOO_OLD = (
 )
 
 
-class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the next page starts. ``revision`` -1: the list is no longer consistent, take the present."""
+class _ContinueToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The start of the next chunk. ``revision`` -1: the list is inconsistent and continues with the present state."""
 
     revision: int
     after: tuple[str, str]
@@ -42,7 +42,7 @@ class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     @classmethod
-    def decode(cls, text: str) -> "_Token":
+    def decode(cls, text: str) -> "_ContinueToken":
         try:
             return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=cls)
         except (binascii.Error, ValueError) as error:
@@ -50,41 +50,44 @@ class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Part of a list, with the list's ``metadata``."""
+class ListPage:
+    """One chunk of a list, and the list's ``metadata``."""
 
-    items: list[Stored]
+    items: list[StoredObject]
     metadata: JsonObject
 
 
-def get(storage: Storage, type_: ResourceType, key: Key) -> Stored:
-    """Raises RefusedError (404)."""
+def get_object(storage: Storage, type_: ResourceType, key: ObjectKey) -> StoredObject:
+    """The object with this key. Raises ApiStatusError (404)."""
     stored = storage.get(type_.store, key)
     if stored is None:
         raise object_not_found(type_.group, type_.plural, key.name)
     return stored
 
 
-def selector_for(type_: ResourceType, options: ListOptions) -> ObjectSelector:
-    """Raises RefusedError (400)."""
+def parse_selector(type_: ResourceType, options: ListOptions) -> ObjectSelector:
+    """The selector of a list or watch. Raises ApiStatusError (400)."""
     return selector_of(
-        options.label_selector, options.field_selector, type_.fields, unsupported=_unsupported_field(type_)
+        options.label_selector, options.field_selector, type_.selectable_fields, unsupported=_unsupported_field(type_)
     )
 
 
 def _unsupported_field(type_: ResourceType) -> str:
-    """Kubernetes has three texts for the same refusal."""
-    if type_.group == "resource.k8s.io" and "spec.driver" in type_.fields:
+    """The message about a field that the kind cannot be selected by; Kubernetes has three for it."""
+    if type_.group == "resource.k8s.io" and "spec.driver" in type_.selectable_fields:
         return f"field label not supported for {type_.api_version(type_.versions[0])}, Kind={type_.kind}: {{}}"
-    if type_.custom or type_.fields.keys() - {"metadata.name", "metadata.namespace"}:
+    if type_.is_custom or type_.selectable_fields.keys() - {"metadata.name", "metadata.namespace"}:
         return "field label not supported: {}"
     return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
-def list_page(storage: Storage, type_: ResourceType, namespace: str, options: ListOptions) -> Page:
-    """Raises RefusedError: 400 for bad selectors or tokens, 410 for a past that is forgotten, 504 for the future."""
-    selector = selector_for(type_, options)
-    token = _Token.decode(options.continue_) if options.continue_ else None
+def list_objects(storage: Storage, type_: ResourceType, namespace: str, options: ListOptions) -> ListPage:
+    """The objects that the options select, or the next chunk of them.
+
+    Raises ApiStatusError (400 for a bad selector or token, 410 for a revision before the history, 504 for a later one).
+    """
+    selector = parse_selector(type_, options)
+    token = _ContinueToken.decode(options.continue_) if options.continue_ else None
     revision = _revision_to_list(storage, options, token)
     try:
         matching = [
@@ -96,28 +99,28 @@ def list_page(storage: Storage, type_: ResourceType, namespace: str, options: Li
         matching = [each for each in matching if each.key > token.after]
     metadata: JsonObject = {"resourceVersion": str(revision)}
     if not options.limit or len(matching) <= options.limit:
-        return Page(matching, metadata)
+        return ListPage(matching, metadata)
     page = matching[: options.limit]
-    metadata["continue"] = _Token(revision, (page[-1].key.namespace, page[-1].key.name)).encode()
+    metadata["continue"] = _ContinueToken(revision, (page[-1].key.namespace, page[-1].key.name)).encode()
     if not options.label_selector and not options.field_selector:
         metadata["remainingItemCount"] = len(matching) - len(page)
-    return Page(page, metadata)
+    return ListPage(page, metadata)
 
 
-def _revision_to_list(storage: Storage, options: ListOptions, token: _Token | None) -> int:
+def _revision_to_list(storage: Storage, options: ListOptions, token: _ContinueToken | None) -> int:
     if token:
         return storage.revision if token.revision < 0 else token.revision
-    asked = options.revision
-    if not asked:
+    requested = options.revision
+    if not requested:
         return storage.revision
-    if asked > storage.revision:
-        raise revision_too_large(asked, storage.revision)
-    # Without a match rule, a paged list means exactly that revision, an unpaged one means that or later.
+    if requested > storage.revision:
+        raise revision_too_large(requested, storage.revision)
+    # Without resourceVersionMatch a chunked list means exactly that revision, any other that or a later one.
     exact = options.match == "Exact" or (not options.match and options.limit)
-    return asked if exact else storage.revision
+    return requested if exact else storage.revision
 
 
-def _list_expired(error: ExpiredRevisionError, token: _Token | None) -> RefusedError:
+def _list_expired(error: ExpiredRevisionError, token: _ContinueToken | None) -> ApiStatusError:
     if token is None:
         return expired(f"The resourceVersion for the provided list is too old. {error}")
-    return expired(_LIST_TOO_OLD, continue_=_Token(-1, token.after).encode())
+    return expired(_LIST_TOO_OLD, continue_=_ContinueToken(-1, token.after).encode())

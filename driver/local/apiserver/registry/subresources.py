@@ -1,38 +1,22 @@
-"""Subresources that are neither the object nor its status: binding a pod, evicting it, finalizing a namespace.
+"""Subresources other than status: binding and evicting a pod, finalizing a namespace.
 
 Source: ``kubernetes/pkg/registry/core/pod/storage`` and ``pkg/registry/core/namespace/storage`` of 1.37.
 """
 
-from http import HTTPStatus
-
 from api.model.base import JsonObject
 from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import (
-    bad_request,
-    conflict,
-    object_invalid,
-    object_not_found,
-    required,
-)
-from driver.local.apiserver.storage import GroupResource, Key, Storage, Stored
+from driver.local.apiserver.meta.status_errors import bad_request, conflict, object_invalid, object_not_found, required
+from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StoredObject
 
 PODS = GroupResource("", "pods")
 NAMESPACES = GroupResource("", "namespaces")
 
 
-def created_status() -> JsonObject:
-    """The answer to a successful binding or eviction."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "code": int(HTTPStatus.CREATED),
-    }
+def bind_pod(storage: Storage, key: ObjectKey, binding: JsonObject, now: str) -> StoredObject:
+    """Assigns a pod to a node.
 
-
-def bind(storage: Storage, key: Key, binding: JsonObject, now: str) -> Stored:
-    """Assigns a pod to a node. Raises RefusedError: 400, 404, 409 (it has a node, is gated or is going), 422."""
+    Raises ApiStatusError (400, 404, 409 when it has a node, is gated or is being deleted, 422).
+    """
     node = lookup(binding, "target", "name")
     if not node:
         raise object_invalid("", "Binding", key.name, [required("target.name")])
@@ -71,8 +55,8 @@ def _unbindable(pod: JsonObject) -> str:
     return ""
 
 
-def finalize(storage: Storage, key: Key, wanted: JsonObject) -> Stored:
-    """Sets a namespace's ``spec.finalizers``; the last one gone, a deleted namespace goes too. Raises 404."""
+def finalize_namespace(storage: Storage, key: ObjectKey, wanted: JsonObject) -> StoredObject:
+    """Sets ``spec.finalizers`` of a namespace; a deleted one without any is removed. Raises ApiStatusError (404)."""
     namespace = _existing(storage, NAMESPACES, key)
     finalizers = lookup(wanted, "spec", "finalizers") or []
     body = {**namespace.body, "spec": {"finalizers": finalizers} if finalizers else {}}
@@ -82,7 +66,7 @@ def finalize(storage: Storage, key: Key, wanted: JsonObject) -> Stored:
     return storage.put(NAMESPACES, key, body)
 
 
-def _existing(storage: Storage, resource: GroupResource, key: Key) -> Stored:
+def _existing(storage: Storage, resource: GroupResource, key: ObjectKey) -> StoredObject:
     stored = storage.get(resource, key)
     if stored is None:
         raise object_not_found(resource.group, resource.plural, key.name)

@@ -1,7 +1,7 @@
-"""Watches: a cursor in the history of one kind, and a signal that there is more.
+"""Watches: a cursor in the history of one kind, and a notification that there is more.
 
-A watcher holds no queue: it reads the shared history at its own pace, and one that falls behind the horizon is told 410
-like any other. So a slow client costs nothing but its connection.
+A watch has no queue of its own: it reads the shared history at its own pace, and one that falls behind the horizon is
+expired (410) like any other. So a slow client costs nothing but its connection.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -12,17 +12,17 @@ from typing import Final
 import anyio
 
 from driver.local.apiserver.http.query_options import ListOptions
-from driver.local.apiserver.http.serializer import View, encode
+from driver.local.apiserver.http.serializer import ObjectEncoder, encode
 from driver.local.apiserver.meta.label_selectors import ObjectSelector
 from driver.local.apiserver.meta.status_errors import expired
-from driver.local.apiserver.storage import Event, ExpiredRevisionError, GroupResource, Storage, Stored
+from driver.local.apiserver.storage import ExpiredRevisionError, GroupResource, Storage, StorageEvent, StoredObject
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-"""Annotation of the bookmark after the initial events (KEP-3157)."""
+"""The annotation of the bookmark that follows the initial events (KEP-3157)."""
 
 
-class Feed:
-    """Tells waiting watchers that a kind has changed, or that the server is closing."""
+class WatchNotifier:
+    """Wakes the watches of a kind when it has changed, and all watches when the server closes."""
 
     def __init__(self) -> None:
         self._signals: dict[GroupResource, anyio.Event] = {}
@@ -38,8 +38,8 @@ class Feed:
         for resource in list(self._signals):
             self.notify(resource)
 
-    async def changed(self, resource: GroupResource) -> None:
-        """Returns at the next change of the kind after the call, or when the feed closes."""
+    async def wait_changed(self, resource: GroupResource) -> None:
+        """Returns at the next change of the kind after the call, or when the server closes."""
         if self.closed:
             return
         await self._signals.setdefault(resource, anyio.Event()).wait()
@@ -50,18 +50,19 @@ class Watch:
     """One watch request."""
 
     storage: Storage
-    feed: Feed
-    view: View
+    watch_notifier: WatchNotifier
+    encoder: ObjectEncoder
     namespace: str
     selector: ObjectSelector
     options: ListOptions
     clock: Callable[[], datetime]
     bookmark_interval_s: float
     max_s: float
+    """How long a watch without ``timeoutSeconds`` lasts."""
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The watch, line by line, until its time is over, the server closes, or the history is lost."""
-        resource = self.view.type.store
+        """The lines of the watch, until its time is over, the server closes, or the cursor is behind the horizon."""
+        resource = self.encoder.type.store
         deadline = anyio.current_time() + (self.options.timeout_s or self.max_s)
         cursor, initial = self._start()
         for line in initial:
@@ -77,47 +78,47 @@ class Watch:
             for line in filter(None, map(self._line, events)):
                 yield line
             left = deadline - anyio.current_time()
-            over = left <= 0 or self.feed.closed
+            over = left <= 0 or self.watch_notifier.closed
             if self.options.bookmarks and (over or bookmark_due):
-                yield self.view.bookmark(cursor)
+                yield self.encoder.bookmark(cursor)
             if over:
                 return
-            if self.storage.revision <= cursor:  # nothing more came while those were sent
-                bookmark_due = await self._rest(min(left, self.bookmark_interval_s))
+            if self.storage.revision <= cursor:  # nothing came while those lines were sent
+                bookmark_due = await self._wait_changed(min(left, self.bookmark_interval_s))
 
-    async def _rest(self, time_s: float) -> bool:
-        """Waits for a change; True: there was none in that time."""
+    async def _wait_changed(self, time_s: float) -> bool:
+        """Waits for a change; True when there was none in that time."""
         with anyio.move_on_after(time_s) as scope:
-            await self.feed.changed(self.view.type.store)
+            await self.watch_notifier.wait_changed(self.encoder.type.store)
         return scope.cancelled_caught
 
     def _start(self) -> tuple[int, Iterator[bytes]]:
-        """Where the history is followed from, and what is sent before it."""
-        asked = self.options.revision
-        if asked and not self.options.send_initial_events:
-            return asked, iter(())
+        """The revision after which events are sent, and the lines before them."""
+        requested = self.options.revision
+        if requested and not self.options.send_initial_events:
+            return requested, iter(())
         current = self.storage.revision
         return current, iter(self._initial(current))
 
     def _initial(self, revision: int) -> list[bytes]:
-        stored = self.storage.items(self.view.type.store, self.namespace)
-        lines = [self.view.event("ADDED", each, self.clock()) for each in stored if self._matches(each)]
+        stored = self.storage.items(self.encoder.type.store, self.namespace)
+        lines = [self.encoder.event("ADDED", each, self.clock()) for each in stored if self._matches(each)]
         if self.options.send_initial_events and self.options.bookmarks:
-            lines.append(self.view.bookmark(revision, {INITIAL_EVENTS_END: "true"}))
+            lines.append(self.encoder.bookmark(revision, {INITIAL_EVENTS_END: "true"}))
         return lines
 
-    def _line(self, event: Event) -> bytes | None:
-        """What this watcher sees of a change: objects that begin or cease to match are added or deleted for it."""
+    def _line(self, event: StorageEvent) -> bytes | None:
+        """The line about a change; for the client, an object that begins or ceases to match is added or deleted."""
         was = event.old is not None and self._matches(event.old)
         now = event.new is not None and self._matches(event.new)
         if now:
-            return self.view.event("MODIFIED" if was else "ADDED", event.last, self.clock())
+            return self.encoder.event("MODIFIED" if was else "ADDED", event.last, self.clock())
         if not was or event.old is None:
             return None
         if event.new is None:
-            return self.view.event("DELETED", event.last, self.clock())
-        # The object as the watcher knew it, at the revision at which it ceased to match.
-        return self.view.event("DELETED", event.old.at(event.revision), self.clock())
+            return self.encoder.event("DELETED", event.last, self.clock())
+        # The object as the client knows it, at the revision at which it ceased to match.
+        return self.encoder.event("DELETED", event.old.at_revision(event.revision), self.clock())
 
-    def _matches(self, stored: Stored) -> bool:
+    def _matches(self, stored: StoredObject) -> bool:
         return (not self.namespace or stored.key.namespace == self.namespace) and self.selector.matches(stored.body)

@@ -1,4 +1,4 @@
-"""The columns that ``kubectl get`` prints, for all kinds but pods and custom resources.
+"""The printer columns of all built-in kinds but pods.
 
 Source: ``kubernetes/pkg/printers/internalversion`` of 1.37.
 """
@@ -9,8 +9,8 @@ from typing import Final
 
 from api.model.base import JsonObject
 from driver.local.apiserver.kinds.types import Cell, Column
-from driver.local.apiserver.meta.documents import lookup as at
-from driver.local.apiserver.times import since
+from driver.local.apiserver.meta.documents import lookup
+from driver.local.apiserver.times import format_age
 
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 
@@ -20,7 +20,7 @@ def _name(body: JsonObject, _now: datetime) -> Cell:
 
 
 def _age(body: JsonObject, now: datetime) -> Cell:
-    return since(body["metadata"].get("creationTimestamp"), now)
+    return format_age(body["metadata"].get("creationTimestamp"), now)
 
 
 NAME: Final = Column(name="Name", format="name", cell=_name, description="Name must be unique within a namespace.")
@@ -34,10 +34,10 @@ CREATED: Final = Column(
 
 
 def field(name: str, *path: str, description: str = "", priority: int = 0, missing: str = "") -> Column:
-    """A column that shows one field."""
+    """A column with the value of one field, or ``missing``."""
     return Column(
         name=name,
-        cell=lambda body, _now: str(at(body, *path) or missing),
+        cell=lambda body, _now: str(lookup(body, *path) or missing),
         description=description,
         priority=priority,
     )
@@ -47,9 +47,9 @@ NAME_AND_AGE: Final[Sequence[Column]] = (NAME, AGE)
 
 
 def _claim_state(body: JsonObject, _now: datetime) -> Cell:
-    states = ["deleted"] if at(body, "metadata", "deletionTimestamp") else []
-    if at(body, "status", "allocation"):
-        states += ["allocated", *(["reserved"] if at(body, "status", "reservedFor") else [])]
+    states = ["deleted"] if lookup(body, "metadata", "deletionTimestamp") else []
+    if lookup(body, "status", "allocation"):
+        states += ["allocated", *(["reserved"] if lookup(body, "status", "reservedFor") else [])]
     elif not states:
         states = ["pending"]
     return ",".join(states)
@@ -78,7 +78,7 @@ TAINT_RULES: Final = (
     field("Effect", "spec", "taint", "effect"),
     Column(
         name="TimeAdded",
-        cell=lambda body, now: since(added, now) if (added := at(body, "spec", "taint", "timeAdded")) else "",
+        cell=lambda body, now: format_age(added, now) if (added := lookup(body, "spec", "taint", "timeAdded")) else "",
     ),
     AGE,
 )
@@ -96,22 +96,22 @@ CONFIG_MAPS: Final = (
 CUSTOM_RESOURCE_DEFINITIONS: Final = (NAME, CREATED)
 BINDINGS: Final = (
     NAME,
-    Column(name="Role", cell=lambda body, _now: f"{at(body, 'roleRef', 'kind')}/{at(body, 'roleRef', 'name')}"),
+    Column(name="Role", cell=lambda body, _now: f"{lookup(body, 'roleRef', 'kind')}/{lookup(body, 'roleRef', 'name')}"),
     AGE,
 )
 ROLES: Final = (NAME, CREATED)
 
 
 def _node_status(body: JsonObject, _now: datetime) -> Cell:
-    ready = next((each for each in at(body, "status", "conditions") or () if each.get("type") == "Ready"), None)
+    ready = next((each for each in lookup(body, "status", "conditions") or () if each.get("type") == "Ready"), None)
     words = ["Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"]
-    if at(body, "spec", "unschedulable"):
+    if lookup(body, "spec", "unschedulable"):
         words.append("SchedulingDisabled")
     return ",".join(words)
 
 
 def _node_roles(body: JsonObject, _now: datetime) -> Cell:
-    labels = at(body, "metadata", "labels") or {}
+    labels = lookup(body, "metadata", "labels") or {}
     roles = {label.removeprefix(_ROLE_PREFIX) for label in labels if label.startswith(_ROLE_PREFIX)}
     roles.add(labels.get("kubernetes.io/role", ""))
     return ",".join(sorted(filter(None, roles))) or "<none>"
@@ -119,7 +119,7 @@ def _node_roles(body: JsonObject, _now: datetime) -> Cell:
 
 def _address(kind: str) -> Column:
     def cell(body: JsonObject, _now: datetime) -> Cell:
-        addresses = at(body, "status", "addresses") or ()
+        addresses = lookup(body, "status", "addresses") or ()
         return next((str(each.get("address")) for each in addresses if each.get("type") == kind), "<none>")
 
     return Column(name=kind.replace("IP", "-IP"), cell=cell, priority=1)
@@ -140,12 +140,12 @@ NODES: Final = (
 
 
 def _first_seen(body: JsonObject, now: datetime) -> str:
-    return since(body.get("firstTimestamp") or body.get("eventTime"), now)
+    return format_age(body.get("firstTimestamp") or body.get("eventTime"), now)
 
 
 def _last_seen(body: JsonObject, now: datetime) -> Cell:
-    last = at(body, "series", "lastObservedTime") or body.get("lastTimestamp")
-    return since(last, now) if last else _first_seen(body, now)
+    last = lookup(body, "series", "lastObservedTime") or body.get("lastTimestamp")
+    return format_age(last, now) if last else _first_seen(body, now)
 
 
 def _event_object(body: JsonObject, _now: datetime) -> Cell:
@@ -170,9 +170,7 @@ EVENTS: Final = (
     Column(name="Message", cell=lambda body, _now: str(body.get("message") or "").strip()),
     Column(name="First Seen", cell=_first_seen, priority=1),
     Column(
-        name="Count",
-        cell=lambda body, _now: str(at(body, "series", "count") or body.get("count") or 1),
-        priority=1,
+        name="Count", cell=lambda body, _now: str(lookup(body, "series", "count") or body.get("count") or 1), priority=1
     ),
     Column(name="Name", format="name", cell=_name, priority=1),
 )

@@ -1,4 +1,4 @@
-"""What ``kubectl get pods`` prints: the many ways a pod can be neither pending nor running.
+"""The printer columns of pods: a pod can be many things that are neither Pending nor Running.
 
 Source: ``printPod`` in ``kubernetes/pkg/printers/internalversion`` of 1.37.
 """
@@ -11,15 +11,15 @@ from typing import Final
 from api.model.base import JsonObject
 from driver.local.apiserver.kinds.printers.columns import AGE, NAME, field
 from driver.local.apiserver.kinds.types import Cell, Column
-from driver.local.apiserver.meta.documents import lookup as at
-from driver.local.apiserver.times import since
+from driver.local.apiserver.meta.documents import lookup
+from driver.local.apiserver.times import format_age
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """A pod in three words."""
+class PodSummary:
+    """The columns Ready, Status and Restarts of a pod."""
 
     ready: int
     total: int
@@ -28,8 +28,8 @@ class Summary:
     last_restart: str = ""
 
 
-def summarize(pod: JsonObject) -> Summary:
-    """The state of a pod as people read it; of several reasons the most telling one wins."""
+def summarize_pod(pod: JsonObject) -> PodSummary:
+    """The state of a pod as ``printPod`` sums it up; of several reasons the most specific one wins."""
     initializing = _init_reason(pod)
     sidecars = _sidecars(pod)
     statuses = _statuses(pod, "initContainerStatuses")
@@ -40,38 +40,38 @@ def summarize(pod: JsonObject) -> Summary:
     else:
         containers = _statuses(pod, "containerStatuses")
         counted = [*(each for each in statuses if each.get("name") in sidecars), *containers]
-        ready = sum(1 for each in counted if each.get("ready") and at(each, "state", "running") is not None)
+        ready = sum(1 for each in counted if each.get("ready") and lookup(each, "state", "running") is not None)
         reason = _running_reason(pod, containers)
-    return Summary(
+    return PodSummary(
         ready=ready,
-        total=len(at(pod, "spec", "containers") or ()) + len(sidecars),
+        total=len(lookup(pod, "spec", "containers") or ()) + len(sidecars),
         reason=_deletion_reason(pod) or reason,
         restarts=sum(int(each.get("restartCount") or 0) for each in counted),
         last_restart=max(
-            (str(at(each, "lastState", "terminated", "finishedAt") or "") for each in counted), default=""
+            (str(lookup(each, "lastState", "terminated", "finishedAt") or "") for each in counted), default=""
         ),
     )
 
 
 def _statuses(pod: JsonObject, name: str) -> list[JsonObject]:
-    return list(at(pod, "status", name) or ())
+    return list(lookup(pod, "status", name) or ())
 
 
 def _sidecars(pod: JsonObject) -> frozenset[str]:
-    containers = at(pod, "spec", "initContainers") or ()
+    containers = lookup(pod, "spec", "initContainers") or ()
     return frozenset(each["name"] for each in containers if each.get("restartPolicy") == "Always")
 
 
 def _has_condition(pod: JsonObject, type_: str) -> bool:
-    conditions = at(pod, "status", "conditions") or ()
+    conditions = lookup(pod, "status", "conditions") or ()
     return any(each.get("type") == type_ and each.get("status") == "True" for each in conditions)
 
 
 def _phase_reason(pod: JsonObject) -> str:
-    for condition in at(pod, "status", "conditions") or ():
+    for condition in lookup(pod, "status", "conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
             return "SchedulingGated"
-    return str(at(pod, "status", "reason") or at(pod, "status", "phase") or "")
+    return str(lookup(pod, "status", "reason") or lookup(pod, "status", "phase") or "")
 
 
 def _exit_reason(terminated: JsonObject) -> str:
@@ -83,11 +83,11 @@ def _exit_reason(terminated: JsonObject) -> str:
 
 
 def _init_reason(pod: JsonObject) -> str:
-    """Why the pod is still initializing; empty when it is not."""
+    """The reason why a pod is still initializing; empty when it is not."""
     sidecars = _sidecars(pod)
-    total = len(at(pod, "spec", "initContainers") or ())
+    total = len(lookup(pod, "spec", "initContainers") or ())
     for index, status in enumerate(_statuses(pod, "initContainerStatuses")):
-        terminated, waiting = at(status, "state", "terminated"), at(status, "state", "waiting", "reason")
+        terminated, waiting = lookup(status, "state", "terminated"), lookup(status, "state", "waiting", "reason")
         if terminated and not terminated.get("exitCode"):
             continue
         if status.get("name") in sidecars and status.get("started"):
@@ -103,7 +103,7 @@ def _init_reason(pod: JsonObject) -> str:
 def _running_reason(pod: JsonObject, containers: Sequence[JsonObject]) -> str:
     reason, error, running = _phase_reason(pod), "", False
     for status in reversed(containers):
-        terminated, waiting = at(status, "state", "terminated"), at(status, "state", "waiting", "reason")
+        terminated, waiting = lookup(status, "state", "terminated"), lookup(status, "state", "waiting", "reason")
         if waiting:
             reason = str(waiting)
         elif terminated:
@@ -119,26 +119,26 @@ def _running_reason(pod: JsonObject, containers: Sequence[JsonObject]) -> str:
 
 
 def _deletion_reason(pod: JsonObject) -> str:
-    if not at(pod, "metadata", "deletionTimestamp"):
+    if not lookup(pod, "metadata", "deletionTimestamp"):
         return ""
-    if at(pod, "status", "reason") == "NodeLost":
+    if lookup(pod, "status", "reason") == "NodeLost":
         return "Unknown"
-    return "" if at(pod, "status", "phase") in _FINISHED else "Terminating"
+    return "" if lookup(pod, "status", "phase") in _FINISHED else "Terminating"
 
 
 def _ready(pod: JsonObject, _now: datetime) -> Cell:
-    summary = summarize(pod)
+    summary = summarize_pod(pod)
     return f"{summary.ready}/{summary.total}"
 
 
 def _restarts(pod: JsonObject, now: datetime) -> Cell:
-    summary = summarize(pod)
-    ago = f" ({since(summary.last_restart, now)} ago)" if summary.restarts and summary.last_restart else ""
+    summary = summarize_pod(pod)
+    ago = f" ({format_age(summary.last_restart, now)} ago)" if summary.restarts and summary.last_restart else ""
     return f"{summary.restarts}{ago}"
 
 
 def _readiness_gates(pod: JsonObject, _now: datetime) -> Cell:
-    gates = at(pod, "spec", "readinessGates") or ()
+    gates = lookup(pod, "spec", "readinessGates") or ()
     if not gates:
         return "<none>"
     passed = sum(1 for gate in gates if _has_condition(pod, str(gate.get("conditionType"))))
@@ -146,14 +146,14 @@ def _readiness_gates(pod: JsonObject, _now: datetime) -> Cell:
 
 
 def _address(pod: JsonObject, _now: datetime) -> Cell:
-    addresses = at(pod, "status", "podIPs") or ()
+    addresses = lookup(pod, "status", "podIPs") or ()
     return str(addresses[0].get("ip")) if addresses else "<none>"
 
 
 PODS: Final = (
     NAME,
     Column(name="Ready", cell=_ready, description="How many of the containers accept traffic."),
-    Column(name="Status", cell=lambda pod, _now: summarize(pod).reason, description="The aggregate status."),
+    Column(name="Status", cell=lambda pod, _now: summarize_pod(pod).reason, description="The aggregate status."),
     Column(name="Restarts", cell=_restarts, description="How often containers were restarted, and when last."),
     AGE,
     Column(name="IP", cell=_address, priority=1),

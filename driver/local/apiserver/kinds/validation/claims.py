@@ -1,4 +1,4 @@
-"""Rules of ResourceClaim, ResourceClaimTemplate and DeviceClass (``resource.k8s.io``).
+"""The strategies of ResourceClaim, ResourceClaimTemplate and DeviceClass (``resource.k8s.io``).
 
 Source: ``kubernetes/pkg/apis/resource`` (v1/defaults.go, validation) and ``pkg/registry/resource`` of 1.37.
 """
@@ -8,36 +8,39 @@ from functools import partial
 from typing import Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.kinds.types import Rules
-from driver.local.apiserver.kinds.validation.devices import (
+from driver.local.apiserver.kinds.types import Strategy
+from driver.local.apiserver.kinds.validation.resource_fields import (
     MAX_CONFIGS,
     MAX_REQUESTS,
     MAX_SELECTORS,
-    binding_conditions,
-    conditions,
-    driver_name,
-    each,
-    each_once,
-    full_attribute_name,
-    json_object,
-    named,
-    node_selector,
-    opaque_config,
-    pool_name,
-    selector,
-    share_id,
-    toleration,
+    clear_status,
+    name_of,
+    validate_binding_conditions,
+    validate_conditions,
+    validate_consumer,
+    validate_driver_name,
+    validate_full_attribute_name,
+    validate_json_object,
+    validate_list,
+    validate_node_selector,
+    validate_opaque_config,
+    validate_pool_name,
+    validate_selector,
+    validate_share_id,
+    validate_toleration,
+    validate_unique,
 )
 from driver.local.apiserver.meta.documents import lookup
 from driver.local.apiserver.meta.names import (
-    checked,
     dns_label,
     dns_subdomain,
     dns_subdomain_any_case,
     qualified_name,
+    validate_format,
+    validate_name,
 )
 from driver.local.apiserver.meta.status_errors import (
-    FieldError,
+    FieldErrors,
     forbidden,
     immutable,
     invalid,
@@ -52,7 +55,7 @@ MAX_CONSUMERS: Final = 256
 _ONE_OF_REQUEST: Final = "exactly one of `exactly` or `firstAvailable` is required"
 
 Names = Mapping[str, frozenset[str]]
-"""Names of requests, each with those of its subrequests."""
+"""The names of a claim's requests, each with those of its subrequests."""
 
 
 def _default_request(request: JsonObject) -> None:
@@ -79,20 +82,20 @@ def _default_template(body: JsonObject, _now: str) -> None:
     _default_spec(body.setdefault("spec", {}).setdefault("spec", {}))
 
 
-def _prepare_claim(body: JsonObject) -> None:
-    body["status"] = {}
-
-
-def _spec_errors(spec: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_spec(spec: JsonObject, path: str) -> FieldErrors:
     devices = spec.get("devices") or {}
     names = _request_names(devices)
     path = f"{path}.devices"
     requests = devices.get("requests") or []
-    yield from each_once(requests, f"{path}.requests", _request, key=named, limit=MAX_REQUESTS, whole=True)
+    yield from validate_unique(
+        requests, f"{path}.requests", _validate_request, key=name_of, limit=MAX_REQUESTS, whole=True
+    )
     constraints = devices.get("constraints") or []
-    yield from each(constraints, f"{path}.constraints", partial(_constraint, names=names), limit=MAX_CONSTRAINTS)
+    yield from validate_list(
+        constraints, f"{path}.constraints", partial(_validate_constraint, names=names), limit=MAX_CONSTRAINTS
+    )
     configs = devices.get("config") or []
-    yield from each(configs, f"{path}.config", partial(_config, names=names), limit=MAX_CONFIGS)
+    yield from validate_list(configs, f"{path}.config", partial(_validate_config, names=names), limit=MAX_CONFIGS)
 
 
 def _request_names(devices: JsonObject) -> Names:
@@ -102,28 +105,32 @@ def _request_names(devices: JsonObject) -> Names:
     }
 
 
-def _request(request: JsonObject, path: str) -> Iterator[FieldError]:
-    yield from checked(f"{path}.name", request.get("name"), dns_label)
+def _validate_request(request: JsonObject, path: str) -> FieldErrors:
+    yield from validate_name(f"{path}.name", request.get("name"), dns_label)
     exactly, alternatives = request.get("exactly"), request.get("firstAvailable") or []
     if exactly is None and not alternatives:
         yield required(path, _ONE_OF_REQUEST)
     elif exactly is not None and alternatives:
         yield invalid(path, None, f"{_ONE_OF_REQUEST}, but multiple fields are set")
     elif exactly is not None:
-        yield from _exact_request(exactly, f"{path}.exactly")
+        yield from _validate_exact_request(exactly, f"{path}.exactly")
     else:
         path = f"{path}.firstAvailable"
-        yield from each_once(alternatives, path, _alternative, key=named, limit=MAX_ALTERNATIVES, whole=True)
+        yield from validate_unique(
+            alternatives, path, _validate_subrequest, key=name_of, limit=MAX_ALTERNATIVES, whole=True
+        )
 
 
-def _alternative(request: JsonObject, path: str) -> Iterator[FieldError]:
-    yield from checked(f"{path}.name", request.get("name"), dns_label)
-    yield from _exact_request(request, path)
+def _validate_subrequest(request: JsonObject, path: str) -> FieldErrors:
+    yield from validate_name(f"{path}.name", request.get("name"), dns_label)
+    yield from _validate_exact_request(request, path)
 
 
-def _exact_request(request: JsonObject, path: str) -> Iterator[FieldError]:
-    yield from checked(f"{path}.deviceClassName", request.get("deviceClassName"), dns_subdomain)
-    yield from each(request.get("selectors") or [], f"{path}.selectors", selector, limit=MAX_SELECTORS)
+def _validate_exact_request(request: JsonObject, path: str) -> FieldErrors:
+    yield from validate_name(f"{path}.deviceClassName", request.get("deviceClassName"), dns_subdomain)
+    yield from validate_list(
+        request.get("selectors") or [], f"{path}.selectors", validate_selector, limit=MAX_SELECTORS
+    )
     mode, count = request.get("allocationMode"), request.get("count") or 0
     match mode:
         case "All":
@@ -134,16 +141,16 @@ def _exact_request(request: JsonObject, path: str) -> Iterator[FieldError]:
                 yield invalid(f"{path}.count", count, "must be greater than zero")
         case _:
             yield not_supported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
-    yield from each(request.get("tolerations") or [], f"{path}.tolerations", toleration)
+    yield from validate_list(request.get("tolerations") or [], f"{path}.tolerations", validate_toleration)
 
 
-def _request_reference(name: object, path: str, *, names: Names) -> Iterator[FieldError]:
-    """``request`` or ``request/subrequest``."""
+def _validate_request_reference(name: object, path: str, *, names: Names) -> FieldErrors:
+    """Validates ``request`` or ``request/subrequest``."""
     text = str(name or "")
     parts = text.split("/")
     if len(parts) <= 2:
         for part in parts:
-            yield from checked(path, part, dns_label)
+            yield from validate_name(path, part, dns_label)
     known = names.get(parts[0])
     if len(parts) > 2 or known is None or (len(parts) == 2 and parts[1] not in known):
         yield invalid(
@@ -153,33 +160,35 @@ def _request_reference(name: object, path: str, *, names: Names) -> Iterator[Fie
         )
 
 
-def _constraint(constraint: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
-    reference = partial(_request_reference, names=names)
-    yield from each_once(constraint.get("requests") or [], f"{path}.requests", reference, key=str, limit=MAX_REQUESTS)
+def _validate_constraint(constraint: JsonObject, path: str, *, names: Names) -> FieldErrors:
+    reference = partial(_validate_request_reference, names=names)
+    yield from validate_unique(
+        constraint.get("requests") or [], f"{path}.requests", reference, key=str, limit=MAX_REQUESTS
+    )
     match, distinct = constraint.get("matchAttribute"), constraint.get("distinctAttribute")
     if match is not None:
-        yield from full_attribute_name(match, f"{path}.matchAttribute")
+        yield from validate_full_attribute_name(match, f"{path}.matchAttribute")
     elif distinct is not None:
-        yield from full_attribute_name(distinct, f"{path}.distinctAttribute")
+        yield from validate_full_attribute_name(distinct, f"{path}.distinctAttribute")
     else:
         yield required(
             path, 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
         )
 
 
-def _config(config: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
-    reference = partial(_request_reference, names=names)
-    yield from each_once(config.get("requests") or [], f"{path}.requests", reference, key=str, limit=MAX_REQUESTS)
-    yield from opaque_config(config, path)
+def _validate_config(config: JsonObject, path: str, *, names: Names) -> FieldErrors:
+    reference = partial(_validate_request_reference, names=names)
+    yield from validate_unique(config.get("requests") or [], f"{path}.requests", reference, key=str, limit=MAX_REQUESTS)
+    yield from validate_opaque_config(config, path)
 
 
-def _claim_errors(body: JsonObject) -> Iterator[FieldError]:
-    yield from _spec_errors(body["spec"], "spec")
+def _validate_claim(body: JsonObject) -> FieldErrors:
+    yield from _validate_spec(body["spec"], "spec")
 
 
-def _immutable_spec(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
     if body.get("spec") != old.get("spec"):
-        yield immutable("spec", None)  # the value would be the whole claim
+        yield immutable("spec", None)  # not the value, which is the whole claim
 
 
 def _device_id(entry: JsonObject) -> tuple[object, ...]:
@@ -187,7 +196,7 @@ def _device_id(entry: JsonObject) -> tuple[object, ...]:
 
 
 def _drop_deallocated(body: JsonObject, old: JsonObject) -> None:
-    """What drivers said of devices that the claim no longer has goes with the allocation."""
+    """Drops the status of devices that the claim no longer has."""
     status = body.setdefault("status", {})
     devices = status.get("devices")
     if not devices:
@@ -201,21 +210,24 @@ def _drop_deallocated(body: JsonObject, old: JsonObject) -> None:
         status.pop("devices")
 
 
-def _status_errors(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def _validate_status(body: JsonObject, old: JsonObject) -> FieldErrors:
     status, before = body.get("status") or {}, old.get("status") or {}
     names = _request_names(lookup(body, "spec", "devices") or {})
     allocation, consumers = status.get("allocation"), status.get("reservedFor") or []
-    yield from each_once(
+    yield from validate_unique(
         consumers,
         "status.reservedFor",
-        _consumer,
+        validate_consumer,
         key=lambda consumer: str(consumer.get("uid")),
         limit=MAX_CONSUMERS,
         whole=True,
     )
     allocated = {_device_id(result) for result in lookup(allocation, "devices", "results") or []}
-    yield from each_once(
-        status.get("devices") or [], "status.devices", partial(_device_status, allocated=allocated), key=_device_id
+    yield from validate_unique(
+        status.get("devices") or [],
+        "status.devices",
+        partial(_validate_device_status, allocated=allocated),
+        key=_device_id,
     )
     if consumers and allocation is None:
         yield forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
@@ -229,96 +241,106 @@ def _status_errors(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     if allocation is None:
         return
     if before.get("allocation") is None:
-        yield from _allocation_errors(allocation, "status.allocation", names)
+        yield from _validate_allocation(allocation, "status.allocation", names)
     elif allocation != before["allocation"]:
         yield invalid("status.allocation", None, "field cannot be modified once set")
 
 
-def _consumer(consumer: JsonObject, path: str) -> Iterator[FieldError]:
-    for field in ("resource", "name", "uid"):
-        if not consumer.get(field):
-            yield required(f"{path}.{field}")
-
-
-def _device_status(entry: JsonObject, path: str, *, allocated: set[tuple[object, ...]]) -> Iterator[FieldError]:
-    yield from driver_name(entry.get("driver"), f"{path}.driver")
-    yield from pool_name(entry.get("pool"), f"{path}.pool")
-    yield from checked(f"{path}.device", entry.get("device"), dns_label)
+def _validate_device_status(entry: JsonObject, path: str, *, allocated: set[tuple[object, ...]]) -> FieldErrors:
+    yield from validate_driver_name(entry.get("driver"), f"{path}.driver")
+    yield from validate_pool_name(entry.get("pool"), f"{path}.pool")
+    yield from validate_name(f"{path}.device", entry.get("device"), dns_label)
     if (share := entry.get("shareID")) is not None:
-        yield from share_id(share, f"{path}.shareID")
+        yield from validate_share_id(share, f"{path}.shareID")
     if _device_id(entry) not in allocated:
         identity = {"Driver": entry.get("driver"), "Pool": entry.get("pool"), "Device": entry.get("device")}
         yield invalid(
             path, {**identity, "ShareID": entry.get("shareID") or ""}, "must be an allocated device in the claim"
         )
-    yield from conditions(entry.get("conditions") or [], f"{path}.conditions")
+    yield from validate_conditions(entry.get("conditions") or [], f"{path}.conditions")
     if entry.get("data") is not None:
-        yield from json_object(entry["data"], f"{path}.data")
+        yield from validate_json_object(entry["data"], f"{path}.data")
 
 
-def _allocation_errors(allocation: JsonObject, path: str, names: Names) -> Iterator[FieldError]:
+def _validate_allocation(allocation: JsonObject, path: str, names: Names) -> FieldErrors:
     devices = allocation.get("devices") or {}
-    yield from each(
-        devices.get("results") or [], f"{path}.devices.results", partial(_result, names=names), limit=MAX_RESULTS
+    yield from validate_list(
+        devices.get("results") or [],
+        f"{path}.devices.results",
+        partial(_validate_result, names=names),
+        limit=MAX_RESULTS,
     )
-    yield from each(
+    yield from validate_list(
         devices.get("config") or [],
         f"{path}.devices.config",
-        partial(_allocated_config, names=names),
-        limit=2 * MAX_CONFIGS,  # those of the classes and those of the claim
+        partial(_validate_allocated_config, names=names),
+        limit=2 * MAX_CONFIGS,  # of the classes and of the claim
     )
     if (nodes := allocation.get("nodeSelector")) is not None:
-        yield from node_selector(nodes, f"{path}.nodeSelector")
+        yield from validate_node_selector(nodes, f"{path}.nodeSelector")
 
 
-def _result(result: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
-    yield from _request_reference(result.get("request"), f"{path}.request", names=names)
-    yield from driver_name(result.get("driver"), f"{path}.driver", check=dns_subdomain_any_case)
-    yield from pool_name(result.get("pool"), f"{path}.pool", numbered=True)
-    yield from checked(f"{path}.device", result.get("device"), dns_label)
-    yield from binding_conditions(result, path)
-    yield from each(result.get("tolerations") or [], f"{path}.tolerations", toleration)
+def _validate_result(result: JsonObject, path: str, *, names: Names) -> FieldErrors:
+    yield from _validate_request_reference(result.get("request"), f"{path}.request", names=names)
+    yield from validate_driver_name(result.get("driver"), f"{path}.driver", check=dns_subdomain_any_case)
+    yield from validate_pool_name(result.get("pool"), f"{path}.pool", numbered=True)
+    yield from validate_name(f"{path}.device", result.get("device"), dns_label)
+    yield from validate_binding_conditions(result, path)
+    yield from validate_list(result.get("tolerations") or [], f"{path}.tolerations", validate_toleration)
     if (share := result.get("shareID")) is not None:
-        yield from share_id(share, f"{path}.shareID")
+        yield from validate_share_id(share, f"{path}.shareID")
 
 
-def _allocated_config(config: JsonObject, path: str, *, names: Names) -> Iterator[FieldError]:
+def _validate_allocated_config(config: JsonObject, path: str, *, names: Names) -> FieldErrors:
     source = config.get("source")
     if not source:
         yield required(f"{path}.source")
     elif source not in {"FromClaim", "FromClass"}:
         yield not_supported(f"{path}.source", source, ("FromClaim", "FromClass"))
-    yield from _config(config, path, names=names)
+    yield from _validate_config(config, path, names=names)
 
 
-CLAIMS: Final = Rules(
+_REQUESTED_CAPACITIES: Final = (
+    "devices.requests[].exactly.capacity.requests{}",
+    "devices.requests[].firstAvailable[].capacity.requests{}",
+)
+CLAIMS: Final = Strategy(
+    quantities=(
+        *(f"spec.{path}" for path in _REQUESTED_CAPACITIES),
+        "status.allocation.devices.results[].consumedCapacity{}",
+    ),
     default=_default_claim,
-    prepare_create=_prepare_claim,
-    prepare_status=_drop_deallocated,
-    validate=_claim_errors,
-    validate_update=_immutable_spec,
-    validate_status=_status_errors,
+    prepare_for_create=clear_status,
+    prepare_for_status_update=_drop_deallocated,
+    validate=_validate_claim,
+    validate_update=_validate_update,
+    validate_status=_validate_status,
 )
 
 
-def _template_errors(body: JsonObject) -> Iterator[FieldError]:
-    yield from _spec_errors(body["spec"]["spec"], "spec.spec")
+def _validate_template(body: JsonObject) -> FieldErrors:
+    yield from _validate_spec(body["spec"]["spec"], "spec.spec")
 
 
-TEMPLATES: Final = Rules(default=_default_template, validate=_template_errors, validate_update=_immutable_spec)
+TEMPLATES: Final = Strategy(
+    quantities=[f"spec.spec.{path}" for path in _REQUESTED_CAPACITIES],
+    default=_default_template,
+    validate=_validate_template,
+    validate_update=_validate_update,
+)
 
 
-def _class_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_class(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     spec = body.get("spec") or {}
-    yield from each(spec.get("selectors") or [], "spec.selectors", selector, limit=MAX_SELECTORS)
-    yield from each(spec.get("config") or [], "spec.config", opaque_config, limit=MAX_CONFIGS)
+    yield from validate_list(spec.get("selectors") or [], "spec.selectors", validate_selector, limit=MAX_SELECTORS)
+    yield from validate_list(spec.get("config") or [], "spec.config", validate_opaque_config, limit=MAX_CONFIGS)
     name = spec.get("extendedResourceName")
     if name is not None:
-        yield from (invalid("spec.extendedResourceName", name, said) for said in _extended_resource_name(name))
+        yield from validate_format("spec.extendedResourceName", name, _check_extended_resource_name)
 
 
-def _extended_resource_name(name: str) -> Iterator[str]:
-    """``<domain>/<name>`` outside kubernetes.io, as a device plugin would offer it; quotas prefix it."""
+def _check_extended_resource_name(name: str) -> Iterator[str]:
+    """Checks an extended resource name: ``<domain>/<name>`` outside kubernetes.io; quotas put a prefix before it."""
     if "/" not in name:
         yield "a name must be a domain-prefixed path, such as 'example.com/my-prop'"
     elif "kubernetes.io/" in name:
@@ -332,4 +354,4 @@ def _default_class(body: JsonObject, _now: str) -> None:
     body.setdefault("spec", {})
 
 
-CLASSES: Final = Rules(default=_default_class, validate=_class_errors, validate_update=_class_errors)
+CLASSES: Final = Strategy(default=_default_class, validate=_validate_class, validate_update=_validate_class)

@@ -1,20 +1,25 @@
-"""Rules of the core kinds: defaults, what the server sets itself, what it refuses.
+"""The strategies of namespaces, nodes, events, leases and role bindings.
 
-Only what a cluster of nodes, pods and claims meets is checked; everything else is kept as it came. Source:
-``kubernetes/pkg/apis/core`` (defaults, validation) and ``pkg/registry/core`` (strategies) of 1.37.
+Only what a cluster of nodes, pods and claims meets is validated; everything else is stored as it came.
+Source: ``kubernetes/pkg/apis/core`` (defaults, validation) and ``pkg/registry/core`` (strategies) of 1.37.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 from api.model.base import JsonObject
-from driver.local.apiserver.kinds.types import Rules
-from driver.local.apiserver.kinds.validation.pods import PODS, pod_grace
+from driver.local.apiserver.kinds.types import Strategy
 from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import FieldError, immutable, invalid, not_supported, required
+from driver.local.apiserver.meta.status_errors import (
+    FieldError,
+    FieldErrors,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+)
 
 NAMESPACE_FINALIZER: Final = "kubernetes"
-"""In ``spec.finalizers`` of every namespace until its content is gone."""
+"""The entry in ``spec.finalizers`` that every namespace has until its content is gone."""
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -41,15 +46,15 @@ def _terminate_namespace(body: JsonObject, _now: str) -> None:
     body["status"] = {**(body.get("status") or {}), "phase": "Terminating"}
 
 
-NAMESPACES: Final = Rules(
+NAMESPACES: Final = Strategy(
     default=_default_namespace,
-    prepare_create=_prepare_namespace,
-    prepare_update=_keep_namespace_finalizers,
-    prepare_delete=_terminate_namespace,
+    prepare_for_create=_prepare_namespace,
+    prepare_for_update=_keep_namespace_finalizers,
+    prepare_for_delete=_terminate_namespace,
 )
 
 
-def _taint_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_taints(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     seen = set()
     for index, taint in enumerate(lookup(body, "spec", "taints") or []):
         path = f"spec.taints[{index}]"
@@ -68,19 +73,23 @@ def _taint_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[
         seen.add(identity)
 
 
-NODES: Final = Rules(validate=_taint_errors, validate_update=_taint_errors)
+NODES: Final = Strategy(
+    quantities=("status.capacity{}", "status.allocatable{}"),
+    validate=_validate_taints,
+    validate_update=_validate_taints,
+)
 
 
-def _event_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_event(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     about, own = lookup(body, "involvedObject", "namespace") or "", lookup(body, "metadata", "namespace")
     if (about or "default") != own:
         yield invalid("involvedObject.namespace", about, "does not match event.namespace")
 
 
-EVENTS: Final = Rules(validate=_event_errors, validate_update=_event_errors)
+EVENTS: Final = Strategy(validate=_validate_event, validate_update=_validate_event)
 
 
-def _lease_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[FieldError]:
+def _validate_lease(body: JsonObject, _old: JsonObject | None = None) -> FieldErrors:
     spec = body.get("spec") or {}
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if duration is not None and duration <= 0:
@@ -89,14 +98,12 @@ def _lease_errors(body: JsonObject, _old: JsonObject | None = None) -> Iterator[
         yield invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
 
 
-LEASES: Final = Rules(validate=_lease_errors, validate_update=_lease_errors)
+LEASES: Final = Strategy(validate=_validate_lease, validate_update=_validate_lease)
 
 
-def _role_ref_errors(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
+def _validate_role_ref(body: JsonObject, old: JsonObject) -> FieldErrors:
     if body.get("roleRef") != old.get("roleRef"):
         yield immutable("roleRef", body.get("roleRef"))
 
 
-ROLE_BINDINGS: Final = Rules(validate_update=_role_ref_errors)
-
-__all__ = ["EVENTS", "LEASES", "NAMESPACES", "NAMESPACE_FINALIZER", "NODES", "PODS", "ROLE_BINDINGS", "pod_grace"]
+ROLE_BINDINGS: Final = Strategy(validate_update=_validate_role_ref)

@@ -1,7 +1,7 @@
-"""Rules of pods: defaults, quality of service, what a pod must have, and what of it can still change.
+"""The strategy of pods: defaults, quality of service, validation, and which fields an update may change.
 
 Source: ``kubernetes/pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation`` and ``pkg/registry/core/pod`` of 1.37.
-Token volumes and service accounts are left out: nothing in this cluster authenticates.
+Service accounts and their token volumes are left out, as nothing in this cluster authenticates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,11 @@ import msgspec
 
 from api.model.base import JsonObject
 from api.model.quantity import Quantity
-from driver.local.apiserver.kinds.types import Rules
-from driver.local.apiserver.meta.documents import fresh, lookup, without
-from driver.local.apiserver.meta.names import checked, dns_label, dns_subdomain
+from driver.local.apiserver.kinds.types import Strategy
+from driver.local.apiserver.meta.documents import deep_copy, lookup, without
+from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_format, validate_name
 from driver.local.apiserver.meta.status_errors import (
-    FieldError,
+    FieldErrors,
     duplicate,
     forbidden,
     invalid,
@@ -28,8 +28,8 @@ _CONTAINER_LISTS: Final = ("containers", "initContainers", "ephemeralContainers"
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _NO_CLAIMS: Final = "must be one of the names in pod.spec.resourceClaims which is empty"
 _UNREACHABLE_S: Final = 300
-"""How long pods stay on a node that is not ready (admission plugin DefaultTolerationSeconds)."""
-_NODE_TROUBLES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Seconds that a pod stays on a node that is not ready (admission plugin DefaultTolerationSeconds)."""
+_NOT_READY_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 _SPEC_DEFAULTS: Final[JsonObject] = {
     "dnsPolicy": "ClusterFirst",
@@ -45,7 +45,7 @@ _SET_AT_CREATION: Final[JsonObject] = {
     "serviceAccount": "default",
     "serviceAccountName": "default",
 }
-"""What the admission plugins Priority and ServiceAccount set; the account need not exist here."""
+"""The fields that the admission plugins Priority and ServiceAccount set; the account need not exist here."""
 _CONTAINER_DEFAULTS: Final[JsonObject] = {
     "resources": {},
     "terminationMessagePath": "/dev/termination-log",
@@ -53,13 +53,13 @@ _CONTAINER_DEFAULTS: Final[JsonObject] = {
 }
 
 _CONDITION_DEFAULTS: Final[JsonObject] = {"lastProbeTime": None, "lastTransitionTime": None}
-"""Unset times of pod conditions are written out."""
+"""The times of a pod condition, which are written out even when they are unset."""
 
 
 def _fill(document: JsonObject, defaults: JsonObject) -> None:
     for name, value in defaults.items():
         if name not in document:
-            document[name] = fresh(value) if isinstance(value, dict) else value
+            document[name] = deep_copy(value) if isinstance(value, dict) else value
 
 
 def _containers(spec: JsonObject) -> Iterator[JsonObject]:
@@ -95,14 +95,14 @@ def _default(body: JsonObject, _now: str) -> None:
 def _add_tolerations(spec: JsonObject) -> None:
     tolerations = spec.setdefault("tolerations", [])
     tolerated = {(each.get("key") or "", each.get("effect") or "") for each in tolerations}
-    for key in _NODE_TROUBLES:
+    for key in _NOT_READY_TAINTS:
         if not any((known, effect) in tolerated for known in (key, "") for effect in ("NoExecute", "")):
             tolerations.append(
                 {"effect": "NoExecute", "key": key, "operator": "Exists", "tolerationSeconds": _UNREACHABLE_S}
             )
 
 
-def _prepare_create(body: JsonObject) -> None:
+def _prepare_for_create(body: JsonObject) -> None:
     spec = body["spec"]
     _fill(spec, _SET_AT_CREATION)
     _add_tolerations(spec)
@@ -121,7 +121,7 @@ def _prepare_create(body: JsonObject) -> None:
 
 
 def _quality_of_service(spec: JsonObject) -> str:
-    """Guaranteed: every container limits cpu and memory to what it requests; BestEffort: none says anything."""
+    """The QoS class: Guaranteed when all containers limit cpu and memory to their requests, BestEffort without both."""
     needs = [container["resources"] for container in _containers(spec)]
     named = {"cpu", "memory"}
     if not any(named & {*(need.get("limits") or {}), *(need.get("requests") or {})} for need in needs):
@@ -133,37 +133,37 @@ def _quality_of_service(spec: JsonObject) -> str:
     return "Guaranteed"
 
 
-def pod_grace(pod: JsonObject, asked: int | None) -> int:
-    """Seconds between the deletion of a pod and its end; the kubelet ends it. Nobody ends a pod that has no node."""
+def _compute_grace(pod: JsonObject, requested: int | None) -> int:
+    """The grace period of a pod in seconds; 0 for one without node or finished, as no kubelet has to end it."""
     if not lookup(pod, "spec", "nodeName") or lookup(pod, "status", "phase") in {"Succeeded", "Failed"}:
         return 0
-    period = lookup(pod, "spec", "terminationGracePeriodSeconds") if asked is None else asked
+    period = lookup(pod, "spec", "terminationGracePeriodSeconds") if requested is None else requested
     return 1 if (period or 0) < 0 else period or 0
 
 
-def _errors(body: JsonObject) -> Iterator[FieldError]:
+def _validate_pod(body: JsonObject) -> FieldErrors:
     spec = body["spec"]
-    yield from _claim_errors(spec.get("resourceClaims") or [])
+    yield from _validate_claims(spec.get("resourceClaims") or [])
     claims = {str(each.get("name")) for each in spec.get("resourceClaims") or []}
     if not spec.get("containers"):
         yield required("spec.containers")
     names: set[str] = set()
     for field in _CONTAINER_LISTS:
         for index, container in enumerate(spec.get(field) or []):
-            yield from _container_errors(container, f"spec.{field}[{index}]", names, claims)
+            yield from _validate_container(container, f"spec.{field}[{index}]", names, claims)
     if spec.get("restartPolicy") not in _RESTART_POLICIES:
         yield not_supported("spec.restartPolicy", spec.get("restartPolicy"), _RESTART_POLICIES)
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace < 0:
         yield invalid("spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0")
     if node := spec.get("nodeName"):
-        yield from (invalid("spec.nodeName", node, said) for said in dns_subdomain(node))
+        yield from validate_format("spec.nodeName", node, dns_subdomain)
         if spec.get("schedulingGates"):
             yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
-    yield from _toleration_errors(spec.get("tolerations") or [])
+    yield from _validate_tolerations(spec.get("tolerations") or [])
 
 
-def _container_errors(container: JsonObject, path: str, names: set[str], claims: set[str]) -> Iterator[FieldError]:
+def _validate_container(container: JsonObject, path: str, names: set[str], claims: set[str]) -> FieldErrors:
     name = container.get("name")
     if not name:
         yield required(f"{path}.name")
@@ -171,19 +171,19 @@ def _container_errors(container: JsonObject, path: str, names: set[str], claims:
         yield duplicate(f"{path}.name", name)
     else:
         names.add(name)
-        yield from checked(f"{path}.name", name, dns_label)
+        yield from validate_name(f"{path}.name", name, dns_label)
     image = container.get("image")
     if not image:
         yield required(f"{path}.image")
     elif image != image.strip():
         yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
-    yield from _container_claim_errors(
+    yield from _validate_container_claims(
         lookup(container, "resources", "claims") or [], f"{path}.resources.claims", claims
     )
-    yield from _amount_errors(container.get("resources") or {}, f"{path}.resources")
+    yield from _validate_amounts(container.get("resources") or {}, f"{path}.resources")
 
 
-def _container_claim_errors(entries: Sequence[JsonObject], path: str, claims: set[str]) -> Iterator[FieldError]:
+def _validate_container_claims(entries: Sequence[JsonObject], path: str, claims: set[str]) -> FieldErrors:
     seen: set[str] = set()
     for index, entry in enumerate(entries):
         name, request = str(entry.get("name") or ""), entry.get("request")
@@ -192,7 +192,7 @@ def _container_claim_errors(entries: Sequence[JsonObject], path: str, claims: se
             yield required(f"{path}[{index}].name")
         elif shown in seen:
             yield duplicate(f"{path}[{index}]", shown)
-        elif request and name in seen:  # the whole claim is there already
+        elif request and name in seen:  # the whole claim is already in the list
             yield duplicate(f"{path}[{index}]", name)
         elif name not in claims:
             known = ", ".join(sorted(claims))
@@ -201,7 +201,7 @@ def _container_claim_errors(entries: Sequence[JsonObject], path: str, claims: se
         seen.add(shown)
 
 
-def _amount_errors(resources: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_amounts(resources: JsonObject, path: str) -> FieldErrors:
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for kind, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in amounts.items():
@@ -212,13 +212,13 @@ def _amount_errors(resources: JsonObject, path: str) -> Iterator[FieldError]:
             yield invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
 
 
-def _claim_errors(claims: Sequence[JsonObject]) -> Iterator[FieldError]:
+def _validate_claims(claims: Sequence[JsonObject]) -> FieldErrors:
     path = "spec.resourceClaims"
     names: set[str] = set()
     for index, claim in enumerate(claims):
         here = f"{path}[{index}]"
         name = claim.get("name")
-        yield from checked(f"{here}.name", name, dns_label)
+        yield from validate_name(f"{here}.name", name, dns_label)
         if name in names:
             yield duplicate(f"{here}.name", name)
         names.add(str(name))
@@ -232,14 +232,12 @@ def _claim_errors(claims: Sequence[JsonObject]) -> Iterator[FieldError]:
         elif direct is None and template is None:
             yield invalid(here, given, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
         if direct is not None:
-            yield from (invalid(f"{here}.resourceClaimName", direct, said) for said in dns_subdomain(direct))
+            yield from validate_format(f"{here}.resourceClaimName", direct, dns_subdomain)
         if template is not None:
-            yield from (
-                invalid(f"{here}.resourceClaimTemplateName", template, said) for said in dns_subdomain(template)
-            )
+            yield from validate_format(f"{here}.resourceClaimTemplateName", template, dns_subdomain)
 
 
-def _toleration_errors(tolerations: Sequence[JsonObject]) -> Iterator[FieldError]:
+def _validate_tolerations(tolerations: Sequence[JsonObject]) -> FieldErrors:
     for index, toleration in enumerate(tolerations):
         path = f"spec.tolerations[{index}]"
         operator = toleration.get("operator") or "Equal"
@@ -262,25 +260,24 @@ _MUTABLE: Final = (
 )
 
 
-def _update_errors(body: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    yield from _errors(body)
+def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
+    yield from _validate_pod(body)
     spec, before = body["spec"], old["spec"]
     gates = {each.get("name") for each in before.get("schedulingGates") or []}
     for index, gate in enumerate(spec.get("schedulingGates") or []):
         if gate.get("name") not in gates:
-            said = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
-            yield forbidden(f"spec.schedulingGates[{index}].name", said)
+            message = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            yield forbidden(f"spec.schedulingGates[{index}].name", message)
     kept = before.get("tolerations") or []
     if (spec.get("tolerations") or [])[: len(kept)] != kept:
         yield forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
-    if _fixed(spec, gated=bool(before.get("schedulingGates"))) != _fixed(
-        before, gated=bool(before.get("schedulingGates"))
-    ):
+    gated = bool(before.get("schedulingGates"))
+    if _encode_fixed(spec, gated=gated) != _encode_fixed(before, gated=gated):
         yield forbidden("spec", f"pod updates may not change fields other than {_MUTABLE}\n")
 
 
-def _fixed(spec: JsonObject, *, gated: bool) -> bytes:
-    """What of a spec cannot change after creation; while gates hold the pod back, its node selection can."""
+def _encode_fixed(spec: JsonObject, *, gated: bool) -> bytes:
+    """The part of a spec that no update may change; node selection may change while the pod is gated."""
     mutable = ["schedulingGates", "tolerations", "activeDeadlineSeconds"]
     if gated:
         mutable += ["nodeSelector", "affinity"]
@@ -290,34 +287,39 @@ def _fixed(spec: JsonObject, *, gated: bool) -> bytes:
     return msgspec.json.encode(fixed, order="deterministic")
 
 
-# The kubelet of an older minor drops what it does not know; the server puts it back.
 _KEPT_STATUS: Final = ("qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus")
+"""Status fields that the server restores, because an older kubelet drops those that it does not know."""
 
 
-def _prepare_status(body: JsonObject, old: JsonObject) -> None:
+def _prepare_for_status_update(body: JsonObject, old: JsonObject) -> None:
     status, before = body.setdefault("status", {}), old.get("status") or {}
     for name in _KEPT_STATUS:
         if name not in status and name in before:
             status[name] = before[name]
 
 
-def _status_errors(body: JsonObject, _old: JsonObject) -> Iterator[FieldError]:
+def _validate_status(body: JsonObject, _old: JsonObject) -> FieldErrors:
     declared = {str(each.get("name")) for each in lookup(body, "spec", "resourceClaims") or []}
     for index, entry in enumerate(lookup(body, "status", "resourceClaimStatuses") or []):
         path = f"status.resourceClaimStatuses[{index}]"
         name, claim = entry.get("name"), entry.get("resourceClaimName")
-        yield from checked(f"{path}.name", name, dns_label)
+        yield from validate_name(f"{path}.name", name, dns_label)
         if name and name not in declared:
             yield invalid(f"{path}.name", name, "must match the name of an entry in `spec.resourceClaims`")
         if claim is not None:
-            yield from (invalid(f"{path}.name", claim, said) for said in dns_subdomain(claim))
+            yield from validate_format(f"{path}.name", claim, dns_subdomain)
 
 
-PODS: Final = Rules(
+_QUANTITIES: Final = tuple(
+    f"spec.{each}[].resources.{part}{{}}" for each in _CONTAINER_LISTS for part in ("requests", "limits")
+)
+PODS: Final = Strategy(
+    grace=_compute_grace,
+    quantities=_QUANTITIES,
     default=_default,
-    prepare_create=_prepare_create,
-    prepare_status=_prepare_status,
-    validate=_errors,
-    validate_update=_update_errors,
-    validate_status=_status_errors,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_status_update=_prepare_for_status_update,
+    validate=_validate_pod,
+    validate_update=_validate_update,
+    validate_status=_validate_status,
 )

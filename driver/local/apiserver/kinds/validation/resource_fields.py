@@ -1,28 +1,33 @@
-"""Checks of the pieces that claims, classes, slices and taint rules share.
+"""Validation of the fields that claims, classes, slices and taint rules share.
 
-Paths and words are those of ``kubernetes/pkg/apis/resource/validation`` of 1.37; limits those of
-``k8s.io/api/resource/v1`` types.go. Each check yields what is wrong at and below ``path``.
+Paths and messages are those of ``kubernetes/pkg/apis/resource/validation`` of 1.37, limits those of
+``k8s.io/api/resource/v1`` types.go.
 """
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from api.model.base import JsonObject
-from driver.local.apiserver.kinds.validation.selectors import expression_errors
-from driver.local.apiserver.meta.documents import lookup
+from driver.allocation import ExpressionCompileError, UnsupportedExpressionError, compile_selector
+from driver.cel.cost import MOST_COST, most_cost
+from driver.local.apiserver.meta.documents import JsonValue, lookup
 from driver.local.apiserver.meta.names import (
     NameCheck,
     dns_subdomain,
     dns_subdomain_any_case,
     label_value,
     qualified_name,
+    validate_format,
 )
 from driver.local.apiserver.meta.status_errors import (
     FieldError,
+    FieldErrors,
     duplicate,
+    forbidden,
     invalid,
     not_supported,
     required,
@@ -30,7 +35,7 @@ from driver.local.apiserver.meta.status_errors import (
     too_many,
 )
 
-ItemCheck: TypeAlias = Callable[[Any, str], Iterator[FieldError]]
+ItemCheck: TypeAlias = Callable[[Any, str], FieldErrors]
 
 MAX_SELECTORS: Final = 32
 MAX_CONFIGS: Final = 32
@@ -38,7 +43,9 @@ MAX_REQUESTS: Final = 32
 MAX_BINDING_CONDITIONS: Final = 4
 MAX_CONDITIONS: Final = 8
 MAX_OPAQUE_BYTES: Final = 10 * 1024
-"""``OpaqueParametersMaxLength``, and the same for ``status.devices[].data``."""
+"""``OpaqueParametersMaxLength``, which also holds for ``status.devices[].data``."""
+_MAX_EXPRESSION_BYTES: Final = 10 * 1024
+"""``CELSelectorExpressionMaxLength`` of ``k8s.io/api/resource/v1``."""
 _MAX_DRIVER: Final = 63
 _MAX_POOL: Final = 253
 _MAX_IDENTIFIER: Final = 32
@@ -48,8 +55,13 @@ TAINT_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 _NEGATIVE: Final = "must be greater than or equal to 0"
 
 
-def each(items: Sequence[Any], path: str, check: ItemCheck, *, limit: int | None = None) -> Iterator[FieldError]:
-    """Every item of a list. A list that is too long is said to be so and not looked into."""
+def clear_status(body: JsonObject) -> None:
+    """Prepares a new object, which never has a status."""
+    body["status"] = {}
+
+
+def validate_list(items: Sequence[Any], path: str, check: ItemCheck, *, limit: int | None = None) -> FieldErrors:
+    """Validates each item of a list; the items of a list that is too long are not validated."""
     if limit is not None and len(items) > limit:
         yield too_many(path, len(items), limit)
         return
@@ -57,7 +69,7 @@ def each(items: Sequence[Any], path: str, check: ItemCheck, *, limit: int | None
         yield from check(item, f"{path}[{index}]")
 
 
-def each_once(
+def validate_unique(
     items: Sequence[Any],
     path: str,
     check: ItemCheck,
@@ -65,9 +77,9 @@ def each_once(
     key: Callable[[Any], Hashable],
     limit: int | None = None,
     whole: bool = False,
-) -> Iterator[FieldError]:
-    """As ``each``, and no two items may have the same key. ``whole``: the message shows the item, not its key."""
-    yield from each(items, path, check, limit=limit)
+) -> FieldErrors:
+    """As ``validate_list``, and no two items may have the same key; with ``whole`` the message shows the item."""
+    yield from validate_list(items, path, check, limit=limit)
     if limit is not None and len(items) > limit:
         return
     seen: set[Hashable] = set()
@@ -78,30 +90,30 @@ def each_once(
         seen.add(identity)
 
 
-def each_entry(entries: Mapping[str, Any], path: str, key_check: ItemCheck, check: ItemCheck) -> Iterator[FieldError]:
-    """Every key and value of a map."""
+def validate_map(entries: Mapping[str, Any], path: str, key_check: ItemCheck, check: ItemCheck) -> FieldErrors:
+    """Validates each key and value of a map."""
     for key, value in entries.items():
         yield from key_check(key, path)
         yield from check(value, f"{path}[{key}]")
 
 
-def named(item: Any) -> Hashable:  # noqa: ANN401  (any JSON)
+def name_of(item: JsonValue) -> Hashable:
     name = item.get("name") if isinstance(item, dict) else item
     return str(name)
 
 
-def driver_name(name: object, path: str, *, check: NameCheck = dns_subdomain) -> Iterator[FieldError]:
-    """A DNS subdomain of at most 63 bytes, in any case (the rule of CSI drivers)."""
+def validate_driver_name(name: object, path: str, *, check: NameCheck = dns_subdomain) -> FieldErrors:
+    """Validates a DNS subdomain of at most 63 bytes, in upper or lower case (the rule of CSI drivers)."""
     if not isinstance(name, str) or not name:
         yield required(path)
         return
     if len(name) > _MAX_DRIVER:
         yield too_long(path, _MAX_DRIVER)
-    yield from (invalid(path, name, said) for said in check(name.lower()))
+    yield from (invalid(path, name, message) for message in check(name.lower()))
 
 
-def pool_name(name: object, path: str, *, numbered: bool = False) -> Iterator[FieldError]:
-    """DNS subdomains joined by ``/``; ``numbered``: messages say which of them is wrong."""
+def validate_pool_name(name: object, path: str, *, numbered: bool = False) -> FieldErrors:
+    """Validates DNS subdomains joined by ``/``; with ``numbered``, messages say which of them is wrong."""
     if not isinstance(name, str) or not name:
         yield required(path)
         return
@@ -109,10 +121,10 @@ def pool_name(name: object, path: str, *, numbered: bool = False) -> Iterator[Fi
         yield too_long(path, _MAX_POOL)
     for index, part in enumerate(name.split("/")):
         where = f"segment {index}: " if numbered else ""
-        yield from (invalid(path, part, f"{where}{said}") for said in dns_subdomain(part))
+        yield from (invalid(path, part, f"{where}{message}") for message in dns_subdomain(part))
 
 
-def identifier(name: str, path: str) -> Iterator[FieldError]:
+def validate_identifier(name: str, path: str) -> FieldErrors:
     if len(name) > _MAX_IDENTIFIER:
         yield too_long(path, _MAX_IDENTIFIER)
     if not re.fullmatch(_IDENTIFIER, name):
@@ -125,54 +137,89 @@ def identifier(name: str, path: str) -> Iterator[FieldError]:
         )
 
 
-def attribute_name(name: str, path: str) -> Iterator[FieldError]:
-    """A C identifier with an optional domain: how attributes and capacities are called."""
+def validate_attribute_name(name: str, path: str) -> FieldErrors:
+    """Validates the name of an attribute or capacity: a C identifier with an optional domain."""
     domain, slash, rest = name.partition("/")
     if not slash:
-        yield from identifier(name, path)
+        yield from validate_identifier(name, path)
         return
     if "/" in rest:
         return  # not refused by Kubernetes either: kubernetes/kubernetes validateQualifiedName, TODO
     if domain:
-        yield from driver_name(domain, path)
+        yield from validate_driver_name(domain, path)
     else:
         yield invalid(path, "", "the domain must not be empty")
     if rest:
-        yield from identifier(rest, path)
+        yield from validate_identifier(rest, path)
     else:
         yield invalid(path, "", "the name must not be empty")
 
 
-def full_attribute_name(name: str, path: str) -> Iterator[FieldError]:
-    yield from attribute_name(name, path)
+def validate_full_attribute_name(name: str, path: str) -> FieldErrors:
+    yield from validate_attribute_name(name, path)
     if "/" not in name:
         yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
 
 
-def label_key(key: object, path: str) -> Iterator[FieldError]:
+def validate_label_key(key: object, path: str) -> FieldErrors:
     text = key if isinstance(key, str) else ""
-    yield from (invalid(path, text, said) for said in qualified_name(text))
+    yield from validate_format(path, text, qualified_name)
 
 
-def selector(item: JsonObject, path: str) -> Iterator[FieldError]:
+def validate_selector(item: JsonObject, path: str) -> FieldErrors:
     expression = lookup(item, "cel", "expression")
     if lookup(item, "cel") is None:
         yield required(f"{path}.cel")
     else:
-        yield from expression_errors(expression if isinstance(expression, str) else "", f"{path}.cel.expression")
+        yield from _validate_expression(expression if isinstance(expression, str) else "", f"{path}.cel.expression")
 
 
-def opaque_config(item: JsonObject, path: str) -> Iterator[FieldError]:
+def _validate_expression(expression: str, path: str) -> FieldErrors:
+    if len(expression.encode()) > _MAX_EXPRESSION_BYTES:
+        yield too_long(path, _MAX_EXPRESSION_BYTES)
+        return
+    if message := _find_syntax_error(expression):
+        yield invalid(path, expression, f"compilation failed: {message}")
+        return
+    try:
+        compile_selector(expression)
+        if (most_cost(expression) or 0) > MOST_COST:
+            yield forbidden(path, "too complex, exceeds cost limit")
+    except UnsupportedExpressionError:
+        pass  # valid in Kubernetes; the allocator reports what it does not support
+    except ExpressionCompileError as error:
+        yield invalid(path, expression, error.reason)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:  # noqa: ANN401  (the library has no types)
+    # Imported with the first expression, because it maps 14 MB.
+    from cel_expr_python import cel
+
+    return cel.NewEnv()
+
+
+@lru_cache(maxsize=1024)
+def _find_syntax_error(expression: str) -> str:
+    """The message of the parser; empty when the expression is well formed."""
+    try:
+        _environment().compile(expression, disable_check=True)
+    except Exception as error:  # noqa: BLE001  (the library raises bare exceptions of several kinds)
+        return str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+    return ""
+
+
+def validate_opaque_config(item: JsonObject, path: str) -> FieldErrors:
     opaque = item.get("opaque")
     if not isinstance(opaque, dict):
         yield required(f"{path}.opaque")
         return
-    yield from driver_name(opaque.get("driver"), f"{path}.opaque.driver", check=dns_subdomain_any_case)
-    yield from json_object(opaque.get("parameters"), f"{path}.opaque.parameters")
+    yield from validate_driver_name(opaque.get("driver"), f"{path}.opaque.driver", check=dns_subdomain_any_case)
+    yield from validate_json_object(opaque.get("parameters"), f"{path}.opaque.parameters")
 
 
-def json_object(value: object, path: str) -> Iterator[FieldError]:
-    """Parameters of somebody else's schema: a JSON object of at most 10 KiB."""
+def validate_json_object(value: object, path: str) -> FieldErrors:
+    """Validates opaque parameters: a JSON object of at most 10 KiB."""
     if value is None:
         yield required(path)
     elif len(msgspec.json.encode(value)) > MAX_OPAQUE_BYTES:
@@ -181,26 +228,26 @@ def json_object(value: object, path: str) -> Iterator[FieldError]:
         yield invalid(path, "<value omitted>", "must be a valid JSON object")
 
 
-def taint(item: JsonObject, path: str) -> Iterator[FieldError]:
-    yield from label_key(item.get("key"), f"{path}.key")
+def validate_taint(item: JsonObject, path: str) -> FieldErrors:
+    yield from validate_label_key(item.get("key"), f"{path}.key")
     value, effect = item.get("value") or "", item.get("effect")
-    yield from (invalid(f"{path}.value", value, said) for said in label_value(value))
+    yield from validate_format(f"{path}.value", value, label_value)
     if not effect:
         yield required(f"{path}.effect")
     elif effect not in TAINT_EFFECTS:
         yield not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
 
 
-def toleration(item: JsonObject, path: str) -> Iterator[FieldError]:
+def validate_toleration(item: JsonObject, path: str) -> FieldErrors:
     key, operator, value = item.get("key"), item.get("operator"), item.get("value") or ""
     if key:
-        yield from label_key(key, f"{path}.key")
+        yield from validate_label_key(key, f"{path}.key")
     match operator:
         case "Exists":
             if value:
                 yield invalid(f"{path}.value", value, "must be empty for operator `Exists`")
         case "Equal":
-            yield from (invalid(f"{path}.value", value, said) for said in label_value(value))
+            yield from validate_format(f"{path}.value", value, label_value)
         case None | "":
             yield required(f"{path}.operator")
         case _:
@@ -210,11 +257,11 @@ def toleration(item: JsonObject, path: str) -> Iterator[FieldError]:
         yield not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
 
 
-def binding_conditions(item: JsonObject, path: str) -> Iterator[FieldError]:
-    """Conditions for binding and for its failure come together, each once (KEP-5007)."""
+def validate_binding_conditions(item: JsonObject, path: str) -> FieldErrors:
+    """Validates binding and binding failure conditions, which go together and do not overlap (KEP-5007)."""
     wanted, failing = item.get("bindingConditions") or [], item.get("bindingFailureConditions") or []
     for field, names in (("bindingConditions", wanted), ("bindingFailureConditions", failing)):
-        yield from each_once(names, f"{path}.{field}", label_key, key=str, limit=MAX_BINDING_CONDITIONS)
+        yield from validate_unique(names, f"{path}.{field}", validate_label_key, key=str, limit=MAX_BINDING_CONDITIONS)
     for index, name in enumerate(failing):
         if name in wanted:
             yield invalid(
@@ -232,23 +279,29 @@ def binding_conditions(item: JsonObject, path: str) -> Iterator[FieldError]:
         )
 
 
-def share_id(value: object, path: str) -> Iterator[FieldError]:
+def validate_consumer(consumer: JsonObject, path: str) -> FieldErrors:
+    for field in ("resource", "name", "uid"):
+        if not consumer.get(field):
+            yield required(f"{path}.{field}")
+
+
+def validate_share_id(value: object, path: str) -> FieldErrors:
     text = str(value)
     if not re.fullmatch(_UUID, text):
         yield invalid(path, text, "must be a lowercase UUID in 8-4-4-4-12 format")
 
 
-def node_selector(item: JsonObject, path: str) -> Iterator[FieldError]:
+def validate_node_selector(item: JsonObject, path: str) -> FieldErrors:
     terms = item.get("nodeSelectorTerms") or []
     if not terms:
         yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
     for index, term in enumerate(terms):
         here = f"{path}.nodeSelectorTerms[{index}]"
-        yield from each(term.get("matchExpressions") or [], f"{here}.matchExpressions", _node_requirement)
-        yield from each(term.get("matchFields") or [], f"{here}.matchFields", _node_field_requirement)
+        yield from validate_list(term.get("matchExpressions") or [], f"{here}.matchExpressions", _node_requirement)
+        yield from validate_list(term.get("matchFields") or [], f"{here}.matchFields", _node_field_requirement)
 
 
-def _node_requirement(item: JsonObject, path: str) -> Iterator[FieldError]:
+def _node_requirement(item: JsonObject, path: str) -> FieldErrors:
     operator, values = item.get("operator"), item.get("values") or []
     match operator:
         case "In" | "NotIn":
@@ -266,10 +319,10 @@ def _node_requirement(item: JsonObject, path: str) -> Iterator[FieldError]:
                 yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
         case _:
             yield invalid(f"{path}.operator", operator, "not a valid selector operator")
-    yield from label_key(item.get("key"), f"{path}.key")
+    yield from validate_label_key(item.get("key"), f"{path}.key")
 
 
-def _node_field_requirement(item: JsonObject, path: str) -> Iterator[FieldError]:
+def _node_field_requirement(item: JsonObject, path: str) -> FieldErrors:
     operator, values = item.get("operator"), item.get("values") or []
     if operator not in {"In", "NotIn"}:
         yield invalid(f"{path}.operator", operator, "not a valid selector operator")
@@ -281,8 +334,8 @@ def _node_field_requirement(item: JsonObject, path: str) -> Iterator[FieldError]
         yield invalid(f"{path}.key", item.get("key"), "not a valid field selector key")
 
 
-def conditions(items: Sequence[JsonObject], path: str) -> Iterator[FieldError]:
-    """``metav1.Condition`` lists (``ValidateConditions``)."""
+def validate_conditions(items: Sequence[JsonObject], path: str) -> FieldErrors:
+    """Validates a list of ``metav1.Condition`` (``ValidateConditions``)."""
     if len(items) > MAX_CONDITIONS:
         yield too_many(path, len(items), MAX_CONDITIONS)
     seen: set[object] = set()
@@ -295,7 +348,7 @@ def conditions(items: Sequence[JsonObject], path: str) -> Iterator[FieldError]:
         if not type_:
             yield required(f"{here}.type", "is required")
         else:
-            yield from label_key(type_, f"{here}.type")
+            yield from validate_label_key(type_, f"{here}.type")
         status = item.get("status")
         if not status:
             yield required(f"{here}.status")

@@ -5,9 +5,14 @@ from typing import Any
 
 import pytest
 
-from driver.local.apiserver.admission.cel import RuleError, compiled
-from driver.local.apiserver.crd.cel_rules import VARIABLES, escaped_name, has_rules, rule_errors
-from driver.local.apiserver.crd.printer_columns import UnreadablePathError, printer_columns, steps, values
+from driver.local.apiserver.admission.cel import RuleError, compile_expression
+from driver.local.apiserver.crd.cel_rules import VARIABLES, escape_name, has_rules, validate_rules
+from driver.local.apiserver.crd.printer_columns import (
+    UnsupportedJsonPathError,
+    build_printer_columns,
+    evaluate_json_path,
+    parse_json_path,
+)
 
 
 def schema(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
@@ -18,7 +23,7 @@ def schema(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
 
 def told(rule: dict[str, Any], spec: dict[str, Any], old: dict[str, Any] | None = None, **properties: Any) -> list[str]:
     before = None if old is None else {"spec": old}
-    return [str(error) for error in rule_errors({"spec": spec}, schema(rule, **properties), before)]
+    return [str(error) for error in validate_rules({"spec": spec}, schema(rule, **properties), before)]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_a_bound_name_keeps_its_value_after_a_loop_that_ends_early(most: int, ex
 
 def test_a_bound_name_that_cannot_be_replaced_is_refused() -> None:
     with pytest.raises(RuleError, match=r"cel\.bind over a name that a loop in its result binds again"):
-        compiled("[3].exists(z, cel.bind(x, z, [1].exists(z, z + 2 == x)))", VARIABLES)
+        compile_expression("[3].exists(z, cel.bind(x, z, [1].exists(z, z + 2 == x)))", VARIABLES)
 
 
 def test_a_transition_rule_runs_on_updates_only() -> None:
@@ -108,7 +113,7 @@ def test_a_rule_in_an_unset_field_is_not_run() -> None:
     ],
 )
 def test_field_names_are_spelled_so_that_expressions_can_say_them(name: str, spelled: str) -> None:
-    assert escaped_name(name) == spelled
+    assert escape_name(name) == spelled
     rule = {"rule": f"self.{spelled} == 'x'", "message": "m"}
     assert told(rule, {name: "x"}, **{name: {"type": "string"}}) == []
 
@@ -120,7 +125,7 @@ def test_keys_of_maps_are_not_respelled() -> None:
 
 def test_an_expression_that_does_not_compile_says_why() -> None:
     with pytest.raises(RuleError, match="undeclared reference"):
-        compiled("nonsense(self)", VARIABLES)
+        compile_expression("nonsense(self)", VARIABLES)
 
 
 def test_a_schema_says_whether_it_has_rules() -> None:
@@ -152,13 +157,13 @@ DOCUMENT = {
     ],
 )
 def test_a_json_path_finds(path: str, expected: list[Any]) -> None:
-    assert values(DOCUMENT, steps(path)) == expected
+    assert evaluate_json_path(DOCUMENT, parse_json_path(path)) == expected
 
 
 @pytest.mark.parametrize("path", [".a[", ".a[?(@.b>1)]", "a b", "..x"])
 def test_a_json_path_that_is_not_supported_is_refused(path: str) -> None:
-    with pytest.raises(UnreadablePathError, match="cannot read the JSONPath"):
-        steps(path)
+    with pytest.raises(UnsupportedJsonPathError, match="cannot read the JSONPath"):
+        parse_json_path(path)
 
 
 def test_columns_show_values_of_their_type_only() -> None:
@@ -173,7 +178,7 @@ def test_columns_show_values_of_their_type_only() -> None:
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
     now = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
-    shown = {column.name: column.cell(DOCUMENT, now) for column in printer_columns(rows)}
+    shown = {column.name: column.cell(DOCUMENT, now) for column in build_printer_columns(rows)}
     assert shown == {
         "Name": "w",
         "Size": 3,
@@ -188,4 +193,4 @@ def test_columns_show_values_of_their_type_only() -> None:
 
 
 def test_without_columns_name_and_age_are_shown() -> None:
-    assert [column.name for column in printer_columns([])] == ["Name", "Age"]
+    assert [column.name for column in build_printer_columns([])] == ["Name", "Age"]

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.crd.defaulting import default
-from driver.local.apiserver.crd.pruning import prune
-from driver.local.apiserver.crd.structural_schema import structure_errors
-from driver.local.apiserver.crd.validation import schema_errors
-from driver.local.apiserver.meta.documents import fresh
+from driver.local.apiserver.crd.object_validation import validate_object
+from driver.local.apiserver.crd.schema_validation import validate_structural_schema
+from driver.local.apiserver.crd.structural_schema import default, prune
+from driver.local.apiserver.meta.documents import deep_copy
 
 SPEC: dict[str, Any] = {
     "type": "object",
@@ -90,7 +89,7 @@ def widget(**spec: Any) -> dict[str, Any]:
 
 
 def told(document: dict[str, Any]) -> list[str]:
-    return [str(error) for error in schema_errors(document, SCHEMA)]
+    return [str(error) for error in validate_object(document, SCHEMA)]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +246,7 @@ ANY_WIDGET = st.dictionaries(st.sampled_from([*SPEC["properties"], "unknown"]), 
 def test_pruning_and_defaulting_twice_changes_nothing_more(document: dict[str, Any]) -> None:
     prune(document, SCHEMA)
     default(document, SCHEMA)
-    once = fresh(document)
+    once = deep_copy(document)
     assert prune(document, SCHEMA) == []
     default(document, SCHEMA)
     assert document == once
@@ -255,8 +254,8 @@ def test_pruning_and_defaulting_twice_changes_nothing_more(document: dict[str, A
 
 @given(ANY_WIDGET)
 def test_validation_never_trips_and_never_changes_its_document(document: dict[str, Any]) -> None:
-    before = fresh(document)
-    list(schema_errors(document, SCHEMA))
+    before = deep_copy(document)
+    list(validate_object(document, SCHEMA))
     assert document == before
 
 
@@ -364,11 +363,11 @@ def listed(kind: str | None, items: dict[str, Any], *keys: str) -> dict[str, Any
     ],
 )
 def test_a_schema_that_is_not_structural_is_refused(schema: dict[str, Any], said: str) -> None:
-    assert any(said in str(error) for error in structure_errors(schema, "s"))
+    assert any(said in str(error) for error in validate_structural_schema(schema, "s"))
 
 
 def test_this_tests_schema_is_structural() -> None:
-    assert list(structure_errors(SCHEMA, "s")) == []
+    assert list(validate_structural_schema(SCHEMA, "s")) == []
 
 
 UUID = "11111111-1111-4111-8111-111111111111"
@@ -396,7 +395,7 @@ UUID = "11111111-1111-4111-8111-111111111111"
 )
 def test_formats_are_checked(format_: str, good: list[str], bad: list[str]) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "format": format_}}}
-    assert [text for text in good if list(schema_errors({"a": text}, schema))] == []
+    assert [text for text in good if list(validate_object({"a": text}, schema))] == []
     for text in bad:
         said = f'a: Invalid value: "{text}": a in body must be of type {format_}: "{text}"'
-        assert [str(error) for error in schema_errors({"a": text}, schema)] == [said]
+        assert [str(error) for error in validate_object({"a": text}, schema)] == [said]

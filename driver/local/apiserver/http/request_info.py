@@ -1,11 +1,11 @@
-"""What a URL path of the Kubernetes API names: a collection, an object, or a subresource of one."""
+"""The meaning of a URL path of the Kubernetes API: a collection, an object, or a subresource of one."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """One place in the API. Without ``name`` it is a collection; without ``namespace`` one over all namespaces."""
+class RequestInfo:
+    """What a path names: without ``name`` a collection, and without ``namespace`` one over all namespaces."""
 
     group: str
     version: str
@@ -15,8 +15,8 @@ class Target:
     subresource: str = ""
 
 
-def parse(path: str) -> Target | None:
-    """The target of ``/api/v1/…`` or ``/apis/<group>/<version>/…``; None for every other path."""
+def parse_path(path: str) -> RequestInfo | None:
+    """The meaning of ``/api/v1/…`` or ``/apis/<group>/<version>/…``; None for every other path."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"]:
         group, rest = "", parts[1:]
@@ -28,10 +28,12 @@ def parse(path: str) -> Target | None:
         return None
     version, rest = rest[0], rest[1:]
     namespace = ""
-    # /namespaces/<name> and its subresources are about the Namespace itself, not about something inside it.
+    # /namespaces/<name> and its subresources mean the Namespace itself, not something inside it.
     if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in {"status", "finalize"}):
         namespace, rest = rest[1], rest[2:]
     if len(rest) > 3:
         return None
     plural, name, subresource = ([*rest, "", ""])[:3]
-    return Target(group=group, version=version, plural=plural, namespace=namespace, name=name, subresource=subresource)
+    return RequestInfo(
+        group=group, version=version, plural=plural, namespace=namespace, name=name, subresource=subresource
+    )

@@ -1,23 +1,30 @@
-"""Which kinds are served right now: the built-in table, and what CustomResourceDefinitions add to it."""
+"""The kinds that are served now: the built-in ones, and those of CustomResourceDefinitions.
+
+Groups, versions, names and short names of built-in kinds are those of Kubernetes 1.37 (``kubectl api-resources``).
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from driver.local.apiserver.kinds.core import CORE_KINDS
+from driver.local.apiserver.kinds.other import OTHER_KINDS
+from driver.local.apiserver.kinds.resource import build_resource_kinds
 from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
 from driver.local.apiserver.meta.status_errors import path_not_found
+from driver.local.apiserver.settings import ApiServerSettings
 from driver.local.apiserver.storage import GroupResource
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedVersion:
     """A kind in one of its versions."""
 
     type: ResourceType
     version: ApiVersion
 
 
-class Catalogue:
-    """The kinds by group and plural. Changes when CustomResourceDefinitions do."""
+class ServedKinds:
+    """The served kinds by group and plural."""
 
     def __init__(self, builtin: Iterable[ResourceType]) -> None:
         self._types = {type_.group_resource: type_ for type_ in builtin}
@@ -31,16 +38,21 @@ class Catalogue:
     def get(self, resource: GroupResource) -> ResourceType | None:
         return self._types.get(resource)
 
-    def served(self, group: str, version: str, plural: str) -> Served:
-        """Raises RefusedError (404) for what is not served."""
+    def find(self, group: str, version: str, plural: str) -> ServedVersion:
+        """Raises ApiStatusError (404) for a kind or version that is not served."""
         type_ = self._types.get(GroupResource(group, plural))
         found = type_.version(version) if type_ else None
         if type_ is None or found is None:
             raise path_not_found()
-        return Served(type_, found)
+        return ServedVersion(type_, found)
 
-    def define(self, type_: ResourceType) -> None:
+    def add(self, type_: ResourceType) -> None:
         self._types[type_.group_resource] = type_
 
-    def forget(self, resource: GroupResource) -> None:
+    def remove(self, resource: GroupResource) -> None:
         self._types.pop(resource, None)
+
+
+def builtin_types(settings: ApiServerSettings) -> list[ResourceType]:
+    """The built-in kinds that these settings serve."""
+    return [*CORE_KINDS, *build_resource_kinds(settings), *OTHER_KINDS]
