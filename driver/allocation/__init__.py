@@ -23,9 +23,9 @@ from driver.allocation.semantics.outcomes import (
 )
 from driver.cel.compile import (
     AttributeExpression,
+    CompiledSelector,
     ExpressionCompileError,
     ExpressionRuntimeError,
-    Selector,
     UnsupportedExpressionError,
     compile_attribute,
     compile_selector,
@@ -39,6 +39,7 @@ __all__ = [
     "Budget",
     "ClusterAllocator",
     "ClusterOutcome",
+    "CompiledSelector",
     "Dialect",
     "DoesNotFit",
     "ExpressionCompileError",
@@ -54,7 +55,6 @@ __all__ = [
     "Obstacle",
     "Outcome",
     "Reason",
-    "Selector",
     "Undecided",
     "UnsupportedExpressionError",
     "allocate",

@@ -1,14 +1,14 @@
-"""What a CEL expression reads of a device, found from its tokens.
+"""The attributes and capacities of a device that a CEL expression reads, found from its tokens.
 
 A selector usually reads three or four of a device's attributes, and a cluster has few distinct combinations of those:
-knowing the reads turns most evaluations into a look-up. The analysis is on the safe side: only spellings it knows in
-full (``device.attributes["domain"].id``, ``"id" in device.capacity["domain"]`` and so on) are narrow reads; with
-anything else the expression reads a whole domain, or everything.
+knowing the reads turns most evaluations into a look-up. The analysis is conservative: only forms that it knows in full
+ (``device.attributes["domain"].id``, ``"id" in device.capacity["domain"]`` and so on) are narrow reads; with
+any other form the expression reads a whole domain, or everything.
 
 The same pass rewrites the expression where Kubernetes' CEL environment cannot be declared as it is:
 
 - Looking up an unknown domain gives an empty map there, while the map has no such key
-  (``k8s.io/dynamic-resource-allocation/cel``, ``mapper``). So look-ups go to a second variable that is filled up.
+  (``k8s.io/dynamic-resource-allocation/cel``, ``mapper``). So look-ups go to a second variable that has every domain.
 - ``version == "text"`` is a run-time error there (``k8s.io/apiserver/pkg/cel`` Semver.Equal), so an attribute compared
   with a text goes through a function of ours.
 - Some functions go by another name to implementations of ours, see ``RENAMED``.
@@ -19,34 +19,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from driver.cel.inlining import has_bind, inline
-from driver.cel.lexer import Token, closing, tokenize
+from driver.cel.inlining import has_bind, inline_tokens
+from driver.cel.lexer import Token, find_closing, tokenize
 
-FILLED: Final = {"attributes": "__attributes", "capacity": "__capacity"}
-"""Variable that replaces ``device.<map>`` in look-ups."""
+LOOKUP_VARIABLES: Final = {"attributes": "__attributes", "capacity": "__capacity"}
+"""The variables that replace ``device.<map>`` in look-ups."""
 EQUALS_TEXT: Final = "__equals_text"
-"""Function that replaces ``attribute == "text"``."""
+"""The function that replaces ``attribute == "text"``."""
 
 RENAMED: Final = {name: f"__{name}" for name in ("indexOf", "lastIndexOf", "substring")}
-"""Functions that the engine has for strings, but not for lists, or refuses for whole strings."""
+"""Functions that the engine has for strings but not for lists, or refuses for whole strings."""
 
 _PLAIN_STRING: Final = re.compile(r"""(["'])((?:(?!\1)[^\\])*)\1""")
 _LOOSER_BEFORE: Final = frozenset({"", "(", "&&", "||", "?", ":", ",", "[", "{"})
-"""What may stand before an operand of ``==`` or ``in`` so that nothing binds it more tightly."""
+"""Tokens before an operand of ``==`` or ``in`` that bind less tightly than these."""
 _LOOSER_AFTER: Final = frozenset({"", ")", "&&", "||", "?", ":", ",", "]", "}"})
-"""What may stand after one."""
+"""Tokens after such an operand that bind less tightly."""
 
 _PRESENCE: Final = 6
-"""Tokens of ``has(device.field)``."""
-_OF_COST_ONE: Final = "(!false)"
-"""Costs what that costs: the look at ``device``, while asking for presence is free (cel-go, PresenceTestHasCost)."""
+"""The number of tokens of ``has(device.field)``."""
+_COST_ONE: Final = "(!false)"
+"""An expression with the cost of ``has(device.field)``: 1 for ``device``, the test itself is free (cel-go,
+PresenceTestHasCost)."""
 _FIELDS: Final = frozenset({"driver", "attributes", "capacity", "allowMultipleAllocations"})
 
 Map = Literal["attributes", "capacity"]
 
 
 class Read(NamedTuple):
-    """One place that an expression looks at. ``id`` None: the whole domain."""
+    """One attribute or capacity that an expression reads. ``id`` is None for a whole domain."""
 
     map: Map
     domain: str
@@ -54,38 +55,38 @@ class Read(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ExpressionAnalysis:
     """What an expression reads, and the expression to compile in its place."""
 
     expression: str
     reads: tuple[Read, ...]
     """Sorted, without repetition."""
     is_exact: bool
-    """False: it may read anything besides."""
+    """Whether ``reads`` is complete; False: the expression may read anything."""
     reads_driver: bool
     reads_sharing: bool
     """Whether it reads ``device.allowMultipleAllocations``."""
     domains: frozenset[str]
-    """Every text or name in the expression that may be a domain."""
+    """Every string or name in the expression that may be a domain."""
     names: frozenset[str]
     """Every name in the expression."""
     binds: bool
-    """Whether a ``cel.bind`` is left that could not be inlined."""
+    """Whether a ``cel.bind`` remains that could not be inlined."""
 
 
-def read_expression(expression: str) -> Reading:
-    """Analyse and rewrite ``expression``. Never fails: what is no CEL is left for the compiler to refuse."""
-    return _Reader(inline(tokenize(expression))).run()
+def analyze_expression(expression: str) -> ExpressionAnalysis:
+    """Analyze and rewrite ``expression``. It never fails: the compiler refuses what is no CEL."""
+    return _Analyzer(inline_tokens(tokenize(expression))).run()
 
 
-def as_written(expression: str) -> str:
-    """``expression`` with nothing changed but what the engine would not compile; it costs what ``expression`` costs."""
+def rewrite_for_cost(expression: str) -> str:
+    """``expression`` with only those parts changed that the engine would not compile, at the same cost."""
     tokens = tokenize(expression)
     output: list[str] = []
     at = 0
     while at < len(tokens):
-        is_presence = _asks_presence(tokens, at)
-        output.append(tokens[at].lead + (_OF_COST_ONE if is_presence else _name(tokens, at)))
+        is_presence = _is_presence_test(tokens, at)
+        output.append(tokens[at].lead + (_COST_ONE if is_presence else _name(tokens, at)))
         at += _PRESENCE if is_presence else 1
     return "".join(output)
 
@@ -94,20 +95,20 @@ def _text(tokens: Sequence[Token], at: int) -> str:
     return tokens[at].text if 0 <= at < len(tokens) else ""
 
 
-def _asks_presence(tokens: Sequence[Token], at: int) -> bool:
-    """Whether ``has(device.field)`` begins there."""
+def _is_presence_test(tokens: Sequence[Token], at: int) -> bool:
+    """Whether ``has(device.field)`` begins at ``at``."""
     words = tuple(_text(tokens, at + offset) for offset in range(_PRESENCE))
     return words[:4] == ("has", "(", "device", ".") and words[4] in _FIELDS and words[5] == ")"
 
 
 def _name(tokens: Sequence[Token], at: int) -> str:
-    """The token's text, or what the engine calls the function that is called there."""
+    """The token's text, or the replacement name of the method that is called there."""
     is_call = _text(tokens, at - 1) == "." and _text(tokens, at + 1) == "("
     text = tokens[at].text
     return RENAMED.get(text, text) if is_call else text
 
 
-class _Reader:
+class _Analyzer:
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
         self._output: list[str] = []
@@ -116,7 +117,7 @@ class _Reader:
         self._reads_driver = False
         self._reads_sharing = False
 
-    def run(self) -> Reading:
+    def run(self) -> ExpressionAnalysis:
         at = 0
         while at < len(self._tokens):
             self._output.append(self._tokens[at].lead)
@@ -124,7 +125,7 @@ class _Reader:
         names = frozenset(token.text for token in self._tokens if token.kind == "name")
         strings = (token.text for token in self._tokens if token.kind == "string")
         reads = tuple(sorted(self._reads, key=lambda read: (read.map, read.domain, read.id or "")))
-        return Reading(
+        return ExpressionAnalysis(
             expression="".join(self._output),
             reads=reads,
             is_exact=self._is_exact,
@@ -139,7 +140,7 @@ class _Reader:
         return _text(self._tokens, at)
 
     def _step(self, at: int) -> int:
-        """Handle the token at ``at``, or the whole look-up that begins there. Returns where to go on."""
+        """Handle the token at ``at``, or the whole look-up that begins there. Returns the next index."""
         if self._text(at) != "device" or self._text(at - 1) == ".":
             self._output.append(_name(self._tokens, at))
             return at + 1
@@ -160,14 +161,14 @@ class _Reader:
         return at + 3
 
     def _presence(self, at: int) -> int | None:
-        """``has(device.field)``: the fields are always there, but the engine cannot be asked. None: something else."""
-        if not _asks_presence(self._tokens, at):
+        """Replace ``has(device.field)`` by true: the fields always exist, but are no messages to the engine."""
+        if not _is_presence_test(self._tokens, at):
             return None
         self._output.append("true")
         return at + _PRESENCE
 
     def _look_up(self, map_: Map, start: int) -> int:
-        """``device.<map>`` from ``start`` on: the bare map, a domain of it, or one value."""
+        """Handle ``device.<map>`` at ``start``: the bare map, a domain of it, or one value."""
         at = start + 3
         domain, at = self._key(at)
         if domain is None:
@@ -175,10 +176,10 @@ class _Reader:
             if self._text(at) == "[" and self._text(at + 1) != "?":
                 return self._computed(map_, at)
             is_indexed = self._text(at) in ("[", ".") and self._text(at + 2) != "("
-            self._output.append(FILLED[map_] if is_indexed else f"device.{map_}")
+            self._output.append(LOOKUP_VARIABLES[map_] if is_indexed else f"device.{map_}")
             return at
         id_, end = self._key(at)
-        text = f"{FILLED[map_]}[{_quoted(domain)}]"
+        text = f"{LOOKUP_VARIABLES[map_]}[{_quoted(domain)}]"
         if id_ is None:
             present = self._presence_before(start) if self._text(end) in _LOOSER_AFTER else None
             self._reads.add(Read(map_, domain, present))
@@ -192,21 +193,21 @@ class _Reader:
         return end
 
     def _computed(self, map_: Map, at: int) -> int:
-        """A domain whose name is worked out: empty where there is none. ``at``: the bracket that opens."""
-        self._output.append(f"{FILLED[map_]}[?")
-        end = closing(self._tokens, at)
+        """Handle a domain with a computed name, empty where there is none; its bracket opens at ``at``."""
+        self._output.append(f"{LOOKUP_VARIABLES[map_]}[?")
+        end = find_closing(self._tokens, at)
         self._copy(at + 1, end)
         self._output.append("].orValue({})")
         return end + 1
 
     def _copy(self, at: int, end: int) -> None:
-        """Handle the tokens up to ``end``."""
+        """Handle the tokens from ``at`` to before ``end``."""
         while at < end:
             self._output.append(self._tokens[at].lead)
             at = self._presence(at) or self._step(at)
 
     def _key(self, at: int) -> tuple[str | None, int]:
-        """A constant key at ``at``: ``["key"]`` or ``.key``; and where it ends. None: no constant key there."""
+        """The constant key at ``at`` (``["key"]`` or ``.key``), None when there is none, and the index after it."""
         if self._text(at) == "[" and self._text(at + 2) == "]" and self._tokens[at + 1].kind == "string":
             plain = _PLAIN_STRING.fullmatch(self._text(at + 1))
             return (plain[2], at + 3) if plain else (None, at)
@@ -216,14 +217,14 @@ class _Reader:
         return None, at
 
     def _presence_before(self, start: int) -> str | None:
-        """The ``id`` of ``"id" in <domain>`` when that is what stands before the domain."""
+        """The ``id`` when ``"id" in`` stands before the domain at ``start``."""
         if self._text(start - 1) != "in" or self._text(start - 3) not in _LOOSER_BEFORE:
             return None
         plain = _PLAIN_STRING.fullmatch(self._text(start - 2))
         return plain[2] if plain else None
 
     def _compare(self, attribute: str, start: int, end: int) -> int:
-        """``attribute``, or the whole comparison when it is one with a text."""
+        """Handle ``attribute``, or its whole comparison with a string."""
         operator, operand = self._text(end), self._text(end + 1)  # `!=` is true there, as it is here
         is_comparison = (
             operator == "=="

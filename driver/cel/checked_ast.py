@@ -1,7 +1,7 @@
-"""A checked CEL expression as messages: what the engine gives away of its syntax tree and types.
+"""Checked CEL expressions as protobuf messages: the syntax tree and types that the engine serializes.
 
 The messages are those of ``cel/expr/syntax.proto`` and ``checked.proto`` (``github.com/google/cel-spec``), as far as
-somebody looks at them. Unknown fields are passed over, as always in protobuf.
+they are used. Unknown fields are ignored, as always in protobuf.
 """
 
 from collections.abc import Mapping
@@ -51,45 +51,45 @@ class Type(NamedTuple):
     """A static type."""
 
     kind: str
-    """``bool``, ``list``, ``struct`` and so on; empty: something whose kind does not matter."""
+    """``bool``, ``list``, ``struct`` and so on; empty: a kind that is not used."""
     name: str = ""
-    """Of a struct or an opaque type."""
+    """The name of a struct or an opaque type, else empty."""
     parameters: tuple["Type", ...] = ()
 
     @property
     def is_scalar(self) -> bool:
-        """Whether every value counts as one, whatever it is."""
+        """Whether every value has size 1."""
         return self.kind in _SCALARS or (self.name == "optional_type" and self.parameters[0].is_scalar)
 
 
-def checked(expression: Engine) -> Message:
+def read_checked_expression(expression: Engine) -> Message:
     """The ``Checked`` message of a compiled expression."""
     return _packed().FromString(expression.serialize()).checked
 
 
-def type_of(message: Message) -> Type:
-    """What a ``Type`` message says."""
+def read_type(message: Message) -> Type:
+    """The static type in a ``Type`` message."""
     if message.HasField("primitive"):
         return Type(_PRIMITIVES[message.primitive])
     if message.HasField("well_known"):
         return Type(_WELL_KNOWN[message.well_known])
     if message.HasField("list"):
-        return Type("list", "", (type_of(message.list.element),))
+        return Type("list", "", (read_type(message.list.element),))
     if message.HasField("map"):
-        return Type("map", "", (type_of(message.map.key), type_of(message.map.value)))
+        return Type("map", "", (read_type(message.map.key), read_type(message.map.value)))
     if message.HasField("message_type"):
         return Type("struct", message.message_type)
     if message.HasField("abstract"):
-        return Type("opaque", message.abstract.name, tuple(map(type_of, message.abstract.parameters)))
+        return Type("opaque", message.abstract.name, tuple(map(read_type, message.abstract.parameters)))
     return Type("param" if message.HasField("type_param") else "")
 
 
 @cache
 def _packed() -> Message:
-    """The class of ``Packed``, in a descriptor pool of its own: the process's pool belongs to gRPC's messages."""
+    """The class of ``Packed``, in a separate descriptor pool: the default pool belongs to gRPC's messages."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-    # proto2: whether a scalar is there at all makes a difference in Constant.
+    # proto2: in Constant the presence of a scalar matters.
     file = descriptor_pb2.FileDescriptorProto(name="kerf/cel.proto", package=_PACKAGE, syntax="proto2")
     kind = descriptor_pb2.FieldDescriptorProto
     scalars = {"int64": kind.TYPE_INT64, "string": kind.TYPE_STRING, "bytes": kind.TYPE_BYTES, "bool": kind.TYPE_BOOL}

@@ -1,8 +1,10 @@
-"""CEL over devices: class and request selectors, derived attributes.
+"""Compiles and evaluates CEL over devices: class and request selectors, derived attributes.
 
-The environment (``driver.cel.environment``) is the one that Kubernetes declares, in Google's cel-cpp. What it
-cannot express is refused by name, see ``UNSUPPORTED``; where it behaves in another way stands in ``DIFFERENT``. The
-engine is imported when the first expression is compiled: a process that evaluates none does not pay for it.
+The environment (``driver.cel.environment``) is the one that Kubernetes declares, on Google's cel-cpp. Features that it
+lacks are refused by name (``UNSUPPORTED``); ``DIFFERENT`` lists where it behaves otherwise. The engine is imported when
+the first expression is compiled, so that a process that evaluates none does not load it.
+
+A result is cached by what the expression reads of a device (``attribute_references``): most evaluations are look-ups.
 """
 
 import re
@@ -15,11 +17,11 @@ import msgspec
 from api.errors import PermanentError, UnsupportedError
 from api.model.devices import Attribute, Capacity, Device
 from api.model.quantity import Quantity
-from driver.cel.attribute_references import FILLED, Map, Read, Reading, read_expression
-from driver.cel.engine import Engine, engine, quantity_message, version_of
-from driver.cel.environment import STORED, Dialect, environment, typed_environment
-from driver.cel.library import TYPED, semver
-from driver.cel.validators import literal_fault
+from driver.cel.attribute_references import LOOKUP_VARIABLES, ExpressionAnalysis, Map, Read, analyze_expression
+from driver.cel.engine import Engine, load_engine, quantity_message, version_of
+from driver.cel.environment import STORED, Dialect, get_environment, get_typed_environment
+from driver.cel.library import TYPED_FUNCTIONS, semver
+from driver.cel.validators import find_literal_fault
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "ip": "IP addresses (ip, isIP)",
@@ -29,7 +31,7 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "url": "URLs (url, isURL)",
     "isURL": "URLs (url, isURL)",
     "format": "named formats (format.dns1123Label …)",
-    "bind": "cel.bind over a name that a loop in its result binds again, or of a size beyond all reason",
+    "bind": "cel.bind over a name that a loop in its result binds again, or that expands too far",
     "transformMap": "transformMap",
     "transformMapEntry": "transformMapEntry",
     "device": "`device` as a value of its own; write device.attributes, device.capacity, device.driver",
@@ -38,30 +40,30 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "_>_": "ordering whole numbers against fractions where both types are known; wrap one in dyn()",
     "_>=_": "ordering whole numbers against fractions where both types are known; wrap one in dyn()",
 }
-"""Kubernetes' CEL that this engine lacks: the name that an expression uses, and the feature it belongs to."""
+"""The features of Kubernetes' CEL that are missing here, by the name that an expression uses."""
 
 DIFFERENT: Final = (
     "literals of mixed types in one list or map are accepted where a macro's variable is among the elements",
     "macros over attributes are accepted while list attributes are off",
-    "what runs is limited by loop passes (10,000), not by cost; of what the API server accepts little loops more often",
+    "what runs is limited by loop passes (10,000), not by cost; few accepted expressions loop more often",
     "a version compared with a text is unequal, not an error, where the version is not written as an attribute",
     "isInteger holds for every whole quantity, also for one written as a binary fraction (1.5Gi)",
 )
-"""Where an expression behaves in another way than in Kubernetes. The API server has the first word on every object."""
+"""Where an expression behaves otherwise than in Kubernetes. The API server validates every object first."""
 
-_TYPED: Final = frozenset(row.name for row in TYPED)
-"""Functions whose types the engine knows only where it need not run them."""
-_COMPILED: Final = 1024
-"""Compiled expressions kept (some 20 kB each): more than the classes and hand-written selectors of a cluster."""
-_RESULTS: Final = 4096
-"""Results kept for each expression: distinct combinations of the attributes that it reads."""
+_TYPED: Final = frozenset(row.name for row in TYPED_FUNCTIONS)
+"""Functions whose result types the engine knows only in the typed environment, which cannot run them."""
+_CACHED_EXPRESSIONS: Final = 1024
+"""Cached compiled expressions (some 20 kB each): more than the classes and hand-written selectors of a cluster."""
+_CACHED_RESULTS: Final = 4096
+"""Cached results of each expression: distinct combinations of the attributes that it reads."""
 _DYNAMIC: Final = ("DYN", "any")
 """Result types that are known at run time only."""
 _MISMATCH: Final = re.compile(
     r"no matching overload for '(?P<function>[^']+)' applied to '\((?:list|u?int, double|double, u?int|u?int, u?int)\b"
 )
 _LIST_FIELDS: Final = {"string": "strings", "bool_value": "bools", "int_value": "ints", "version": "versions"}
-"""The field of a scalar attribute and that of a list of such; an empty list is one of strings, as upstream."""
+"""The field of a list attribute for each scalar one; an empty list is one of strings, as upstream."""
 
 ResultT = TypeVar("ResultT")
 
@@ -76,7 +78,7 @@ class UnsupportedExpressionError(UnsupportedError):
 
 
 class ExpressionCompileError(PermanentError):
-    """An expression is no CEL, names what there is not, or has the wrong type."""
+    """An expression is no CEL, refers to an undeclared name, or has the wrong type."""
 
     def __init__(self, expression: str, reason: str) -> None:
         self.expression = expression
@@ -85,7 +87,7 @@ class ExpressionCompileError(PermanentError):
 
 
 class ExpressionRuntimeError(PermanentError):
-    """A valid expression failed on one device: a missing attribute, a wrong type, too much work."""
+    """A valid expression failed on one device: a missing attribute, a wrong type, or too many loop passes."""
 
     def __init__(self, expression: str, reason: str) -> None:
         self.expression = expression
@@ -94,7 +96,7 @@ class ExpressionRuntimeError(PermanentError):
 
 
 class _Input(NamedTuple):
-    """What an evaluation sees of a device: nothing else can make its result differ."""
+    """The input of an evaluation, and the key of its cached result: the result depends on nothing else."""
 
     driver: str
     sharing: bool
@@ -115,9 +117,9 @@ class Reads(NamedTuple):
         """What an evaluation sees of a device of ``driver``."""
         places: Iterable[Read] = self.places
         if not self.is_exact:
-            places = _everything(driver, device)
+            places = _all_reads(driver, device)
         elif domains := {read[:2] for read in places if read.id is None}:
-            places = {*places, *(read for read in _everything(driver, device) if read[:2] in domains)}
+            places = {*places, *(read for read in _all_reads(driver, device) if read[:2] in domains)}
             places = sorted(read for read in places if read.id is not None)
         return _Input(
             driver=driver if self.reads_driver else "",
@@ -127,46 +129,46 @@ class Reads(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """A kept run-time error."""
+    """A cached run-time error."""
 
     reason: str
 
 
 class _Expression(Generic[ResultT]):
-    """A compiled expression with the results it gave: one for each distinct combination of what it reads."""
+    """A compiled expression with a cached result for each distinct combination of what it reads."""
 
-    def __init__(self, source: str, program: Engine, reading: Reading) -> None:
+    def __init__(self, source: str, program: Engine, analysis: ExpressionAnalysis) -> None:
         self.source = source
         self._program = program
-        self._reading = reading
-        self.reads = Reads(reading.reads, reading.is_exact, reading.reads_driver, reading.reads_sharing)
+        self._analysis = analysis
+        self.reads = Reads(analysis.reads, analysis.is_exact, analysis.reads_driver, analysis.reads_sharing)
         self._results: dict[_Input, ResultT | _Failure] = {}
 
     def may_read(self, driver: str, attribute: str) -> bool:
-        """Whether the result may depend on an attribute of a device of ``driver``, as it is published there."""
+        """Whether the result may depend on an attribute, named as a device of ``driver`` publishes it."""
         domain, id_ = _qualified(attribute, driver)
-        return not self._reading.is_exact or any(
+        return not self._analysis.is_exact or any(
             read.map == "attributes" and read.domain == domain and read.id in (None, id_)
-            for read in self._reading.reads
+            for read in self._analysis.reads
         )
 
     def _evaluate(self, driver: str, device: Device) -> ResultT:
         key = self.reads.of(driver, device)
         result = self._results.get(key)
         if result is None:
-            result = self._fresh(key)
-            if len(self._results) >= _RESULTS:
+            result = self._compute(key)
+            if len(self._results) >= _CACHED_RESULTS:
                 self._results.clear()
             self._results[key] = result
         if isinstance(result, _Failure):
             raise ExpressionRuntimeError(self.source, result.reason)
         return result
 
-    def _fresh(self, key: _Input) -> ResultT | _Failure:
-        """Evaluates on nothing but the key: a result kept under it cannot depend on anything else."""
+    def _compute(self, key: _Input) -> ResultT | _Failure:
+        """Evaluate on the key alone: a cached result cannot depend on anything else."""
         try:
-            value = self._program.eval(data=_variables(self._reading, key))
-            if value.type() == engine().Type.ERROR:
+            value = self._program.eval(data=_variables(self._analysis, key))
+            if value.type() == load_engine().Type.ERROR:
                 return _Failure(_first_line(str(value.value())))
             return self._convert(value.plain_value())
         except (RuntimeError, ValueError, TypeError) as error:
@@ -176,11 +178,11 @@ class _Expression(Generic[ResultT]):
         raise NotImplementedError
 
 
-class Selector(_Expression[bool]):
+class CompiledSelector(_Expression[bool]):
     """A compiled device selector."""
 
     def matches(self, driver: str, device: Device) -> bool:
-        """Whether the expression holds for a device of ``driver``. Raises ExpressionRuntimeError."""
+        """Whether the expression holds for a device of ``driver``. Raises ExpressionRuntimeError when it fails."""
         return self._evaluate(driver, device)
 
     def _convert(self, value: object) -> bool:
@@ -193,17 +195,18 @@ class AttributeExpression(_Expression[Attribute]):
     """A compiled derived attribute (KEP-6080)."""
 
     def derive(self, driver: str, device: Device) -> Attribute:
-        """The attribute's value for a device of ``driver``. Raises ExpressionRuntimeError."""
+        """The attribute's value for a device of ``driver``. Raises ExpressionRuntimeError when it fails on it."""
         return self._evaluate(driver, device)
 
     def _convert(self, value: object) -> Attribute:
         return _attribute(value)
 
 
-def compile_selector(expression: str, dialect: Dialect = STORED) -> Selector:
+def compile_selector(expression: str, dialect: Dialect = STORED) -> CompiledSelector:
     """The compiled selector, from a bounded cache.
 
-    Raises ExpressionCompileError, or UnsupportedExpressionError where Kubernetes could evaluate it and this cannot.
+    Raises ExpressionCompileError when Kubernetes would refuse the expression, UnsupportedExpressionError when only Kerf
+    cannot evaluate it.
     """
     return _compile_selector(expression, dialect)
 
@@ -213,54 +216,56 @@ def compile_attribute(expression: str, dialect: Dialect = STORED) -> AttributeEx
     return _compile_attribute(expression, dialect)
 
 
-@lru_cache(maxsize=_COMPILED)
-def _compile_selector(expression: str, dialect: Dialect) -> Selector:
-    program, reading, result = _compile(expression, dialect)
+@lru_cache(maxsize=_CACHED_EXPRESSIONS)
+def _compile_selector(expression: str, dialect: Dialect) -> CompiledSelector:
+    program, analysis, result = _compile(expression, dialect)
     if result not in ("BOOL", *_DYNAMIC):
         raise ExpressionCompileError(expression, f"must evaluate to bool, not {result.lower()}")
-    return Selector(expression, program, reading)
+    return CompiledSelector(expression, program, analysis)
 
 
-@lru_cache(maxsize=_COMPILED)
+@lru_cache(maxsize=_CACHED_EXPRESSIONS)
 def _compile_attribute(expression: str, dialect: Dialect) -> AttributeExpression:
-    program, reading, result = _compile(expression, dialect)
+    program, analysis, result = _compile(expression, dialect)
     scalar = result.removeprefix("LIST<").removesuffix(">") if dialect.list_type_attributes else result
     if scalar not in ("BOOL", "INT", "STRING", "kubernetes.Semver", *_DYNAMIC):
         allowed = "string, integer, boolean, semver" + (", or a list of them" if dialect.list_type_attributes else "")
         raise ExpressionCompileError(expression, f"must evaluate to one of {allowed}, not {result.lower()}")
-    return AttributeExpression(expression, program, reading)
+    return AttributeExpression(expression, program, analysis)
 
 
-def _compile(expression: str, dialect: Dialect) -> tuple[Engine, Reading, str]:
-    """The program, what it reads, and the type of its result."""
-    reading = read_expression(expression)
-    reserved = next((name for name in sorted(reading.names) if name.startswith("__") or name == "kubernetes"), None)
+def _compile(expression: str, dialect: Dialect) -> tuple[Engine, ExpressionAnalysis, str]:
+    """The program, what it reads, and its result type."""
+    analysis = analyze_expression(expression)
+    reserved = next((name for name in sorted(analysis.names) if name.startswith("__") or name == "kubernetes"), None)
     if reserved is not None:
         raise ExpressionCompileError(expression, f"undeclared reference to {reserved!r}")
-    missing = next((name for name in ("transformMap", "transformMapEntry") if name in reading.names), None)
-    if missing is not None:  # the engine compiles these and fails when it evaluates
+    missing = next((name for name in ("transformMap", "transformMapEntry") if name in analysis.names), None)
+    if missing is not None:  # the engine compiles these but cannot evaluate them
         raise UnsupportedExpressionError(expression, UNSUPPORTED[missing])
     try:
-        program = environment(dialect).compile(reading.expression)
-        is_typed = reading.names.isdisjoint(_TYPED)
-        types = program if is_typed else typed_environment(dialect).compile(reading.expression)
+        program = get_environment(dialect).compile(analysis.expression)
+        is_typed = analysis.names.isdisjoint(_TYPED)
+        types = program if is_typed else get_typed_environment(dialect).compile(analysis.expression)
     except RuntimeError as error:
         feature = _missing_feature(str(error))
         if feature is not None:
             raise UnsupportedExpressionError(expression, feature) from error
         raise ExpressionCompileError(expression, _first_line(str(error))) from error
-    if reading.binds:
+    if analysis.binds:
         raise UnsupportedExpressionError(expression, UNSUPPORTED["bind"])
-    fault = literal_fault(reading.expression, lambda text: _type_of(text, dialect), lambda text: _fails(text, dialect))
+    fault = find_literal_fault(
+        analysis.expression, lambda text: _type_of(text, dialect), lambda text: _fails(text, dialect)
+    )
     if fault is not None:
         raise ExpressionCompileError(expression, fault)
-    return program, reading, types.return_type().name()
+    return program, analysis, types.return_type().name()
 
 
 def _type_of(expression: str, dialect: Dialect) -> str | None:
     """The static type of an expression; None: it does not compile by itself."""
     try:
-        name: str = environment(dialect).compile(expression).return_type().name()
+        name: str = get_environment(dialect).compile(expression).return_type().name()
     except RuntimeError:
         return None
     return name
@@ -269,14 +274,14 @@ def _type_of(expression: str, dialect: Dialect) -> str | None:
 def _fails(expression: str, dialect: Dialect) -> bool:
     """Whether an expression without variables fails."""
     try:
-        is_error: bool = environment(dialect).compile(expression).eval(data={}).type() == engine().Type.ERROR
+        is_error: bool = get_environment(dialect).compile(expression).eval(data={}).type() == load_engine().Type.ERROR
     except RuntimeError:
         return True
     return is_error
 
 
 def _missing_feature(message: str) -> str | None:
-    """The entry of UNSUPPORTED that a compiler's message is about."""
+    """The missing feature that a compiler's message is about; None: it is about something else."""
     undeclared = re.search(r"undeclared reference to '(\w+)'", message)
     if undeclared is not None:
         return UNSUPPORTED.get(undeclared[1])
@@ -285,24 +290,24 @@ def _missing_feature(message: str) -> str | None:
 
 
 def _first_line(message: str) -> str:
-    """The engine's message without its status code and source excerpt."""
+    """The engine's message without status code and source excerpt."""
     return re.sub(r"^[A-Z_]+: |^ERROR: <input>:| \[[A-Z_]+\]$", "", message.partition("\n")[0]).removeprefix("ERROR: ")
 
 
-def _everything(driver: str, device: Device) -> tuple[Read, ...]:
+def _all_reads(driver: str, device: Device) -> tuple[Read, ...]:
     attributes = (Read("attributes", *_qualified(name, driver)) for name in device.attributes)
     capacity = (Read("capacity", *_qualified(name, driver)) for name in device.capacity)
     return tuple(sorted({*attributes, *capacity}))
 
 
 def _qualified(name: str, driver: str) -> tuple[str, str]:
-    """Domain and identifier: names without a domain belong to the driver's."""
+    """Domain and identifier of ``name``; the domain of an unqualified name is the driver."""
     domain, slash, id_ = name.rpartition("/")
     return (domain, id_) if slash else (driver, name)
 
 
 def _value(read: Read, driver: str, device: Device) -> Attribute | Quantity | None:
-    """The value there, None when there is none. A qualified name wins over the same name without its domain."""
+    """The value that is read, None when there is none. A qualified name precedes the unqualified one."""
     source: Mapping[str, Attribute | Capacity] = device.attributes if read.map == "attributes" else device.capacity
     value = source.get(f"{read.domain}/{read.id}")
     if value is None and read.domain == driver:
@@ -310,19 +315,19 @@ def _value(read: Read, driver: str, device: Device) -> Attribute | Quantity | No
     return value.value if isinstance(value, Capacity) else value
 
 
-def _variables(reading: Reading, given: _Input) -> dict[str, object]:
-    """The variables of an evaluation. The filled maps have every domain that a look-up may name."""
+def _variables(analysis: ExpressionAnalysis, given: _Input) -> dict[str, object]:
+    """The variables of an evaluation. The look-up maps have every domain that a look-up may name."""
     maps: dict[Map, dict[str, dict[str, object]]] = {"attributes": {}, "capacity": {}}
     for read, value in given.values:
         maps[read.map].setdefault(read.domain, {})[read.id or ""] = _engine_value(value)
-    domains = {given.driver, *reading.domains, *maps["attributes"], *maps["capacity"]}
+    domains = {given.driver, *analysis.domains, *maps["attributes"], *maps["capacity"]}
     variables: dict[str, object] = {
         "device.driver": given.driver,
         "device.allowMultipleAllocations": given.sharing,
     }
     for map_, content in maps.items():
         variables[f"device.{map_}"] = content
-        variables[FILLED[map_]] = {domain: content.get(domain, {}) for domain in domains}
+        variables[LOOKUP_VARIABLES[map_]] = {domain: content.get(domain, {}) for domain in domains}
     return variables
 
 
@@ -340,7 +345,7 @@ def _engine_value(value: Attribute | Quantity) -> object:
 
 
 def _attribute(value: object) -> Attribute:
-    """A result of an expression as an attribute. Raises TypeError for what cannot be one."""
+    """The attribute for a result. Raises TypeError when its type is none of an attribute."""
     if isinstance(value, list):
         elements = [_attribute(element) for element in value]
         for field, attribute in _LIST_FIELDS.items():

@@ -1,91 +1,59 @@
-"""A CEL selector taken apart into the conditions that must all hold, so that one can say which of them does not.
+"""The conjuncts of a CEL selector, for saying which of its conditions does not hold.
 
-Only the outermost ``&&`` are taken apart: where something that binds more loosely stands outside (``||``, ``?``), the
-expression is one condition. What a condition reads of a device is found by ``reading``.
+Only the outermost ``&&`` are split: where an operator that binds less tightly stands outside (``||``, ``?``), the
+expression is one conjunct. ``attribute_references`` finds what a conjunct reads of a device.
 """
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from driver.cel.attribute_references import Read, read_expression
+from driver.cel.attribute_references import Read, analyze_expression
+from driver.cel.lexer import CLOSING, OPENING, Token, find_closing, split_tokens, tokenize
 
-_TOKEN: Final = re.compile(
-    r"""(?P<string>[bBrR]{0,2}(?:'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))
-    |(?P<comment>//[^\n]*)
-    |(?P<operator>&&|\|\||[()\[\]{}?])""",
-    re.DOTALL | re.VERBOSE,
-)
 _LOOSER: Final = frozenset({"||", "?"})
-_EXPRESSIONS: Final = 1024
-"""Expressions kept: classes and claims of a cluster share few distinct ones."""
+"""Operators that bind less tightly than ``&&``."""
+_CACHED_EXPRESSIONS: Final = 1024
+"""Cached expressions: classes and claims of a cluster share few distinct ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """One of the conditions of a selector."""
+class Conjunct:
+    """One conjunct of a selector, and what it reads of a device."""
 
     expression: str
     reads: tuple[Read, ...]
 
 
-@lru_cache(maxsize=_EXPRESSIONS)
-def conditions(expression: str) -> tuple[Condition, ...]:
-    """The conditions that ``expression`` is the conjunction of, in its order; itself when it cannot be taken apart.
+@lru_cache(maxsize=_CACHED_EXPRESSIONS)
+def split_conjuncts(expression: str) -> tuple[Conjunct, ...]:
+    """The conjuncts of ``expression`` in its order; itself when it cannot be split.
 
     >>> [condition.expression for condition in conditions('a == "x && y" && (b || c)')]
     ['a == "x && y"', 'b || c']
     """
-    return tuple(Condition(part, read_expression(part).reads) for part in _parts(expression))
+    tokens = [token for token in tokenize(expression) if token.kind != "end"]
+    parts = ("".join(token.lead + token.text for token in part).strip() for part in _split(tokens))
+    return tuple(Conjunct(part, analyze_expression(part).reads) for part in parts)
 
 
-def _parts(expression: str) -> Iterator[str]:
-    expression = _bare(expression)
-    cuts = [0]
-    for operator, start, end in _outermost(expression):
-        if operator in _LOOSER:
-            yield expression
-            return
-        if operator == "&&":
-            cuts += [start, end]
-    if len(cuts) == 1:
-        yield expression
-        return
-    cuts.append(len(expression))
-    for start, end in zip(cuts[::2], cuts[1::2], strict=True):
-        yield from _parts(expression[start:end])
+def _split(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    while tokens and tokens[0].text == "(" and find_closing(tokens, 0) == len(tokens) - 1:
+        tokens = tokens[1:-1]
+    parts = split_tokens(tokens, "&&")
+    if len(parts) == 1 or _has_looser_operator(tokens):
+        yield tokens
+    else:
+        for part in parts:
+            yield from _split(part)
 
 
-def _bare(expression: str) -> str:
-    """Without space around it and without parentheses around all of it."""
-    expression = expression.strip()
-    while expression.startswith("(") and expression.endswith(")"):
-        inside = expression[1:-1]
-        if not _is_balanced(inside):
-            break
-        expression = inside.strip()
-    return expression
-
-
-def _is_balanced(text: str) -> bool:
+def _has_looser_operator(tokens: Sequence[Token]) -> bool:
+    """Whether one of ``_LOOSER`` stands outside brackets."""
     depth = 0
-    for match in _TOKEN.finditer(text):
-        depth += _step(match["operator"])
-        if depth < 0:
-            return False
-    return depth == 0
-
-
-def _outermost(expression: str) -> Iterator[tuple[str, int, int]]:
-    """The operators outside of all brackets, and where they stand."""
-    depth = 0
-    for match in _TOKEN.finditer(expression):
-        depth += _step(match["operator"])
-        if depth == 0 and match["operator"]:
-            yield match["operator"], match.start(), match.end()
-
-
-def _step(operator: str | None) -> int:
-    return {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(operator or "", 0)
+    for token in tokens:
+        depth += (token.text in OPENING) - (token.text in CLOSING)
+        if not depth and token.text in _LOOSER:
+            return True
+    return False

@@ -1,8 +1,10 @@
-"""What an expression over devices costs at most: by this the API server refuses what would take too long.
+"""The estimated maximum cost of an expression over devices, by which the API server refuses expensive ones.
 
-The estimate of ``github.com/google/cel-go`` (checker/cost.go), with the sizes of devices as declared by
-``k8s.io/dynamic-resource-allocation`` (cel/compile.go): whatever a device is like, as long as it keeps to its limits,
-evaluation costs no more. ``tests/oracle/cel`` asks the original for the same figure.
+The estimate is that of ``github.com/google/cel-go`` (checker/cost.go), with the sizes of devices as declared by
+``k8s.io/dynamic-resource-allocation`` (cel/compile.go): for every device within the limits of the API, evaluation costs
+no more. It is one walk over the checked expression, bottom-up: the cost of a node is that of its operands plus that of
+its function at their largest sizes; a loop costs its body times the largest size of its range.
+``tests/oracle/cel`` compares it with the original.
 """
 
 from collections import defaultdict
@@ -10,66 +12,81 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from driver.cel.attribute_references import as_written
-from driver.cel.checked_ast import Message, Type, checked, type_of
-from driver.cel.cost_functions import CALL, LIST, Operand, Price, price
-from driver.cel.environment import STORED, Dialect, typed_environment
-from driver.cel.sizes import AMOUNT, DEVICE, UNKNOWN, VALUE, Declared, Size, joined, times, total, united
+from driver.cel.attribute_references import rewrite_for_cost
+from driver.cel.checked_ast import Message, Type, read_checked_expression, read_type
+from driver.cel.cost_functions import (
+    AMOUNT_SIZE,
+    CALL,
+    DEVICE_SIZES,
+    LIST,
+    UNKNOWN,
+    VALUE_SIZE,
+    CallCost,
+    DeclaredSize,
+    Operand,
+    Size,
+    add,
+    concatenated_size,
+    either_size,
+    estimate_call,
+    multiply,
+)
+from driver.cel.environment import STORED, Dialect, get_typed_environment
 
-MOST_COST: Final = 1_000_000
-"""What the API server accepts (``resource.k8s.io/v1`` CELSelectorExpressionMaxCost)."""
+MAX_COST: Final = 1_000_000
+"""The highest cost that the API server accepts (``resource.k8s.io/v1`` CELSelectorExpressionMaxCost)."""
 
-_KEPT: Final = 1024
-"""Expressions whose cost is kept: as many as are kept compiled."""
+_CACHED: Final = 1024
+"""Cached costs: as many as compiled expressions."""
 _LOOK_UP: Final = 1
-"""A name, or a field."""
+"""The cost of a name or a field."""
 _MAP: Final = 30
-"""Making a map."""
+"""The cost of creating a map."""
 _OBJECT: Final = 40
-"""Making an object."""
+"""The cost of creating an object."""
 _UNUSED: Final = "#unused"
-"""The variable of the loop without passes that ``cel.bind`` is."""
+"""The variable of the loop without passes into which ``cel.bind`` expands."""
 
 _ONE: Final = Size(1, 1)
 
 
-class _Elements(NamedTuple):
-    """How large the elements of a list or map are."""
+class _ElementSizes(NamedTuple):
+    """The sizes of the elements of a list or map."""
 
     is_list: bool
     key: Size
     value: Size
 
 
-class _Local(NamedTuple):
-    """A name that a macro binds."""
+class _MacroVariable(NamedTuple):
+    """What is known of a variable that a macro binds."""
 
-    place: Declared | None
+    place: DeclaredSize | None
     size: Size | None
-    elements: _Elements | None
+    elements: _ElementSizes | None
 
 
-@lru_cache(maxsize=_KEPT)
-def most_cost(expression: str, dialect: Dialect = STORED) -> int | None:
-    """What evaluation of ``expression`` costs at most; None: it does not compile here, so nobody can say."""
+@lru_cache(maxsize=_CACHED)
+def estimate_cost(expression: str, dialect: Dialect = STORED) -> int | None:
+    """The maximum cost of evaluating ``expression``; None: it does not compile here, so the cost is unknown."""
     try:
-        compiled = typed_environment(dialect).compile(as_written(expression))
+        compiled = get_typed_environment(dialect).compile(rewrite_for_cost(expression))
     except RuntimeError:
         return None
-    message = checked(compiled)
+    message = read_checked_expression(compiled)
     return _Estimator(message).cost(message.expr)
 
 
 class _Estimator:
-    """One walk over an expression. Costs come out of it; sizes are noted on the way, by the id of their expression."""
+    """One walk over an expression: it returns costs and records sizes by the id of their expression."""
 
     def __init__(self, message: Message) -> None:
-        self._types = {entry.key: type_of(entry.value) for entry in message.types}
+        self._types = {entry.key: read_type(entry.value) for entry in message.types}
         self._overloads = {entry.key: tuple(entry.value.overload_ids) for entry in message.references}
-        self._places: dict[int, Declared | None] = {}
+        self._places: dict[int, DeclaredSize | None] = {}
         self._sizes: dict[int, Size] = {}
-        self._elements: dict[int, _Elements] = {}
-        self._locals: dict[str, list[_Local]] = defaultdict(list)
+        self._elements: dict[int, _ElementSizes] = {}
+        self._locals: dict[str, list[_MacroVariable]] = defaultdict(list)
         self._kinds: Mapping[str, Callable[[Message, Message], int]] = {
             "constant": lambda *_: 0,
             "ident": self._ident,
@@ -88,8 +105,8 @@ class _Estimator:
 
     def _ident(self, expr: Message, ident: Message) -> int:
         local = self._local(ident.name)
-        self._places[expr.id] = local.place if local else DEVICE.get(ident.name)
-        return _LOOK_UP if local or ident.name not in DEVICE else 2 * _LOOK_UP  # `device`, and a field of it
+        self._places[expr.id] = local.place if local else DEVICE_SIZES.get(ident.name)
+        return _LOOK_UP if local or ident.name not in DEVICE_SIZES else 2 * _LOOK_UP  # `device`, and its field
 
     def _select(self, expr: Message, select: Message) -> int:
         operand = self.cost(select.operand)
@@ -98,20 +115,20 @@ class _Estimator:
         place = self._place(select.operand)
         self._places[expr.id] = place and place.at(select.field)
         has_fields = self._type(select.operand).kind in ("map", "struct", "param")
-        return total(operand, _LOOK_UP if has_fields else 0)
+        return add(operand, _LOOK_UP if has_fields else 0)
 
     def _list(self, expr: Message, list_: Message) -> int:
         costs = [self.cost(element) for element in list_.elements]
-        self._elements[expr.id] = _Elements(True, _ONE, self._any_of(list_.elements))
-        return total(*costs, LIST)
+        self._elements[expr.id] = _ElementSizes(True, _ONE, self._any_of(list_.elements))
+        return add(*costs, LIST)
 
     def _struct(self, expr: Message, struct: Message) -> int:
         is_map = all(entry.HasField("key") for entry in struct.entries)
         costs = [self.cost(each) for entry in struct.entries for each in (entry.key, entry.value)]
         keys, values = ([getattr(entry, side) for entry in struct.entries] for side in ("key", "value"))
         if is_map:
-            self._elements[expr.id] = _Elements(False, self._any_of(keys), self._any_of(values))
-        return total(*costs, _MAP if is_map else _OBJECT)
+            self._elements[expr.id] = _ElementSizes(False, self._any_of(keys), self._any_of(values))
+        return add(*costs, _MAP if is_map else _OBJECT)
 
     def _any_of(self, exprs: list[Message]) -> Size:
         sizes = [self._size(expr) or UNKNOWN for expr in exprs]
@@ -123,7 +140,7 @@ class _Estimator:
         if call.function == "dyn":
             cost = self.cost(call.args[0])
             self._copy(expr, call.args[0])
-            return total(cost, CALL)
+            return add(cost, CALL)
         costs = [self.cost(argument) for argument in call.args]
         overloads = self._overloads.get(expr.id, ())
         if not overloads:
@@ -133,7 +150,7 @@ class _Estimator:
         sizes = [each.size for each in prices if each.size is not None]
         size: Size | None = sizes[0] if sizes else None
         for other in sizes[1:]:
-            size = united(size or other, other)
+            size = either_size(size or other, other)
         for overload, step in (("index_list", "@items"), ("index_map", "@values")):
             if overload in overloads:
                 place = self._place(call.args[0])
@@ -143,63 +160,65 @@ class _Estimator:
         size = size or self._size(expr)
         if size is not None:
             self._sizes[expr.id] = size
-        return total(before, max(each.cost for each in prices))
+        return add(before, max(each.cost for each in prices))
 
-    def _price(self, expr: Message, call: Message, overload: str, costs: list[int]) -> Price:
-        """With the costs of the arguments."""
+    def _price(self, expr: Message, call: Message, overload: str, costs: list[int]) -> CallCost:
+        """The cost of one overload, including that of the arguments."""
         if overload in ("logical_and", "logical_or"):
-            return Price(total(*costs))
+            return CallCost(add(*costs))
         if overload == "conditional":
             branches = call.args[1:]
             self._unite(expr, *branches)
-            return Price(total(costs[0], max(costs[1:])), self._any_of(branches))
+            return CallCost(add(costs[0], max(costs[1:])), self._any_of(branches))
         if overload == "add_list":
             self._unite(expr, *call.args)
             one, other = (self._size(argument) or UNKNOWN for argument in call.args)
-            return Price(total(*costs, CALL), joined(one, other))
+            return CallCost(add(*costs, CALL), concatenated_size(one, other))
         target = self._operand(call.target) if call.HasField("target") else None
-        cost, size = price(call.function.removeprefix("__"), overload, target, [*map(self._operand, call.args)])
-        return Price(total(cost, *costs), size)
+        cost, size = estimate_call(call.function.removeprefix("__"), overload, target, [*map(self._operand, call.args)])
+        return CallCost(add(cost, *costs), size)
 
     def _operand(self, expr: Message) -> Operand:
         is_number = expr.HasField("constant") and expr.constant.HasField("int")
         return Operand(self._type(expr), self._size(expr) or UNKNOWN, expr.constant.int if is_number else None)
 
-    # Macros: all of them are loops.
+    # Macros: all of them expand into loops.
 
     def _loop(self, expr: Message, loop: Message) -> int:
-        before = total(self.cost(loop.range), self.cost(loop.init))
-        bound = _Local(self._place(loop.init), self._size(loop.init), self._elements_of(loop.init))
+        before = add(self.cost(loop.range), self.cost(loop.init))
+        bound = _MacroVariable(self._place(loop.init), self._size(loop.init), self._elements_of(loop.init))
         self._locals[loop.accumulator].append(bound)
         if loop.variable == _UNUSED:
             after = self.cost(loop.result)
             self._locals[loop.accumulator].pop()
             self._copy(expr, loop.result)
-            return total(before, after)
+            return add(before, after)
         variables = self._variables(loop)
         for name, local in variables.items():
             self._locals[name].append(local)
-        a_pass = total(self.cost(loop.condition), self.cost(loop.step))
+        pass_cost = add(self.cost(loop.condition), self.cost(loop.step))
         for name in variables:
             self._locals[name].pop()
         after = self.cost(loop.result)
         self._locals[loop.accumulator].pop()
         passes = self._size(loop.range) or UNKNOWN
-        self._note_result(expr, loop, passes)
-        return total(before, after, times(passes.most, a_pass))
+        self._set_loop_size(expr, loop, passes)
+        return add(before, after, multiply(passes.most, pass_cost))
 
-    def _variables(self, loop: Message) -> dict[str, _Local]:
+    def _variables(self, loop: Message) -> dict[str, _MacroVariable]:
         place, elements = self._place(loop.range), self._elements_of(loop.range)
         is_list = elements.is_list if elements else self._type(loop.range).kind == "list"
-        key = _Local(place and place.at("@indices" if is_list else "@keys"), elements and elements.key, None)
-        value = _Local(place and place.at("@items" if is_list else "@values"), elements and elements.value, None)
+        key = _MacroVariable(place and place.at("@indices" if is_list else "@keys"), elements and elements.key, None)
+        value = _MacroVariable(
+            place and place.at("@items" if is_list else "@values"), elements and elements.value, None
+        )
         if loop.second_variable:
-            if place is not None and place.element in (VALUE, AMOUNT):
-                key = key._replace(place=place.element)  # an oddity of the original: both names get one path
+            if place is not None and place.element in (VALUE_SIZE, AMOUNT_SIZE):
+                key = key._replace(place=place.element)  # as in the original: both variables get one path
             return {loop.variable: key, loop.second_variable: value}
         return {loop.variable: value if is_list else key}
 
-    def _note_result(self, expr: Message, loop: Message, passes: Size) -> None:
+    def _set_loop_size(self, expr: Message, loop: Message, passes: Size) -> None:
         size: Size | None = None
         if loop.init.HasField("constant"):
             size = self._size(loop.init)
@@ -213,22 +232,22 @@ class _Estimator:
 
     # What is known of an expression.
 
-    def _local(self, name: str) -> _Local | None:
+    def _local(self, name: str) -> _MacroVariable | None:
         found = self._locals[name]
         return found[-1] if found else None
 
     def _type(self, expr: Message) -> Type:
         return self._types.get(expr.id, Type(""))
 
-    def _place(self, expr: Message) -> Declared | None:
+    def _place(self, expr: Message) -> DeclaredSize | None:
         local = self._local(expr.ident.name) if expr.HasField("ident") else None
         return local.place if local else self._places.get(expr.id)
 
     def _size(self, expr: Message) -> Size | None:
-        """What is computed goes before what is declared, and that before what the type says."""
+        """A computed size precedes a declared one, and that the size that the type implies."""
         if expr.id in self._sizes:
             return self._sizes[expr.id]
-        size = _written(expr)
+        size = _literal_size(expr)
         if size is not None:
             return size
         place = self._place(expr)
@@ -239,7 +258,7 @@ class _Estimator:
         local = self._local(expr.ident.name) if expr.HasField("ident") else None
         return local.size if local else None
 
-    def _elements_of(self, expr: Message) -> _Elements | None:
+    def _elements_of(self, expr: Message) -> _ElementSizes | None:
         local = self._local(expr.ident.name) if expr.HasField("ident") else None
         return self._elements.get(expr.id) or (local.elements if local else None)
 
@@ -253,12 +272,12 @@ class _Estimator:
     def _unite(self, to: Message, *of: Message) -> None:
         one, other = map(self._elements_of, of)
         if one is not None and other is not None:
-            keys, values = united(one.key, other.key), united(one.value, other.value)
-            self._elements[to.id] = _Elements(one.is_list, keys, values)
+            keys, values = either_size(one.key, other.key), either_size(one.value, other.value)
+            self._elements[to.id] = _ElementSizes(one.is_list, keys, values)
 
 
-def _written(expr: Message) -> Size | None:
-    """The size of a literal."""
+def _literal_size(expr: Message) -> Size | None:
+    """The size of a literal; None: ``expr`` is none."""
     if expr.HasField("constant"):
         text = expr.constant.HasField("string") or expr.constant.HasField("bytes")
         size = len(expr.constant.string or expr.constant.bytes) if text else 1

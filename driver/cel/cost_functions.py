@@ -1,231 +1,305 @@
-"""What a call in CEL costs at most, in the units of Kubernetes: one is some 50 ns of work in its own implementation.
+"""The maximum cost of each CEL function, and arithmetic with sizes. A unit is some 50 ns in Kubernetes' own code.
 
 The rules are those of ``github.com/google/cel-go`` (checker/cost.go, ext) and of ``k8s.io/apiserver/pkg/cel/library``
-(cost.go), with their oddities: the API server refuses expressions by them, so another figure would be a wrong one.
-Functions that the engine lacks (``expressions.UNSUPPORTED``) have no price.
+(cost.go), with their oddities: the API server refuses expressions by them, so a better figure would be wrong. Functions
+that the engine lacks (``compile.UNSUPPORTED``) have no cost. Size and cost are bounds: the least and most that a value
+of any device within the limits of the API can have.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
 from typing import Final, NamedTuple, TypeAlias
 
 from driver.cel.checked_ast import Type
-from driver.cel.sizes import MOST, Size, joined, scaled, times, total
 
 CALL: Final = 1
-"""What a call costs whose work does not depend on sizes."""
+"""The cost of a call that does not depend on sizes."""
 LIST: Final = 10
-"""What making a list costs."""
+"""The cost of creating a list."""
 TRAVERSAL: Final = 0.1
-"""For each character of a text that is read through."""
+"""The cost per character of a string that is traversed."""
 _PATTERN: Final = 0.25
-"""For each character of a regular expression."""
+"""The cost per character of a regular expression."""
+
+
+MAX_SIZE: Final = 2**64 - 1
+"""The largest cost or size: arithmetic saturates here."""
+
+
+class Size(NamedTuple):
+    """Bounds of the length of a string, or the number of elements of a list or map."""
+
+    least: int
+    most: int
+
+
+UNKNOWN: Final = Size(0, MAX_SIZE)
+
+
+def add(*costs: int) -> int:
+    """The sum, at most ``MAX_SIZE``."""
+    return min(MAX_SIZE, sum(costs))
+
+
+def multiply(one: int, other: int) -> int:
+    """The product, at most ``MAX_SIZE``."""
+    return min(MAX_SIZE, one * other)
+
+
+def scale(size: int, factor: float) -> int:
+    """``size`` times ``factor``, rounded up; by floating point, as in cel-go: large figures differ otherwise."""
+    return min(MAX_SIZE, ceil(float(size) * factor))
+
+
+def concatenated_size(one: Size, other: Size) -> Size:
+    """The size of the concatenation of two values."""
+    return Size(add(one.least, other.least), add(one.most, other.most))
+
+
+def either_size(one: Size, other: Size) -> Size:
+    """The size of a value that is one of two."""
+    return Size(min(one.least, other.least), max(one.most, other.most))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeclaredSize:
+    """The declared largest size of a variable or field, of its keys and of its elements."""
+
+    most: int
+    key: "DeclaredSize | None" = None
+    element: "DeclaredSize | None" = None
+
+    def at(self, step: str) -> "DeclaredSize | None":
+        """The declared size one step further: ``@items``, ``@values``, ``@keys``, or the name of an attribute."""
+        if step in ("@items", "@values"):
+            return self.element
+        if step == "@keys":
+            return self.key
+        return VALUE_SIZE if self.element is VALUE_SIZE else None
+
+
+# The limits of resource.k8s.io/v1. A value is a string of 64 bytes or a list of 48 elements: it is not known which.
+_ID: Final = DeclaredSize(32)
+_DOMAIN: Final = DeclaredSize(63)
+VALUE_SIZE: Final = DeclaredSize(64)
+AMOUNT_SIZE: Final = DeclaredSize(0)
+DEVICE_SIZES: Final[Mapping[str, DeclaredSize]] = {
+    "device.driver": _DOMAIN,
+    "device.allowMultipleAllocations": DeclaredSize(1),
+    "device.attributes": DeclaredSize(32, _DOMAIN, DeclaredSize(32, _ID, VALUE_SIZE)),
+    "device.capacity": DeclaredSize(32, _DOMAIN, DeclaredSize(32, _ID, AMOUNT_SIZE)),
+}
 
 
 class Operand(NamedTuple):
-    """What is known of an argument, or of what stands before the dot."""
+    """What is known of an argument or of a receiver."""
 
     type: Type
     size: Size
     number: int | None
-    """The whole number that it is; None: it is no literal of that kind."""
+    """The value of an integer literal; None: it is none."""
 
 
-class Price(NamedTuple):
-    """What a call itself costs at most, without its operands."""
+class CallCost(NamedTuple):
+    """The maximum cost of a call without its operands."""
 
     cost: int
     size: Size | None = None
-    """Of the result, where that can be said."""
+    """The size of the result; None: unknown."""
 
 
-Tariff: TypeAlias = Callable[[Operand | None, Sequence[Operand]], Price | None]
-"""Takes the operand before the dot, and the arguments; None: it has no rule for these."""
+CostFunction: TypeAlias = Callable[[Operand | None, Sequence[Operand]], CallCost | None]
+"""The cost of a function from its receiver and arguments; None: it has no rule for these."""
 
 
-def price(function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]) -> Price:
-    """What a call costs at most."""
-    for tariff in (_BY_FUNCTION.get(function), _BY_OVERLOAD.get(overload)):
-        found = tariff(target, arguments) if tariff else None
+def estimate_call(function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]) -> CallCost:
+    """The maximum cost of a call."""
+    for function_cost in (_BY_FUNCTION.get(function), _BY_OVERLOAD.get(overload)):
+        found = function_cost(target, arguments) if function_cost else None
         if found is not None:
             return found
-    return Price(CALL)
+    return CallCost(CALL)
 
 
-def _flat(_: Operand | None, __: Sequence[Operand]) -> Price:
-    return Price(CALL)
+def _flat(_: Operand | None, __: Sequence[Operand]) -> CallCost:
+    return CallCost(CALL)
 
 
-def _over_elements(target: Operand | None, _: Sequence[Operand]) -> Price | None:
-    """One look at each element; reading a text whose length nobody knows costs nearly everything."""
+def _element_traversal(target: Operand | None, _: Sequence[Operand]) -> CallCost | None:
+    """One access to each element; a string of unknown length costs nearly the maximum."""
     if target is None:
         return None
     if target.type.parameters:
         is_text = target.type.parameters[0].kind in ("string", "bytes")
-        return Price(times(target.size.most, total(1, scaled(MOST, TRAVERSAL)) if is_text else 1))
-    return Price(scaled(target.size.most, TRAVERSAL))
+        return CallCost(multiply(target.size.most, add(1, scale(MAX_SIZE, TRAVERSAL)) if is_text else 1))
+    return CallCost(scale(target.size.most, TRAVERSAL))
 
 
-def _includes(target: Operand | None, arguments: Sequence[Operand]) -> Price | None:
+def _includes(target: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
     if target is None or target.type.parameters:
-        return _over_elements(target, arguments)
-    return Price(target.size.most)
+        return _element_traversal(target, arguments)
+    return CallCost(target.size.most)
 
 
-def _rewriting(target: Operand | None, _: Sequence[Operand]) -> Price | None:
-    return Price(scaled(target.size.most, TRAVERSAL), target.size) if target else None
+def _text_rewrite(target: Operand | None, _: Sequence[Operand]) -> CallCost | None:
+    return CallCost(scale(target.size.most, TRAVERSAL), target.size) if target else None
 
 
-def _replace(target: Operand | None, arguments: Sequence[Operand]) -> Price | None:
+def _replace(target: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
     if target is None or len(arguments) < 2:
         return None
     size, old, new = target.size, arguments[0].size, arguments[1].size
-    if not old.least:  # the new text may stand around every character
-        longest = total(times(total(size.most, 1), new.most), size.most)
+    if not old.least:  # the new string may be inserted around every character
+        longest = add(multiply(add(size.most, 1), new.most), size.most)
     elif new.most <= old.least:
         longest = size.most
     else:
-        longest = times(scaled(size.most, 1 / old.least), new.most)
-    return Price(scaled(size.most, 2 * TRAVERSAL), Size(0, longest))
+        longest = multiply(scale(size.most, 1 / old.least), new.most)
+    return CallCost(scale(size.most, 2 * TRAVERSAL), Size(0, longest))
 
 
-def _split(target: Operand | None, arguments: Sequence[Operand]) -> Price | None:
+def _split(target: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
     if target is None:
         return None
     limit = arguments[1].number if len(arguments) > 1 else None
-    most = target.size.most if limit is None else limit % (MOST + 1)
-    return Price(scaled(target.size.most, 2 * TRAVERSAL), Size(0, most))
+    most = target.size.most if limit is None else limit % (MAX_SIZE + 1)
+    return CallCost(scale(target.size.most, 2 * TRAVERSAL), Size(0, most))
 
 
-def _join(target: Operand | None, arguments: Sequence[Operand]) -> Price | None:
+def _join(target: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
     if target is None:
         return None
-    most = times(target.size.most, MOST) if target.type.parameters else 0
+    most = multiply(target.size.most, MAX_SIZE) if target.type.parameters else 0
     if arguments:
-        most = total(most, times(arguments[0].size.most, max(0, target.size.most - 1)))
-    return Price(scaled(most, TRAVERSAL), Size(0, most))
+        most = add(most, multiply(arguments[0].size.most, max(0, target.size.most - 1)))
+    return CallCost(scale(most, TRAVERSAL), Size(0, most))
 
 
-def _matching(text: Size, pattern: Size) -> int:
-    return times(scaled(total(text.most, 1), TRAVERSAL), scaled(pattern.most, _PATTERN))
+def _pattern_cost(text: Size, pattern: Size) -> int:
+    return multiply(scale(add(text.most, 1), TRAVERSAL), scale(pattern.most, _PATTERN))
 
 
-def _find(target: Operand | None, arguments: Sequence[Operand]) -> Price | None:
+def _find(target: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
     if target is None:
         return None
-    return Price(_matching(target.size, arguments[0].size), Size(0, target.size.most))
+    return CallCost(_pattern_cost(target.size, arguments[0].size), Size(0, target.size.most))
 
 
-def _matches(target: Operand | None, arguments: Sequence[Operand]) -> Price:
+def _matches(target: Operand | None, arguments: Sequence[Operand]) -> CallCost:
     text, pattern = (target, arguments[0]) if target else arguments
-    return Price(_matching(text.size, pattern.size))
+    return CallCost(_pattern_cost(text.size, pattern.size))
 
 
-def _equals_object(_: Operand | None, arguments: Sequence[Operand]) -> Price | None:
+def _equals_object(_: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
     one, other = arguments
-    return Price(CALL) if one.type == other.type and one.type.kind == "struct" else None
+    return CallCost(CALL) if one.type == other.type and one.type.kind == "struct" else None
 
 
-def _list(factor: float, most: int, result: int | None = None) -> Price:
-    """A call that makes a list. ``result``: its size, if that is not what the work depends on."""
+def _list(factor: float, most: int, result: int | None = None) -> CallCost:
+    """A call that creates a list. ``result`` is its size where that is not ``most``."""
     size = most if result is None else result
-    return Price(total(scaled(most, factor), CALL, LIST), Size(size, size))
+    return CallCost(add(scale(most, factor), CALL, LIST), Size(size, size))
 
 
-def _slice(target: Operand | None, arguments: Sequence[Operand]) -> Price | None:
+def _slice(target: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
     if target is None:
         return None
     start, end = (max(0, each.number or 0) for each in arguments)
-    return _list(1, ((target.size.most if arguments[1].number is None else end) - start) % (MOST + 1))
+    return _list(1, ((target.size.most if arguments[1].number is None else end) - start) % (MAX_SIZE + 1))
 
 
-def _range(_: Operand | None, arguments: Sequence[Operand]) -> Price:
+def _range(_: Operand | None, arguments: Sequence[Operand]) -> CallCost:
     number = arguments[0].number
-    return _list(1, MOST if number is None else max(0, number))
+    return _list(1, MAX_SIZE if number is None else max(0, number))
 
 
-def _reverse(target: Operand | None, _: Sequence[Operand]) -> Price | None:
+def _reverse(target: Operand | None, _: Sequence[Operand]) -> CallCost | None:
     return _list(1, target.size.most) if target else None
 
 
-def _flatten(target: Operand | None, arguments: Sequence[Operand]) -> Price | None:
+def _flatten(target: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
     if target is None:
         return None
-    depth = 1 if not arguments else MOST if arguments[0].number is None else max(0, arguments[0].number)
+    depth = 1 if not arguments else MAX_SIZE if arguments[0].number is None else max(0, arguments[0].number)
     return _list(depth, target.size.most)
 
 
-def _distinct(target: Operand | None, _: Sequence[Operand]) -> Price | None:
-    return _list(2, times(target.size.most, target.size.most)) if target else None
+def _distinct(target: Operand | None, _: Sequence[Operand]) -> CallCost | None:
+    return _list(2, multiply(target.size.most, target.size.most)) if target else None
 
 
-def _sort(target: Operand | None, arguments: Sequence[Operand]) -> Price | None:
-    """By comparing each with each. Texts cost a little more, and what may be texts does so, too."""
+def _sort(target: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
+    """The cost of comparing each with each; a little more for strings and what may be strings."""
     keys = arguments[0] if arguments else target
     if keys is None:
         return None
     kinds = {each.kind for each in keys.type.parameters}
     factor = 2 if kinds and kinds <= _NUMBERS else 2 + TRAVERSAL
-    return _list(factor, times(keys.size.most, keys.size.most))
+    return _list(factor, multiply(keys.size.most, keys.size.most))
 
 
-def _sets(factor: int) -> Tariff:
-    def of(_: Operand | None, arguments: Sequence[Operand]) -> Price:
+def _sets(factor: int) -> CostFunction:
+    def of(_: Operand | None, arguments: Sequence[Operand]) -> CallCost:
         one, other = (each.size.most for each in arguments)
-        return Price(total(scaled(times(one, other), factor), CALL))
+        return CallCost(add(scale(multiply(one, other), factor), CALL))
 
     return of
 
 
-def _reading_argument(_: Operand | None, arguments: Sequence[Operand]) -> Price:
-    return Price(scaled(arguments[0].size.most, TRAVERSAL))
+def _argument_traversal(_: Operand | None, arguments: Sequence[Operand]) -> CallCost:
+    return CallCost(scale(arguments[0].size.most, TRAVERSAL))
 
 
-def _reading_target(target: Operand | None, _: Sequence[Operand]) -> Price | None:
-    return Price(scaled(target.size.most, TRAVERSAL)) if target else None
+def _target_traversal(target: Operand | None, _: Sequence[Operand]) -> CallCost | None:
+    return CallCost(scale(target.size.most, TRAVERSAL)) if target else None
 
 
-def _converting(least: float, most: float, more: int = 0) -> Tariff:
-    """``least`` and ``most``: of the result, for each character or byte; ``more``: besides."""
+def _conversion(least: float, most: float, more: int = 0) -> CostFunction:
+    """A conversion to ``least`` to ``most`` units for each character or byte, and ``more`` in addition."""
 
-    def of(_: Operand | None, arguments: Sequence[Operand]) -> Price:
+    def of(_: Operand | None, arguments: Sequence[Operand]) -> CallCost:
         size = arguments[0].size
-        result = Size(total(int(size.least * least), more), total(times(size.most, int(most)), more))
-        return Price(scaled(size.most, TRAVERSAL), result)
+        result = Size(
+            add(int(size.least * least), more),
+            add(multiply(size.most, int(most)), more),
+        )
+        return CallCost(scale(size.most, TRAVERSAL), result)
 
     return of
 
 
-def _in_list(_: Operand | None, arguments: Sequence[Operand]) -> Price:
-    return Price(arguments[1].size.most)
+def _in_list(_: Operand | None, arguments: Sequence[Operand]) -> CallCost:
+    return CallCost(arguments[1].size.most)
 
 
-def _contains(target: Operand | None, arguments: Sequence[Operand]) -> Price | None:
+def _contains(target: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
     if target is None:
         return None
-    return Price(times(scaled(target.size.most, TRAVERSAL), scaled(arguments[0].size.most, TRAVERSAL)))
+    return CallCost(multiply(scale(target.size.most, TRAVERSAL), scale(arguments[0].size.most, TRAVERSAL)))
 
 
-def _concatenating(_: Operand | None, arguments: Sequence[Operand]) -> Price:
-    size = joined(arguments[0].size, arguments[1].size)
-    return Price(scaled(size.most, TRAVERSAL), size)
+def _concatenation(_: Operand | None, arguments: Sequence[Operand]) -> CallCost:
+    size = concatenated_size(arguments[0].size, arguments[1].size)
+    return CallCost(scale(size.most, TRAVERSAL), size)
 
 
-def _comparing(_: Operand | None, arguments: Sequence[Operand]) -> Price:
-    return Price(scaled(min(each.size.most for each in arguments), TRAVERSAL))
+def _comparison(_: Operand | None, arguments: Sequence[Operand]) -> CallCost:
+    return CallCost(scale(min(each.size.most for each in arguments), TRAVERSAL))
 
 
 _ORDERS: Final = ("less", "less_equals", "greater", "greater_equals")
 _NUMBERS: Final = frozenset({"int", "uint", "double", "bool", "duration", "timestamp"})
 
-_BY_FUNCTION: Final[Mapping[str, Tariff]] = {
-    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _over_elements),
+_BY_FUNCTION: Final[Mapping[str, CostFunction]] = {
+    **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _element_traversal),
     "includes": _includes,
-    **dict.fromkeys(("lowerAscii", "upperAscii", "substring", "trim"), _rewriting),
+    **dict.fromkeys(("lowerAscii", "upperAscii", "substring", "trim"), _text_rewrite),
     "replace": _replace,
     "split": _split,
     "join": _join,
     **dict.fromkeys(("find", "findAll"), _find),
-    **dict.fromkeys(("quantity", "isQuantity", "semver", "isSemver"), _reading_argument),
+    **dict.fromkeys(("quantity", "isQuantity", "semver", "isSemver"), _argument_traversal),
     **dict.fromkeys(("sign", "asInteger", "isInteger", "asApproximateFloat"), _flat),
     **dict.fromkeys(("isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch"), _flat),
     "_==_": _equals_object,
@@ -238,16 +312,16 @@ _BY_FUNCTION: Final[Mapping[str, Tariff]] = {
     **dict.fromkeys(("sets.contains", "sets.intersects"), _sets(1)),
     "sets.equivalent": _sets(2),
 }
-_BY_OVERLOAD: Final[Mapping[str, Tariff]] = {
-    "string_format": _reading_target,
-    "string_to_bytes": _converting(1, 4),
-    "bytes_to_string": _converting(1 / 4, 1),
-    "strings_quote": _converting(1, 2, 2),
-    **dict.fromkeys(("starts_with_string", "ends_with_string"), _reading_argument),
+_BY_OVERLOAD: Final[Mapping[str, CostFunction]] = {
+    "string_format": _target_traversal,
+    "string_to_bytes": _conversion(1, 4),
+    "bytes_to_string": _conversion(1 / 4, 1),
+    "strings_quote": _conversion(1, 2, 2),
+    **dict.fromkeys(("starts_with_string", "ends_with_string"), _argument_traversal),
     "in_list": _in_list,
     **dict.fromkeys(("matches", "matches_string"), _matches),
     "contains_string": _contains,
-    **dict.fromkeys(("add_string", "add_bytes"), _concatenating),
-    **dict.fromkeys(("equals", "not_equals"), _comparing),
-    **dict.fromkeys((f"{order}_{type_}" for order in _ORDERS for type_ in ("string", "bytes")), _comparing),
+    **dict.fromkeys(("add_string", "add_bytes"), _concatenation),
+    **dict.fromkeys(("equals", "not_equals"), _comparison),
+    **dict.fromkeys((f"{order}_{type_}" for order in _ORDERS for type_ in ("string", "bytes")), _comparison),
 }

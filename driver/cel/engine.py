@@ -1,7 +1,7 @@
-"""The CEL engine, cel-cpp by way of cel-expr-python, and the values of Kubernetes that it does not have of its own.
+"""The binding to the CEL engine (cel-cpp through cel-expr-python), with Kubernetes' quantities and versions as values.
 
 The engine has no Python types: ``Engine`` stands for its module, environments, types and values. Quantities and
-versions are protobuf messages with one text, because the engine takes no other foreign values. Their texts are
+versions are protobuf messages with one string field, because the engine takes no other foreign values. The strings are
 canonical, so that the engine's own ``==`` is right.
 """
 
@@ -13,25 +13,25 @@ from api.model.semver import Version, parse_version
 Engine: TypeAlias = Any
 
 QUANTITY: Final = "kubernetes.Quantity"
-"""The name that Kubernetes gives the type of quantities."""
+"""Kubernetes' name for the type of quantities."""
 SEMVER: Final = "kubernetes.Semver"
-"""The name that Kubernetes gives the type of versions."""
+"""Kubernetes' name for the type of versions."""
 _VALUE: Final = "__value"
-"""The messages' field; no expression can name it."""
-_CONVERTED: Final = 4096
-"""Messages kept: distinct quantities and versions in a cluster are few."""
+"""The field of the messages; no expression can name it."""
+_CACHED_MESSAGES: Final = 4096
+"""Cached messages: a cluster has few distinct quantities and versions."""
 
 
 @cache
-def engine() -> Engine:
-    """The engine, imported at first use: it costs some 25 MB, and most processes never evaluate an expression."""
+def load_engine() -> Engine:
+    """The engine, imported at first use: it takes some 25 MB, and most processes never evaluate an expression."""
     from cel_expr_python import cel
 
     return cel
 
 
 class _Messages:
-    """The two message types, in a descriptor pool of their own: the process's pool belongs to gRPC's messages."""
+    """The two message types, in a separate descriptor pool: the default pool belongs to gRPC's messages."""
 
     def __init__(self) -> None:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -49,14 +49,14 @@ class _Messages:
 
 
 @cache
-def messages() -> _Messages:
-    """The message types."""
+def load_messages() -> _Messages:
+    """The message types, built at first use."""
     return _Messages()
 
 
-@lru_cache(maxsize=_CONVERTED)
+@lru_cache(maxsize=_CACHED_MESSAGES)
 def _message(type_name: str, text: str) -> Engine:
-    return messages().classes[type_name](**{_VALUE: text})
+    return load_messages().classes[type_name](**{_VALUE: text})
 
 
 def _text(message: Engine) -> str:
@@ -65,7 +65,7 @@ def _text(message: Engine) -> str:
 
 
 def quantity_message(nano: int) -> Engine:
-    """The quantity of so many units of 1e-9, as the engine takes it."""
+    """The engine's value of a quantity, given in units of 1e-9."""
     return _message(QUANTITY, str(nano))
 
 
@@ -75,10 +75,10 @@ def quantity_nano(message: Engine) -> int:
 
 
 def version_message(version: Version) -> Engine:
-    """A version as the engine takes it."""
+    """The engine's value of a version."""
     return _message(SEMVER, str(version))
 
 
 def version_of(value: object) -> Version | None:
-    """The version that a value of the engine is; None: something else."""
-    return parse_version(_text(value)) if isinstance(value, messages().classes[SEMVER]) else None
+    """The version in a value of the engine; None: it is no version."""
+    return parse_version(_text(value)) if isinstance(value, load_messages().classes[SEMVER]) else None

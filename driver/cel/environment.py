@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from driver.cel.attribute_references import FILLED
-from driver.cel.engine import QUANTITY, Engine, engine, messages
-from driver.cel.library import FUNCTIONS, TYPED, Function
+from driver.cel.attribute_references import LOOKUP_VARIABLES
+from driver.cel.engine import QUANTITY, Engine, load_engine, load_messages
+from driver.cel.library import FUNCTIONS, TYPED_FUNCTIONS, FunctionOverload
 
 _EXTENSIONS: Final = """
 extensions:
@@ -18,7 +18,7 @@ extensions:
   - {name: sets}
   - {name: strings, version: 2}
 """
-"""As in ``k8s.io/apiserver/pkg/cel/environment`` (base.go), in the spelling of the engine's configuration."""
+"""The extensions of ``k8s.io/apiserver/pkg/cel/environment`` (base.go), in the engine's configuration format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +36,20 @@ STORED: Final = Dialect(consumable_capacity=True, list_type_attributes=True)
 
 
 @cache
-def environment(dialect: Dialect) -> Engine:
-    """The environment to compile expressions in."""
+def get_environment(dialect: Dialect) -> Engine:
+    """The environment in which expressions are compiled and run."""
     return _environment(dialect, FUNCTIONS)
 
 
 @cache
-def typed_environment(dialect: Dialect) -> Engine:
-    """The same, with the types of ``TYPED``: what is compiled here can be looked at, but not run."""
-    names = {row.name for row in TYPED}
-    return _environment(dialect, (*(row for row in FUNCTIONS if row.name not in names), *TYPED))
+def get_typed_environment(dialect: Dialect) -> Engine:
+    """The same with ``TYPED_FUNCTIONS``: programs of it have exact types, but cannot run."""
+    names = {row.name for row in TYPED_FUNCTIONS}
+    return _environment(dialect, (*(row for row in FUNCTIONS if row.name not in names), *TYPED_FUNCTIONS))
 
 
-def _environment(dialect: Dialect, functions: Iterable[Function]) -> Engine:
-    cel = engine()
+def _environment(dialect: Dialect, functions: Iterable[FunctionOverload]) -> Engine:
+    cel = load_engine()
     types = cel.Type
     attributes = types.Map(types.STRING, types.Map(types.STRING, types.DYN))
     capacity = types.Map(types.STRING, types.Map(types.STRING, types(QUANTITY)))
@@ -57,22 +57,22 @@ def _environment(dialect: Dialect, functions: Iterable[Function]) -> Engine:
         "device.driver": types.STRING,
         "device.attributes": attributes,
         "device.capacity": capacity,
-        FILLED["attributes"]: attributes,
-        FILLED["capacity"]: capacity,
+        LOOKUP_VARIABLES["attributes"]: attributes,
+        LOOKUP_VARIABLES["capacity"]: capacity,
     }
     if dialect.consumable_capacity:
         variables["device.allowMultipleAllocations"] = types.BOOL
     rows = (row for row in functions if dialect.list_type_attributes or row.name != "includes")
     return cel.NewEnv(
-        descriptor_pool=messages().pool,
+        descriptor_pool=load_messages().pool,
         config=cel.NewEnvConfigFromYaml(_EXTENSIONS),
         variables=variables,
-        functions=_declared(rows),
+        functions=_declare(rows),
     )
 
 
-def _declared(rows: Iterable[Function]) -> list[Engine]:
-    cel = engine()
+def _declare(rows: Iterable[FunctionOverload]) -> list[Engine]:
+    cel = load_engine()
     overloads: dict[str, list[Engine]] = {}
     for row in rows:
         overload = cel.Overload(

@@ -1,4 +1,4 @@
-"""CEL as a row of tokens (``github.com/google/cel-spec``, doc/langdef.md, Syntax)."""
+"""The tokens of a CEL expression (``github.com/google/cel-spec``, doc/langdef.md, Syntax)."""
 
 import re
 from collections.abc import Sequence
@@ -6,11 +6,12 @@ from typing import Final, NamedTuple
 
 _STRING: Final = r"""'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _TOKEN: Final = re.compile(
-    rf"""(?P<lead>(?:\s|//[^\n]*)*)
+    rf"""(?P<lead>(?:\s|//[^\n]*)*+)
     (?:(?P<string>[bBrR]{{0,2}}(?:{_STRING}))
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
     |(?P<number>0[xX][0-9A-Fa-f]+[uU]?|[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?[uU]?)
-    |(?P<operator>&&|\|\||==|!=|<=|>=|\S))""",
+    |(?P<operator>&&|\|\||==|!=|<=|>=|\S)
+    |(?P<end>\Z))""",
     re.DOTALL | re.VERBOSE,
 )
 OPENING: Final = frozenset("[({")
@@ -21,22 +22,23 @@ class Token(NamedTuple):
     """A token of CEL."""
 
     kind: str
-    """string, name, number or operator."""
+    """``string``, ``name``, ``number``, ``operator`` or ``end``."""
     text: str
     lead: str
     """White space and comments before it."""
 
 
 def tokenize(expression: str) -> list[Token]:
-    """The tokens of ``expression``."""
+    """The tokens of ``expression``. What follows the last one leads an empty token of kind ``end``."""
     return [
         Token(kind=match.lastgroup or "", text=match[match.lastgroup or 0], lead=match["lead"])
         for match in _TOKEN.finditer(expression)
+        if match.lastgroup != "end" or match["lead"]
     ]
 
 
-def closing(tokens: Sequence[Token], at: int) -> int:
-    """Where the bracket that opens at ``at`` is closed; the number of tokens when it is not."""
+def find_closing(tokens: Sequence[Token], at: int) -> int:
+    """The index of the bracket that closes the one at ``at``; the number of tokens when there is none."""
     depth = 0
     while at < len(tokens):
         depth += (tokens[at].text in OPENING) - (tokens[at].text in CLOSING)
@@ -46,8 +48,8 @@ def closing(tokens: Sequence[Token], at: int) -> int:
     return at
 
 
-def split(tokens: Sequence[Token], separator: str) -> list[list[Token]]:
-    """The parts between separators that stand in no bracket; a colon that belongs to a ``?`` is none."""
+def split_tokens(tokens: Sequence[Token], separator: str) -> list[list[Token]]:
+    """The parts between the separators outside brackets; a colon that belongs to a ``?`` is no separator."""
     parts: list[list[Token]] = [[]]
     depth = conditions = 0
     before = ""
@@ -57,7 +59,7 @@ def split(tokens: Sequence[Token], separator: str) -> list[list[Token]]:
             parts.append([])
             continue
         if not depth:
-            is_condition = token.text == "?" and before != "."  # `.?` looks up what may not be there
+            is_condition = token.text == "?" and before != "."  # `.?` is the optional look-up
             conditions += is_condition - (token.text == ":" and conditions > 0)
         parts[-1].append(token)
         before = token.text

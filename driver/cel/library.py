@@ -1,9 +1,9 @@
 """The functions that Kubernetes adds to CEL (``k8s.io/apiserver/pkg/cel/library``), as far as they concern devices.
 
-Quantities, semantic versions, lists, regular expressions. Strings, sets, lists, optionals, bindings and two-variable
-macros are the engine's own, but for a few of its functions that go to ours by another name (``reading.RENAMED``). Two
-overloads of one function over two messages look the same to the engine at run time; so one implementation, on the first
-of them, serves both.
+They concern quantities, semantic versions, lists and regular expressions. Strings, sets, lists, optionals, bindings and
+two-variable macros are the engine's own, except for a few functions that are replaced under another name
+(``attribute_references.RENAMED``). The engine cannot distinguish overloads over two message types at run time, so one
+implementation, on the first overload, serves both.
 """
 
 import re
@@ -20,7 +20,7 @@ from driver.cel.engine import (
     QUANTITY,
     SEMVER,
     Engine,
-    engine,
+    load_engine,
     quantity_message,
     quantity_nano,
     version_message,
@@ -30,7 +30,7 @@ from driver.cel.engine import (
 _INDEX_OF, _LAST_INDEX_OF, _SUBSTRING = RENAMED["indexOf"], RENAMED["lastIndexOf"], RENAMED["substring"]
 _MATCHER_EXTENSIONS: Final = "extensions: [{name: optional}, {name: regex}]"
 _GROUP: Final = re.compile(r"(?P<other>\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\((?:\?P?<\w+>|(?!\?))", re.DOTALL)
-"""A capturing group's opening, beside the escapes and classes that may hold a parenthesis of another meaning."""
+"""The opening of a capturing group, or an escape or class (``other``) that may hold a literal parenthesis."""
 _MAX_LIST: Final = 48
 """``includes`` refuses longer lists (``resource.k8s.io/v1`` ResourceSliceMaxAttributeValuesPerDevice)."""
 _MAX_INT: Final = 2**63 - 1
@@ -66,7 +66,7 @@ def _plus(quantity: Engine, other: Engine, sign: int) -> Engine:
 
 
 def semver(text: str, normalize: bool = False) -> Engine:
-    """The version that ``text`` is, as the engine takes it. Raises ValueError when it is none."""
+    """The engine's value of the version ``text``. Raises ValueError when it is no semantic version."""
     version = parse_version(text, normalize=normalize)
     if version is None:
         raise ValueError(f"{text!r} is no semantic version")
@@ -81,7 +81,7 @@ def _version(message: Engine) -> Version:
 
 
 def _compare(one: Engine, other: Engine) -> int:
-    """Order of two quantities or of two versions."""
+    """The order of two quantities or of two versions: -1, 0 or 1."""
     if type(one) is not type(other):
         raise TypeError("no such overload")
     if version_of(one) is not None:
@@ -101,7 +101,7 @@ def _equals_text(attribute: object, text: object) -> bool:
 
 
 def _includes(target: object, value: object) -> bool:
-    """Whether a list attribute has the value, or a scalar is it (KEP-5491)."""
+    """Whether a list attribute contains the value, or a scalar attribute equals it (KEP-5491)."""
     if not isinstance(target, list):
         return _equals(target, value)
     if not any(_equals(element, value) for element in target[:_MAX_LIST]) and len(target) > _MAX_LIST:
@@ -146,8 +146,8 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
 
 @cache
 def _matcher() -> Engine:
-    """Finds by the engine's own RE2: Python's expressions take exponential time on some patterns."""
-    cel = engine()
+    """The engine's own RE2: Python's ``re`` takes exponential time on some patterns."""
+    cel = load_engine()
     text = cel.Type.STRING
     return cel.NewEnv(
         config=cel.NewEnvConfigFromYaml(_MATCHER_EXTENSIONS), variables={"text": text, "pattern": text}
@@ -155,10 +155,10 @@ def _matcher() -> Engine:
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    # The engine gives the first group of each match where Kubernetes gives the match: no pattern keeps a group.
+    # The engine returns the first group of each match, Kubernetes the whole match: so groups become non-capturing.
     groupless = _GROUP.sub(lambda match: match["other"] or "(?:", pattern)
     found = _matcher().eval(data={"text": text, "pattern": groupless})
-    if found.type() == engine().Type.ERROR:
+    if found.type() == load_engine().Type.ERROR:
         raise ValueError(str(found.value()))
     matches: list[str] = found.plain_value()
     return matches if limit < 0 else matches[:limit]
@@ -168,8 +168,8 @@ def _find(text: str, pattern: str) -> str:
     return next(iter(_find_all(text, pattern)), "")
 
 
-class Function(NamedTuple):
-    """One overload: CEL signature with the receiver before the dot, result type, implementation if it has its own."""
+class FunctionOverload(NamedTuple):
+    """One overload: CEL signature with the receiver before the dot, result type, and implementation if not shared."""
 
     name: str
     signature: str
@@ -177,59 +177,63 @@ class Function(NamedTuple):
     run: Callable[..., object] | None
 
 
-_OF_ELEMENTS: Final[Mapping[str, Callable[..., object]]] = {"sum": sum, "min": min, "max": max}
-"""Functions of lists that give what the elements are."""
+_AGGREGATES: Final[Mapping[str, Callable[..., object]]] = {"sum": sum, "min": min, "max": max}
+"""Functions of lists whose result has the type of the elements."""
 _NUMBERS: Final = ("int", "uint", "double", "duration")
 
-TYPED: Final = tuple(
-    Function(name, f"list<{type_}>.{name}()", type_, None)
-    for name in _OF_ELEMENTS
+TYPED_FUNCTIONS: Final = tuple(
+    FunctionOverload(name, f"list<{type_}>.{name}()", type_, None)
+    for name in _AGGREGATES
     for type_ in (*_NUMBERS, *(() if name == "sum" else ("bool", "string", "bytes", "timestamp")))
 )
-"""The same with their types, which the engine cannot tell apart when it runs them."""
+"""The overloads of these by element type, which the engine cannot distinguish at run time."""
 
 FUNCTIONS: Final = (
-    Function("quantity", "quantity(string)", QUANTITY, _quantity),
-    Function("isQuantity", "isQuantity(string)", "bool", _is_quantity),
-    Function("sign", f"sign({QUANTITY})", "int", lambda one: (quantity_nano(one) > 0) - (quantity_nano(one) < 0)),
-    Function("isInteger", f"{QUANTITY}.isInteger()", "bool", _is_integer),
-    Function("asInteger", f"{QUANTITY}.asInteger()", "int", _as_integer),
-    Function("asApproximateFloat", f"{QUANTITY}.asApproximateFloat()", "double", lambda one: quantity_nano(one) / NANO),
-    Function("add", f"{QUANTITY}.add({QUANTITY})", QUANTITY, lambda one, other: _plus(one, other, 1)),
-    Function("add", f"{QUANTITY}.add(int)", QUANTITY, lambda one, other: _plus(one, other, 1)),
-    Function("sub", f"{QUANTITY}.sub({QUANTITY})", QUANTITY, lambda one, other: _plus(one, other, -1)),
-    Function("sub", f"{QUANTITY}.sub(int)", QUANTITY, lambda one, other: _plus(one, other, -1)),
-    Function("semver", "semver(string)", SEMVER, semver),
-    Function("semver", "semver(string, bool)", SEMVER, semver),
-    Function("isSemver", "isSemver(string)", "bool", lambda text: parse_version(text) is not None),
-    Function(
+    FunctionOverload("quantity", "quantity(string)", QUANTITY, _quantity),
+    FunctionOverload("isQuantity", "isQuantity(string)", "bool", _is_quantity),
+    FunctionOverload(
+        "sign", f"sign({QUANTITY})", "int", lambda one: (quantity_nano(one) > 0) - (quantity_nano(one) < 0)
+    ),
+    FunctionOverload("isInteger", f"{QUANTITY}.isInteger()", "bool", _is_integer),
+    FunctionOverload("asInteger", f"{QUANTITY}.asInteger()", "int", _as_integer),
+    FunctionOverload(
+        "asApproximateFloat", f"{QUANTITY}.asApproximateFloat()", "double", lambda one: quantity_nano(one) / NANO
+    ),
+    FunctionOverload("add", f"{QUANTITY}.add({QUANTITY})", QUANTITY, lambda one, other: _plus(one, other, 1)),
+    FunctionOverload("add", f"{QUANTITY}.add(int)", QUANTITY, lambda one, other: _plus(one, other, 1)),
+    FunctionOverload("sub", f"{QUANTITY}.sub({QUANTITY})", QUANTITY, lambda one, other: _plus(one, other, -1)),
+    FunctionOverload("sub", f"{QUANTITY}.sub(int)", QUANTITY, lambda one, other: _plus(one, other, -1)),
+    FunctionOverload("semver", "semver(string)", SEMVER, semver),
+    FunctionOverload("semver", "semver(string, bool)", SEMVER, semver),
+    FunctionOverload("isSemver", "isSemver(string)", "bool", lambda text: parse_version(text) is not None),
+    FunctionOverload(
         "isSemver",
         "isSemver(string, bool)",
         "bool",
         lambda text, loose: parse_version(text, normalize=loose) is not None,
     ),
-    Function("major", f"{SEMVER}.major()", "int", lambda one: _version(one).major),
-    Function("minor", f"{SEMVER}.minor()", "int", lambda one: _version(one).minor),
-    Function("patch", f"{SEMVER}.patch()", "int", lambda one: _version(one).patch),
-    Function("compareTo", f"{QUANTITY}.compareTo({QUANTITY})", "int", _compare),
-    Function("compareTo", f"{SEMVER}.compareTo({SEMVER})", "int", None),
-    Function("isGreaterThan", f"{QUANTITY}.isGreaterThan({QUANTITY})", "bool", lambda a, b: _compare(a, b) > 0),
-    Function("isGreaterThan", f"{SEMVER}.isGreaterThan({SEMVER})", "bool", None),
-    Function("isLessThan", f"{QUANTITY}.isLessThan({QUANTITY})", "bool", lambda a, b: _compare(a, b) < 0),
-    Function("isLessThan", f"{SEMVER}.isLessThan({SEMVER})", "bool", None),
-    Function("includes", "any.includes(any)", "bool", _includes),
-    Function("isSorted", "list<dyn>.isSorted()", "bool", _is_sorted),
-    *(Function(name, f"list<dyn>.{name}()", "dyn", run) for name, run in _OF_ELEMENTS.items()),
-    Function(_INDEX_OF, f"string.{_INDEX_OF}(string)", "int", _index_of),
-    Function(_INDEX_OF, f"string.{_INDEX_OF}(string, int)", "int", _index_of),
-    Function(_INDEX_OF, f"list<dyn>.{_INDEX_OF}(any)", "int", _index_of),
-    Function(_LAST_INDEX_OF, f"string.{_LAST_INDEX_OF}(string)", "int", _last_index_of),
-    Function(_LAST_INDEX_OF, f"string.{_LAST_INDEX_OF}(string, int)", "int", _last_index_of),
-    Function(_LAST_INDEX_OF, f"list<dyn>.{_LAST_INDEX_OF}(any)", "int", _last_index_of),
-    Function(_SUBSTRING, f"string.{_SUBSTRING}(int)", "string", _substring),
-    Function(_SUBSTRING, f"string.{_SUBSTRING}(int, int)", "string", _substring),
-    Function("find", "string.find(string)", "string", _find),
-    Function("findAll", "string.findAll(string)", "list<string>", _find_all),
-    Function("findAll", "string.findAll(string, int)", "list<string>", _find_all),
-    Function(EQUALS_TEXT, f"{EQUALS_TEXT}(any, any)", "bool", _equals_text),
+    FunctionOverload("major", f"{SEMVER}.major()", "int", lambda one: _version(one).major),
+    FunctionOverload("minor", f"{SEMVER}.minor()", "int", lambda one: _version(one).minor),
+    FunctionOverload("patch", f"{SEMVER}.patch()", "int", lambda one: _version(one).patch),
+    FunctionOverload("compareTo", f"{QUANTITY}.compareTo({QUANTITY})", "int", _compare),
+    FunctionOverload("compareTo", f"{SEMVER}.compareTo({SEMVER})", "int", None),
+    FunctionOverload("isGreaterThan", f"{QUANTITY}.isGreaterThan({QUANTITY})", "bool", lambda a, b: _compare(a, b) > 0),
+    FunctionOverload("isGreaterThan", f"{SEMVER}.isGreaterThan({SEMVER})", "bool", None),
+    FunctionOverload("isLessThan", f"{QUANTITY}.isLessThan({QUANTITY})", "bool", lambda a, b: _compare(a, b) < 0),
+    FunctionOverload("isLessThan", f"{SEMVER}.isLessThan({SEMVER})", "bool", None),
+    FunctionOverload("includes", "any.includes(any)", "bool", _includes),
+    FunctionOverload("isSorted", "list<dyn>.isSorted()", "bool", _is_sorted),
+    *(FunctionOverload(name, f"list<dyn>.{name}()", "dyn", run) for name, run in _AGGREGATES.items()),
+    FunctionOverload(_INDEX_OF, f"string.{_INDEX_OF}(string)", "int", _index_of),
+    FunctionOverload(_INDEX_OF, f"string.{_INDEX_OF}(string, int)", "int", _index_of),
+    FunctionOverload(_INDEX_OF, f"list<dyn>.{_INDEX_OF}(any)", "int", _index_of),
+    FunctionOverload(_LAST_INDEX_OF, f"string.{_LAST_INDEX_OF}(string)", "int", _last_index_of),
+    FunctionOverload(_LAST_INDEX_OF, f"string.{_LAST_INDEX_OF}(string, int)", "int", _last_index_of),
+    FunctionOverload(_LAST_INDEX_OF, f"list<dyn>.{_LAST_INDEX_OF}(any)", "int", _last_index_of),
+    FunctionOverload(_SUBSTRING, f"string.{_SUBSTRING}(int)", "string", _substring),
+    FunctionOverload(_SUBSTRING, f"string.{_SUBSTRING}(int, int)", "string", _substring),
+    FunctionOverload("find", "string.find(string)", "string", _find),
+    FunctionOverload("findAll", "string.findAll(string)", "list<string>", _find_all),
+    FunctionOverload("findAll", "string.findAll(string, int)", "list<string>", _find_all),
+    FunctionOverload(EQUALS_TEXT, f"{EQUALS_TEXT}(any, any)", "bool", _equals_text),
 )

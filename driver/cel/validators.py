@@ -1,28 +1,28 @@
-"""What Kubernetes refuses in literals when it compiles an expression, and the engine does not.
+"""Checks of literals that Kubernetes makes when it compiles an expression, and the engine does not.
 
-Three checks of its CEL environment (``k8s.io/apiserver/pkg/cel/environment``: homogeneous aggregate literals, regular
-expression, duration and timestamp literals) and of its constant folding: the elements of a list or map literal are of
-one type; a literal that is given to a conversion or used as a pattern must be a valid one.
+They are three checks of its CEL environment (``k8s.io/apiserver/pkg/cel/environment``: homogeneous aggregate literals,
+regular expression, duration and timestamp literals) and of its constant folding: the elements of a list or map literal
+are of one type; a literal that is given to a conversion or used as a pattern must be a valid one.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from driver.cel.lexer import CLOSING, Token, closing, split, tokenize
+from driver.cel.lexer import CLOSING, Token, find_closing, split_tokens, tokenize
 
 TypeOf = Callable[[str], str | None]
-"""The static type of an expression; None: it has none by itself, because it uses a name that a macro binds."""
+"""The static type of an expression; None: it uses a name that a macro binds, so it has none alone."""
 Fails = Callable[[str], bool]
 """Whether an expression without variables fails when it is evaluated."""
 
 _CONVERSIONS: Final = frozenset({"bool", "double", "duration", "int", "timestamp", "uint"})
 _PATTERNS: Final = frozenset({"find", "findAll", "matches"})
 _OPAQUE: Final = ("TYPE", "optional_type")
-"""Types that are not compared: what they are of may not be known."""
+"""Types that are not compared, because their parameters may be unknown."""
 
 
-def literal_fault(expression: str, type_of: TypeOf, fails: Fails) -> str | None:
-    """Why Kubernetes would refuse a literal in ``expression``; None: it would not. ``expression`` must be valid CEL."""
+def find_literal_fault(expression: str, type_of: TypeOf, fails: Fails) -> str | None:
+    """Why Kubernetes would refuse a literal in ``expression``, which must be valid CEL; None: it would not."""
     tokens = tokenize(expression)
     for at, token in enumerate(tokens):
         if token.text in ("[", "{") and not _is_operand(tokens, at - 1) and _text(tokens, at - 2) != "format":
@@ -41,7 +41,7 @@ def _text(tokens: Sequence[Token], at: int) -> str:
 
 
 def _is_operand(tokens: Sequence[Token], at: int) -> bool:
-    """Whether an operand ends at ``at``, so that what follows is an index and no literal."""
+    """Whether an operand ends at ``at``, so that a bracket after it is an index and no literal."""
     if at < 0:
         return False
     token = tokens[at]
@@ -51,12 +51,12 @@ def _is_operand(tokens: Sequence[Token], at: int) -> bool:
 def _aggregate_fault(tokens: Sequence[Token], start: int, type_of: TypeOf) -> str | None:
     columns: list[list[str]] = [[], []]
     for element in _elements(tokens, start):
-        parts = split(element, ":") if tokens[start].text == "{" else [element]
+        parts = split_tokens(element, ":") if tokens[start].text == "{" else [element]
         for column, part in zip(columns, parts, strict=False):
             text = "".join(token.lead + token.text for token in part)
             type_ = None if text.lstrip().startswith("?") else type_of(text)
             if type_ is not None and not type_.startswith(_OPAQUE):
-                column.append(type_.partition("<")[0])  # of lists and maps the elements may not be known
+                column.append(type_.partition("<")[0])  # element types may be unknown
     for column in columns:
         other = next((type_ for type_ in column if type_ != column[0]), None)
         if other is not None:
@@ -66,7 +66,7 @@ def _aggregate_fault(tokens: Sequence[Token], start: int, type_of: TypeOf) -> st
 
 def _elements(tokens: Sequence[Token], start: int) -> list[list[Token]]:
     """The elements of the literal, or the arguments of the call, that opens at ``start``."""
-    return [element for element in split(tokens[start + 1 : closing(tokens, start)], ",") if element]
+    return [element for element in split_tokens(tokens[start + 1 : find_closing(tokens, start)], ",") if element]
 
 
 def _call_fault(tokens: Sequence[Token], at: int, fails: Fails) -> str | None:
@@ -83,7 +83,7 @@ def _call_fault(tokens: Sequence[Token], at: int, fails: Fails) -> str | None:
 
 
 def _literal(argument: Sequence[Token]) -> str:
-    """The text of an argument that is one literal; empty: it is something else."""
+    """The text of an argument that is one literal; empty: it is none."""
     texts = [token.text for token in argument]
     is_literal = argument[-1].kind in ("string", "number") and texts[:-1] in ([], ["-"])
     return "".join(texts) if is_literal else ""

@@ -1,6 +1,6 @@
-"""The command line, ``kerf``: arguments to settings to an app's ``run``. One file for each subcommand.
+"""The command line ``kerf``: one module for each subcommand, which turns arguments into settings and runs an app.
 
-Subcommands are imported when they are called, so that a daemon starts without the tables and colours of the others.
+Subcommands are imported when they are called, so that a daemon starts without the tables and colors of the others.
 """
 
 import importlib
@@ -12,12 +12,12 @@ from typing import Final
 import click
 
 from api.errors import InvalidDocumentError, KerfError
-from driver.cli.exit_codes import EXIT_BAD_INPUT, EXIT_FAILED
+from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED
 from driver.runtime.lifecycle import leaves
 
 COMMANDS: Final[Mapping[str, str]] = {
     # name: what `kerf --help` says; the module is driver.cli.<name with _>, the command its attribute `command`
-    "demo": "Show the whole story on an embedded cluster.",
+    "demo": "Show Kerf at work on an embedded cluster.",
     "controller": "Run the cluster's controller.",
     "kubelet-plugin": "Run the plugin of one node.",
     "migrate": "Write a classic cluster's classes and templates for a newer one.",
@@ -34,7 +34,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 
 
 class _LazyGroup(click.Group):
-    """Lists commands from a table and imports one only when it runs."""
+    """A group that lists commands from a table and imports one only when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -82,14 +82,14 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_FAILED
     except BaseExceptionGroup as group:
         return _report(group)
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has had enough
+    except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return result if isinstance(result, int) else 0
 
 
 def _report(group: BaseExceptionGroup[BaseException]) -> int:
-    """Errors that task groups have wrapped; a defect of ours keeps its traceback."""
+    """Report the errors of a group; an unexpected one is raised with its traceback."""
     errors = list(leaves(group))
     if not all(isinstance(error, KerfError) for error in errors):
         raise group

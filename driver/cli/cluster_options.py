@@ -1,4 +1,4 @@
-"""What ``kerf why``, ``plan``, ``frag`` and ``gather`` share: which cluster is asked, exit codes, progress.
+"""Options, exit codes and progress of ``kerf why``, ``plan``, ``frag`` and ``gather``, which read a cluster's state.
 
 Exit codes: 0 it fits, or there was nothing to decide; 1 it does not fit; 2 bad input; 3 no answer, because the cluster
 cannot be read or the search was given up.
@@ -7,7 +7,7 @@ cannot be read or the search was given up.
 import fnmatch
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -18,8 +18,8 @@ import click
 
 from api.errors import InvalidDocumentError, KerfError
 from driver.allocation import Budget
-from driver.cli.exit_codes import EXIT_BAD_INPUT, EXIT_NO_ANSWER
 from driver.cli.options import FILE, option
+from driver.cli.output import EXIT_BAD_INPUT, EXIT_NO_ANSWER
 from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import decode, redacted
@@ -30,15 +30,13 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _QUIET_S: Final = 1.0
-"""An answer that comes within a second needs no progress."""
+"""Seconds without progress: a shorter answer needs none."""
 _EVERY_S: Final = 0.2
-"""Often enough to be seen moving."""
-
-
+"""Seconds between two updates of the progress line."""
 _DEADLINE_S: Final = 10.0
-"""The time that kube-scheduler gives a node (gate DRASchedulerFilterTimeout)."""
+"""Kube-scheduler's time limit for a node (gate DRASchedulerFilterTimeout)."""
 _STEPS_PER_S: Final = 100_000
-"""More than a search takes on any machine: it is the deadline that people set, so it is the deadline that ends one."""
+"""More steps than a search takes on any machine, so that the deadline ends it."""
 
 
 def access_options(command: Callable[P, T]) -> Callable[P, T]:
@@ -51,7 +49,7 @@ def access_options(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def cluster_options(command: Callable[P, T]) -> Callable[P, T]:
-    """``--kubeconfig``, ``--context``, and ``--from`` instead of them."""
+    """``--kubeconfig``, ``--context``, and ``--from`` in place of them."""
     dump = option("--from", "dump", type=FILE, help="Ask this file of `kerf gather` instead of a cluster.")
     return access_options(dump(command))
 
@@ -84,27 +82,30 @@ def deadline_option(command: Callable[P, T]) -> Callable[P, T]:
     )(command)
 
 
-def chosen_nodes(cluster: Cluster, patterns: Sequence[str]) -> frozenset[str]:
-    """The names of the nodes that ``patterns`` mean; all without any. Raises QuestionError when one means none."""
+def choose_nodes(cluster: Cluster, patterns: Sequence[str]) -> frozenset[str]:
+    """The names of the nodes that match ``patterns``, or of all nodes.
+
+    Raises QuestionError when a pattern matches none.
+    """
     names = [node.metadata.name for node in cluster.nodes]
     chosen: set[str] = set()
     for pattern in (part for each in patterns for part in each.split(",")):
         found = fnmatch.filter(names, pattern)
         if not found:
-            raise QuestionError(f"--nodes: no node is called {pattern!r}; there is {some(names) or 'no node'}")
+            raise QuestionError(f"--nodes: no node is called {pattern!r}; there is {abbreviate(names) or 'no node'}")
         chosen.update(found)
     return frozenset(chosen or names)
 
 
-def answering(command: Callable[P, int]) -> Callable[P, int]:
-    """Gives errors the exit codes of questions: a question that could not be answered is not a "no"."""
+def with_exit_codes(command: Callable[P, int]) -> Callable[P, int]:
+    """Give errors the exit codes above: no answer is not a negative one."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
             return command(*args, **kwargs)
         except InvalidDocumentError:
-            raise  # reported problem by problem, as everywhere
+            raise  # ``main`` reports each problem
         except QuestionError as error:
             click.echo(f"kerf: {error}", err=True)
             return EXIT_BAD_INPUT
@@ -122,79 +123,79 @@ def answering(command: Callable[P, int]) -> Callable[P, int]:
     return run
 
 
-class Source(NamedTuple):
-    """What is asked."""
+class StateSource(NamedTuple):
+    """A cluster's state, and the namespace of objects that are named without one."""
 
     state: ClusterState
     namespace: str
-    """Where objects are looked for that are named without one: the context's, as for kubectl."""
+    """The context's, as for kubectl."""
 
 
-def ask_cluster(source: Source, deadline_s: float = _DEADLINE_S) -> Cluster:
-    """The cluster of ``source``, whose searches are given up after ``deadline_s``."""
+def build_cluster_index(source: StateSource, deadline_s: float = _DEADLINE_S) -> Cluster:
+    """The index of the cluster of ``source``; its searches are given up after ``deadline_s``."""
     budget = Budget(steps=int(deadline_s * _STEPS_PER_S), seconds=deadline_s, clock=time.monotonic)
     return Cluster(source.state, budget=budget)
 
 
-def read_cluster(kubeconfig: Path | None, context: str | None, dump: Path | None) -> Source:
-    """The state to ask. Raises KerfError."""
+def read_state(kubeconfig: Path | None, context: str | None, dump: Path | None) -> StateSource:
+    """Read the state from the file ``dump``, or else from the cluster. Raises KerfError when it cannot be read."""
     if dump is not None:
         if kubeconfig is not None or context is not None:
             raise click.UsageError("--from asks a file; --kubeconfig and --context have no meaning beside it")
-        return Source(decode(dump.read_bytes(), str(dump)), "default")
+        return StateSource(decode(dump.read_bytes(), str(dump)), "default")
     return anyio.run(_gather, kubeconfig, context)
 
 
-async def _gather(kubeconfig: Path | None, context: str | None) -> Source:
+async def _gather(kubeconfig: Path | None, context: str | None) -> StateSource:
     from driver.diagnostics.collector import gather  # aiohttp is not needed offline
     from driver.kube.http.client import Client
     from driver.kube.http.config import load_access
 
     access = await load_access(kubeconfig, context)
     async with Client(access, user_agent="kerf-answers") as client, anyio.create_task_group() as tasks:
-        tasks.start_soon(_tell_when_long, f"reading the cluster at {access.server}")
+        tasks.start_soon(_report_when_slow, f"reading the cluster at {access.server}")
         state = redacted(await gather(client, lambda: datetime.now(UTC).isoformat(timespec="seconds")))
         tasks.cancel_scope.cancel()
-    return Source(state, access.namespace)
+    return StateSource(state, access.namespace)
 
 
-async def _tell_when_long(what: str) -> None:
+async def _report_when_slow(what: str) -> None:
     await anyio.sleep(_QUIET_S)
     click.echo(what, err=True)
 
 
 class Progress:
-    """Tells on stderr how far a long answer is: a line that moves on a terminal, one line for each stage elsewhere."""
+    """Reports the progress of a slow answer on stderr: a changing line on a terminal, one line per loop elsewhere."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._begin = clock()
 
-    def __call__(self, steps: Sequence[T], what: str) -> Iterable[T]:
-        return self._watched(steps, what)
-
-    def _watched(self, steps: Sequence[T], what: str) -> Iterator[T]:
+    def __call__(self, steps: Sequence[T], what: str) -> Iterator[T]:
+        """Iterate over ``steps`` and report how many of them are done."""
         is_terminal = sys.stderr.isatty()
-        told_at: float | None = None
+        reported_at: float | None = None
         for number, step in enumerate(steps, start=1):
             now = self._clock()
-            is_due = now - self._begin >= _QUIET_S and (told_at is None or (is_terminal and now - told_at >= _EVERY_S))
+            is_due = now - self._begin >= _QUIET_S and (
+                reported_at is None or (is_terminal and now - reported_at >= _EVERY_S)
+            )
             if is_due:
-                told_at = now
+                reported_at = now
                 text = f"{what}: {number} of {len(steps)}"
                 click.echo(f"\r\x1b[K{text}" if is_terminal else text, err=True, nl=not is_terminal)
             yield step
-        if is_terminal and told_at is not None:
+        if is_terminal and reported_at is not None:
             click.echo("\r\x1b[K", err=True, nl=False)
 
 
-def count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """``1 node``, ``2 nodes``, ``2 copies``."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
+def abbreviate(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and the number of others."""
     listed = ", ".join(names[:most])
     return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

@@ -1,4 +1,4 @@
-"""``kerf completion``."""
+"""``kerf completion``: prints the shell code for completion."""
 
 import click
 from click.shell_completion import get_completion_class

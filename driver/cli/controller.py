@@ -1,4 +1,4 @@
-"""``kerf controller``: arguments to Settings to ``driver.controller.app``."""
+"""``kerf controller``: runs the cluster's controller."""
 
 import os
 import socket

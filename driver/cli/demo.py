@@ -1,4 +1,4 @@
-"""``kerf demo``: arguments to DemoSettings to a story on a stage."""
+"""``kerf demo``: runs the demo's scenario on an embedded cluster."""
 
 import logging
 import shutil
@@ -14,30 +14,27 @@ from anyio.abc import TaskStatus
 from rich.console import Console
 
 from api.errors import KerfError
-from driver.cli.exit_codes import EXIT_BAD_INPUT, EXIT_FAILED
 from driver.cli.options import option
-from driver.cli.output import OutputFormat, output_option, print_document
-from driver.demo.display import Display, LiveDisplay, PlainDisplay, SilentDisplay
-from driver.demo.environment import Stage, open_stage
-from driver.demo.manifests import BadManifestsError, Manifest, load
-from driver.demo.report import as_document
-from driver.demo.resources import packaged
-from driver.demo.scenario import Story
-from driver.demo.settings import DemoSettings
+from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, OutputFormat, output_option, print_document
+from driver.demo.display import Display, LiveDisplay, PlainDisplay
+from driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
+from driver.demo.manifests import BadManifestsError, Manifest, load_manifests
+from driver.demo.report import to_document
+from driver.demo.scenario import Scenario
 from driver.partitions.catalog import UnknownModelError, gpu_model, shell
 from driver.partitions.geometry import GpuModel, Shell
 from driver.runtime import logs
 
 _LONGEST_ROOT: Final = 40
-"""Characters of the temporary folder: with a node's name and a driver's the sockets in it stay below 107 bytes."""
+"""Characters of the temporary folder's path, so that the paths of sockets in it stay below 107 bytes."""
 _LOG_TAIL: Final = 15
-"""Lines of each program's log that are shown when the story fails."""
+"""Lines of each program's log that are shown when the demo fails."""
 _INTERRUPTED: Final = 128 + signal.SIGINT
-"""What a shell reports for a program that Ctrl-C ended."""
+"""The exit code that a shell reports for a program that Ctrl-C ended."""
 
 
 class _Geometry(click.ParamType[object]):
-    """A name that the catalogue knows."""
+    """The name of a geometry in the catalog."""
 
     def __init__(self, name: str, find: Callable[[str], object]) -> None:
         self.name = name
@@ -52,14 +49,14 @@ class _Geometry(click.ParamType[object]):
             self.fail(str(error), param, ctx)
 
 
-@click.command(short_help="Show the whole story on an embedded cluster.")
+@click.command(short_help="Show Kerf at work on an embedded cluster.")
 @option(
     "-f",
     "--filename",
     "files",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="Your own manifests instead of the story: a file or a directory. Repeatable.",
+    help="Your own manifests instead of the examples: a file or a directory. Repeatable.",
 )
 @option("--nodes", type=click.IntRange(1, 50), default=2, help="How many nodes.")
 @option(
@@ -92,11 +89,11 @@ def command(
     output: OutputFormat,
     verbose: bool,
 ) -> int:
-    """Show the whole story on an embedded cluster, in a temporary folder, without root.
+    """Show Kerf at work on an embedded cluster, in a temporary folder, without root.
 
     Beside an API server, a scheduler and a kubelet stand-in for each node run the real `kerf controller` and one real
-    `kerf kubelet-plugin` for each node; their hardware is simulated. Exit code 0 says that all of it was observed and
-    that nothing is left.
+    `kerf kubelet-plugin` for each node; their hardware is simulated. Exit code 0: everything was observed, and
+    nothing is left.
     """
     settings = DemoSettings(
         files=files,
@@ -111,7 +108,7 @@ def command(
     if classic:
         return anyio.run(_run_classic, settings)
     try:
-        manifests = load(files or [packaged("examples")])
+        manifests = load_manifests(files or [find_packaged_folder("examples")])
     except BadManifestsError as error:
         for line in error.lines:
             click.echo(line, err=True)
@@ -123,29 +120,29 @@ async def _run(settings: DemoSettings, manifests: list[Manifest], output: Output
     root = _temporary_folder()
     try:
         async with anyio.create_task_group() as tasks:
-            telling = _Telling(settings, manifests, output)
-            await tasks.start(telling.watch_signals)
-            with telling.scope:
-                await telling.tell(root)
+            demo = _DemoRun(settings, manifests, output)
+            await tasks.start(demo.watch_signals)
+            with demo.scope:
+                await demo.run(root)
             tasks.cancel_scope.cancel()
-        return _INTERRUPTED if telling.scope.cancelled_caught else telling.code
+        return _INTERRUPTED if demo.scope.cancelled_caught else demo.code
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
 async def _run_classic(settings: DemoSettings) -> int:
-    from driver.demo.classic_scenario import left_behind, open_classic
+    from driver.demo.classic_scenario import open_classic_scenario
 
     root = _temporary_folder()
     _log_to(root / "cluster.log")
     try:
-        async with open_classic(settings, root, click.echo) as story:
-            await story.tell()
+        async with open_classic_scenario(settings, root, click.echo) as scenario:
+            await scenario.run()
             if settings.keep:
-                click.echo(f"the cluster stays up until Ctrl-C: kubectl --kubeconfig {story.cluster.kubeconfig}")
+                click.echo(f"the cluster stays up until Ctrl-C: kubectl --kubeconfig {scenario.cluster.kubeconfig}")
                 with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                     await anext(signals)
-        if left := left_behind(settings, story.places, story.cluster):
+        if left := scenario.find_leftovers():
             click.echo("kerf demo: left behind: " + "; ".join(left), err=True)
             return EXIT_FAILED
         click.echo("nothing is left: no partition, no CDI file, no record")
@@ -158,8 +155,8 @@ async def _run_classic(settings: DemoSettings) -> int:
         shutil.rmtree(root, ignore_errors=True)
 
 
-class _Telling:
-    """One run: the story, its display, and what Ctrl-C means at the moment."""
+class _DemoRun:
+    """One run of the scenario, which Ctrl-C ends."""
 
     def __init__(self, settings: DemoSettings, manifests: list[Manifest], output: OutputFormat) -> None:
         self._settings = settings
@@ -171,7 +168,7 @@ class _Telling:
         self.code = EXIT_FAILED
 
     async def watch_signals(self, *, task_status: TaskStatus[None]) -> None:
-        """Ctrl-C while the cluster is kept up ends that; at any other moment it ends the demo. Both clean up."""
+        """Handle Ctrl-C: while the cluster is kept it goes on to the clean-up, at any other time it cancels the run."""
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
             async for _ in signals:
@@ -180,52 +177,54 @@ class _Telling:
                 else:
                     self.scope.cancel()
 
-    async def tell(self, root: Path) -> None:
+    async def run(self, root: Path) -> None:
         _log_to(root / "cluster.log")
         with _display(self._output) as display:
-            async with open_stage(self._settings, root) as stage:
-                story = Story(
-                    stage=stage, display=display, manifests=self._manifests, is_own=bool(self._settings.files)
+            async with open_environment(self._settings, root) as environment:
+                scenario = Scenario(
+                    environment=environment,
+                    display=display,
+                    manifests=self._manifests,
+                    is_user_supplied=bool(self._settings.files),
                 )
                 try:
-                    await self._play(story)
+                    await self._run_scenario(scenario)
                 except KerfError as error:
                     click.echo(f"kerf demo: {error}", err=True)
-                    _show_logs(stage)
+                    _show_logs(environment)
                     return
         if self._output != "text":
-            print_document(as_document(story.report), self._output)
+            print_document(to_document(scenario.report), self._output)
         self.code = 0
 
-    async def _play(self, story: Story) -> None:
-        await story.tell()
+    async def _run_scenario(self, scenario: Scenario) -> None:
+        await scenario.run()
         if self._settings.keep:
-            await story.bring_back()
-            story.display.say(
-                f"\nthe cluster stays up until Ctrl-C: kubectl --kubeconfig {story.kubeconfig} get pods -A"
-            )
+            await scenario.rerun_examples()
+            kubeconfig = scenario.environment.cluster.kubeconfig
+            scenario.display.say(f"\nthe cluster stays up until Ctrl-C: kubectl --kubeconfig {kubeconfig} get pods -A")
             self._is_keeping = True
             await self._kept.wait()
             self._is_keeping = False
-        await story.end()
+        await scenario.finish()
 
 
 def _display(output: OutputFormat) -> Display:
     if output != "text":
-        return SilentDisplay()
+        return Display()
     console = Console()
     return LiveDisplay(console) if console.is_terminal else PlainDisplay()
 
 
 def _log_to(file: Path) -> None:
-    """Records of the embedded cluster go to a file like those of Kerf's programs: the story has the terminal."""
+    """Log the embedded cluster to a file, as Kerf's programs do: the terminal is for the scenario."""
     handler = logging.FileHandler(file)
     handler.setFormatter(logs.TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
-def _show_logs(stage: Stage) -> None:
-    for running in stage.programs:
+def _show_logs(environment: DemoEnvironment) -> None:
+    for running in environment.programs:
         lines = running.log.read_text(errors="replace").splitlines()[-_LOG_TAIL:]
         click.echo(f"\nend of the log of {running.name}:", err=True)
         for line in lines:
@@ -233,7 +232,7 @@ def _show_logs(stage: Stage) -> None:
 
 
 def _temporary_folder() -> Path:
-    """A private folder with a short path: unix sockets lie in it (sun_path has 108 bytes)."""
+    """A private folder with a short path, because of the unix sockets in it (sun_path has 108 bytes)."""
     root = Path(tempfile.mkdtemp(prefix="kerf-"))
     if len(str(root)) <= _LONGEST_ROOT:
         return root

@@ -1,4 +1,4 @@
-"""``kerf devices``: what this node's backends see, and what would be published."""
+"""``kerf devices``: the cards that this node's backends see, and the devices that would be published."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ from api.model.device_attributes import (
 )
 from api.model.devices import Device, Pool
 from driver.cli.options import backend_option, option
-from driver.cli.output import OutputFormat, output_option, print_document, table
+from driver.cli.output import OutputFormat, format_table, output_option, print_document
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.registry import BackendChoice, load_backends
 from driver.partitions.geometry import Card, DeviceKind
@@ -29,7 +29,7 @@ _HEADER = ("POOL", "DEVICE", "CUT", "PLACEMENT", "MEMORY", "COMPUTE", "SLOTS")
 
 @click.command(short_help="Show what this node's backends see and what would be published.")
 @backend_option
-@option("--node-name", default="this-node", help="Name of the node, as it will stand in pools and attributes.")
+@option("--node-name", default="this-node", help="Name of the node, as in pools and attributes.")
 @output_option
 def command(backends: tuple[BackendChoice, ...], node_name: str, output: OutputFormat) -> None:
     """Show the cards that the backends see, and every device that would be published, in publish order."""
@@ -39,7 +39,7 @@ def command(backends: tuple[BackendChoice, ...], node_name: str, output: OutputF
         print_document({"cards": cards, "pools": pools}, output)
         return
     rows = [_row(pool.name, device) for pool in pools for slice_ in pool.slices for device in slice_.devices]
-    click.echo(table(_HEADER, rows))
+    click.echo(format_table(_HEADER, rows))
     click.echo(f"\n{len(cards)} cards, {len(rows)} devices in {sum(len(pool.slices) for pool in pools)} slices")
 
 

@@ -1,4 +1,4 @@
-"""``kerf frag``: how fragmented the cards are, and what to recreate for a large partition."""
+"""``kerf frag``: reports how fragmented the cards are, and which claims to recreate for a large partition."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,22 +7,22 @@ import click
 
 from driver.cli.cluster_options import (
     Progress,
-    answering,
-    ask_cluster,
-    chosen_nodes,
+    abbreviate,
+    build_cluster_index,
+    choose_nodes,
     cluster_options,
-    count,
+    format_count,
     node_option,
-    read_cluster,
-    some,
+    read_state,
+    with_exit_codes,
 )
 from driver.cli.options import option
-from driver.cli.output import OutputFormat, output_option, print_document, table
+from driver.cli.output import OutputFormat, format_table, output_option, print_document
 from driver.diagnostics.defragmentation import Advice
 from driver.diagnostics.frag import CardFigures, FragAnswer, frag
 
 _CARDS = 40
-"""Cards that a text lists one by one; of larger clusters only those with stranded units are of interest."""
+"""Cards listed as text; of larger clusters only those with stranded units are shown."""
 
 
 @click.command(short_help="Say how fragmented the cards are, and what to recreate for a large partition.")
@@ -30,7 +30,7 @@ _CARDS = 40
 @option("--size", help="Advise how to win this size: a profile, an FPGA function, or `whole`. [default: all that lack]")
 @cluster_options
 @output_option
-@answering
+@with_exit_codes
 def command(
     nodes: tuple[str, ...],
     size: str | None,
@@ -43,8 +43,8 @@ def command(
 
     Exit code 0, also when nothing is free; 2: bad input; 3: no answer.
     """
-    cluster = ask_cluster(read_cluster(kubeconfig, context, dump))
-    answer = frag(cluster, nodes=chosen_nodes(cluster, nodes), size=size, track=Progress())
+    cluster = build_cluster_index(read_state(kubeconfig, context, dump))
+    answer = frag(cluster, nodes=choose_nodes(cluster, nodes), size=size, track=Progress())
     if output == "text":
         click.echo("\n".join(_lines(answer)))
     else:
@@ -57,17 +57,17 @@ def _lines(answer: FragAnswer) -> Iterator[str]:
         yield "no card that Kerf publishes"
     else:
         rows = [(each.model, each.size, each.free, each.possible) for each in answer.sizes]
-        yield table(("MODEL", "SIZE", "FREE", "OF"), rows)
+        yield format_table(("MODEL", "SIZE", "FREE", "OF"), rows)
         yield ""
         yield from _cards(answer.cards)
     for advice in answer.advice:
         yield ""
         yield from _advice(advice)
     if answer.no_advice:
-        sizes = some([f"{each.size} of {each.model}" for each in answer.no_advice], 8)
+        sizes = abbreviate([f"{each.size} of {each.model}" for each in answer.no_advice], 8)
         yield f"\nno claims could be recreated elsewhere to win {sizes}"
     for unknown in answer.unknown_cards:
-        yield f"\nnot looked at, because its geometry is not known: {unknown}"
+        yield f"\nskipped, because its geometry is unknown: {unknown}"
 
 
 def _cards(cards: tuple[CardFigures, ...]) -> Iterator[str]:
@@ -84,9 +84,9 @@ def _cards(cards: tuple[CardFigures, ...]) -> Iterator[str]:
         )
         for each in shown[:_CARDS]
     ]
-    yield table(("NODE", "CARD", "MODEL", "CLAIMS", "FREE UNITS", "LARGEST RUN", "STRANDED"), rows)
+    yield format_table(("NODE", "CARD", "MODEL", "CLAIMS", "FREE UNITS", "LARGEST RUN", "STRANDED"), rows)
     if len(cards) > len(rows):
-        yield f"and {count(len(cards) - len(rows), 'card')} more; --output json has them all"
+        yield f"and {format_count(len(cards) - len(rows), 'card')} more; --output json has them all"
     free, units = sum(each.free_units for each in cards), sum(each.units for each in cards)
     yield f"\n{free} of {units} units are free, {sum(each.stranded_units for each in cards)} of them stranded"
 
@@ -97,8 +97,11 @@ def _advice(advice: Advice) -> Iterator[str]:
         return
     yield click.style(
         f"for one {advice.size} of {advice.model}, {advice.device} on {advice.node}, recreate "
-        f"{count(len(advice.moves), 'claim')}; there is room for them elsewhere:",
+        f"{format_count(len(advice.moves), 'claim')}; there is room for them elsewhere:",
         bold=True,
     )
-    rows = [(move.claim, some(move.pods) or "-", some(move.devices), some(move.room_at)) for move in advice.moves]
-    yield "\n".join(f"  {line}" for line in table(("CLAIM", "POD", "DEVICE", "ROOM AT"), rows).splitlines())
+    rows = [
+        (move.claim, abbreviate(move.pods) or "-", abbreviate(move.devices), abbreviate(move.room_at))
+        for move in advice.moves
+    ]
+    yield "\n".join(f"  {line}" for line in format_table(("CLAIM", "POD", "DEVICE", "ROOM AT"), rows).splitlines())

@@ -1,11 +1,11 @@
-"""``kerf gather``: a cluster in one file, for questions elsewhere and later."""
+"""``kerf gather``: writes a cluster's state into a file that the other commands read with ``--from``."""
 
 import sys
 from pathlib import Path
 
 import click
 
-from driver.cli.cluster_options import access_options, answering, count, read_cluster
+from driver.cli.cluster_options import access_options, format_count, read_state, with_exit_codes
 from driver.cli.options import option
 from driver.diagnostics.dump import encode
 
@@ -19,24 +19,24 @@ from driver.diagnostics.dump import encode
     default="kerf-dump.json",
     help="Where to write it, compressed if it ends with .gz; - for standard output.",
 )
-@answering
+@with_exit_codes
 def command(kubeconfig: Path | None, context: str | None, output_file: Path) -> int:
     """Write nodes, claims, classes, slices and pods with claims into one JSON file.
 
     Secrets stay out: no environments, commands, annotations or drivers' parameters. The option --from of `kerf why`,
     `kerf plan` and `kerf frag` reads the file.
     """
-    state = read_cluster(kubeconfig, context, None).state
+    state = read_state(kubeconfig, context, None).state
     data = encode(state, compress=output_file.suffix == ".gz")
     if str(output_file) == "-":
         sys.stdout.buffer.write(data)
         return 0
     output_file.write_bytes(data)
     parts = (
-        count(len(state.nodes), "node"),
-        count(len(state.slices), "slice"),
-        count(len(state.claims), "claim"),
-        count(len(state.pods), "pod"),
+        format_count(len(state.nodes), "node"),
+        format_count(len(state.slices), "slice"),
+        format_count(len(state.claims), "claim"),
+        format_count(len(state.pods), "pod"),
     )
     click.echo(f"{output_file}: {', '.join(parts)}, {len(data) / 2**10:,.0f} KiB", err=True)
     return 0

@@ -1,4 +1,4 @@
-"""``kerf kubelet-plugin``: arguments to Settings to ``driver.kubeletplugin.app``."""
+"""``kerf kubelet-plugin``: runs the plugin of one node."""
 
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from driver.runtime.tls import without_system_roots
 @backend_option
 @access_option
 @option("--kubelet-root", type=DIRECTORY, default=KUBELET_ROOT, help="The kubelet's --root-dir.")
-@option("--state-dir", type=DIRECTORY, help="Where the checkpoint lives. [default: the plugin's folder]")
+@option("--state-dir", type=DIRECTORY, help="Folder of the checkpoint. [default: the plugin's folder]")
 @option("--cdi-dir", type=DIRECTORY, default=CDI_DIR, help="Where the container runtime looks for CDI specs.")
 @option("--instance", default="", help="Pod UID, where instances overlap in a rolling update.")
 @option("--probes-address", default="0.0.0.0:8080", help="Serve /healthz, /readyz and /metrics there.")

@@ -1,4 +1,4 @@
-"""``kerf migrate``: classes and templates of a cluster where drivers allocate, for one of today."""
+"""``kerf migrate``: converts classes and templates of a classic cluster to those of Kubernetes 1.32 and later."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ from driver.cli.options import access_option, option
 from driver.kube.discovery import discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
-from driver.migration.classic import Migrated, migrate_class, migrate_template, unreadable
+from driver.migration.classic import MigrationResult, migrate_class, migrate_template, report_unreadable
 
 
 @click.command(short_help="Write a classic cluster's classes and templates for a newer one.")
@@ -49,7 +49,7 @@ def command(driver_name: str, kubeconfig: Path | None) -> int:
     return 0
 
 
-async def _read(kubeconfig: Path | None, driver: str) -> list[Migrated]:
+async def _read(kubeconfig: Path | None, driver: str) -> list[MigrationResult]:
     async with Client(await load_access(kubeconfig), user_agent="kerf-migrate") as client:
         features = await discover_classic(client)
         if features is None or features.resource.version != "v1alpha2":
@@ -71,7 +71,7 @@ async def _read(kubeconfig: Path | None, driver: str) -> list[Migrated]:
 _Parameters = dict[tuple[str, str, str], ParametersObject]
 
 
-def _classes(classes: list[ClassicClass], parameters: _Parameters) -> Iterator[Migrated]:
+def _classes(classes: list[ClassicClass], parameters: _Parameters) -> Iterator[MigrationResult]:
     for held in classes:
         try:
             offer = _spec(held.parameters_ref, "", parameters)
@@ -81,10 +81,10 @@ def _classes(classes: list[ClassicClass], parameters: _Parameters) -> Iterator[M
                 case _:
                     raise LookupError("it has no class parameters, so nothing says what it offers")
         except (InvalidDocumentError, LookupError) as error:
-            yield unreadable(f"ResourceClass {held.metadata.name}", error)
+            yield report_unreadable(f"ResourceClass {held.metadata.name}", error)
 
 
-def _templates(templates: list[ClassicTemplate], parameters: _Parameters) -> Iterator[Migrated]:
+def _templates(templates: list[ClassicTemplate], parameters: _Parameters) -> Iterator[MigrationResult]:
     for held in templates:
         try:
             wish = _spec(held.spec.spec.requests[0].parameters_ref, held.metadata.namespace, parameters)
@@ -94,13 +94,16 @@ def _templates(templates: list[ClassicTemplate], parameters: _Parameters) -> Ite
                 case _:
                     raise LookupError("its parameters are those of classes")
         except (InvalidDocumentError, LookupError) as error:
-            yield unreadable(f"ResourceClaimTemplate {held.ref}", error)
+            yield report_unreadable(f"ResourceClaimTemplate {held.ref}", error)
 
 
 def _spec(
     reference: ParametersReference | None, namespace: str, parameters: _Parameters
 ) -> ClassParameters | ClaimParameters | None:
-    """Raises LookupError and InvalidDocumentError."""
+    """The referenced parameters; None: none are referenced.
+
+    Raises LookupError when they do not exist, InvalidDocumentError when they are wrong.
+    """
     if reference is None:
         return None
     held = parameters.get((reference.kind, namespace, reference.name)) if reference.kind in SPECS else None

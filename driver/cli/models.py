@@ -1,8 +1,8 @@
-"""``kerf models``: the GPU models and FPGA shells that Kerf knows how to cut."""
+"""``kerf models``: the GPU models and FPGA shells that Kerf knows."""
 
 import click
 
-from driver.cli.output import OutputFormat, output_option, print_document, table
+from driver.cli.output import OutputFormat, format_table, output_option, print_document
 from driver.partitions.catalog import gpu_models, shells
 
 _GIB = 2**30
@@ -11,7 +11,7 @@ _GIB = 2**30
 @click.command(short_help="List the GPU models and FPGA shells that Kerf knows.")
 @output_option
 def command(output: OutputFormat) -> None:
-    """List the GPU models and FPGA shells that Kerf knows, with the ways each can be cut."""
+    """List the GPU models and FPGA shells that Kerf knows, with their profiles and functions."""
     if output != "text":
         print_document({"gpus": gpu_models(), "fpgas": shells()}, output)
         return
@@ -20,9 +20,9 @@ def command(output: OutputFormat) -> None:
         for model in gpu_models()
         for profiles in (" ".join(profile.name for profile in model.profiles),)
     ]
-    click.echo(table(("GPU MODEL", "ARCHITECTURE", "MEMORY", "UNITS", "PROFILES"), gpu_rows))
+    click.echo(format_table(("GPU MODEL", "ARCHITECTURE", "MEMORY", "UNITS", "PROFILES"), gpu_rows))
     shell_rows = [
         (shell.name, shell.family, len(shell.slots), " ".join(function.name for function in shell.functions))
         for shell in shells()
     ]
-    click.echo("\n" + table(("FPGA SHELL", "FAMILY", "SLOTS", "FUNCTIONS"), shell_rows))
+    click.echo("\n" + format_table(("FPGA SHELL", "FAMILY", "SLOTS", "FUNCTIONS"), shell_rows))

@@ -1,4 +1,4 @@
-"""Options that several subcommands have."""
+"""Options of several subcommands."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 class BackendParameter(click.ParamType[BackendChoice]):
-    """``NAME`` or ``NAME=CONFIG``."""
+    """A hardware backend as ``NAME`` or ``NAME=CONFIG``."""
 
     name = "NAME[=CONFIG]"
 

@@ -1,14 +1,22 @@
-"""How commands print: text for people, or one JSON or YAML document for programs."""
+"""The output of commands: exit codes, and text for people or one JSON or YAML document for programs."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, TypeAlias
 
 import click
 
 from api.wire import to_builtins
 
 OutputFormat: TypeAlias = Literal["text", "json", "yaml"]
-Command = TypeVar("Command", bound=Callable[..., Any])
+
+EXIT_FAILED: Final = 1
+"""The command failed."""
+EXIT_BAD_INPUT: Final = 2
+"""The input is wrong, and nothing was done. A wrong option has the same code."""
+EXIT_DOES_NOT_FIT: Final = 1
+"""The answer is no."""
+EXIT_NO_ANSWER: Final = 3
+"""There is no answer: the cluster cannot be read, or the search was given up."""
 
 output_option = click.option(
     "-o",
@@ -34,8 +42,8 @@ def print_document(value: object, output: OutputFormat) -> None:
         click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Rows under a header, columns aligned, two spaces apart, as ``kubectl get`` prints them."""
+def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """``rows`` under ``header`` in aligned columns two spaces apart, as ``kubectl get`` prints them."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)

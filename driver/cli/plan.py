@@ -1,4 +1,4 @@
-"""``kerf plan``: what would be placed where, and how much more would fit."""
+"""``kerf plan``: predicts what would be placed where, and how much more would fit."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,26 +11,32 @@ from api.errors import InvalidDocumentError, Problem
 from api.model.base import JsonObject
 from driver.cli.cluster_options import (
     Progress,
-    answering,
-    ask_cluster,
-    chosen_nodes,
+    build_cluster_index,
+    choose_nodes,
     cluster_options,
-    count,
     deadline_option,
+    format_count,
     namespace_option,
     node_option,
-    read_cluster,
+    read_state,
+    with_exit_codes,
 )
-from driver.cli.exit_codes import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
 from driver.cli.options import option
-from driver.cli.output import OutputFormat, output_option, print_document, table
+from driver.cli.output import (
+    EXIT_DOES_NOT_FIT,
+    EXIT_NO_ANSWER,
+    OutputFormat,
+    format_table,
+    output_option,
+    print_document,
+)
 from driver.cli.why import reason_lines
 from driver.diagnostics.explain.report import Verdict
 from driver.diagnostics.plan import More, Placed, PlanAnswer, plan
 from driver.diagnostics.workload import read_demands
 
 _ROWS = 60
-"""Placements that a text lists; a plan of thousands is for programs."""
+"""Placements listed as text; JSON output has all of them."""
 
 
 @click.command(short_help="Say what would be placed where, and how much more would fit.")
@@ -50,7 +56,7 @@ _ROWS = 60
 @cluster_options
 @deadline_option
 @output_option
-@answering
+@with_exit_codes
 def command(
     files: tuple[Path, ...],
     namespace: str | None,
@@ -67,13 +73,13 @@ def command(
     Nothing is created. Exit code 0: everything fits; 1: something does not; 2: bad input; 3: no answer.
     """
     documents = [document for file in files for document in _documents(file)]
-    source = read_cluster(kubeconfig, context, dump)
-    cluster = ask_cluster(source, deadline_s)
+    source = read_state(kubeconfig, context, dump)
+    cluster = build_cluster_index(source, deadline_s)
     wanted = read_demands(cluster, documents, namespace=namespace or source.namespace)
     if not wanted.demands:
         names = ", ".join(map(str, files))
         raise InvalidDocumentError(names, [Problem("", "asks for nothing: there is no pod, claim or claim template")])
-    narrowed = cluster.with_classes(wanted.classes).narrowed(chosen_nodes(cluster, nodes))
+    narrowed = cluster.with_classes(wanted.classes).narrowed(choose_nodes(cluster, nodes))
     answer = plan(narrowed, wanted.demands, copies=copies, passed_over=wanted.passed_over, track=Progress())
     if output == "text":
         click.echo("\n".join(_lines(answer)))
@@ -117,7 +123,9 @@ def _lines(answer: PlanAnswer) -> Iterator[str]:
         yield ""
     waiting = sum(each.copies for each in answer.unplaced)
     total = len(answer.placed) + waiting
-    verdict = f"all {count(total, 'copy')} would be placed" if answer.fits else f"{waiting} of {total} would wait"
+    verdict = (
+        f"all {format_count(total, 'copy')} would be placed" if answer.fits else f"{waiting} of {total} would wait"
+    )
     yield click.style(verdict, fg="green" if answer.fits else "red")
     for each in answer.unplaced:
         yield f"\n{each.demand}: {each.why.message}"
@@ -129,7 +137,7 @@ def _lines(answer: PlanAnswer) -> Iterator[str]:
     if changed:
         yield ""
         rows = [(each.model, each.size, each.before, each.after) for each in answer.sizes if each.model in changed]
-        yield table(("MODEL", "SIZE", "FREE NOW", "FREE THEN"), rows)
+        yield format_table(("MODEL", "SIZE", "FREE NOW", "FREE THEN"), rows)
     if answer.unheeded:
         yield f"\nthis cluster does not heed {', '.join(answer.unheeded)}: its API server drops the field"
     if answer.passed_over:
@@ -142,7 +150,7 @@ def _placements(placed: Sequence[Placed]) -> str:
         for each in placed
         for device in each.devices
     ] + [(each.demand, each.copy, _node(each), "-", "-", "-") for each in placed if not each.devices]
-    text = table(("FOR", "COPY", "NODE", "CLAIM", "REQUEST", "DEVICE"), rows[:_ROWS])
+    text = format_table(("FOR", "COPY", "NODE", "CLAIM", "REQUEST", "DEVICE"), rows[:_ROWS])
     return text if len(rows) <= _ROWS else f"{text}\nand {len(rows) - _ROWS} more; --output json has them all"
 
 

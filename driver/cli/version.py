@@ -1,4 +1,4 @@
-"""``kerf version``."""
+"""``kerf version``: prints Kerf's version and the API versions that it supports."""
 
 import platform
 from importlib.metadata import version

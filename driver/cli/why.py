@@ -1,4 +1,4 @@
-"""``kerf why``: why a pod or a claim waits for devices."""
+"""``kerf why``: explains why a pod or a claim waits for devices."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,17 +9,23 @@ import click
 from api.model.names import ObjectRef
 from driver.cli.cluster_options import (
     Progress,
-    answering,
-    ask_cluster,
+    abbreviate,
+    build_cluster_index,
     cluster_options,
-    count,
     deadline_option,
+    format_count,
     namespace_option,
-    read_cluster,
-    some,
+    read_state,
+    with_exit_codes,
 )
-from driver.cli.exit_codes import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER
-from driver.cli.output import OutputFormat, output_option, print_document, table
+from driver.cli.output import (
+    EXIT_DOES_NOT_FIT,
+    EXIT_NO_ANSWER,
+    OutputFormat,
+    format_table,
+    output_option,
+    print_document,
+)
 from driver.diagnostics.explain.report import InTheWay, NearMiss, NodeGroup, NodeReason, Remedy, Verdict, WhyAnswer
 from driver.diagnostics.explain.why import why_claim, why_pod
 
@@ -31,9 +37,9 @@ _EXITS: Final = {
     Verdict.INVALID: EXIT_DOES_NOT_FIT,
     Verdict.UNDECIDED: EXIT_NO_ANSWER,
 }
-_COLOURS: Final = {0: "green", EXIT_DOES_NOT_FIT: "red", EXIT_NO_ANSWER: "yellow"}
+_COLORS: Final = {0: "green", EXIT_DOES_NOT_FIT: "red", EXIT_NO_ANSWER: "yellow"}
 _CARDS: Final = 8
-"""Cards that are listed for each group of nodes: those of one node."""
+"""Cards listed for each group of nodes: as many as one node has."""
 
 
 @click.command(short_help="Say why a pod or a claim waits for devices, and what would help.")
@@ -43,7 +49,7 @@ _CARDS: Final = 8
 @cluster_options
 @deadline_option
 @output_option
-@answering
+@with_exit_codes
 def command(
     kind: str,
     name: str,
@@ -54,13 +60,13 @@ def command(
     deadline_s: float,
     output: OutputFormat,
 ) -> int:
-    """Say why a pod or a claim waits for devices: what stands against it on each node, and whose end would help.
+    """Say why a pod or a claim waits for devices: the obstacles on each node, and which claims to end.
 
     Exit code 0: it has its devices, or it fits; 1: it does not fit; 2: bad input; 3: no answer.
     """
-    source = read_cluster(kubeconfig, context, dump)
+    source = read_state(kubeconfig, context, dump)
     ask = why_pod if kind == "pod" else why_claim
-    answer = ask(ask_cluster(source, deadline_s), ObjectRef(namespace or source.namespace, name), Progress())
+    answer = ask(build_cluster_index(source, deadline_s), ObjectRef(namespace or source.namespace, name), Progress())
     if output == "text":
         click.echo("\n".join(_lines(answer)))
     else:
@@ -71,22 +77,22 @@ def command(
 def _lines(answer: WhyAnswer) -> Iterator[str]:
     subject = answer.subject
     kind = "pod" if subject.kind == "Pod" else "claim"
-    colour = _COLOURS[_EXITS[answer.verdict]]
-    yield f"{kind} {subject.namespace}/{subject.name}: " + click.style(answer.message, fg=colour)
+    color = _COLORS[_EXITS[answer.verdict]]
+    yield f"{kind} {subject.namespace}/{subject.name}: " + click.style(answer.message, fg=color)
     if len(answer.claims) > 1 or any(claim.devices for claim in answer.claims):
         rows = [
-            (claim.name, claim.state, some(claim.devices, 4) or "-", some(claim.waits_for) or "-")
+            (claim.name, claim.state, abbreviate(claim.devices, 4) or "-", abbreviate(claim.waits_for) or "-")
             for claim in answer.claims
         ]
         yield ""
-        yield table(("CLAIM", "STATE", "DEVICES", "WAITS FOR"), rows)
+        yield format_table(("CLAIM", "STATE", "DEVICES", "WAITS FOR"), rows)
     yield from reason_lines(answer)
     if answer.scheduler_says and answer.verdict is not Verdict.DOES_NOT_FIT:
         yield f"\nthe scheduler says: {answer.scheduler_says}"
 
 
 def reason_lines(answer: WhyAnswer) -> Iterator[str]:
-    """What stands against it, node by node, and what would help."""
+    """The obstacles by node, and what would help."""
     for group in answer.groups:
         yield ""
         yield from _group(group)
@@ -96,7 +102,7 @@ def reason_lines(answer: WhyAnswer) -> Iterator[str]:
 
 
 def _group(group: NodeGroup) -> Iterator[str]:
-    yield click.style(f"{count(len(group.nodes), 'node')}: {some(group.nodes, 6)}", bold=True)
+    yield click.style(f"{format_count(len(group.nodes), 'node')}: {abbreviate(group.nodes, 6)}", bold=True)
     for reason in group.reasons:
         yield f"  {_where(reason)}{reason.message}"
         for miss in reason.near_misses:
@@ -104,7 +110,7 @@ def _group(group: NodeGroup) -> Iterator[str]:
     for one in group.in_the_way[:_CARDS]:
         yield f"    {_in_the_way(one, with_node=len(group.nodes) > 1)}"
     if len(group.in_the_way) > _CARDS:
-        yield f"    and {count(len(group.in_the_way) - _CARDS, 'card')} more; --output json has them all"
+        yield f"    and {format_count(len(group.in_the_way) - _CARDS, 'card')} more; --output json has them all"
 
 
 def _where(reason: NodeReason) -> str:
@@ -122,12 +128,12 @@ def _near_miss(miss: NearMiss) -> Iterator[str]:
 def _in_the_way(one: InTheWay, *, with_node: bool) -> str:
     at = f"{one.node}: " if with_node else ""
     what = _runs(one.counters) if one.counters else "in use"
-    holders = f", held by {some(one.claims, 4)}" if one.claims else ", more than there is"
+    holders = f", held by {abbreviate(one.claims, 4)}" if one.claims else ", more than there is"
     return f"{at}{one.card} of {one.pool}: {what}{holders}"
 
 
 def _runs(names: Sequence[str]) -> str:
-    """Numbered names with their runs drawn together: ``memory-slice-0…3``."""
+    """Numbered names with consecutive numbers joined: ``memory-slice-0…3``."""
     runs: list[list[str]] = []
     for name in sorted(names, key=lambda name: (name.rpartition("-")[0], _number(name))):
         stem = name.rpartition("-")[0]
@@ -146,8 +152,8 @@ def _number(name: str) -> int:
 def _remedies(answer: WhyAnswer) -> Iterator[str]:
     if not answer.remedies:
         if answer.remedies_searched:
-            nodes = count(answer.remedies_searched, "node")
-            yield f"no end of running claims would make it fit ({nodes} looked at)"
+            nodes = format_count(answer.remedies_searched, "node")
+            yield f"no end of running claims would make it fit ({nodes} searched)"
         else:
             yield "no end of running claims would make it fit"
         return
@@ -157,4 +163,6 @@ def _remedies(answer: WhyAnswer) -> Iterator[str]:
 
 
 def _ending(remedy: Remedy) -> str:
-    return ", ".join(f"{claim.claim}" + (f" (pod {some(claim.pods)})" if claim.pods else "") for claim in remedy.claims)
+    return ", ".join(
+        f"{claim.claim}" + (f" (pod {abbreviate(claim.pods)})" if claim.pods else "") for claim in remedy.claims
+    )

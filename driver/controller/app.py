@@ -33,7 +33,7 @@ from driver.kube.events import EventReporter
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.informer import AnyInformer, Informer, start_informers
-from driver.kube.leader_election import lead
+from driver.kube.leader_election import run_as_leader
 from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
 from driver.runtime.work_queue import KeyedQueue
@@ -129,7 +129,7 @@ class _Controller:
             await start_informers(
                 group, informers, add_check=self._probes.add_check, within_s=settings.startup_s, hint=LISTING_HINT
             )
-            await lead(self._client, settings.lease, settings.identity, settings.leading, self._work)
+            await run_as_leader(self._client, settings.lease, settings.identity, settings.leading, self._work)
             group.cancel_scope.cancel()
 
     async def _work(self) -> None:

@@ -17,9 +17,9 @@ from api.model.devices import Attribute, Device
 from api.model.quantity import Quantity
 from driver.partitions import catalog
 from driver.partitions.catalog import UnknownModelError
-from driver.partitions.device_attributes import capacities, card_attributes, cut_attributes
+from driver.partitions.device_attributes import capacities, card_attributes, partition_attributes
 from driver.partitions.geometry import Card, FpgaCard, GpuCard, GpuModel, Shell
-from driver.partitions.unit_map import grid_of
+from driver.partitions.unit_map import get_unit_map
 
 SIZES: Final = (v.CAPACITY_MEMORY, v.CAPACITY_COMPUTE_SLICES, v.CAPACITY_SLOTS, v.CAPACITY_LUT, v.CAPACITY_DSP)
 """The capacities of which a document may set a minimum; the fields of ``spec.minimum`` go by the same names."""
@@ -88,9 +88,9 @@ def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
     attributes = card_attributes(card, "any")
     return frozenset(
         device_type_of(
-            Device(name="any", attributes=attributes | cut_attributes(card, cut), capacity=capacities(card, cut))
+            Device(name="any", attributes=attributes | partition_attributes(card, cut), capacity=capacities(card, cut))
         )
-        for cut in grid_of(card).cuts
+        for cut in get_unit_map(card).specs
     )
 
 

@@ -1,1 +1,6 @@
-"""``kerf demo``: the embedded cluster, Kerf's own programs beside it as processes, and a story told on both."""
+"""``kerf demo``: an embedded cluster, Kerf's own programs beside it as processes, and a scenario that runs on them.
+
+Data flow: ``environment`` starts the cluster and the programs (``processes``); ``scenario`` applies ``manifests`` and
+``generated_objects`` step by step, makes a ``report`` of what it sees (``observation``, pure), and shows it on a
+``display``. ``classic_scenario`` is the one for Kubernetes 1.27 to 1.31.
+"""

@@ -1,8 +1,8 @@
-"""How a demo is shown: live tables on a terminal, plain lines elsewhere, nothing when a document is wanted."""
+"""The output of a demo: a live table on a terminal, plain lines elsewhere, nothing where a document is wanted."""
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import click
 from rich.console import Console
@@ -13,41 +13,16 @@ from rich.text import Text
 from driver.demo.report import ContainerReport, NodeReport, PodReport
 
 _HEADER: Final = ("POD", "PHASE", "NODE", "DEVICE", "CUT", "MEMORY", "CDI")
-_COLOURS: Final[Mapping[str, str]] = {"Running": "green", "Pending": "yellow", "Terminating": "red"}
+_COLORS: Final[Mapping[str, str]] = {"Running": "green", "Pending": "yellow", "Terminating": "red"}
 _MIB: Final = 2**20
 _FRAMES_PER_S: Final = 8
-"""Redraws on a terminal: smooth to the eye, little work."""
+"""Redraws per second on a terminal: smooth, at little cost."""
 _SHORT_ID: Final = 24
-"""Characters of a CDI id's end that tell it from the others in a table; all of it stands in the documents."""
+"""Characters of the end of a CDI id that a table shows; documents have all of it."""
 
 
-class Display(Protocol):
-    """What the story needs. A context manager: on leaving, the terminal is as before."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-
-    def chapter(self, title: str) -> None:
-        """Begin a new part of the story; the table of the last one stays as it was."""
-
-    def say(self, text: str) -> None:
-        """One line of the story."""
-
-    def nodes(self, nodes: Iterable[NodeReport]) -> None:
-        """The cards of the nodes."""
-
-    def pods(self, pods: Iterable[PodReport]) -> None:
-        """The pods as they are now; called again at every change."""
-
-    def container(self, pod: PodReport, container: ContainerReport) -> None:
-        """What one container sees."""
-
-
-class SilentDisplay:
-    """For ``--output json`` and ``yaml``: the document is all there is."""
+class Display:
+    """The output of a demo, a context manager. This one shows nothing: a document is all that is wanted."""
 
     def __enter__(self) -> Self:
         return self
@@ -57,38 +32,38 @@ class SilentDisplay:
     ) -> None:
         return None
 
-    def chapter(self, title: str) -> None:
-        """Nothing."""
+    def begin_step(self, title: str) -> None:
+        """Begin a step of the scenario; the table of the last one stays as it is."""
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        """Show one line."""
 
     def nodes(self, nodes: Iterable[NodeReport]) -> None:
-        """Nothing."""
+        """Show the cards of the nodes."""
+        for node in nodes:
+            self.say(_node_line(node))
 
     def pods(self, pods: Iterable[PodReport]) -> None:
-        """Nothing."""
+        """Show the pods as they are now; called again at every change."""
 
     def container(self, pod: PodReport, container: ContainerReport) -> None:
-        """Nothing."""
+        """Show what one container sees."""
+        for line in container_lines(pod, container):
+            self.say(line)
 
 
-class PlainDisplay(SilentDisplay):
-    """One line whenever a pod gets a node or another phase: for pipes and logs."""
+class PlainDisplay(Display):
+    """Plain lines, one whenever a pod's node or phase changes: for pipes and logs."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, str]] = {}
 
-    def chapter(self, title: str) -> None:
+    def begin_step(self, title: str) -> None:
         click.echo(f"\n== {title}")
         self._last.clear()
 
     def say(self, text: str) -> None:
         click.echo(text)
-
-    def nodes(self, nodes: Iterable[NodeReport]) -> None:
-        for node in nodes:
-            click.echo(_node_line(node))
 
     def pods(self, pods: Iterable[PodReport]) -> None:
         pods = tuple(pods)
@@ -100,13 +75,9 @@ class PlainDisplay(SilentDisplay):
             click.echo(f"{ref}  gone")
         self._last = steps
 
-    def container(self, pod: PodReport, container: ContainerReport) -> None:
-        for line in container_lines(pod, container):
-            click.echo(line)
 
-
-class LiveDisplay(SilentDisplay):
-    """A table that changes in place, and lines above it."""
+class LiveDisplay(Display):
+    """A table that is updated in place, with lines above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -117,29 +88,24 @@ class LiveDisplay(SilentDisplay):
     ) -> None:
         self._end_table()
 
-    def chapter(self, title: str) -> None:
+    def begin_step(self, title: str) -> None:
         self._end_table()
         self._console.print(f"\n[bold]{title}[/bold]")
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
 
-    def nodes(self, nodes: Iterable[NodeReport]) -> None:
-        for node in nodes:
-            self.say(_node_line(node))
-
     def pods(self, pods: Iterable[PodReport]) -> None:
         pods = tuple(pods)
         if self._live is None:
             self._live = Live(console=self._console, refresh_per_second=_FRAMES_PER_S)
             self._live.start()
-        if pods:  # the last pods of a chapter stay on the screen
+        if pods:  # the last pods of a step stay on the screen
             self._live.update(_table(pods))
 
     def container(self, pod: PodReport, container: ContainerReport) -> None:
         self._end_table()
-        for line in container_lines(pod, container):
-            self.say(line)
+        super().container(pod, container)
 
     def _end_table(self) -> None:
         if self._live is not None:
@@ -161,7 +127,7 @@ def row(pod: PodReport) -> tuple[str, ...]:
 
 
 def container_lines(pod: PodReport, container: ContainerReport) -> list[str]:
-    """What a container sees, a line each for environment, device nodes and mounts."""
+    """Lines with a container's environment, device nodes and mounts."""
     env = " ".join(f"{key}={value}" for key, value in container.env.items() if key.startswith(("KERF_", "NVIDIA_")))
     return [
         f"{pod.ref}, container {container.name}, sees",
@@ -177,7 +143,7 @@ def _table(pods: Iterable[PodReport]) -> Table:
         table.add_column(title, no_wrap=title != "CDI")
     for pod in pods:
         cells = row(pod)
-        table.add_row(cells[0], Text(cells[1], style=_COLOURS.get(cells[1], "")), *cells[2:])
+        table.add_row(cells[0], Text(cells[1], style=_COLORS.get(cells[1], "")), *cells[2:])
     return table
 
 

@@ -1,12 +1,13 @@
-"""Where the story is played: the embedded cluster, Kerf's programs beside it, and a view of what goes on."""
+"""Where a demo runs: the embedded cluster, Kerf's programs beside it as processes, and caches of its objects."""
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 import yaml
@@ -16,29 +17,73 @@ from api.errors import KerfError
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.base import JsonObject
 from api.model.names import KERF_DRIVER
+from api.resource.v1 import KINDS
 from api.wire import Kind
-from driver.demo.observation import claim_report, container_report, nodes, pod_report, published, why_pending
-from driver.demo.processes import Program, program
-from driver.demo.report import ContainerReport, NodeReport, PodReport
-from driver.demo.resources import packaged
-from driver.demo.settings import DemoSettings
-from driver.kube.discovery import ApiFeatures, discover
+from driver.demo.observation import (
+    build_claim_report,
+    build_container_report,
+    build_node_reports,
+    build_pod_report,
+    find_pending_reason,
+    list_published_devices,
+)
+from driver.demo.processes import Program, run_program
+from driver.demo.report import ContainerReport, LeftoverReport, NodeReport, PodReport
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import NotFoundError
 from driver.kube.informer import Informer
+from driver.kubeletplugin.backends.simulated import open_backend
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.local.cluster import ClusterSettings, LocalCluster
+from driver.partitions.geometry import GpuModel, Shell
 
 _FIELD_MANAGER: Final = "kerf-demo"
+_KINDS: Final[Mapping[str, Kind[Any]]] = {
+    "Namespace": NAMESPACES,
+    "ResourceClass": RESOURCE_CLASSES,
+    "DeviceClass": KINDS.device_classes,
+    "ResourceClaimTemplate": KINDS.resource_claim_templates,
+    "ResourceClaim": KINDS.resource_claims,
+    "Pod": PODS,
+}
+_DEPLOY: Final = "deploy"
+
+DemoT = TypeVar("DemoT", bound="DemoCluster")
 
 
-class StageError(KerfError):
-    """Something that the story needs did not come about."""
+class WaitTimeoutError(KerfError):
+    """Something that the scenario needs did not happen in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Where a demo keeps things, all below one folder. Socket paths end here: the folder's path must be short."""
+class DemoSettings:
+    """The settings of a demo."""
+
+    files: tuple[Path, ...]
+    """The user's own manifests; empty: the examples and the whole scenario."""
+    nodes: int
+    gpu_model: GpuModel
+    gpus: int
+    """GPUs of each node."""
+    shell: Shell
+    fpgas: int
+    """FPGAs of each node."""
+    keep: bool
+    """Whether the cluster stays up after the scenario until interrupted."""
+    verbose: bool
+    """Whether the paths of the programs' log files are shown."""
+    step_timeout_s: float = 60.0
+    """Longest wait for any one event: on a loaded machine twenty times what it takes."""
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(f"node-{number}" for number in range(1, self.nodes + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoPaths:
+    """The files of a demo, all below one folder, whose path must be short: unix sockets lie in it."""
 
     root: Path
 
@@ -55,26 +100,153 @@ class Places:
         return self.root / f"{name}.log"
 
 
-class Stage:
-    """A running cluster. Made by ``open_stage``."""
+class DemoCluster:
+    """A running embedded cluster with Kerf's programs. ``open_demo_cluster`` makes it."""
 
-    def __init__(
-        self, settings: DemoSettings, places: Places, cluster: LocalCluster, client: Client, api: ApiFeatures
-    ) -> None:
+    kinds: Mapping[str, Kind[Any]]
+    """The kinds that ``apply`` and ``delete`` know, by name."""
+
+    def __init__(self, settings: DemoSettings, root: Path, cluster: LocalCluster, client: Client) -> None:
         self.settings = settings
-        self.places = places
+        self.paths = DemoPaths(root=root)
         self.cluster = cluster
+        self.client = client
         self.programs: list[Program] = []
         self._running = AsyncExitStack()
-        self._client = client
-        self._api = api
+
+    async def start_programs(self) -> None:
+        """Start the controller and a kubelet plugin for each node."""
+        for name, arguments in self._command_lines():
+            await self.start_program(name, arguments)
+
+    async def start_program(self, name: str, arguments: Sequence[str]) -> None:
+        """Start ``kerf ARGUMENTS``; it is checked until ``stop_programs``."""
+        running = run_program(name, arguments, self.paths.log(name))
+        self.programs.append(await self._running.enter_async_context(running))
+
+    def check_programs(self) -> None:
+        """Raises ProgramDiedError when one of the programs has ended."""
+        for running in self.programs:
+            running.check()
+
+    async def stop_programs(self) -> None:
+        """Stop Kerf's programs in reverse order."""
+        await self._running.aclose()
+
+    async def apply(self, objects: Iterable[JsonObject]) -> None:
+        """Create or change objects, in order. Raises ApiError when a call fails."""
+        for body in objects:
+            kind, metadata = self.kinds[body["kind"]], dict(body["metadata"])
+            if kind.namespaced:
+                metadata.setdefault("namespace", "default")
+            await self.client.apply(kind, {**body, "metadata": metadata}, field_manager=_FIELD_MANAGER)
+
+    async def delete(self, objects: Iterable[JsonObject]) -> None:
+        """Delete objects, the last first; those that do not exist are ignored."""
+        for body in reversed(list(objects)):
+            kind, metadata = self.kinds[body["kind"]], body["metadata"]
+            namespace = metadata.get("namespace", "default") if kind.namespaced else ""
+            try:
+                await self.client.delete(kind, metadata["name"], namespace)
+            except NotFoundError:
+                continue
+
+    def count_node_leftovers(self, node: str) -> LeftoverReport:
+        """What is left of claims on a node's disk. The programs must have ended: a checkpoint has one owner."""
+        cdi_dir = self.cluster.cdi_dir(node)
+        with open_checkpoint(self.paths.state(node)) as checkpoint:
+            records = len(checkpoint.records)
+        return LeftoverReport(
+            partitions=len(open_backend(self.paths.hardware_config(node)).held()),
+            cdi_files=len(list(cdi_dir.iterdir())) if cdi_dir.is_dir() else 0,
+            checkpoint_records=records,
+            claims=0,
+        )
+
+    def _command_lines(self) -> Iterable[tuple[str, list[str]]]:
+        """Name and arguments of each program, with the flags that a Deployment and a DaemonSet would have."""
+        cluster, paths = self.cluster, self.paths
+        common = ["--kubeconfig", str(cluster.kubeconfig), "--probes-address", "127.0.0.1:0", "--log-format", "text"]
+        yield "controller", ["controller", *common]
+        for node in self.settings.node_names:
+            yield (
+                f"kubelet-plugin-{node}",
+                [
+                    "kubelet-plugin",
+                    *common,
+                    *("--node-name", node),
+                    *("--backend", f"simulated={paths.hardware_config(node)}"),
+                    *("--kubelet-root", str(cluster.kubelet_root(node))),
+                    *("--state-dir", str(paths.state(node))),
+                    *("--cdi-dir", str(cluster.cdi_dir(node))),
+                    *("--publish-min-interval", "0.3"),
+                ],
+            )
+
+
+@asynccontextmanager
+async def open_demo_cluster(
+    build: Callable[[DemoSettings, Path, LocalCluster, Client], DemoT],
+    settings: DemoSettings,
+    root: Path,
+    *,
+    classic: bool = False,
+) -> AsyncIterator[DemoT]:
+    """The cluster that ``build`` makes, with Kerf's programs, all running; stopped in reverse order on exit."""
+    crds = [yaml.safe_load(file.read_text()) for file in sorted(find_packaged_folder("crds").glob("*.yaml"))]
+    cluster = LocalCluster(
+        ClusterSettings(root=root, nodes=settings.node_names, crds=crds, classic=classic),
+        share_id=lambda: str(uuid.uuid4()),
+        boot_id=lambda: str(uuid.uuid4()),
+    )
+    for node in settings.node_names:
+        _write_hardware_config(settings, DemoPaths(root=root), node)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(cluster.run)
+        async with AsyncExitStack() as stack:
+            access = await load_access(cluster.kubeconfig)
+            client = await stack.enter_async_context(Client(access, user_agent=_FIELD_MANAGER))
+            demo = build(settings, root, cluster, client)
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kerf-system"}}
+            await demo.apply([namespace])
+            stack.push_async_callback(demo.stop_programs)
+            await demo.start_programs()
+            yield demo
+        tasks.cancel_scope.cancel()
+
+
+def find_packaged_folder(folder: str) -> Path:
+    """``deploy/<folder>``, which comes with Kerf: beside the code in an installed wheel, at the root of a checkout."""
+    code = Path(str(resources.files("driver")))
+    inside = code / _DEPLOY / folder
+    return inside if inside.is_dir() else code.parent / _DEPLOY / folder
+
+
+def _write_hardware_config(settings: DemoSettings, paths: DemoPaths, node: str) -> None:
+    paths.node(node).mkdir(parents=True)
+    cards: list[JsonObject] = []
+    if settings.gpus:
+        cards.append({"kind": "gpu", "model": settings.gpu_model.id, "count": settings.gpus})
+    if settings.fpgas:
+        cards.append({"kind": "fpga", "shell": settings.shell.name, "count": settings.fpgas})
+    document = {"state": "hardware", "seed": node, "cards": cards}
+    paths.hardware_config(node).write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+class DemoEnvironment(DemoCluster):
+    """A demo cluster with caches of its objects. ``open_environment`` makes it."""
+
+    kinds = _KINDS
+
+    def __init__(self, settings: DemoSettings, root: Path, cluster: LocalCluster, client: Client) -> None:
+        super().__init__(settings, root, cluster, client)
         self._changed = anyio.Event()
         self.pods = Informer(client, PODS, on_change=self._on_change)
         self.nodes = Informer(client, NODES, on_change=self._on_change)
-        self.claims = Informer(client, api.resource.resource_claims, on_change=self._on_change)
-        self.slices = Informer(client, api.resource.resource_slices, on_change=self._on_change)
+        self.claims = Informer(client, KINDS.resource_claims, on_change=self._on_change)
+        self.slices = Informer(client, KINDS.resource_slices, on_change=self._on_change)
         self.classes = Informer(client, RESOURCE_CLASSES, on_change=self._on_change)
-        self.device_classes = Informer(client, api.resource.device_classes, on_change=self._on_change)
+        self.device_classes = Informer(client, KINDS.device_classes, on_change=self._on_change)
         self.informers: Sequence[Informer[Any]] = (
             self.pods,
             self.nodes,
@@ -83,23 +255,6 @@ class Stage:
             self.classes,
             self.device_classes,
         )
-        self._kinds: dict[str, Kind[Any]] = {
-            "Namespace": NAMESPACES,
-            "ResourceClass": RESOURCE_CLASSES,
-            "DeviceClass": api.resource.device_classes,
-            "ResourceClaimTemplate": api.resource.resource_claim_templates,
-            "ResourceClaim": api.resource.resource_claims,
-            "Pod": PODS,
-        }
-
-    async def start_program(self, name: str, arguments: Sequence[str]) -> None:
-        """Start ``kerf ARGUMENTS``; it is watched until ``stop_programs``."""
-        running = await self._running.enter_async_context(program(name, arguments, self.places.log(name)))
-        self.programs.append(running)
-
-    async def stop_programs(self) -> None:
-        """End Kerf's programs in an orderly way, before what they left is looked at."""
-        await self._running.aclose()
 
     def _on_change(self, _: object) -> None:
         self._changed.set()
@@ -112,9 +267,10 @@ class Stage:
         on_change: Callable[[], None] = lambda: None,
         timeout_s: float | None = None,
     ) -> None:
-        """Wait until ``is_true``, which is asked after every change; None: as long as the settings allow.
+        """Wait until ``is_true``, which is called after every change of a cache; ``what`` names it in the error.
 
-        Raises StageError when the time is up, and ProgramDiedError.
+        Raises WaitTimeoutError after ``timeout_s`` (None: ``settings.step_timeout_s``), ProgramDiedError when one of
+        Kerf's programs ends.
         """
         seconds = self.settings.step_timeout_s if timeout_s is None else timeout_s
         with anyio.move_on_after(seconds) as scope:
@@ -123,48 +279,38 @@ class Stage:
                 on_change()
                 if is_true():
                     return
-                for running in self.programs:
-                    running.check()
-                with anyio.move_on_after(1.0):  # a program's end changes nothing that is watched
+                self.check_programs()
+                with anyio.move_on_after(1.0):  # no cache shows the end of a program
                     await changed.wait()
         if scope.cancelled_caught:
             waiting = [f"  pod {ref}: {why}" for ref, why in self.waiting().items()]
-            raise StageError("\n".join([f"after {seconds:.0f} s there is still no sign of {what}", *waiting]))
+            raise WaitTimeoutError("\n".join([f"timed out after {seconds:.0f} s waiting for {what}", *waiting]))
 
     def waiting(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """The pods, or those of ``names`` ("namespace/name"), without a node, with what the scheduler says of them."""
-        said = {str(pod.ref): why_pending(pod) for pod in self.pods.store.values()}
+        """The pods without a node with the scheduler's reason; of ``names`` ("namespace/name"), None: of all pods."""
+        said = {str(pod.ref): find_pending_reason(pod) for pod in self.pods.store.values()}
         return {ref: why for ref, why in said.items() if why and (names is None or ref in names)}
 
-    async def apply(self, objects: Iterable[JsonObject]) -> None:
-        """Create or change objects, in order. Raises ApiError."""
-        for body in objects:
-            kind = self._kinds[body["kind"]]
-            metadata = dict(body["metadata"])
-            if kind.namespaced:
-                metadata.setdefault("namespace", "default")
-            await self._client.apply(kind, {**body, "metadata": metadata}, field_manager=_FIELD_MANAGER)
-
-    async def delete(self, objects: Iterable[JsonObject]) -> None:
-        """Delete objects, the last first; those that are gone are fine."""
-        for body in reversed(list(objects)):
-            kind, metadata = self._kinds[body["kind"]], body["metadata"]
-            namespace = metadata.get("namespace", "default") if kind.namespaced else ""
-            try:
-                await self._client.delete(kind, metadata["name"], namespace)
-            except NotFoundError:
-                continue
+    def count_leftovers(self) -> LeftoverReport:
+        """What is left of claims in the cluster and on the nodes' disks, once the programs have ended."""
+        nodes = [self.count_node_leftovers(node) for node in self.settings.node_names]
+        return LeftoverReport(
+            partitions=sum(node.partitions for node in nodes),
+            cdi_files=sum(node.cdi_files for node in nodes),
+            checkpoint_records=sum(node.checkpoint_records for node in nodes),
+            claims=len(self.claims.store.values()),
+        )
 
     def resource_classes(self, names: Collection[str]) -> Callable[[], list[ResourceClassObject]]:
-        """The ResourceClasses of these names, as they are at each call."""
+        """A function that returns the ResourceClasses of these names as they are at each call."""
         return lambda: [class_ for class_ in self.classes.store.values() if class_.metadata.name in names]
 
     def node_reports(self) -> tuple[NodeReport, ...]:
-        return nodes(slice_ for slice_ in self.slices.store.values() if slice_.spec.driver == KERF_DRIVER)
+        return build_node_reports(slice_ for slice_ in self.slices.store.values() if slice_.spec.driver == KERF_DRIVER)
 
     def pod_reports(self) -> list[PodReport]:
-        """Every pod as it is now, by age and name."""
-        devices = published(self.slices.store.values())
+        """Every pod as it is now, in order of age and name."""
+        devices = list_published_devices(self.slices.store.values())
         pods = sorted(self.pods.store.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.ref))
         return [self._pod_report(pod, devices) for pod in pods]
 
@@ -172,7 +318,7 @@ class Stage:
         kubelet = self.cluster.kubelets.get(pod.spec.node_name)
         prepared = {ref.uid: parts for ref, parts in kubelet.prepared(pod).items()} if kubelet else {}
         claims = [
-            claim_report(
+            build_claim_report(
                 claim,
                 dict.fromkeys(id_ for device in prepared.get(claim.metadata.uid, ()) for id_ in device.cdi_ids),
                 devices,
@@ -181,72 +327,26 @@ class Stage:
             for claim in self.claims.store.values()
             if claim.ref == (pod.metadata.namespace, name)
         ]
-        return pod_report(pod, claims, self._containers(pod))
+        return build_pod_report(pod, claims, self._containers(pod))
 
     def _containers(self, pod: Pod) -> list[ContainerReport]:
         if not pod.spec.node_name:
             return []
         root = self.cluster.kubelet_root(pod.spec.node_name) / "containers" / pod.metadata.uid
         bundles = [(container.name, root / container.name / "config.json") for container in pod.spec.containers]
-        return [container_report(name, json.loads(file.read_text())) for name, file in bundles if file.exists()]
+        return [build_container_report(name, json.loads(file.read_text())) for name, file in bundles if file.exists()]
 
 
 @asynccontextmanager
-async def open_stage(settings: DemoSettings, root: Path) -> AsyncIterator[Stage]:
-    """The cluster and Kerf's programs, running; ended in reverse order on exit."""
-    places = Places(root=root)
-    crds = [yaml.safe_load(file.read_text()) for file in sorted(packaged("crds").glob("*.yaml"))]
-    cluster = LocalCluster(
-        ClusterSettings(root=root, nodes=settings.node_names, crds=crds),
-        share_id=lambda: str(uuid.uuid4()),
-        boot_id=lambda: str(uuid.uuid4()),
-    )
-    for node in settings.node_names:
-        write_hardware(settings, places, node)
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(cluster.run)
-        async with AsyncExitStack() as stack:
-            access = await load_access(cluster.kubeconfig)
-            client = await stack.enter_async_context(Client(access, user_agent="kerf-demo"))
-            stage = Stage(settings, places, cluster, client, await discover(client))
-            await stage.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kerf-system"}}])
-            stack.push_async_callback(stage.stop_programs)
-            for name, arguments in programs(settings, places, cluster):
-                await stage.start_program(name, arguments)
-            for informer in stage.informers:
-                tasks.start_soon(informer.run)
-            for informer in stage.informers:
-                await informer.wait_synced()
-            yield stage
+async def open_environment(settings: DemoSettings, root: Path) -> AsyncIterator[DemoEnvironment]:
+    """A running demo cluster whose caches are synced."""
+    async with (
+        open_demo_cluster(DemoEnvironment, settings, root) as environment,
+        anyio.create_task_group() as tasks,
+    ):
+        for informer in environment.informers:
+            tasks.start_soon(informer.run)
+        for informer in environment.informers:
+            await informer.wait_synced()
+        yield environment
         tasks.cancel_scope.cancel()
-
-
-def programs(settings: DemoSettings, places: Places, cluster: LocalCluster) -> Iterable[tuple[str, list[str]]]:
-    """The command lines, with the flags that a Deployment and a DaemonSet would have."""
-    common = ["--kubeconfig", str(cluster.kubeconfig), "--probes-address", "127.0.0.1:0", "--log-format", "text"]
-    yield "controller", ["controller", *common]
-    for node in settings.node_names:
-        yield (
-            f"kubelet-plugin-{node}",
-            [
-                "kubelet-plugin",
-                *common,
-                *("--node-name", node),
-                *("--backend", f"simulated={places.hardware_config(node)}"),
-                *("--kubelet-root", str(cluster.kubelet_root(node))),
-                *("--state-dir", str(places.state(node))),
-                *("--cdi-dir", str(cluster.cdi_dir(node))),
-                *("--publish-min-interval", "0.3"),
-            ],
-        )
-
-
-def write_hardware(settings: DemoSettings, places: Places, node: str) -> None:
-    places.node(node).mkdir(parents=True)
-    cards: list[JsonObject] = []
-    if settings.gpus:
-        cards.append({"kind": "gpu", "model": settings.gpu_model.id, "count": settings.gpus})
-    if settings.fpgas:
-        cards.append({"kind": "fpga", "shell": settings.shell.name, "count": settings.fpgas})
-    document = {"state": "hardware", "seed": node, "cards": cards}
-    places.hardware_config(node).write_text(yaml.safe_dump(document, sort_keys=False))

@@ -1,4 +1,4 @@
-"""The objects of a demo: read from files, judged before anything is applied.
+"""The manifests of a demo, read from files and checked before anything is applied.
 
 Core kinds are checked by the official client's models, which know every field; kerf.dev kinds and the opaque parameters
 meant for Kerf by ``api.kerf``. Every problem of every document is found, each with file, document, kind, name and path.
@@ -19,11 +19,11 @@ from api.model.names import KERF_DRIVER
 Check = Callable[[JsonObject], Iterable[Problem]]
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
-"""What a directory's manifests end with, as for ``kubectl apply -f DIR``."""
+"""Suffixes of manifests in a directory, as for ``kubectl apply -f DIR``."""
 _QUANTITY_MAPS: Final = frozenset({"limits", "requests"})
-"""Maps of quantities, in which YAML authors may write a bare number; the models want text."""
+"""Maps of quantities, in which a bare number is allowed; the client's models require strings."""
 _ORDER: Final = ("Namespace", "ResourceClass", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim", "Pod")
-"""Kinds in the order of need: what others refer to comes first."""
+"""Kinds in the order of application: referenced ones first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class BadManifestsError(KerfError):
         super().__init__("\n".join(lines))
 
 
-def load(paths: Iterable[Path]) -> list[Manifest]:
+def load_manifests(paths: Iterable[Path]) -> list[Manifest]:
     """Every manifest of the files and directories, in the order in which to apply them.
 
     Raises BadManifestsError with all problems of all files.
@@ -71,8 +71,8 @@ def load(paths: Iterable[Path]) -> list[Manifest]:
         for file in _files(path, lines):
             manifests += _documents(file, lines)
     for manifest in manifests:
-        lines += [f"{manifest}: {problem}" for problem in problems(manifest.body)]
-    lines += [*_twice(manifests), *_dangling(manifests)]
+        lines += [f"{manifest}: {problem}" for problem in find_problems(manifest.body)]
+    lines += [*_find_duplicates(manifests), *_find_dangling_references(manifests)]
     if not manifests and not lines:
         lines.append(f"no manifest in {', '.join(str(path) for path in paths)}")
     if lines:
@@ -80,8 +80,8 @@ def load(paths: Iterable[Path]) -> list[Manifest]:
     return sorted(manifests, key=lambda manifest: _ORDER.index(manifest.kind))
 
 
-def problems(body: JsonObject) -> list[Problem]:
-    """What is wrong with one document; empty when it can be applied."""
+def find_problems(body: JsonObject) -> list[Problem]:
+    """The problems of one document; empty when it can be applied."""
     kind, api_version = body.get("kind"), body.get("apiVersion")
     check = _CHECKS.get((str(api_version), str(kind)))
     if check is None:
@@ -115,7 +115,7 @@ def _documents(file: Path, lines: list[str]) -> Iterator[Manifest]:
             lines.append(f"{file}: document {number}: is a {type(body).__name__}, not an object")
 
 
-def _twice(manifests: Sequence[Manifest]) -> Iterator[str]:
+def _find_duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
     seen: dict[tuple[str, str, str], Manifest] = {}
     for manifest in manifests:
         first = seen.setdefault((manifest.kind, manifest.namespace, manifest.name), manifest)
@@ -123,8 +123,8 @@ def _twice(manifests: Sequence[Manifest]) -> Iterator[str]:
             yield f"{manifest}: is given twice; the first is {first.file}: document {first.document}"
 
 
-def _dangling(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Names of what no document makes: a pod that needs it would wait for ever."""
+def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Problems for names that no document defines: a pod would wait for them for ever."""
     made = {(manifest.kind, manifest.namespace, manifest.name) for manifest in manifests}
     classes = {manifest.name for manifest in manifests if manifest.kind in {"ResourceClass", "DeviceClass"}}
     for manifest in manifests:
@@ -188,7 +188,7 @@ def _check_core(model: str, *configs: tuple[str, ...]) -> Check:
         except ValidationError as error:
             for found in error.errors():
                 if not _is_number_as_quantity(found):
-                    yield Problem(_path(found["loc"]), _words(found))
+                    yield Problem(_path(found["loc"]), _describe(found))
         for keys in configs:
             yield from _check_parameters(body, keys)
 
@@ -222,7 +222,7 @@ def _path(location: Iterable[str | int]) -> str:
     return path
 
 
-def _words(found: Mapping[str, Any]) -> str:
+def _describe(found: Mapping[str, Any]) -> str:
     match found["type"]:
         case "extra_forbidden":
             return "unknown field"
@@ -250,4 +250,4 @@ _CHECKS: Final[Mapping[tuple[str, str], Check]] = {
     ("v1", "Pod"): _check_core("V1Pod"),
     ("v1", "Namespace"): _check_core("V1Namespace"),
 }
-"""What a demo can apply, and how it is judged."""
+"""The kinds that a demo can apply, and their checks."""

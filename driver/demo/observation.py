@@ -1,4 +1,4 @@
-"""From API objects and container bundles to what the demo shows: pure."""
+"""Reports of API objects and container bundles, for the demo to show. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -24,8 +24,8 @@ from driver.demo.report import CardReport, ClaimReport, ContainerReport, DeviceR
 PublishedDevices = Mapping[DeviceId, Device]
 
 
-def published(slices: Iterable[ResourceSlice]) -> dict[DeviceId, Device]:
-    """Every device of the slices by its identity; of several generations of a pool the newest."""
+def list_published_devices(slices: Iterable[ResourceSlice]) -> dict[DeviceId, Device]:
+    """Every published device by its identity, from the newest generation of each pool."""
     newest: dict[tuple[str, str], int] = {}
     slices = tuple(slices)
     for slice_ in slices:
@@ -39,15 +39,15 @@ def published(slices: Iterable[ResourceSlice]) -> dict[DeviceId, Device]:
     }
 
 
-def nodes(slices: Iterable[ResourceSlice]) -> tuple[NodeReport, ...]:
+def build_node_reports(slices: Iterable[ResourceSlice]) -> tuple[NodeReport, ...]:
     """The nodes that publish devices, with their cards."""
     by_node: dict[str, list[ResourceSlice]] = {}
     for slice_ in slices:
         by_node.setdefault(slice_.spec.node_name or "", []).append(slice_)
-    return tuple(_node(name, published(by_node[name])) for name in sorted(by_node))
+    return tuple(_node(name, list_published_devices(by_node[name])) for name in sorted(by_node))
 
 
-def claim_report(claim: ResourceClaim, cdi_ids: Iterable[str], devices: PublishedDevices) -> ClaimReport:
+def build_claim_report(claim: ResourceClaim, cdi_ids: Iterable[str], devices: PublishedDevices) -> ClaimReport:
     results = claim.status.allocation.devices.results if claim.status.allocation else ()
     return ClaimReport(
         name=claim.metadata.name,
@@ -57,8 +57,8 @@ def claim_report(claim: ResourceClaim, cdi_ids: Iterable[str], devices: Publishe
     )
 
 
-def container_report(name: str, spec: JsonObject) -> ContainerReport:
-    """What a container of this OCI runtime spec sees."""
+def build_container_report(name: str, spec: JsonObject) -> ContainerReport:
+    """What a container with this OCI runtime spec sees."""
     environment = (variable.partition("=") for variable in spec["process"]["env"])
     return ContainerReport(
         name=name,
@@ -68,7 +68,7 @@ def container_report(name: str, spec: JsonObject) -> ContainerReport:
     )
 
 
-def pod_report(pod: Pod, claims: Iterable[ClaimReport], containers: Sequence[ContainerReport]) -> PodReport:
+def build_pod_report(pod: Pod, claims: Iterable[ClaimReport], containers: Sequence[ContainerReport]) -> PodReport:
     return PodReport(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -79,18 +79,18 @@ def pod_report(pod: Pod, claims: Iterable[ClaimReport], containers: Sequence[Con
     )
 
 
-def why_pending(pod: Pod) -> str:
-    """What the scheduler last said of the pod; empty when it has not spoken."""
+def find_pending_reason(pod: Pod) -> str:
+    """The scheduler's last message on the pod; empty when there is none."""
     return next((c.message for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"), "")
 
 
-def is_judged(class_: ResourceClassObject) -> bool:
-    """Whether the controller has looked at the class as it is now."""
+def is_processed(class_: ResourceClassObject) -> bool:
+    """Whether the controller has processed the class as it is now."""
     return class_.status.observed_generation == class_.metadata.generation
 
 
-def why_not_usable(class_: ResourceClassObject) -> str:
-    """What the controller holds against the class; empty when claims can get devices by it."""
+def find_refusal(class_: ResourceClassObject) -> str:
+    """The controller's message why the class is refused; empty when claims can use it."""
     refusals = (condition.message for condition in class_.status.conditions if condition.status == "False")
     return next(refusals, "")
 
@@ -102,14 +102,14 @@ def _device(request: str, id_: DeviceId, device: Device | None) -> DeviceReport:
         driver=id_.driver,
         pool=id_.pool,
         device=id_.device,
-        profile=_cut(device),
+        profile=_profile(device),
         memory_bytes=(int(memory.value) or None) if memory else None,
         card=_text(device, ATTRIBUTE_PARENT),
     )
 
 
-def _cut(device: Device | None) -> str | None:
-    """What was cut or loaded: the profile, the function, or how many slots. None for a whole card."""
+def _profile(device: Device | None) -> str | None:
+    """The profile, the function, or the number of slots; None for a whole card."""
     if _text(device, ATTRIBUTE_CUT) == "whole":
         return None
     slots = f"{_text(device, ATTRIBUTE_SIZE)} slots"

@@ -1,4 +1,4 @@
-"""Kerf's own programs as child processes: started with the flags a cluster would use, ended with the demo."""
+"""Kerf's own programs as child processes, which end with the demo."""
 
 import os
 import signal
@@ -16,13 +16,13 @@ from anyio.abc import Process
 from api.errors import KerfError
 
 _STOP_S: Final = 10.0
-"""For an orderly end after SIGTERM; then SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 _TAIL: Final = 20
-"""Lines of a dead program's log that are shown."""
+"""Lines of a dead program's log in the error."""
 
 
 class ProgramDiedError(KerfError):
-    """One of Kerf's programs ended while the demo needed it. The message has the end of its log."""
+    """One of Kerf's programs ended during the demo. The message has the end of its log."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,18 +42,18 @@ class Program:
             raise ProgramDiedError(f"{self.name} ended with exit code {self.process.returncode}; its log ends:\n{end}")
 
     async def kill(self) -> None:
-        """End it as a crash would (SIGKILL)."""
+        """Kill it (SIGKILL), as a crash would."""
         self.process.kill()
         await self.process.wait()
 
 
 @asynccontextmanager
-async def program(
+async def run_program(
     name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Program]:
-    """``kerf ARGUMENTS`` in this very interpreter's environment, stopped on exit however that comes about.
+    """``kerf ARGUMENTS`` in this interpreter's environment, stopped on exit in any case.
 
-    The child has a session of its own: Ctrl-C reaches the demo only, which then stops its programs in order.
+    The child is in its own session: Ctrl-C reaches the demo only, which then stops its programs in order.
     """
     command = [sys.executable, "-m", "driver.cli", *arguments]
     with log.open("ab") as out:

@@ -1,4 +1,4 @@
-"""What a demo saw, as one document (``kerf demo --output json``)."""
+"""The report of a demo, one document (``kerf demo --output json``)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ class DeviceReport:
     device: str
     profile: str | None
     memory_bytes: int | None
-    """None where the device has no memory of its own."""
+    """The device's memory; None where it has none."""
     card: str
-    """UUID of the card that it is, or is cut from."""
+    """The UUID of its card."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimReport:
-    """One claim of a pod, and what it got."""
+    """One claim of a pod, and its devices."""
 
     name: str
     uid: str
@@ -80,12 +80,12 @@ class NodeReport:
     name: str
     cards: tuple[CardReport, ...]
     devices: int
-    """Devices published: whole cards and every possible partition."""
+    """The number of published devices: whole cards and every possible partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeReport:
-    """One card before and after: profiles that lived on it at the same time."""
+    """The profiles that were allocated together on one card, before and after."""
 
     node: str
     card: str
@@ -95,7 +95,7 @@ class ResizeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """One FPGA function and the slots it was loaded into."""
+    """One FPGA function and the device that it was loaded into."""
 
     node: str
     card: str
@@ -104,8 +104,8 @@ class LoadReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftReport:
-    """What is left after every pod has gone; all zero when nothing leaks."""
+class LeftoverReport:
+    """What is left after every pod is gone; all zero when nothing leaks."""
 
     partitions: int
     cdi_files: int
@@ -119,18 +119,18 @@ class LeftReport:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """Filled as the story goes on."""
+    """The report, filled during the scenario."""
 
     nodes: Sequence[NodeReport] = ()
     pods: list[PodReport] = field(default_factory=list)
     resized: ResizeReport | None = None
     loaded: list[LoadReport] = field(default_factory=list)
-    left: LeftReport | None = None
+    left: LeftoverReport | None = None
     timings_s: dict[str, float] = field(default_factory=dict)
 
 
-def as_document(report: Report) -> JsonObject:
-    """The report as plain data. ``container`` of a pod is its first one; most have no other."""
+def to_document(report: Report) -> JsonObject:
+    """The report as plain data. ``container`` of a pod is its first one."""
     document: JsonObject = to_builtins(report)
     for pod in document["pods"]:
         pod["container"] = pod["containers"][0] if pod["containers"] else {}

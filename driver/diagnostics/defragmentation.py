@@ -27,7 +27,7 @@ from driver.diagnostics.card_usage import CardUse
 from driver.diagnostics.cluster_index import Cluster, Occupancy
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Partition
-from driver.partitions.unit_map import grid_of
+from driver.partitions.unit_map import get_unit_map
 from driver.scheduling.node_filter import explain_filter
 
 WHOLE: Final = "whole"
@@ -102,8 +102,8 @@ def size_of(partition: Partition) -> str:
 def _places(cards: Sequence[CardUse], model: str, size: str) -> Iterator[_Place]:
     for number, card in enumerate(cards):
         if card.site.model == model:
-            for cut in grid_of(card.site.card).cuts:
-                partition = cut.of(card.site.card.uuid)
+            for spec in get_unit_map(card.site.card).specs:
+                partition = spec.of(card.site.card.uuid)
                 if size_of(partition) == size:
                     yield _place(number, card, partition)
 
@@ -125,9 +125,9 @@ def _is_freed(place: _Place, groups: Iterable[Sequence[ResourceClaim]]) -> bool:
     gone = {claim.ref for group in groups for claim in group}
     card = place.card
     staying = [card.taken[name] for name, refs in card.holders.items() if not gone.issuperset(refs)]
-    grid = grid_of(card.site.card)
-    cut = next(cut for cut in grid.cuts if cut.of(card.site.card.uuid) == place.partition)
-    return grid.fits(cut, grid.free(staying))
+    unit_map = get_unit_map(card.site.card)
+    spec = next(spec for spec in unit_map.specs if spec.of(card.site.card.uuid) == place.partition)
+    return unit_map.fits(spec, unit_map.free(staying))
 
 
 def _groups(cluster: Cluster, refs: Iterable[ObjectRef]) -> list[tuple[ResourceClaim, ...]]:

@@ -1,4 +1,11 @@
-"""The only door to the API server: calls, watches, and what every program of Kerf does through them.
+"""The only way to the API server: calls, watches, and what every program of Kerf does through them.
 
-HTTP by aiohttp, objects by ``api``'s kinds. Nothing here knows what an object means to Kerf.
+Terms are client-go's: an *informer* keeps a *store* of all objects of one kind by a list and a watch; *leader election*
+uses a Lease; an *event* is a Kubernetes Event.
+
+Data flow: ``http.client`` sends calls and reads watches, ``watch_decoder`` makes values of the answers by ``api``'s
+kinds, ``informer`` follows them into a ``store`` and calls its event handler. ``slice_plan`` (pure) and
+``slice_publisher`` reconcile ResourceSlices; ``discovery`` says what a cluster serves.
+
+Never imported here: the allocator, partitions, or any program. Nothing here knows what an object means to Kerf.
 """

@@ -17,7 +17,7 @@ from typing import Final, Generic
 
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
-from driver.kube.store import Change, Store
+from driver.kube.store import ObjectChange, Store
 
 UNSEEN_S: Final = 30.0
 """How long an object is assumed that the store has never shown. Watches deliver within a second; an object that came
@@ -68,7 +68,7 @@ class AssumeCache(Generic[ObjectT]):
         self._assumed[answer.ref] = _Assumed(answer, self._monotonic())
         return True
 
-    def on_change(self, change: Change[ObjectT]) -> None:
+    def on_change(self, change: ObjectChange[ObjectT]) -> None:
         """The store has changed: what it has caught up with is not assumed any longer."""
         assumed = self._assumed.get(change.ref)
         if change.new is not None:

@@ -1,4 +1,4 @@
-"""What the cluster offers: its version, and which version of which DRA kind it serves."""
+"""Discovery of what a cluster serves: its version, and which version of which DRA kind."""
 
 import re
 from dataclasses import dataclass
@@ -15,39 +15,38 @@ from driver.kube.http.client import Client
 from driver.kube.http.errors import NotFoundError
 
 _SPLIT_COUNTER_SLICES: Final = (1, 35)
-"""From here on a slice holds devices or counters (KEP-4815); before, counters had to be beside their devices."""
+"""Since this release a slice holds devices or counters (KEP-4815); before, counters stood beside their devices."""
 
 _TAINT_RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
-"""Where DeviceTaintRule was: Kubernetes 1.37, 1.36, 1.33 (KEP-5055). Its shape is the same in all."""
+"""Versions with DeviceTaintRule: Kubernetes 1.37, 1.36, 1.33 (KEP-5055). Its shape is the same in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiFeatures:
-    """What a cluster can do for DRA, as far as discovery tells; feature gates show only in what writes drop."""
+    """What a cluster serves of structured DRA. Feature gates are not in it: they show only in dropped fields."""
 
     kubernetes: tuple[int, int]
     """Major and minor version of the API server."""
     resource: ResourceKinds
     """The newest version of resource.k8s.io that both sides know."""
     device_taint_rules: Kind[DeviceTaintRule] | None
-    """In the version that serves it, which need not be that of ``resource``; None: not served."""
+    """Its kind, in a version that need not be that of ``resource``; None: not served."""
 
     @property
     def split_counter_slices(self) -> bool:
-        """Counters of a pool go into slices of their own; else they stand beside the devices that consume them."""
+        """Whether counters go into slices of their own; else they stand beside the devices that consume them."""
         return self.kubernetes >= _SPLIT_COUNTER_SLICES
 
 
 async def discover(client: Client) -> ApiFeatures:
-    """Ask the server. Raises UnsupportedError when it serves no usable version of resource.k8s.io, and ApiError."""
+    """What the server serves of structured DRA.
+
+    Raises UnsupportedError when it serves no usable version of resource.k8s.io, ApiError when a call fails.
+    """
     version = await client.get_json("/version")
-    try:
-        group = await client.get_json(f"/apis/{GROUP}")
-    except NotFoundError:
-        group = {}
-    served = [entry["version"] for entry in group.get("versions", ())]
+    served = await _list_versions(client)
     return ApiFeatures(
-        kubernetes=_minor(version),
+        kubernetes=_parse_version(version),
         resource=registry.choose_kinds(served),
         device_taint_rules=await _device_taint_rules(client, served),
     )
@@ -55,7 +54,7 @@ async def discover(client: Client) -> ApiFeatures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicFeatures:
-    """A cluster in which drivers allocate (KEP-3063)."""
+    """What a cluster serves of classic DRA, where drivers allocate (KEP-3063)."""
 
     kubernetes: tuple[int, int]
     """Major and minor version of the API server."""
@@ -63,37 +62,44 @@ class ClassicFeatures:
 
 
 async def discover_classic(client: Client) -> ClassicFeatures | None:
-    """Ask the server whether drivers allocate; None: they do not, or there is no DRA at all. Raises ApiError."""
+    """What the server serves of classic DRA; None: drivers do not allocate there, or it serves no DRA.
+
+    Raises ApiError when a call fails.
+    """
+    served = await _list_versions(client)
+    if any(version in served for version in registry.VERSIONS):
+        return None
+    kinds = registry.choose_classic_kinds({version: await _list_resources(client, version) for version in served})
+    if kinds is None:
+        return None
+    return ClassicFeatures(kubernetes=_parse_version(await client.get_json("/version")), resource=kinds)
+
+
+async def _list_versions(client: Client) -> list[str]:
+    """The served versions of resource.k8s.io; none where the group does not exist."""
     try:
         group = await client.get_json(f"/apis/{GROUP}")
     except NotFoundError:
-        return None
-    served = [entry["version"] for entry in group.get("versions", ())]
-    if any(version in served for version in registry.VERSIONS):
-        return None
-    resources: dict[str, list[str]] = {}
-    for version in served:
-        listed = (await client.get_json(f"/apis/{GROUP}/{version}")).get("resources", ())
-        resources[version] = [resource["name"] for resource in listed]
-    kinds = registry.choose_classic_kinds(resources)
-    if kinds is None:
-        return None
-    return ClassicFeatures(kubernetes=_minor(await client.get_json("/version")), resource=kinds)
+        return []
+    return [entry["version"] for entry in group.get("versions", ())]
 
 
-def _minor(version: JsonObject) -> tuple[int, int]:
-    """``{"major": "1", "minor": "37+"}``: hosted clusters append things."""
+async def _list_resources(client: Client, version: str) -> list[str]:
+    resources = (await client.get_json(f"/apis/{GROUP}/{version}")).get("resources", ())
+    return [resource["name"] for resource in resources]
+
+
+def _parse_version(version: JsonObject) -> tuple[int, int]:
+    """Major and minor of ``{"major": "1", "minor": "37+"}``: hosted clusters append suffixes."""
     major = re.match(r"\d+", str(version.get("major", "")))
     minor = re.match(r"\d+", str(version.get("minor", "")))
     if major is None or minor is None:
-        raise UnsupportedError(f"the API server does not tell its version: /version says {version!r:.200}")
+        raise UnsupportedError(f"the API server does not report its version: /version says {version!r:.200}")
     return int(major[0]), int(minor[0])
 
 
 async def _device_taint_rules(client: Client, served: list[str]) -> Kind[DeviceTaintRule] | None:
     for version in _TAINT_RULE_VERSIONS:
-        if version in served:
-            resources = (await client.get_json(f"/apis/{GROUP}/{version}")).get("resources", ())
-            if any(resource["name"] == "devicetaintrules" for resource in resources):
-                return kinds_of_model_shape(version).device_taint_rules
+        if version in served and "devicetaintrules" in await _list_resources(client, version):
+            return kinds_of_model_shape(version).device_taint_rules
     return None

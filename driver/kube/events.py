@@ -1,7 +1,7 @@
-"""Events that people see with ``kubectl describe``.
+"""Kubernetes Events, which ``kubectl describe`` shows.
 
-Reporting is a courtesy: it never blocks, never raises, and never crowds out other calls. The same event about the same
-object is one Event object that counts, as client-go's recorder does; what cannot be sent is dropped and counted.
+Reporting never blocks, never raises, and never delays other calls. Repeats of an event about an object increase the
+count of one Event object, as in client-go's recorder; an event that cannot be sent is dropped and counted.
 """
 
 import logging
@@ -27,13 +27,13 @@ from driver.runtime.work_queue import KeyedQueue
 EventKind: TypeAlias = Literal["Normal", "Warning"]
 
 MAX_MESSAGE: Final = 1024
-"""Longest message of an Event, in characters (core/v1 validation)."""
-_WAITING: Final = 256
-"""Distinct events that may wait: more means that the server is away, and then nobody reads them."""
-_REMEMBERED: Final = 1024
-"""Distinct events whose repeats are counted in the same object; a few hundred bytes each."""
+"""The longest message of an Event, in characters (core/v1 validation)."""
+_MAX_PENDING: Final = 256
+"""Distinct events that may wait: more of them means that the server is unreachable."""
+_MAX_SENT: Final = 1024
+"""Distinct events whose Event objects are known, for their counts; a few hundred bytes each."""
 _INTERVAL_S: Final = 10.0
-"""Between two writes of one event: its count need not be exact at every moment."""
+"""Seconds between two writes of one event: its count need not be exact at every moment."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +41,8 @@ _dropped: Final = metrics.counter("kerf_events_dropped_total", "Kubernetes Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Key:
-    """What makes two reports the same event."""
+class _EventKey:
+    """The identity of an event: reports with equal keys are repeats of it."""
 
     about: ObjectReference
     type: EventKind
@@ -54,8 +54,8 @@ class _Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
-    """The Event object of a key."""
+class _SentEvent:
+    """The Event object of a key, as it was last written."""
 
     name: str
     count: int
@@ -63,7 +63,7 @@ class _Sent:
 
 
 class EventReporter:
-    """Reports events of ``component`` (``kerf-controller``) on ``instance`` (the pod or the node)."""
+    """Reports events of ``component`` (``kerf-controller``) that runs as ``instance`` (the pod or the node)."""
 
     def __init__(
         self,
@@ -77,18 +77,18 @@ class EventReporter:
         self._component = component
         self._instance = instance
         self._now = now
-        self._waiting: OrderedDict[_Key, int] = OrderedDict()
-        self._sent: OrderedDict[_Key, _Sent] = OrderedDict()
-        self._queue = KeyedQueue[_Key]()
+        self._pending: OrderedDict[_EventKey, int] = OrderedDict()
+        self._sent: OrderedDict[_EventKey, _SentEvent] = OrderedDict()
+        self._queue = KeyedQueue[_EventKey]()
 
     def report(self, about: ObjectReference, *, type: EventKind, reason: str, message: str) -> None:  # noqa: A002
-        """Have an event about ``about`` written soon. ``reason`` is one CamelCase word, ``message`` is for people."""
+        """Report an event about an object. ``reason`` is one CamelCase word, ``message`` is for people."""
         if len(message) > MAX_MESSAGE:
             message = f"{message[: MAX_MESSAGE - 2]} …"
-        key = _Key(about=about, type=type, reason=reason, message=message)
-        if key not in self._waiting and len(self._waiting) >= _WAITING:
-            self._drop(next(iter(self._waiting)))
-        self._waiting[key] = self._waiting.get(key, 0) + 1
+        key = _EventKey(about=about, type=type, reason=reason, message=message)
+        if key not in self._pending and len(self._pending) >= _MAX_PENDING:
+            self._drop(next(iter(self._pending)))
+        self._pending[key] = self._pending.get(key, 0) + 1
         sent = self._sent.get(key)
         self._queue.add(key, after_s=max(0.0, sent.at + _INTERVAL_S - anyio.current_time()) if sent else 0.0)
 
@@ -96,24 +96,24 @@ class EventReporter:
         """Write events for ever."""
         await self._queue.run(self._write, workers=1)
 
-    async def _write(self, key: _Key) -> None:
-        count = self._waiting.get(key, 0)
+    async def _write(self, key: _EventKey) -> None:
+        count = self._pending.get(key, 0)
         if not count:
-            return  # dropped meanwhile
+            return  # dropped in the meantime
         try:
             await self._send(key, count)
         except TransientError:
-            raise  # the queue comes back to it
+            raise  # the queue retries it
         except KerfError as error:  # forbidden, or the namespace is going away
             _log.info("%s: %s", key, error)
             self._drop(key)
             return
-        if key in self._waiting:  # else it was dropped meanwhile, although it got through
-            self._waiting[key] -= count
-            if self._waiting[key] == 0:
-                del self._waiting[key]
+        if key in self._pending:  # else it was dropped in the meantime
+            self._pending[key] -= count
+            if self._pending[key] == 0:
+                del self._pending[key]
 
-    async def _send(self, key: _Key, count: int) -> None:
+    async def _send(self, key: _EventKey, count: int) -> None:
         sent = self._sent.pop(key, None)
         if sent is not None:
             patch = {"count": sent.count + count, "lastTimestamp": self._timestamp()}
@@ -121,21 +121,21 @@ class EventReporter:
                 await self._client.patch(
                     EVENTS, sent.name, patch, type=PatchType.MERGE, namespace=_namespace(key.about)
                 )
-                self._keep(key, _Sent(name=sent.name, count=sent.count + count, at=anyio.current_time()))
+                self._remember(key, _SentEvent(name=sent.name, count=sent.count + count, at=anyio.current_time()))
                 return
         event = self._event(key, count)
         await self._client.create(EVENTS, event)
-        self._keep(key, _Sent(name=event.metadata.name, count=count, at=anyio.current_time()))
+        self._remember(key, _SentEvent(name=event.metadata.name, count=count, at=anyio.current_time()))
 
-    def _keep(self, key: _Key, sent: _Sent) -> None:
+    def _remember(self, key: _EventKey, sent: _SentEvent) -> None:
         self._sent[key] = sent
-        if len(self._sent) > _REMEMBERED:
+        if len(self._sent) > _MAX_SENT:
             self._sent.popitem(last=False)
 
-    def _drop(self, key: _Key) -> None:
-        _dropped.inc(self._waiting.pop(key, 0))
+    def _drop(self, key: _EventKey) -> None:
+        _dropped.inc(self._pending.pop(key, 0))
 
-    def _event(self, key: _Key, count: int) -> Event:
+    def _event(self, key: _EventKey, count: int) -> Event:
         suffix = f".{uuid4().hex[:16]}"
         name = key.about.name[: MAX_SUBDOMAIN - len(suffix)].rstrip("-.") + suffix
         now = self._timestamp()
@@ -158,5 +158,5 @@ class EventReporter:
 
 
 def _namespace(about: ObjectReference) -> str:
-    """Events about cluster-scoped objects go to ``default``, as everybody's do."""
+    """Events about cluster-scoped objects go to ``default``, as Kubernetes' own do."""
     return about.namespace or "default"

@@ -1,13 +1,13 @@
-"""A store that follows the API server.
+"""An informer: a store that follows the API server by list and watch, as client-go's reflector does.
 
 ::
 
     list ──> watch ──event──> store, on_change
-      ^        │ ended by the server, or lost:  watch again where it stopped
-      └────────┴ resource version expired:      list again; the difference is delivered as changes
+      ^        │ ended by the server, or broken:  watch again where it stopped
+      └────────┴ resource version expired:        list again; the differences are delivered as changes
 
-Whatever fails is tried again for ever, after a back-off that only real progress (an event, or a watch that lasted)
-resets: a server that fails every call sees less than a request a second after the first few.
+Every failure is retried for ever, after a back-off that only progress (an event, or a watch that lasted) resets: a
+server that fails every call gets less than a request a second after the first few.
 """
 
 import logging
@@ -26,7 +26,7 @@ from api.model.names import ObjectRef
 from api.wire import Kind, UndecodableObjectError
 from driver.kube.http.client import Client
 from driver.kube.http.errors import AccessError, ApiError, ExpiredError, StatusError
-from driver.kube.store import Change, Indexer, Store
+from driver.kube.store import Indexer, ObjectChange, Store
 from driver.kube.watch_decoder import EventType, WatchEvent
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
@@ -35,7 +35,7 @@ RETRIES: Final = Backoff(first_s=0.8, factor=2, limit_s=30, jitter=1.0)
 """client-go's reflector: 0.8 s to 30 s, each up to doubled."""
 
 _LASTED_S: Final = 10.0
-"""A watch that lived so long was no failure, even when nothing happened."""
+"""A watch that lasted so long was no failure, even without an event."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ _failures: Final = metrics.counter("kerf_informer_failures_total", "Lists and wa
 class Informer(Generic[ObjectT]):
     """Follows the objects of one kind, or those of them that the namespace and the selectors choose.
 
-    ``on_change`` is called for every change, right after the store has it; it must be quick and must not raise.
-    Changes that were missed are delivered merged: as one from what was known to what is.
+    ``on_change`` is the event handler: it is called for every change after the store has it, must be quick and must not
+    raise. Changes that were missed are delivered as one, from the known state to the present one.
     """
 
     store: Store[ObjectT]
@@ -64,7 +64,7 @@ class Informer(Generic[ObjectT]):
         label_selector: str = "",
         field_selector: str = "",
         indexers: Mapping[str, Indexer[ObjectT]] | None = None,
-        on_change: Callable[[Change[ObjectT]], None] | None = None,
+        on_change: Callable[[ObjectChange[ObjectT]], None] | None = None,
         random: Random | None = None,
     ) -> None:
         self._client = client
@@ -80,7 +80,7 @@ class Informer(Generic[ObjectT]):
 
     @property
     def synced(self) -> bool:
-        """The store has held a complete list; it stays true while the server is away."""
+        """Whether the store has held a complete list; it stays true while the server is unreachable."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
@@ -98,7 +98,7 @@ class Informer(Generic[ObjectT]):
             if isinstance(error, ExpiredError | UndecodableObjectError):
                 self._version = ""
             if (lasted and error is None) or (resumed and isinstance(error, ExpiredError)):
-                continue  # the server answers: what has expired is listed at once, however long it was away
+                continue  # the server answers: an expired list is read again at once
             delay_s = max(next(delays), (isinstance(error, StatusError) and error.retry_after_s) or 0.0)
             if error is not None:
                 _failures.labels(self._kind.plural).inc()
@@ -106,7 +106,7 @@ class Informer(Generic[ObjectT]):
             await anyio.sleep(delay_s)
 
     async def _follow(self) -> ApiError | AccessError | UndecodableObjectError | None:
-        """List where needed, and watch until the server ends it (None) or something fails."""
+        """List where needed, and watch until the server ends it (None) or a call fails."""
         try:
             if not self._version:
                 await self._list()
@@ -116,15 +116,15 @@ class Informer(Generic[ObjectT]):
         return None
 
     async def _list(self) -> None:
-        listing = await self._client.listing(self._kind, self._namespace, **self._selectors)
+        listed = await self._client.list_all(self._kind, self._namespace, **self._selectors)
         _lists.labels(self._kind.plural).inc()
-        present = {value.ref for value in listing.items} | listing.unreadable  # of these, the last readable state stays
+        present = {value.ref for value in listed.items} | listed.unreadable  # the last readable state of these stays
         for ref in self.store.refs():
             if ref not in present:
-                self._forget(ref)
-        for value in listing.items:
-            self._take(value)
-        self._version = listing.resource_version
+                self._remove(ref)
+        for value in listed.items:
+            self._put(value)
+        self._version = listed.resource_version
         self._synced.set()
 
     async def _watch(self) -> None:
@@ -138,27 +138,27 @@ class Informer(Generic[ObjectT]):
 
     def _handle(self, event: WatchEvent[ObjectT]) -> None:
         if event.type is EventType.DELETED and event.ref is not None:
-            self._forget(event.ref)
+            self._remove(event.ref)
         elif event.object is not None:
-            self._take(event.object)
+            self._put(event.object)
 
-    def _take(self, value: ObjectT) -> None:
+    def _put(self, value: ObjectT) -> None:
         old = self.store.get(value.ref)
         if old is not None and old.metadata.uid != value.metadata.uid:
-            self._forget(value.ref)
+            self._remove(value.ref)
             old = None
         if old is not None and old.metadata.resource_version == value.metadata.resource_version:
             return
         self.store.put(value)
-        self._tell(Change(value.ref, old, value))
+        self._notify(ObjectChange(value.ref, old, value))
 
-    def _forget(self, ref: ObjectRef) -> None:
+    def _remove(self, ref: ObjectRef) -> None:
         old = self.store.get(ref)
         if old is not None:
             self.store.remove(ref)
-            self._tell(Change(ref, old, None))
+            self._notify(ObjectChange(ref, old, None))
 
-    def _tell(self, change: Change[ObjectT]) -> None:
+    def _notify(self, change: ObjectChange[ObjectT]) -> None:
         if self._on_change is not None:
             self._on_change(change)
 

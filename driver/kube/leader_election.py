@@ -1,4 +1,4 @@
-"""One at a time: leader election by a Lease (``coordination.k8s.io/v1``), as client-go's.
+"""Leader election by a Lease (``coordination.k8s.io/v1``), as in client-go: one process works at a time.
 
 ::
 
@@ -6,10 +6,10 @@
         ^                                                                          │ renewed every retry_s
         └───── body is cancelled: taken by another, or not renewed for renew_deadline_s ┘
 
-Decisions go by this process's own clock: how long a lease is unchanged is measured from when it was first seen so, and
-the times in it are for people. A leader counts from before its last successful renewal was sent, and stops
-``duration_s - renew_deadline_s`` before anybody else may begin. What it cannot help is a process that stands still
-(SIGSTOP, a frozen machine) in the middle of a write: writes carry preconditions for that.
+Decisions use this process's own clock only: how long a lease is unchanged is measured from when it was first seen so,
+and the times in it are for people. A leader measures from the moment before its last successful renewal was sent, and
+stops ``duration_s - renew_deadline_s`` before another may begin. A process that is suspended (SIGSTOP, a frozen
+machine) in the middle of a write is not covered: writes carry preconditions for that.
 """
 
 import logging
@@ -32,7 +32,7 @@ from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundE
 from driver.runtime import metrics
 
 _JITTER: Final = 0.2
-"""Part of ``retry_s`` that is added at random, so that candidates do not ask in step."""
+"""The part of ``retry_s`` that is added at random, so that candidates do not ask at the same times."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,24 +41,24 @@ _leading: Final = metrics.gauge("kerf_leader", "1 while this process leads.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSettings:
-    """How long a lost leader stays unnoticed, against how often the API server is asked; seconds.
+    """Times of leader election in seconds; the defaults are client-go's.
 
-    The defaults are client-go's.
+    They weigh how long the loss of a leader goes unnoticed against how often the API server is asked.
     """
 
     duration_s: float = 15.0
-    """Others wait so long after the last renewal that they saw."""
+    """How long others wait after the last renewal that they saw."""
     renew_deadline_s: float = 10.0
-    """A leader that has not renewed for so long stops leading; the rest of the duration is for its clean-up."""
+    """How long a leader may go without renewal before it stops; the rest of the duration is for its clean-up."""
     retry_s: float = 2.0
-    """Between two renewals, and between two looks of a candidate."""
+    """The time between two renewals, and between two attempts of a candidate."""
 
     def __post_init__(self) -> None:
         if not 0 < self.retry_s * (1 + _JITTER) < self.renew_deadline_s < self.duration_s:
             raise ValueError(f"{self}: retry_s must be well below renew_deadline_s, and that below duration_s")
 
 
-async def lead(
+async def run_as_leader(
     client: Client,
     lease_ref: ObjectRef,
     identity: str,
@@ -70,8 +70,8 @@ async def lead(
 ) -> None:
     """Run ``body`` whenever this process leads, until it returns or raises.
 
-    ``identity`` is unique among the candidates. When leadership is lost ``body`` is cancelled, and begun again when it
-    is won back. The lease is released at the end, also by cancellation, so that the next candidate need not wait.
+    ``identity`` is unique among the candidates. When leadership is lost ``body`` is cancelled, and started again when
+    it is regained. The lease is released at the end, also on cancellation, so that the next candidate need not wait.
     """
     elector = _Elector(client, lease_ref, identity, settings, now, random or Random())  # noqa: S311  (jitter)
     while True:
@@ -79,7 +79,7 @@ async def lead(
         _log.info("leading: %s holds lease %s", identity, lease_ref)
         _leading.set(1)
         try:
-            if await _run_while(elector.keep, body):
+            if await _run_while(elector.keep_renewed, body):
                 return
             _log.warning("not leading any more: %s lost lease %s", identity, lease_ref)
         finally:
@@ -110,7 +110,7 @@ async def _run_while(condition: Callable[[], Awaitable[None]], body: Callable[[]
 
 
 class _Elector:
-    """One candidate, and what it has seen of the lease."""
+    """One candidate, with the lease as it last saw it."""
 
     def __init__(
         self,
@@ -133,12 +133,12 @@ class _Elector:
         self._renewed_at = 0.0
 
     async def acquire(self) -> None:
-        """Returns once the lease is ours."""
-        while not await self._try_in_time():  # noqa: ASYNC110  (what is waited for is at the server)
+        """Wait until this process holds the lease."""
+        while not await self._acquire_in_time():  # noqa: ASYNC110  (what is waited for is at the server)
             await anyio.sleep(self._settings.retry_s * (1 + _JITTER * self._random.random()))
 
-    async def keep(self) -> None:
-        """Renews; returns when somebody else has the lease, or when ours was not renewed for too long."""
+    async def keep_renewed(self) -> None:
+        """Renew the lease until another holds it, or it was not renewed within ``renew_deadline_s``."""
         renewed = True
         while renewed:
             renewed = False
@@ -147,40 +147,40 @@ class _Elector:
                 renewed = await self._renew()
 
     async def release(self) -> None:
-        """Let others have the lease at once; nothing happens when we do not hold it."""
+        """Give the lease up, if this process holds it, so that others need not wait."""
         if self._held is None:
             return
         free = replace(self._held.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._timestamp())
         try:
             await self._client.update(LEASES, replace(self._held, spec=free))
         except KerfError as error:
-            _log.info("lease %s is not released, it will run out: %s", self._ref, error)
+            _log.info("lease %s is not released, it will expire: %s", self._ref, error)
         self._held = None
 
-    async def _try_in_time(self) -> bool:
+    async def _acquire_in_time(self) -> bool:
         try:
             with anyio.fail_after(self._settings.renew_deadline_s):
-                return await self._try()
+                return await self._try_acquire()
         except (KerfError, TimeoutError) as error:
             _log.warning("cannot get lease %s: %s", self._ref, str(error) or "no answer in time")
             return False
 
     async def _renew(self) -> bool:
-        """Tries until it is known whether the lease is still ours; ``keep`` limits how long that may take."""
+        """Try until it is known whether this process still holds the lease; ``keep_renewed`` limits the time."""
         while True:
             try:
                 if self._held is None:
-                    return await self._try()
+                    return await self._try_acquire()
                 await self._write(self._held)
                 return True
-            except (ConflictError, NotFoundError):  # somebody wrote it; that may have been our own lost try
+            except (ConflictError, NotFoundError):  # written by another, or by our own attempt without an answer
                 self._held = None
             except KerfError as error:
                 _log.warning("cannot renew lease %s: %s", self._ref, error)
                 await anyio.sleep(self._settings.retry_s)
 
-    async def _try(self) -> bool:
-        """Look at the lease and take it if it may be taken."""
+    async def _try_acquire(self) -> bool:
+        """Read the lease and take it if it may be taken."""
         try:
             lease = await self._client.get(LEASES, self._ref.name, self._ref.namespace)
         except NotFoundError:
@@ -198,14 +198,14 @@ class _Elector:
 
     def _may_take(self, lease: Lease) -> bool:
         spec, version = lease.spec, (lease.metadata.uid, lease.metadata.resource_version)
-        if version != self._seen:  # not by its times: they would stand still where a clock does
+        if version != self._seen:  # not by its times: they do not change where a clock has stopped
             self._seen, self._seen_at = version, anyio.current_time()
         if not spec.holder_identity or spec.holder_identity == self._identity:
             return True
         return anyio.current_time() >= self._seen_at + (spec.lease_duration_seconds or self._settings.duration_s)
 
     async def _write(self, lease: Lease | None) -> None:
-        """Make the lease, or have it as ours from now on."""
+        """Create the lease, or write this process into it as the holder."""
         sent_at = anyio.current_time()
         old = lease.spec if lease else LeaseSpec()
         is_new = old.holder_identity != self._identity

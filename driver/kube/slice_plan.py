@@ -1,16 +1,16 @@
-"""Pools to ResourceSlices: which writes turn what is published into what should be (KEP-4381).
+"""The plan of writes that turn the published ResourceSlices of a pool into the desired ones (KEP-4381).
 
-A consumer trusts a pool when it has seen as many slices of the pool's highest generation as each of them counts. From
-this follow the rules:
+A consumer accepts a pool when it has seen as many slices of the pool's highest generation as ``resourceSliceCount``
+says. From this follow the rules:
 
-- A slice is found again by its name, which is the same for the same place in the same pool. It begins with the place:
-  the scheduler takes slices by name, and so in the order of the pool.
-- One changed slice is one update at the same generation: it happens at once, for every consumer. The same goes for
-  slices that are missing, or still at an older generation: until the last of them is there the pool is incomplete.
-- Every other change raises the generation, and every slice is written anew.
-- Deletes go first, then updates, then creates, so that at no time more slices count than should. Stopped between any
-  two writes, the next plan goes on from there.
-- Taints keep the time that the server gave them when they were added, wherever in the pool their device goes.
+- A slice is identified by its name, which is the same for the same position in the same pool. It begins with the
+  position: the scheduler takes slices by name, and so in the order of the pool.
+- One changed slice is one update at the same generation: it is atomic for every consumer. The same holds for slices
+  that are missing or of an older generation: until the last of them is written the pool is incomplete.
+- Every other change raises the generation, and every slice is written again.
+- Deletes go first, then updates, then creates, so that there are never too many slices. After an interruption between
+  any two writes the next plan continues from there.
+- Taints keep the time that the server gave them when they were added, wherever in the pool their device moves.
 """
 
 import hashlib
@@ -36,35 +36,35 @@ from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import MAX_SUBDOMAIN
 
 _DIGEST: Final = 8
-"""Hex digits that tell pools and cut names apart: a node has a handful of them."""
+"""Hex digits that distinguish pools and shortened names: a node has a handful of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """What the server made of a slice from which it dropped fields: not worth writing again."""
+class AcceptedSlice:
+    """A slice from which the server dropped fields: writing it again would change nothing."""
 
     sent: ResourceSliceSpec
     kept: ResourceSliceSpec
-    lost: tuple[str, ...]
-    """Paths in ``spec``."""
+    dropped: tuple[str, ...]
+    """The paths of the dropped fields in ``spec``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceContext:
-    """Whose slices they are, and what is remembered of earlier writes."""
+    """The owner of the slices, and what is known of earlier writes."""
 
     driver: str
     node_name: str
     owner: OwnerReference
     generations: Mapping[str, int]
-    """By pool: the highest generation ever written."""
-    accepted: Mapping[str, Accepted]
-    """By slice name."""
+    """The highest generation ever written, by pool."""
+    accepted: Mapping[str, AcceptedSlice]
+    """The slices from which the server dropped fields, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSlice:
-    """Make a slice that is not there."""
+    """Create a slice."""
 
     value: ResourceSlice
 
@@ -91,7 +91,7 @@ Write: TypeAlias = DeleteSlice | UpdateSlice | CreateSlice
 def plan_pool(pool: Pool | None, existing: Iterable[ResourceSlice], context: SliceContext) -> tuple[Write, ...]:
     """The writes, in the order to do them, that turn the ``existing`` slices of one pool into ``pool``.
 
-    None for ``pool``: it should not be there. Empty: nothing is to be done.
+    ``pool`` is None when it should not exist. The result is empty when nothing is to be written.
     """
     existing = sorted(existing, key=lambda value: value.spec.pool.generation)
     names = _names(pool, context)
@@ -120,15 +120,15 @@ def plan_pool(pool: Pool | None, existing: Iterable[ResourceSlice], context: Sli
 def slice_name(index: int, driver: str, node_name: str, pool: str) -> str:
     """``00002-kerf.dev-node-1-3fa8c1d2``: sorts by ``index``, and is the same in every process.
 
-    Names that would be too long are cut; the digest of all parts keeps them apart.
+    Names that would be too long are shortened; the digest of all parts keeps them distinct.
     """
     digest = hashlib.sha256(f"{driver}\n{node_name}\n{pool}".encode()).hexdigest()[:_DIGEST]
     readable = f"{index:05x}-{driver}-{node_name}"[: MAX_SUBDOMAIN - _DIGEST - 1].rstrip("-.")
     return f"{readable}-{digest}"
 
 
-def problems(pool: Pool) -> tuple[Problem, ...]:
-    """Why consumers would take the whole pool for invalid: the API server does not look across slices."""
+def find_pool_problems(pool: Pool) -> tuple[Problem, ...]:
+    """The problems for which consumers would reject the whole pool: the API server does not check across slices."""
     devices = [device for content in pool.slices for device in content.devices]
     sets = [counters for content in pool.slices for counters in content.shared_counters]
     counters_of = {counters.name: counters.counters for counters in sets}
@@ -152,7 +152,7 @@ def _repeated(named: Iterable[Device | CounterSet]) -> Iterator[str]:
 
 
 def _contents(pool: Pool) -> tuple[SliceContent, ...]:
-    """At least one slice, if empty: no slice at all would mean that nothing is known of the pool."""
+    """At least one slice, possibly empty: a pool without slices would be an unknown one."""
     return pool.slices or (SliceContent(),)
 
 
@@ -170,7 +170,7 @@ def _taint_key(device: Device, taint: DeviceTaint) -> _TaintKey:
 
 
 def _times(existing: Iterable[ResourceSlice]) -> dict[_TaintKey, str]:
-    """When taints were added; of slices of several generations the last one in ``existing`` tells."""
+    """When taints were added; of several generations the last one in ``existing`` decides."""
     return {
         _taint_key(device, taint): taint.time_added
         for value in existing
@@ -227,7 +227,7 @@ def _delete(value: ResourceSlice) -> DeleteSlice:
 
 
 def _updated(value: ResourceSlice, spec: ResourceSliceSpec, context: SliceContext) -> ResourceSlice:
-    """Others' labels, annotations and finalizers stay."""
+    """``value`` with ``spec``; labels, annotations and finalizers of others stay."""
     return ResourceSlice(metadata=replace(value.metadata, owner_references=(context.owner,)), spec=spec)
 
 

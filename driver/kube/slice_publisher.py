@@ -1,16 +1,16 @@
-"""Keeps the ResourceSlices of a driver on a node as they should be, whatever happens to them.
+"""A reconciler of the ResourceSlices of a driver on a node.
 
-The kubelet deletes all slices of its node when it starts, and a driver's 30 s after its socket went away
-(kubernetes/kubernetes#132058); administrators and old versions of the driver leave others. So publishing follows what
-is there, and repairs it:
+The kubelet deletes all slices of its node when it starts, and a driver's 30 s after its socket is gone
+(kubernetes/kubernetes#132058); administrators and old versions of the driver leave others. So publishing watches the
+slices and repairs them:
 
-- A new content of a pool, and a slice of ours that somebody deleted, are written at once, but no pool more often than
-  every ``min_interval_s``: the latest content wins.
-- Anything else that somebody changed is put right after ``repair_delay_s``: time for whoever it was to finish, and
-  for two who disagree not to fight.
-- Slices stay when the process ends: claims that are allocated from them go on, and the next process takes them over.
+- New content of a pool, and a slice of ours that was deleted, are written at once, but no pool more often than every
+  ``min_interval_s``: the latest content wins.
+- Every other change by others is reverted after ``repair_delay_s``, so that whoever made it can finish, and two
+  programs that disagree do not write in a loop.
+- Slices stay when the process ends: claims that are allocated from them continue, and the next process adopts them.
 
-Own writes are waited for until the watch shows them, so that no plan is made from what was before them.
+Before a plan is made, the watch has to show all own writes, so that no plan is made from an older state.
 """
 
 import logging
@@ -28,18 +28,26 @@ from api.model.metadata import OwnerReference
 from api.model.names import ObjectRef
 from api.resource.kinds import ResourceKinds
 from api.wire import to_builtins
-from driver.kube.dropped_fields import lost_fields
+from driver.kube.dropped_fields import find_dropped_fields
 from driver.kube.http.client import Client
 from driver.kube.http.errors import AlreadyExistsError, NotFoundError
 from driver.kube.informer import Informer
-from driver.kube.slice_plan import Accepted, CreateSlice, DeleteSlice, SliceContext, Write, plan_pool, problems
-from driver.kube.store import Change
+from driver.kube.slice_plan import (
+    AcceptedSlice,
+    CreateSlice,
+    DeleteSlice,
+    SliceContext,
+    Write,
+    find_pool_problems,
+    plan_pool,
+)
+from driver.kube.store import ObjectChange
 from driver.runtime import metrics
 from driver.runtime.notifier import Pulse
 from driver.runtime.work_queue import KeyedQueue
 
 _WORKERS: Final = 2
-"""A node has a pool for each kind of device."""
+"""Concurrent pools: a node has one for each kind of device."""
 
 FEATURE_GATES: Final = {
     "sharedCounters": "DRAPartitionableDevices",
@@ -58,7 +66,7 @@ FEATURE_GATES: Final = {
     "versions": "DRAListTypeAttributes",
     "skipNodeOperations": "DRAOptionalNodeOperations",
 }
-"""Which gate the API server needs for a field of a slice (kubernetes/kubernetes ``pkg/features``)."""
+"""The feature gate that the API server needs for a field of a slice (kubernetes/kubernetes ``pkg/features``)."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,27 +75,27 @@ _writes: Final = metrics.counter("kerf_slice_writes_total", "ResourceSlices writ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishSettings:
-    """How eagerly slices are written; seconds."""
+    """Delays and limits of the publisher, in seconds."""
 
     min_interval_s: float = 5.0
-    """Between two writes of one pool. Every write goes to the scheduler and makes it look at its waiting pods again."""
+    """Between two writes of one pool. Every write makes the scheduler reconsider its pending pods."""
     repair_delay_s: float = 30.0
-    """Before others' changes are put right; upstream's publisher waits as long."""
+    """Before others' changes are reverted; upstream's publisher waits as long."""
     sight_timeout_s: float = 10.0
-    """For the watch to show an own write: far longer than a healthy one takes."""
+    """How long to wait for the watch to show an own write: far longer than a healthy one takes."""
     refused_retry_s: float = 60.0
-    """After the server refused a write: somebody has to change something first, a permission for example."""
+    """Before a refused write is retried: its cause, for example a missing permission, has to be fixed first."""
 
 
-class OutOfStepError(TransientError):
-    """The server has something else than the watch has shown so far."""
+class StaleCacheError(TransientError):
+    """The server's state is newer than what the watch has shown."""
 
 
 class SlicePublisher:
     """Reconciles the ResourceSlices of ``driver`` on ``node_name`` with the pools that it is given.
 
-    ``on_problem`` is told, for people, what keeps a pool from being published as it is; the same thing once. It must
-    not raise.
+    ``on_problem`` is called with a message when a pool cannot be published as it is, once per problem. It must not
+    raise.
     """
 
     def __init__(
@@ -120,47 +128,47 @@ class SlicePublisher:
         self._pulse = Pulse()  # an own write was seen
         self._awaited: set[ObjectRef] = set()  # own writes that the watch has not shown yet
         self._generations: dict[str, int] = {}
-        self._accepted: dict[str, Accepted] = {}
+        self._accepted: dict[str, AcceptedSlice] = {}
         self._written_at: dict[str, float] = {}
         self._problems: dict[str, str] = {}
 
     @property
-    def lost_fields(self) -> frozenset[str]:
-        """Fields that the server drops from what is published now, as paths in ``spec``.
+    def dropped_fields(self) -> frozenset[str]:
+        """The paths in ``spec`` that the server drops from the slices published now.
 
-        Without ``devices[].consumesCounters`` partitions that overlap look free of one another: publish none then.
+        Without ``devices[].consumesCounters`` overlapping partitions look independent: publish none of them then.
         """
-        return frozenset(path for accepted in self._accepted.values() for path in accepted.lost)
+        return frozenset(path for accepted in self._accepted.values() for path in accepted.dropped)
 
     def publish(self, pools: Sequence[Pool]) -> None:
-        """Have these pools, and no others, on the server from now on. Returns at once.
+        """Keep these pools, and no others, on the server from now on. It returns at once.
 
-        Raises InvalidDocumentError, and changes nothing, when consumers would take a pool for invalid.
+        Raises InvalidDocumentError, and changes nothing, when consumers would reject a pool.
         """
         for pool in pools:
-            if found := problems(pool):
+            if found := find_pool_problems(pool):
                 raise InvalidDocumentError(f"pool {pool.name}", found)
         self._desired = {pool.name: pool for pool in pools}
-        self._mark_all()
+        self._queue_all()
 
     async def run(self) -> None:
         """Publish for ever."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._informer.run)
             await self._informer.wait_synced()
-            self._mark_all()
-            await self._queue.run(self._sync, workers=_WORKERS)
+            self._queue_all()
+            await self._queue.run(self._reconcile, workers=_WORKERS)
 
-    def _mark_all(self) -> None:
-        """Look at every pool that should be there, or is."""
+    def _queue_all(self) -> None:
+        """Queue every pool that is desired or exists."""
         for name in {*(self._desired or ()), *(value.spec.pool.name for value in self._informer.store.values())}:
             self._queue.add(name)
 
-    async def _sync(self, name: str) -> None:
-        """One round for one pool. It is over only when a later round finds nothing to write."""
+    async def _reconcile(self, name: str) -> None:
+        """One pass over one pool. The pool is published when a later pass finds nothing to write."""
         if self._desired is None:
             return
-        await self._see_own_writes()
+        await self._wait_for_own_writes()
         writes = plan_pool(self._desired.get(name), self._informer.store.indexed("pool", name), self._context())
         if not writes:
             self._problems.pop(name, None)
@@ -173,17 +181,17 @@ class SlicePublisher:
             for write in writes:
                 await self._execute(write)
         except (AlreadyExistsError, NotFoundError) as error:
-            raise OutOfStepError(str(error)) from error
+            raise StaleCacheError(str(error)) from error
         except PermanentError as error:
             self._report(name, f"pool {name} cannot be published: {error}")
             self._queue.add(name, after_s=self._settings.refused_retry_s)
             return
         self._written_at[name] = anyio.current_time()
-        self._report_lost_fields()
+        self._report_dropped_fields()
         self._queue.add(name)
 
-    async def _see_own_writes(self) -> None:
-        """Wait until the watch has shown them, also those before one that failed: a plan would make them again."""
+    async def _wait_for_own_writes(self) -> None:
+        """Wait until the watch shows the own writes, also those before one that failed: a plan would repeat them."""
         awaited = frozenset(self._awaited)
         with anyio.move_on_after(self._settings.sight_timeout_s):
             while not self._awaited.isdisjoint(awaited):
@@ -210,38 +218,38 @@ class SlicePublisher:
             kept = await self._client.update(self._kind, write.value)
             _writes.labels("update").inc()
         self._remember(write.value, kept)
-        self._await(kept.ref, kept)
+        self._expect(kept.ref, kept)
 
     async def _delete(self, write: DeleteSlice) -> None:
         with suppress(NotFoundError):
             await self._client.delete(self._kind, write.name, uid=write.uid, resource_version=write.resource_version)
         _writes.labels("delete").inc()
         self._accepted.pop(write.name, None)
-        self._await(ObjectRef("", write.name), None)
+        self._expect(ObjectRef("", write.name), None)
 
     def _remember(self, sent: ResourceSlice, kept: ResourceSlice) -> None:
         self._generations[sent.spec.pool.name] = sent.spec.pool.generation
         self._accepted.pop(kept.metadata.name, None)
         if kept.spec == sent.spec:
             return
-        lost = lost_fields(to_builtins(sent.spec), to_builtins(kept.spec))
-        if lost:
-            self._accepted[kept.metadata.name] = Accepted(sent=sent.spec, kept=kept.spec, lost=lost)
+        dropped = find_dropped_fields(to_builtins(sent.spec), to_builtins(kept.spec))
+        if dropped:
+            self._accepted[kept.metadata.name] = AcceptedSlice(sent=sent.spec, kept=kept.spec, dropped=dropped)
 
-    def _report_lost_fields(self) -> None:
-        lost = sorted(self.lost_fields)
-        gates = sorted({FEATURE_GATES[word] for path in lost for word in path.split(".") if word in FEATURE_GATES})
-        if lost:
+    def _report_dropped_fields(self) -> None:
+        dropped = sorted(self.dropped_fields)
+        gates = sorted({FEATURE_GATES[word] for path in dropped for word in path.split(".") if word in FEATURE_GATES})
+        if dropped:
             switch_on = f": switch on the feature gate {' and '.join(gates)}" if gates else ""
-            self._report("", f"the API server dropped {', '.join(lost)} from ResourceSlices{switch_on}")
+            self._report("", f"the API server dropped {', '.join(dropped)} from ResourceSlices{switch_on}")
 
-    def _await(self, ref: ObjectRef, written: ResourceSlice | None) -> None:
-        """From now on wait for the watch to show this, unless it has."""
+    def _expect(self, ref: ObjectRef, written: ResourceSlice | None) -> None:
+        """Add a write to those that the watch has to show, unless it has."""
         seen = self._informer.store.get(ref)
         if (seen and seen.metadata.resource_version) != (written and written.metadata.resource_version):
             self._awaited.add(ref)
 
-    def _changed(self, change: Change[ResourceSlice]) -> None:
+    def _changed(self, change: ObjectChange[ResourceSlice]) -> None:
         self._awaited.discard(change.ref)
         self._pulse.beat()
         value = change.new or change.old
@@ -250,7 +258,7 @@ class SlicePublisher:
             self._queue.add(value.spec.pool.name, after_s=0 if was_deleted else self._settings.repair_delay_s)
 
     def _report(self, pool: str, problem: str) -> None:
-        """``pool`` is empty for problems of all pools."""
+        """Report a problem once; ``pool`` is empty for problems of all pools."""
         if self._problems.get(pool) != problem:
             self._problems[pool] = problem
             _log.error("%s", problem)

@@ -1,6 +1,6 @@
-"""What the API server was last seen to have, in memory, with indexes.
+"""A cache of the objects of one kind with indexes, as client-go's ``Indexer``.
 
-One task writes, everybody reads. Readers get tuples: what they hold does not change under them, also across an await.
+One task writes, all others read. Readers get tuples, which do not change, also across an await.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,14 +11,14 @@ from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
 
 Indexer: TypeAlias = Callable[[ObjectT], Iterable[str]]
-"""The keys that an object is found under; pure."""
+"""The keys of an object in one index; a pure function."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[ObjectT]):
-    """One object came (``old`` None), changed, or went (``new`` None).
+class ObjectChange(Generic[ObjectT]):
+    """One object was added (``old`` is None), updated, or deleted (``new`` is None).
 
-    An object that was deleted and made anew under the same name goes and comes: two changes, never one.
+    An object that was deleted and created again under the same name gives two changes, never one.
     """
 
     ref: ObjectRef
@@ -27,7 +27,7 @@ class Change(Generic[ObjectT]):
 
 
 class Store(Generic[ObjectT]):
-    """The read side of an informer; the informer alone calls ``put`` and ``remove``."""
+    """The objects that an informer knows; only the informer calls ``put`` and ``remove``."""
 
     def __init__(self, indexers: Mapping[str, Indexer[ObjectT]] | None = None) -> None:
         self._objects: dict[ObjectRef, ObjectT] = {}
@@ -47,7 +47,7 @@ class Store(Generic[ObjectT]):
         return tuple(self._objects.values())
 
     def indexed(self, index: str, key: str) -> tuple[ObjectT, ...]:
-        """The objects that ``index`` finds under ``key``. Raises KeyError when there is no such index."""
+        """The objects with ``key`` in ``index``. Raises KeyError when there is no such index."""
         return tuple(self._indexes[index].get(key, {}).values())
 
     def put(self, value: ObjectT) -> None:

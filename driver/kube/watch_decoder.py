@@ -1,7 +1,6 @@
-"""Answers of the API server to values, one unreadable object at a time.
+"""Decodes list pages and watch events, so that one object of an unknown shape does not hide the others.
 
-A kind decodes a whole page at once. Where that fails, the page is read again object by object, so that one object of an
-unknown shape does not hide the others.
+A kind decodes a whole page at once. Where that fails, the page is decoded again object by object.
 """
 
 from collections.abc import Mapping
@@ -14,11 +13,11 @@ import msgspec
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
 from api.wire import Kind, ListMeta, UndecodableObjectError
-from driver.kube.http.errors import error_of
+from driver.kube.http.errors import build_status_error
 
 
 class EventType(StrEnum):
-    """What a watch event says of its object."""
+    """The type of a watch event."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -30,20 +29,20 @@ class EventType(StrEnum):
 class WatchEvent(Generic[ObjectT]):
     """One change, or only progress (BOOKMARK).
 
-    ``object`` is None in bookmarks and where the object cannot be read; ``ref`` is None in bookmarks.
+    ``object`` is None in bookmarks and where the object cannot be decoded; ``ref`` is None in bookmarks.
     """
 
     type: EventType
     ref: ObjectRef | None
     object: ObjectT | None
     resource_version: str
-    """Where a watch goes on after this event."""
+    """The resource version from which a watch continues after this event."""
     unreadable: UndecodableObjectError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[ObjectT]):
-    """A part of a list."""
+class ListPage(Generic[ObjectT]):
+    """One page of a list."""
 
     metadata: ListMeta
     items: tuple[ObjectT, ...]
@@ -57,7 +56,7 @@ class _HeadMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What every object has, whatever else it is."""
+    """The identity of an object, which every kind has."""
 
     metadata: _HeadMeta = _HeadMeta()
 
@@ -81,11 +80,11 @@ _page_decoder: Final = msgspec.json.Decoder(_RawPage)
 _event_decoder: Final = msgspec.json.Decoder(_RawEvent)
 
 
-def read_page(kind: Kind[ObjectT], body: bytes) -> Page[ObjectT]:
-    """Raises UndecodableObjectError only when ``body`` is no list at all."""
+def decode_page(kind: Kind[ObjectT], body: bytes) -> ListPage[ObjectT]:
+    """One page of a list. Raises UndecodableObjectError when ``body`` is not a list at all."""
     try:
         page = kind.decode_list(body)
-        return Page(metadata=page.metadata, items=page.items, unreadable={})
+        return ListPage(metadata=page.metadata, items=page.items, unreadable={})
     except UndecodableObjectError as error:
         try:
             raw = _page_decoder.decode(body)
@@ -98,11 +97,11 @@ def read_page(kind: Kind[ObjectT], body: bytes) -> Page[ObjectT]:
             items.append(kind.decode(item))
         except UndecodableObjectError as error:
             unreadable[_head(kind, item).ref] = error
-    return Page(metadata=raw.metadata, items=tuple(items), unreadable=unreadable)
+    return ListPage(metadata=raw.metadata, items=tuple(items), unreadable=unreadable)
 
 
-def read_event(kind: Kind[ObjectT], call: str, line: bytes) -> WatchEvent[ObjectT]:
-    """One line of a watch.
+def decode_event(kind: Kind[ObjectT], call: str, line: bytes) -> WatchEvent[ObjectT]:
+    """The event of one line of a watch.
 
     Raises the StatusError of an ERROR event (ExpiredError: 410), UndecodableObjectError when the line is no event.
     """
@@ -111,7 +110,7 @@ def read_event(kind: Kind[ObjectT], call: str, line: bytes) -> WatchEvent[Object
     except msgspec.DecodeError as error:
         raise UndecodableObjectError("WatchEvent", "v1", str(error)) from error
     if event.type == "ERROR":
-        raise error_of(call, 0, event.object)
+        raise build_status_error(call, 0, event.object)
     type_ = EventType(event.type)
     if type_ is EventType.BOOKMARK:
         version = _head(kind, event.object).metadata.resource_version

@@ -1,1 +1,1 @@
-"""Migration."""
+"""Migration of classic objects to structured DRA: their parameters become CEL and configuration. Pure."""

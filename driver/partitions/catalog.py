@@ -1,7 +1,6 @@
-"""The geometries that Kerf ships: GPU models and FPGA shells, from the tables beside this file.
+"""The geometries that Kerf ships: GPU models and FPGA shells, from the tables in ``data``.
 
-What is published about a card of a known model comes from here only where nothing better exists: a backend that can ask
-the hardware replaces these figures by what it says.
+A backend that can ask the hardware replaces the figures of these tables by what the hardware reports.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +22,7 @@ GeometryT = TypeVar("GeometryT", GpuModel, Shell)
 
 
 class UnknownModelError(PermanentError):
-    """No GPU model or FPGA shell has this name, or several do. ``close`` holds the names that may have been meant."""
+    """No GPU model or FPGA shell has this name, or several do. ``close`` holds similar names."""
 
     def __init__(self, kind: str, name: str, close: Iterable[str]) -> None:
         self.kind = kind
@@ -39,9 +38,9 @@ def gpu_models() -> tuple[GpuModel, ...]:
 
 
 def gpu_model(name: str) -> GpuModel:
-    """The model that ``name`` means: its id, an alias, or the beginning of exactly one id, in any case.
+    """The model with the id or alias ``name``, or the only one whose id begins with it; letter case does not matter.
 
-    Raises UnknownModelError with close names when none, or more than one, is meant.
+    Raises UnknownModelError when no model matches, or several do.
 
     >>> gpu_model("H100-80GB").id
     'h100-80gb-sxm'
@@ -55,9 +54,9 @@ def shells() -> tuple[Shell, ...]:
 
 
 def shell(name: str) -> Shell:
-    """The shell that ``name`` means: its name or the beginning of exactly one name, in any case.
+    """The shell named ``name``, or the only one whose name begins with it; letter case does not matter.
 
-    Raises UnknownModelError with close names when none, or more than one, is meant.
+    Raises UnknownModelError when no shell matches, or several do.
     """
     return _find("FPGA shell", name, _shells(), {})
 
@@ -70,17 +69,17 @@ def _find(kind: str, name: str, known: Mapping[str, GeometryT], aliases: Mapping
     beginning = [id_ for id_ in known if wanted and id_.startswith(wanted)]
     if len(beginning) == 1:
         return known[beginning[0]]
-    import difflib  # only where a name was mistyped: daemons need it never
+    import difflib  # only where a name was mistyped: daemons never need it
 
     close = beginning or difflib.get_close_matches(wanted, known, n=_SUGGESTIONS)
     raise UnknownModelError(kind, name, close)
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every object of the tables has in common: a misspelt field is an error when the tables are first read."""
+    """An object of the tables: an unknown field is an error when the tables are first read."""
 
 
-class _Cut(_Row, frozen=True, kw_only=True):
+class _ProfileGeometry(_Row, frozen=True, kw_only=True):
     gi_profile_id: int | None
     gi_profile_enum: int
     compute_slices: int
@@ -89,11 +88,11 @@ class _Cut(_Row, frozen=True, kw_only=True):
     max_instances: int
 
 
-class _Grid(_Row, frozen=True, kw_only=True):
+class _ModelGeometry(_Row, frozen=True, kw_only=True):
     compute_slices: int
     memory_slices: int
     source: str
-    cuts: dict[str, _Cut]
+    cuts: dict[str, _ProfileGeometry]
     estimated: str = ""
 
 
@@ -133,7 +132,7 @@ class _MigTable(_Row, frozen=True, kw_only=True):
     schema: int
     about: tuple[str, ...]
     rules: dict[str, str]
-    grids: dict[str, _Grid]
+    grids: dict[str, _ModelGeometry]
     models: tuple[_Model, ...]
 
 
@@ -178,16 +177,16 @@ def _shells() -> dict[str, Shell]:
     return {table.name: _shell(table) for table in tables}
 
 
-def _model(row: _Model, grid: _Grid) -> GpuModel:
-    profiles = [_profile(amounts, grid.cuts[cut]) for cut, amounts in row.profiles.items()]
+def _model(row: _Model, geometry: _ModelGeometry) -> GpuModel:
+    profiles = [_profile(amounts, geometry.cuts[cut]) for cut, amounts in row.profiles.items()]
     return GpuModel(
         id=row.id,
         product=row.product,
         architecture=row.architecture,
         pci_device_ids=row.pci_device_ids,
         memory_bytes=row.whole.memory_mib * _MIB,
-        compute_slices=grid.compute_slices,
-        memory_slices=grid.memory_slices,
+        compute_slices=geometry.compute_slices,
+        memory_slices=geometry.memory_slices,
         multiprocessors=row.whole.multiprocessors,
         engines=_engines(row.whole.engines),
         exclusive_engines=row.exclusive_engines,
@@ -195,17 +194,17 @@ def _model(row: _Model, grid: _Grid) -> GpuModel:
     )
 
 
-def _profile(amounts: _Amounts, cut: _Cut) -> Profile:
+def _profile(amounts: _Amounts, geometry: _ProfileGeometry) -> Profile:
     return Profile(
         name=amounts.name,
-        gi_profile_id=cut.gi_profile_id,
-        gi_profile_enum=cut.gi_profile_enum,
-        compute_slices=cut.compute_slices,
+        gi_profile_id=geometry.gi_profile_id,
+        gi_profile_enum=geometry.gi_profile_enum,
+        compute_slices=geometry.compute_slices,
         memory_bytes=amounts.memory_mib * _MIB,
         multiprocessors=amounts.multiprocessors,
         engines=_engines(amounts.engines),
-        placements=tuple(Placement(start, cut.size) for start in cut.starts),
-        max_instances=cut.max_instances,
+        placements=tuple(Placement(start, geometry.size) for start in geometry.starts),
+        max_instances=geometry.max_instances,
     )
 
 

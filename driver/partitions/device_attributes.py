@@ -1,6 +1,6 @@
-"""What a device says of itself: the attributes and capacities that selectors match on, the same for every device.
+"""Attributes and capacities of devices, which selectors match on: every device has all of them.
 
-The words and their neutral values are those of ``api.model.device_attributes``.
+Their names and neutral values are those of ``api.model.device_attributes``.
 """
 
 import re
@@ -12,12 +12,12 @@ from api.model import device_attributes as v
 from api.model.devices import Attribute, Capacity
 from api.model.quantity import Quantity
 from driver.partitions.geometry import Card, Engines, FpgaCard, GpuCard, Logic, Placement
-from driver.partitions.partition_specs import Cut
+from driver.partitions.partition_specs import PartitionSpec
 
 _NUMBERS: Final = re.compile(r"\d+")
 _SIZES: Final = 256
-"""Of devices, remembered: more than the profiles of a model or the functions of a shell, so that devices of one size
-share what is said of it."""
+"""Cached sets of capacities: more than the profiles of a model or the functions of a shell, so that devices of one size
+share theirs."""
 
 
 def card_attributes(card: Card, node: str) -> dict[str, Attribute]:
@@ -40,25 +40,25 @@ def card_attributes(card: Card, node: str) -> dict[str, Attribute]:
     }
 
 
-def cut_attributes(card: Card, cut: Cut) -> dict[str, Attribute]:
-    """The attributes that tell the devices of one card apart."""
-    placement = cut.placement or Placement(0, card.units)
+def partition_attributes(card: Card, spec: PartitionSpec) -> dict[str, Attribute]:
+    """The attributes that distinguish the devices of one card."""
+    placement = spec.placement or Placement(0, card.units)
     return {
-        v.ATTRIBUTE_CUT: Attribute.of("partition" if cut.placement else "whole"),
-        v.ATTRIBUTE_PROFILE: Attribute.of(cut.profile.name if cut.profile else ""),
-        v.ATTRIBUTE_FUNCTION: Attribute.of(cut.function.name if cut.function else ""),
+        v.ATTRIBUTE_CUT: Attribute.of("partition" if spec.placement else "whole"),
+        v.ATTRIBUTE_PROFILE: Attribute.of(spec.profile.name if spec.profile else ""),
+        v.ATTRIBUTE_FUNCTION: Attribute.of(spec.function.name if spec.function else ""),
         v.ATTRIBUTE_SHARED: Attribute.of(False),
         v.ATTRIBUTE_START: Attribute.of(placement.start),
         v.ATTRIBUTE_SIZE: Attribute.of(placement.size),
     }
 
 
-def capacities(card: Card, cut: Cut) -> dict[str, Capacity]:
-    """How much of everything the device has; 0 of what its kind does not know."""
-    placement = cut.placement or Placement(0, card.units)
+def capacities(card: Card, spec: PartitionSpec) -> dict[str, Capacity]:
+    """The device's capacities; 0 where its kind has none."""
+    placement = spec.placement or Placement(0, card.units)
     if isinstance(card, FpgaCard):
         return _capacities(slots=placement.size, logic=card.shell.logic(placement))
-    whole = cut.profile or card.model  # the fields that follow have the same names and meaning in both
+    whole = spec.profile or card.model  # the fields that follow have the same names and meaning in both
     return _capacities(
         memory_bytes=whole.memory_bytes,
         compute_slices=whole.compute_slices,
@@ -69,7 +69,7 @@ def capacities(card: Card, cut: Cut) -> dict[str, Capacity]:
 
 
 def no_capacity() -> dict[str, Capacity]:
-    """Every capacity, and nothing of any."""
+    """Every capacity, each 0."""
     return _capacities()
 
 
@@ -106,7 +106,7 @@ def _capacities(
 
 
 def _semver(version: str) -> str:
-    """A driver's version as semver 2.0.0, which attributes demand: three numbers without leading zeros.
+    """A driver's version as a semantic version (2.0.0), as attributes need it: three numbers without leading zeros.
 
     >>> _semver("535.104.05"), _semver("550.54"), _semver("")
     ('535.104.5', '550.54.0', '0.0.0')

@@ -1,8 +1,8 @@
-"""Names of published devices: DNS labels that say what they are and stay the same while the node is up.
+"""Names of published devices: DNS labels that tell what a device is and stay the same while the node is up.
 
 ``gpu-0``, ``gpu-0-1g-10gb-at-0``, ``gpu-0-1g-24gb-no-me-at-3``, ``fpga-0``, ``fpga-0-slot-2``, ``fpga-0-slots-0-1``,
-``fpga-0-aes-gcm-at-2``; ``gpu-0-3g-40gb-at-0-shared`` for what several claims may hold, ``gpu-0-monitor`` for
-who only looks.
+``fpga-0-aes-gcm-at-2``; ``gpu-0-3g-40gb-at-0-shared`` for a partition that several claims may hold, ``gpu-0-monitor``
+for admin access to a card (KEP-5018).
 """
 
 from typing import Final
@@ -19,28 +19,28 @@ def card_name(card: Card) -> str:
 
 
 def device_name(card: Card, partition: Partition) -> str:
-    """The name of ``partition``, which belongs to ``card``."""
+    """The device name of ``partition``, which belongs to ``card``."""
     name = _exclusive_name(card, partition)
     return shared_name(name) if partition.shared else name
 
 
 def shared_name(name: str) -> str:
-    """The name under which the device ``name`` is offered in shares."""
+    """The name of the shared device of the exclusive device ``name``."""
     return name + _SHARED
 
 
 def exclusive_name(name: str) -> str | None:
-    """The name of the device that ``name`` offers in shares; None: it is none of those."""
+    """The name of the exclusive device that the shared device ``name`` stands for; None: ``name`` is not shared."""
     return name.removesuffix(_SHARED) if name.endswith(_SHARED) else None
 
 
 def monitor_name(card: str) -> str:
-    """The name under which the card of this name is offered to those who only look."""
+    """The name of the monitor device of the card of this name."""
     return card + _MONITOR
 
 
 def monitored_name(name: str) -> str | None:
-    """The name of the card that ``name`` lets one look at; None: it is no such device."""
+    """The name of the card that the monitor device ``name`` stands for; None: ``name`` is no monitor device."""
     return name.removesuffix(_MONITOR) if name.endswith(_MONITOR) else None
 
 

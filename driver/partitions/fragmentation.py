@@ -1,4 +1,4 @@
-"""How well the free part of a card can still be used."""
+"""Fragmentation of one card: how much of its free part partitions can still use."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Final
 
 from driver.partitions.geometry import Card, Partition
-from driver.partitions.partition_specs import Cut
-from driver.partitions.unit_map import Free, Grid, grid_of, longest_run
+from driver.partitions.partition_specs import PartitionSpec
+from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map, longest_run
 
 _STATES: Final = 4096
-"""Sets of free units that are remembered: a card of eight units has 256, and a cluster few models."""
+"""Cached sets of free units: a card of eight units has 256, and a cluster few models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,35 +35,34 @@ class Fragmentation:
 
 
 def fragmentation(card: Card, taken: Collection[Partition]) -> Fragmentation:
-    """Of ``card`` while ``taken`` are in use; partitions of other cards are passed over."""
-    grid = grid_of(card)
-    free = grid.free(partition for partition in taken if partition.card_uuid == card.uuid)
+    """The fragmentation of ``card`` while ``taken`` are in use; partitions of other cards are ignored."""
+    unit_map = get_unit_map(card)
+    free = unit_map.free(partition for partition in taken if partition.card_uuid == card.uuid)
     return Fragmentation(
         card_uuid=card.uuid,
-        units=grid.units,
+        units=unit_map.units,
         free_units=free.units,
         largest_free_run=longest_run(free.mask),
-        stranded_units=free.units - grid.packable(free.mask),
-        free_instances=_free_instances(grid, free),
+        stranded_units=free.units - unit_map.count_usable_units(free.mask),
+        free_instances=_free_instances(unit_map, free),
     )
 
 
 @lru_cache(maxsize=_STATES)
-def _free_instances(grid: Grid, free: Free) -> Mapping[str, int]:
-    cuts: dict[str, list[Cut]] = {}
-    for cut in grid.cuts:
-        if cut.placement is not None:
-            named = cut.profile or cut.function
-            cuts.setdefault(named.name if named else "", []).append(cut)
-    return MappingProxyType({name: _most(grid, of_name, free) for name, of_name in cuts.items()})
+def _free_instances(unit_map: UnitMap, free: FreeUnits) -> Mapping[str, int]:
+    by_name: dict[str, list[PartitionSpec]] = {}
+    for spec in unit_map.specs:
+        if spec.placement is not None:
+            named = spec.profile or spec.function
+            by_name.setdefault(named.name if named else "", []).append(spec)
+    return MappingProxyType({name: _count_instances(unit_map, specs, free) for name, specs in by_name.items()})
 
 
-def _most(grid: Grid, cuts: Iterable[Cut], free: Free) -> int:
-    """The most of ``cuts`` that can be had together: taking the one that ends first is optimal for intervals."""
+def _count_instances(unit_map: UnitMap, specs: Iterable[PartitionSpec], free: FreeUnits) -> int:
+    """The most of ``specs`` that fit together: greedy by earliest end is optimal (interval scheduling)."""
     count = 0
-    for cut in sorted(cuts, key=lambda cut: (cut.mask.bit_length(), -cut.mask)):
-        if grid.fits(cut, free):
-            engines = (have - use for have, use in zip(free.engines, cut.engines, strict=True))
-            free = Free(free.mask & ~cut.mask, tuple(engines))
+    for spec in sorted(specs, key=lambda spec: (spec.mask.bit_length(), -spec.mask)):
+        if unit_map.fits(spec, free):
+            free = unit_map.without(spec, free)
             count += 1
     return count

@@ -1,8 +1,8 @@
-"""How cards can be cut: profiles, placements, shells, slots, and the cards of a node.
+"""The values that describe cards and their partitions: profiles, placements, shells, slots, cards.
 
-GPUs and FPGAs share one picture: a card is a row of *units* (memory slices of a GPU, slots of an FPGA), and a partition
+GPUs and FPGAs have one model: a card is a row of *units* (memory slices of a GPU, slots of an FPGA), and a partition
 covers a contiguous run of them, its *placement*. Two partitions of a card can coexist when their placements are
-disjoint and no exclusive engine is wanted twice. Values only; the tables are loaded in ``catalogue``.
+disjoint and together they need no more exclusive engines than there are. The tables are loaded in ``catalog``.
 """
 
 from collections.abc import Mapping
@@ -45,12 +45,12 @@ class Engines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One way to cut a GPU (a MIG GPU-instance profile)."""
+    """A MIG GPU-instance profile."""
 
     name: str
     """As NVIDIA prints it: ``1g.10gb``, ``1g.24gb+me.all``."""
     gi_profile_id: int | None
-    """The hardware's id, None where no source tells; not the API's enum."""
+    """The hardware's id (not the API's enum); None where no source states it."""
     gi_profile_enum: int
     """The index that ``nvmlDeviceGetGpuInstanceProfileInfo`` takes."""
     compute_slices: int
@@ -72,7 +72,7 @@ class GpuModel:
     architecture: str
     pci_device_ids: tuple[str, ...]
     memory_bytes: int
-    """Of the whole card."""
+    """Memory of the whole card."""
     compute_slices: int
     memory_slices: int
     multiprocessors: int
@@ -108,10 +108,10 @@ class Function:
     name: str
     version: str
     afu_id: str
-    """UUID that the hardware reports once the function runs."""
+    """The UUID that the hardware reports once the function runs."""
     placements: tuple[Placement, ...]
     load_s: float
-    """How long a load takes, from the image's maker; the simulated hardware takes exactly this long."""
+    """Seconds that a load takes, as the image's vendor states; simulated hardware takes exactly this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ class Shell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCard:
-    """A GPU of this node that can be cut."""
+    """A GPU of this node that can be partitioned."""
 
     uuid: str
     index: int
@@ -165,7 +165,7 @@ class FpgaCard:
     numa_node: int
     driver_version: str
     loaded: Mapping[Placement, str]
-    """Functions that are in slots right now: where one can be had without a load."""
+    """Functions that are loaded now, by placement: each can be had there without a load."""
 
     @property
     def kind(self) -> DeviceKind:
@@ -181,7 +181,7 @@ Card: TypeAlias = GpuCard | FpgaCard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """What a published device stands for: what to cut from, or load into, which card.
+    """What a published device stands for on the hardware: a part of a card, or the whole of it.
 
     A GPU partition has a profile and a placement; an FPGA one a placement and, unless the claim's config names it, a
     function. Without a placement it is the whole card.
@@ -193,14 +193,14 @@ class Partition:
     placement: Placement | None = None
     function: str | None = None
     shared: bool = False
-    """Offered in shares to several claims (KEP-5075)."""
+    """Several claims may hold it (KEP-5075)."""
 
     @property
     def is_whole(self) -> bool:
         return self.placement is None
 
     def overlaps(self, other: "Partition") -> bool:
-        """Whether the two want the same units of the same card."""
+        """Whether the two have units of the same card in common."""
         if self.card_uuid != other.card_uuid:
             return False
         if self.placement is None or other.placement is None:

@@ -1,10 +1,11 @@
-"""Partitions as the checkpoint keeps them (``api.model.prepared.CardPart``), and back."""
+"""Conversion between partitions and the records of them that the checkpoint keeps."""
 
 from api.model.prepared import CardPart
 from driver.partitions.geometry import DeviceKind, Partition, Placement
 
 
-def part_of(partition: Partition) -> CardPart:
+def to_card_part(partition: Partition) -> CardPart:
+    """The record of ``partition``."""
     placement = partition.placement
     return CardPart(
         kind=partition.kind.value,
@@ -17,7 +18,8 @@ def part_of(partition: Partition) -> CardPart:
     )
 
 
-def partition_of(part: CardPart) -> Partition:
+def from_card_part(part: CardPart) -> Partition:
+    """The partition that ``part`` records."""
     whole = part.start is None or part.size is None
     return Partition(
         kind=DeviceKind(part.kind),

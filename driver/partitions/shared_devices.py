@@ -1,7 +1,7 @@
-"""Partitions offered in shares: several claims hold one, each with a part of its memory (KEP-5075).
+"""Shared devices: partitions that several claims hold at once, each with a part of the memory (KEP-5075).
 
-A partition that may be shared is published twice, whole and in shares. Both consume the same counters, so that one
-excludes the other (docs/shared-partitions.md).
+A partition that may be shared is published twice, as an exclusive and as a shared device. Both consume the same
+counters, so that one excludes the other (docs/shared-partitions.md).
 """
 
 from collections.abc import Collection, Iterable
@@ -16,11 +16,11 @@ from api.model.quantity import Quantity
 from driver.partitions.device_names import shared_name
 from driver.partitions.geometry import Card, GpuCard, Partition
 
-Shareable: TypeAlias = frozenset[str | None]
-"""GPU profiles whose partitions are offered in shares; None among them: whole GPUs."""
+ShareableProfiles: TypeAlias = frozenset[str | None]
+"""GPU profiles whose partitions may be shared; None among them: whole GPUs."""
 
 STEP_BYTES: Final = 64 * 2**20
-"""Shares are multiples of this: it divides the memory of every MIG profile, so that nothing of one is left over."""
+"""Shares are multiples of this: it divides the memory of every MIG profile, so that shares can use all of it."""
 DEFAULT_BYTES: Final = 2**30
 """The share of a claim that names no amount: small beside the smallest profile (4.75 GiB), of use for a context."""
 
@@ -28,15 +28,17 @@ _MEMORY_POLICY: Final = CapacityRequestPolicy(
     default=Quantity.of_bytes(DEFAULT_BYTES),
     valid_range=CapacityRange(min=Quantity.of_bytes(STEP_BYTES), step=Quantity.of_bytes(STEP_BYTES)),
 )
-_USED_TOGETHER: Final = CapacityRequestPolicy(default=Quantity(0))
-"""For everything but memory: what a claim does not ask for is otherwise taken whole (KEP-5075), and one share would be
-all there is."""
+_UNDIVIDED_POLICY: Final = CapacityRequestPolicy(default=Quantity(0))
+"""The policy of all capacities but memory. Without it a claim takes all of a capacity that it does not name (KEP-5075),
+and the device would have room for one share only."""
 
 
-def in_shares(device: Device) -> Device:
-    """``device``, an exclusive one, as it is published for claims that share it."""
+def build_shared_device(device: Device) -> Device:
+    """The shared device of the exclusive ``device``."""
     capacity = {
-        name: Capacity(value=held.value, request_policy=_MEMORY_POLICY if name == v.CAPACITY_MEMORY else _USED_TOGETHER)
+        name: Capacity(
+            value=held.value, request_policy=_MEMORY_POLICY if name == v.CAPACITY_MEMORY else _UNDIVIDED_POLICY
+        )
         for name, held in device.capacity.items()
     }
     return msgspec.structs.replace(
@@ -48,14 +50,14 @@ def in_shares(device: Device) -> Device:
     )
 
 
-def share_order(
-    cards: Iterable[Card], partitions: Iterable[Partition], shareable: Shareable, taken: Collection[Partition]
+def order_shared_partitions(
+    cards: Iterable[Card], partitions: Iterable[Partition], shareable: ShareableProfiles, taken: Collection[Partition]
 ) -> tuple[Partition, ...]:
-    """Those of ``partitions`` that are offered in shares: first those in use, so that they are filled.
+    """The shared ones of ``partitions``, those in use first, so that they are filled.
 
-    ``partitions`` are those of ``cards``, in publish order. What is in use is offered whatever ``shareable`` says: the
-    counters of a device that is no longer published would count as free. GPUs without memory of their own have none to
-    share.
+    ``partitions`` are those of ``cards``, in publish order. A partition that is shared now is included whatever
+    ``shareable`` says: the counters of a device that is no longer published would count as free. GPUs without memory of
+    their own have none to share.
     """
     having_memory = {card.uuid for card in cards if isinstance(card, GpuCard) and card.model.memory_bytes}
     held = {partition for partition in taken if partition.shared}

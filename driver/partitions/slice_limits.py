@@ -1,4 +1,4 @@
-"""The API server's limits on what is published, checked before it is, with the card and the device named.
+"""The API server's limits on pools and slices, checked before publishing, so that an error names card and device.
 
 Source: ``k8s.io/api/resource/v1/types.go`` and its validation, Kubernetes 1.33 to 1.37. The API server refuses a slice
 that breaks one; a name that appears twice makes the scheduler ignore the whole pool (KEP-4381).
@@ -38,7 +38,7 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class SliceLayout(Enum):
-    """Where shared counters stand, which changed in Kubernetes 1.35."""
+    """Which slices hold the shared counters: this changed in Kubernetes 1.35."""
 
     SPLIT = "split"
     """1.35 and later: in slices of their own, apart from the devices that consume them."""
@@ -47,7 +47,7 @@ class SliceLayout(Enum):
 
 
 class CompileError(PermanentError):
-    """Cards cannot be published as they are: says which card and device, and what they break."""
+    """Cards cannot be published: the message names the card, the device and the limit that is broken."""
 
     def __init__(self, *, card: str = "", device: str = "", reason: str) -> None:
         self.card = card
@@ -57,7 +57,10 @@ class CompileError(PermanentError):
 
 
 def check_pool(pool: Pool, layout: SliceLayout) -> None:
-    """Raise CompileError for the first thing in ``pool`` that the API server or the scheduler would refuse."""
+    """Check ``pool`` against the limits of the API server and the scheduler.
+
+    Raises CompileError for the first violation.
+    """
     parts = pool.name.split("/")
     if len(pool.name) > MAX_POOL_NAME or not all(is_dns_subdomain(part) for part in parts):
         raise CompileError(

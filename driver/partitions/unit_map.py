@@ -1,7 +1,7 @@
 """A card as a row of units: what of it is free, what still fits there, and what the free part is worth.
 
-A grid belongs to a geometry (a GPU model or a shell), not to a card, and remembers what it computed for a set of free
-units: of eight units there are 256 sets, of twelve 4096.
+A ``UnitMap`` belongs to a geometry (a GPU model or a shell), not to a card. Sets of units are bitsets: unit i is bit i
+of an int. Results are cached for each set: of eight units there are 256 sets, of twelve 4096.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,25 +9,27 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from driver.partitions.geometry import Card, GpuCard, GpuModel, Partition, Shell
-from driver.partitions.partition_specs import Cut, cuts_of, exclusive_engines, mask_of
+from driver.partitions.partition_specs import PartitionSpec, exclusive_engines, list_partition_specs, unit_mask
 
-_GRIDS: Final = 256
-"""Grids remembered: more than there are models and shells in any cluster, live variants of a model included."""
+_UNIT_MAPS: Final = 256
+"""Cached unit maps: more than there are models and shells in any cluster, live variants of a model included."""
 
 
-class Free(NamedTuple):
-    """What is left of a card: units, and how many of each exclusive engine."""
+class FreeUnits(NamedTuple):
+    """The free part of a card."""
 
     mask: int
+    """The set of free units."""
     engines: tuple[int, ...]
+    """How many of each exclusive engine are free."""
 
     @property
     def units(self) -> int:
         return self.mask.bit_count()
 
 
-class _Shape(NamedTuple):
-    """Cuts that lie in the same places: profiles that differ only in engines are one shape."""
+class _PlacementGroup(NamedTuple):
+    """Partitions with the same placements: profiles that differ only in engines are one group."""
 
     weight: int
     """Compute slices, or slots."""
@@ -35,80 +37,89 @@ class _Shape(NamedTuple):
     """Ascending by the last unit."""
 
 
-class Grid:
-    """The cuts of one geometry, and arithmetic over sets of its units."""
+class UnitMap:
+    """The partitions of one geometry, and arithmetic over sets of its units."""
 
     def __init__(self, geometry: GpuModel | Shell) -> None:
-        self.cuts: Final[tuple[Cut, ...]] = cuts_of(geometry)
+        self.specs: Final[tuple[PartitionSpec, ...]] = list_partition_specs(geometry)
         """Smallest first, the whole card last."""
-        whole = self.cuts[-1]
-        self.all: Final[Free] = Free(whole.mask, whole.engines)
+        whole = self.specs[-1]
+        self.all: Final[FreeUnits] = FreeUnits(whole.mask, whole.engines)
         self.units: Final[int] = self.all.units
         self.engine_names: Final[tuple[str, ...]] = geometry.exclusive_engines if isinstance(geometry, GpuModel) else ()
         self._profile_engines = _profile_engines(geometry)
-        self._shapes = _shapes(self.cuts)
-        self._single = sum({cut.mask for cut in self.cuts if cut.mask.bit_count() == 1})
-        """Units that can be had alone: every free one of them is of use."""
-        self._worth: dict[int, int] = {}
-        self._packable: dict[int, int] = {}
+        self._groups = _group_by_placements(self.specs)
+        self._single = sum({spec.mask for spec in self.specs if spec.mask.bit_count() == 1})
+        """The units that are a partition each: every free one of them is usable."""
+        self._values: dict[int, int] = {}
+        self._usable: dict[int, int] = {}
 
-    def free(self, taken: Iterable[Partition]) -> Free:
-        """What is left while ``taken``, partitions of one card with this grid, are in use.
+    def free(self, taken: Iterable[Partition]) -> FreeUnits:
+        """What is free while ``taken``, partitions of one card of this geometry, are in use.
 
-        A profile that the geometry does not know, cut by somebody else, takes its placement and no engines.
+        A profile that the geometry does not know, created by somebody else, takes its placement and no engines.
         """
         mask, engines = self.all
         nothing = (0,) * len(engines)
         for partition in taken:
             if partition.placement is None:
-                return Free(0, nothing)
-            mask &= ~mask_of(partition.placement)
+                return FreeUnits(0, nothing)
+            mask &= ~unit_mask(partition.placement)
             used = self._profile_engines.get(partition.profile, nothing)
             engines = tuple(max(0, have - use) for have, use in zip(engines, used, strict=True))
-        return Free(mask, engines)
+        return FreeUnits(mask, engines)
 
-    def fits(self, cut: Cut, free: Free) -> bool:
-        return not cut.mask & ~free.mask and all(
-            use <= have for use, have in zip(cut.engines, free.engines, strict=True)
+    def fits(self, spec: PartitionSpec, free: FreeUnits) -> bool:
+        return not spec.mask & ~free.mask and all(
+            use <= have for use, have in zip(spec.engines, free.engines, strict=True)
         )
 
-    def without(self, cut: Cut, free: Free) -> Free:
-        """What is left of ``free`` once ``cut``, which fits, is taken."""
-        engines = tuple(have - use for have, use in zip(free.engines, cut.engines, strict=True))
-        return Free(free.mask & ~cut.mask, engines)
+    def without(self, spec: PartitionSpec, free: FreeUnits) -> FreeUnits:
+        """What remains of ``free`` once ``spec``, which fits, is taken."""
+        engines = tuple(have - use for have, use in zip(free.engines, spec.engines, strict=True))
+        return FreeUnits(free.mask & ~spec.mask, engines)
 
-    def worth(self, mask: int) -> int:
-        """Sum over all shapes: weight times how many more of it fit into the units ``mask``, each shape alone."""
-        known = self._worth.get(mask)
+    def placement_value(self, mask: int) -> int:
+        """What the units ``mask`` are worth to later requests, as the KEEP rule counts it.
+
+        That is the sum over all profiles (or functions, or lengths of a run of slots), each taken alone, of its weight
+        times how many instances of it fit into ``mask`` together.
+        """
+        known = self._values.get(mask)
         if known is None:
-            known = self._worth[mask] = sum(shape.weight * _count(shape.masks, mask) for shape in self._shapes)
+            counted = (group.weight * _count_disjoint(group.masks, mask) for group in self._groups)
+            known = self._values[mask] = sum(counted)
         return known
 
-    def packable(self, mask: int) -> int:
-        """How many of the units ``mask`` can be used by disjoint cuts at best."""
+    def count_usable_units(self, mask: int) -> int:
+        """How many of the units ``mask`` the best choice of disjoint partitions covers.
+
+        Dynamic programming over the lowest unit: either no partition covers it, or one of those that do is chosen.
+        """
         if not mask & ~self._single:
             return mask.bit_count()
-        known = self._packable.get(mask)
+        known = self._usable.get(mask)
         if known is None:
             lowest = mask & -mask
-            without = self.packable(mask & ~lowest)
+            without = self.count_usable_units(mask & ~lowest)
             using = [
-                cut.mask.bit_count() + self.packable(mask & ~cut.mask)
-                for cut in self.cuts
-                if cut.mask & lowest and not cut.mask & ~mask
+                spec.mask.bit_count() + self.count_usable_units(mask & ~spec.mask)
+                for spec in self.specs
+                if spec.mask & lowest and not spec.mask & ~mask
             ]
-            known = self._packable[mask] = max([without, *using])
+            known = self._usable[mask] = max([without, *using])
         return known
 
 
-def grid_of(card: Card) -> Grid:
-    """The grid of the card's model or shell."""
-    return grid_of_geometry(card.model if isinstance(card, GpuCard) else card.shell)
+def get_unit_map(card: Card) -> UnitMap:
+    """The unit map of the card's model or shell."""
+    return get_geometry_unit_map(card.model if isinstance(card, GpuCard) else card.shell)
 
 
-@lru_cache(maxsize=_GRIDS)
-def grid_of_geometry(geometry: GpuModel | Shell) -> Grid:
-    return Grid(geometry)
+@lru_cache(maxsize=_UNIT_MAPS)
+def get_geometry_unit_map(geometry: GpuModel | Shell) -> UnitMap:
+    """The unit map of ``geometry``: the same object as long as it is in use."""
+    return UnitMap(geometry)
 
 
 def longest_run(mask: int) -> int:
@@ -126,22 +137,22 @@ def _profile_engines(geometry: GpuModel | Shell) -> Mapping[str | None, tuple[in
     return {profile.name: exclusive_engines(geometry, profile.engines) for profile in geometry.profiles}
 
 
-def _shapes(cuts: Iterable[Cut]) -> tuple[_Shape, ...]:
-    """Distinct shapes of all partitions; raw runs of slots count by their length, the whole card not at all."""
-    places: dict[object, list[Cut]] = {}
-    for cut in cuts:
-        if cut.placement is not None:
-            places.setdefault(cut.profile or cut.function or cut.placement.size, []).append(cut)
-    shapes = set()
-    for group in places.values():
-        masks = sorted((cut.mask for cut in group), key=int.bit_length)
-        weight = min(cut.profile.compute_slices if cut.profile else cut.mask.bit_count() for cut in group)
-        shapes.add(_Shape(weight, tuple(masks)))
-    return tuple(sorted(shapes))
+def _group_by_placements(specs: Iterable[PartitionSpec]) -> tuple[_PlacementGroup, ...]:
+    """The distinct groups of all partitions; bare runs of slots count by their length, the whole card not at all."""
+    by_name: dict[object, list[PartitionSpec]] = {}
+    for spec in specs:
+        if spec.placement is not None:
+            by_name.setdefault(spec.profile or spec.function or spec.placement.size, []).append(spec)
+    groups = set()
+    for named in by_name.values():
+        masks = sorted((spec.mask for spec in named), key=int.bit_length)
+        weight = min(spec.profile.compute_slices if spec.profile else spec.mask.bit_count() for spec in named)
+        groups.add(_PlacementGroup(weight, tuple(masks)))
+    return tuple(sorted(groups))
 
 
-def _count(masks: Iterable[int], free: int) -> int:
-    """The most disjoint ``masks`` inside ``free``: taking the one that ends first is optimal for intervals."""
+def _count_disjoint(masks: Iterable[int], free: int) -> int:
+    """The most disjoint ``masks`` inside ``free``: greedy by earliest end is optimal (interval scheduling)."""
     count = 0
     for mask in masks:
         if not mask & ~free:

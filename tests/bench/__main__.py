@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 import click
 
-from driver.cli.output import OutputFormat, output_option, print_document, table
+from driver.cli.output import OutputFormat, format_table, output_option, print_document
 from tests.bench import noise
 from tests.bench.measurement import HEADER, Row, say
 from tests.realcluster.builds import BuildError
@@ -37,7 +37,7 @@ def main(names: tuple[str, ...], output: OutputFormat) -> None:
         return
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     click.echo(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, load {load} at the end\n")
-    click.echo(table(HEADER, [row.cells() for row in rows]))
+    click.echo(format_table(HEADER, [row.cells() for row in rows]))
 
 
 def _modules(names: Sequence[str]) -> Iterator[str]:

@@ -10,9 +10,9 @@ from functools import cache
 from itertools import permutations
 from typing import Final, TypeAlias
 
-from driver.partitions.partition_specs import mask_of
-from driver.partitions.publish_order import preference
-from driver.partitions.unit_map import Free, grid_of
+from driver.partitions.partition_specs import unit_mask
+from driver.partitions.publish_order import rank_placement
+from driver.partitions.unit_map import FreeUnits, get_unit_map
 from tests.bench.markov_decision import Chain, explore
 from tests.bench.offline_optimum import MODEL
 from tests.bench.repack_policy import packs
@@ -26,7 +26,7 @@ Policy: TypeAlias = Callable[[State, str], Iterable[tuple[int, int]]]
 """The places a request may get: which card, which units."""
 
 PLACES: Final = {
-    profile: [mask_of(place) for place in known.placements]
+    profile: [unit_mask(place) for place in known.placements]
     for profile in MEMORY_SLICES
     if (known := MODEL.profile(profile))
 }
@@ -96,10 +96,10 @@ def kept(state: State, profile: str) -> list[tuple[int, int]]:
 def _best(used: int, profile: str) -> list[tuple[tuple[int, ...], int]]:
     """Of one card, with its rank."""
     card = gpu()
-    grid = grid_of(card)
-    free = Free(grid.all.mask & ~used, grid.all.engines)
-    cuts = [cut for cut in grid.cuts if cut.profile and cut.profile.name == profile and not cut.mask & used]
-    ranks = [(preference(card, grid, cut, free), cut.mask) for cut in cuts]
+    unit_map = get_unit_map(card)
+    free = FreeUnits(unit_map.all.mask & ~used, unit_map.all.engines)
+    specs = [spec for spec in unit_map.specs if spec.profile and spec.profile.name == profile and not spec.mask & used]
+    ranks = [(rank_placement(card, unit_map, spec, free), spec.mask) for spec in specs]
     return [min(ranks)] if ranks else []
 
 

@@ -10,12 +10,12 @@ from heapq import nlargest, nsmallest
 from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.partitions.unit_map import grid_of
+from driver.partitions.unit_map import get_unit_map
 from tests.bench.card_states import PLACES
 from tests.partitions.cards import gpu
 from tests.partitions.loss_system import Request
 
-GRID: Final = grid_of(gpu())
+UNIT_MAP: Final = get_unit_map(gpu())
 HOPE: Final = 0.03
 """What a unit of KEEP's worth counts, in requests: of 0.01, 0.03 and 0.06 the best on some requests of one cell."""
 BRANCHES: Final = 8
@@ -40,7 +40,7 @@ class _Past(NamedTuple):
 def search(requests: Sequence[Request], *, cards: int, worth: Sequence[float], width: int) -> list[bool]:
     """Which of ``requests``, in order of their arrival on empty cards, the best found accepts."""
     hope = HOPE * mean(worth)
-    beam: dict[_Cards, _Past] = {(_Card(GRID.all.mask, ()),) * cards: _Past(0, False, None)}
+    beam: dict[_Cards, _Past] = {(_Card(UNIT_MAP.all.mask, ()),) * cards: _Past(0, False, None)}
     for request, value in zip(requests, worth, strict=True):
         following: dict[_Cards, _Past] = {}
         for arrangement, past in beam.items():
@@ -64,7 +64,12 @@ def _after(card: _Card, now: float) -> _Card:
 
 def _placed(cards: _Cards, request: Request) -> Iterator[_Cards]:
     places = [
-        (GRID.worth(card.free) - GRID.worth(card.free & ~units), card.free.bit_count(), number, units)
+        (
+            UNIT_MAP.placement_value(card.free) - UNIT_MAP.placement_value(card.free & ~units),
+            card.free.bit_count(),
+            number,
+            units,
+        )
         for number, card in enumerate(cards)
         if number == 0 or card != cards[number - 1]
         for units in PLACES[request.profile]
@@ -77,7 +82,7 @@ def _placed(cards: _Cards, request: Request) -> Iterator[_Cards]:
 
 
 def _worth(cards: _Cards) -> int:
-    return sum(GRID.worth(card.free) for card in cards)
+    return sum(UNIT_MAP.placement_value(card.free) for card in cards)
 
 
 def _accepted(past: _Past) -> list[bool]:

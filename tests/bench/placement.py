@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from statistics import mean
 from typing import Final, NamedTuple
 
-from driver.cli.output import table
+from driver.cli.output import format_table
 from tests.bench import policies
 from tests.bench.measurement import Row
 from tests.partitions import loss_system
@@ -111,15 +111,15 @@ def main(arguments: list[str]) -> None:
         from tests.bench import online
 
         rows = (each for cards in options.online or [1, 2, 8] for each in online.rows(cards, loads))
-        print(table(online.HEADER, _said(rows)))
+        print(format_table(online.HEADER, _said(rows)))
     elif options.limits is not None:
         from tests.bench import limits
 
         rows = (limits.row(cards, *load) for cards in options.limits or [8] for load in loads)
-        print(table(limits.HEADER, _said(rows)))
+        print(format_table(limits.HEADER, _said(rows)))
     else:
         chosen = [cell for cell in REFERENCE if cell.cards in (options.cards or SEEDS)]
-        print(table(HEADER, _said(map(row, chosen))))
+        print(format_table(HEADER, _said(map(row, chosen))))
 
 
 def _said(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:

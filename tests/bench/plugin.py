@@ -29,7 +29,7 @@ from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.v1 import KINDS
 from api.wire import to_builtins
-from driver.demo.resources import packaged
+from driver.demo.environment import find_packaged_folder
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.local.kubelet.plugins import Driver, PluginWatcher
@@ -48,7 +48,7 @@ HELD = 500
 LOOKING = "looking"
 ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
 """On the namespace of claims that only look at a card: any number of them can be held."""
-CLASSES = yaml.safe_load((packaged("crds") / "kerf.dev_resourceclasses.yaml").read_text())
+CLASSES = yaml.safe_load((find_packaged_folder("crds") / "kerf.dev_resourceclasses.yaml").read_text())
 """The plugin follows ResourceClasses, as in a cluster that Kerf is installed in."""
 BARE = "bare gRPC answer"
 _NUMBERS = count()

@@ -7,7 +7,7 @@ from math import factorial
 import pytest
 
 from driver.partitions.geometry import GpuCard, Partition
-from driver.partitions.partition_specs import mask_of
+from driver.partitions.partition_specs import unit_mask
 from tests.bench import card_states, online
 from tests.bench.markov_decision import Chain, explore, most
 from tests.bench.repack_policy import packs
@@ -131,10 +131,10 @@ def test_a_chain_places_as_its_policy_does(cards: int, policy: card_states.Polic
     def both(node: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
         chosen = meant(node, taken, profile)
         state = tuple(
-            tuple(sorted(mask_of(one.placement) for one in taken if one.card_uuid == card.uuid and one.placement))
+            tuple(sorted(unit_mask(one.placement) for one in taken if one.card_uuid == card.uuid and one.placement))
             for card in node
         )
-        expected = [(chosen.card_uuid, mask_of(chosen.placement))] if chosen and chosen.placement else []
+        expected = [(chosen.card_uuid, unit_mask(chosen.placement))] if chosen and chosen.placement else []
         assert [(node[card].uuid, units) for card, units in policy(state, profile)] == expected
         return chosen
 

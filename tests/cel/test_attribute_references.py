@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.cel.attribute_references import Read, read_expression
+from driver.cel.attribute_references import Read, analyze_expression
 
 D = "gpu.example.com"
 
@@ -26,7 +26,7 @@ D = "gpu.example.com"
     ],
 )
 def test_reads_are_as_narrow_as_the_spelling_shows(expression: str, reads: set[Read]) -> None:
-    reading = read_expression(expression)
+    reading = analyze_expression(expression)
     assert reading.is_exact
     assert set(reading.reads) == reads
 
@@ -45,7 +45,7 @@ def test_reads_are_as_narrow_as_the_spelling_shows(expression: str, reads: set[R
     ],
 )
 def test_what_is_not_understood_in_full_may_read_anything(expression: str) -> None:
-    reading = read_expression(expression)
+    reading = analyze_expression(expression)
     assert not reading.is_exact
     assert reading.reads_driver
     assert reading.reads_sharing
@@ -53,9 +53,9 @@ def test_what_is_not_understood_in_full_may_read_anything(expression: str) -> No
 
 @pytest.mark.parametrize("expression", ["", "(", '"open', "device.", "1 +* 2", "🦊 == '''"])
 def test_nonsense_is_left_to_the_compiler(expression: str) -> None:
-    assert read_expression(expression).expression == expression
+    assert analyze_expression(expression).expression == expression
 
 
 def test_positions_in_messages_stay_close_to_what_was_written() -> None:
     written = 'device.driver == "x"  &&\n  device.attributes["x"].y > 1 // why'
-    assert read_expression(written).expression == "device.driver == \"x\"  &&\n  __attributes['x'].y > 1 // why"
+    assert analyze_expression(written).expression == "device.driver == \"x\"  &&\n  __attributes['x'].y > 1 // why"

@@ -3,7 +3,7 @@
 import pytest
 
 from driver.allocation import STORED, Dialect
-from driver.cel.cost import MOST_COST, most_cost
+from driver.cel.cost import MAX_COST, estimate_cost
 
 A = 'device.attributes["gpu.example.com"]'
 
@@ -26,7 +26,7 @@ A = 'device.attributes["gpu.example.com"]'
     ],
 )  # fmt: skip
 def test_costs_add_up_as_in_the_api_server(expression: str, cost: int) -> None:
-    assert most_cost(expression) == cost
+    assert estimate_cost(expression) == cost
 
 
 @pytest.mark.parametrize(
@@ -38,19 +38,19 @@ def test_costs_add_up_as_in_the_api_server(expression: str, cost: int) -> None:
     ],
 )
 def test_loops_in_loops_and_unknown_lengths_are_what_costs(expression: str, is_too_costly: bool) -> None:
-    cost = most_cost(expression)
+    cost = estimate_cost(expression)
     assert cost is not None
-    assert (cost > MOST_COST) is is_too_costly
+    assert (cost > MAX_COST) is is_too_costly
 
 
 def test_an_expression_that_does_not_compile_has_no_cost() -> None:
-    assert most_cost("device.") is None
-    assert most_cost("isIP('10.0.0.1')") is None
-    assert most_cost(f"{A}.tags.includes(1)", Dialect(consumable_capacity=True, list_type_attributes=False)) is None
-    assert most_cost(f"{A}.tags.includes(1)", STORED) is not None
+    assert estimate_cost("device.") is None
+    assert estimate_cost("isIP('10.0.0.1')") is None
+    assert estimate_cost(f"{A}.tags.includes(1)", Dialect(consumable_capacity=True, list_type_attributes=False)) is None
+    assert estimate_cost(f"{A}.tags.includes(1)", STORED) is not None
 
 
 @pytest.mark.parametrize("count", [10, 100, 2000])
 def test_deep_expressions_have_a_cost_or_none_and_no_end_of_the_stack(count: int) -> None:
-    assert most_cost("!(" * count + "true" + ")" * count) in (count, None)
-    assert most_cost("0" + " + 1" * count + " > 0") in (count + 1, None)
+    assert estimate_cost("!(" * count + "true" + ")" * count) in (count, None)
+    assert estimate_cost("0" + " + 1" * count + " > 0") in (count + 1, None)

@@ -16,8 +16,8 @@ from api.resource import v1
 from api.resource.v1alpha2 import KINDS
 from api.wire import Kind
 from driver.cli.migrate import command
-from driver.kube.http.access import Access
 from driver.kube.http.client import Client
+from driver.kube.http.credentials import Access
 from driver.local.apiserver import ApiServer, ApiServerSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -23,7 +23,7 @@ from driver.cel.compile import (
     compile_attribute,
     compile_selector,
 )
-from driver.cel.cost import most_cost
+from driver.cel.cost import estimate_cost
 from driver.cel.environment import STORED, Dialect
 
 INTENDED: Final[Mapping[str, str]] = {}
@@ -52,7 +52,7 @@ def disagreement_with(case: JsonObject) -> str | None:
 
 
 def _tell_cost(case: JsonObject) -> None:
-    wanted, got = case["expect"].get("cost"), most_cost(case["expression"], _dialect(case))
+    wanted, got = case["expect"].get("cost"), estimate_cost(case["expression"], _dialect(case))
     has_cost = case["expect"].get("compile_error") is None and None not in (wanted, got)
     if has_cost and wanted != got:
         print(f"{case['name']}: costs {wanted}, not {got}: {case['expression']}")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.demo.manifests import BadManifestsError, load
-from driver.demo.resources import packaged
+from driver.demo.environment import find_packaged_folder
+from driver.demo.manifests import BadManifestsError, load_manifests
 
 CLASS = """
 apiVersion: kerf.dev/v1alpha1
@@ -37,20 +37,20 @@ def write(folder: Path, *documents: str, name: str = "objects.yaml") -> Path:
 
 def lines_of(*paths: Path) -> list[str]:
     with pytest.raises(BadManifestsError) as caught:
-        load(paths)
+        load_manifests(paths)
     return list(caught.value.lines)
 
 
 def test_what_others_refer_to_is_applied_first(tmp_path: Path) -> None:
     file = write(tmp_path, POD, TEMPLATE, CLASS)
-    assert [manifest.kind for manifest in load([file])] == ["ResourceClass", "ResourceClaimTemplate", "Pod"]
+    assert [manifest.kind for manifest in load_manifests([file])] == ["ResourceClass", "ResourceClaimTemplate", "Pod"]
 
 
 def test_a_directory_stands_for_its_manifests(tmp_path: Path) -> None:
     write(tmp_path, POD, name="b.yaml")
     write(tmp_path, TEMPLATE, CLASS, name="a.yml")
     write(tmp_path, "not a manifest", name="README.md")
-    assert len(load([tmp_path])) == 3
+    assert len(load_manifests([tmp_path])) == 3
 
 
 BAD = [
@@ -108,7 +108,7 @@ def test_an_empty_selection_of_files_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_shipped_examples_are_good() -> None:
-    assert {manifest.kind for manifest in load([packaged("examples")])} >= {
+    assert {manifest.kind for manifest in load_manifests([find_packaged_folder("examples")])} >= {
         "ResourceClass",
         "ResourceClaimTemplate",
         "Pod",

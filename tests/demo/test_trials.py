@@ -1,4 +1,4 @@
-"""Where an example finds no room, earlier ones make room; one that is only slow is waited for."""
+"""Where an example does not fit, earlier ones are deleted; one that is only slow is waited for."""
 
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -7,21 +7,21 @@ from typing import Any, cast
 
 import pytest
 
-from driver.demo.display import SilentDisplay
-from driver.demo.environment import Stage, StageError
+from driver.demo.display import Display
+from driver.demo.environment import DemoEnvironment, WaitTimeoutError
 from driver.demo.manifests import Manifest
 from driver.demo.report import PodReport
-from driver.demo.scenario import Story
+from driver.demo.scenario import Scenario
 
 NAMES = ("early", "late")
 
 
-class Told(SilentDisplay):
+class RecordingDisplay(Display):
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def say(self, text: str) -> None:
-        self.said.append(text)
+        self.lines.append(text)
 
 
 class Crowded:
@@ -46,7 +46,7 @@ class Crowded:
         for name in self.there:
             self.waits[name] += 1
         if not is_true():
-            raise StageError(f"no sign of {what}")
+            raise WaitTimeoutError(f"no sign of {what}")
 
     def waiting(self, names: Collection[str]) -> dict[str, str]:
         return {f"default/{name}": "no node has a device for it" for name in self.there[self.room :]}
@@ -64,10 +64,17 @@ async def test_earlier_examples_make_room_only_where_the_scheduler_finds_none(
     room: int, patience: int, makes_room: bool
 ) -> None:
     """On a busy machine an example that took six seconds was left out as one that this hardware cannot run."""
-    acts = [[Manifest(file=Path(name), document=1, body={"kind": "Pod", "metadata": {"name": name}})] for name in NAMES]
-    stage = cast("Stage", Crowded(room=room, patience=patience))
-    told = Told()
-    story = Story(stage=stage, display=told, manifests=[one for act in acts for one in act], is_own=False)
-    await story._examples(acts)
+    examples = [
+        [Manifest(file=Path(name), document=1, body={"kind": "Pod", "metadata": {"name": name}})] for name in NAMES
+    ]
+    environment = cast("DemoEnvironment", Crowded(room=room, patience=patience))
+    display = RecordingDisplay()
+    story = Scenario(
+        environment=environment,
+        display=display,
+        manifests=[one for example in examples for one in example],
+        is_user_supplied=False,
+    )
+    await story._examples(examples)
     assert [pod.name for pod in story.report.pods] == list(NAMES)
-    assert told.said == (["the cluster is full: what ran before makes room"] if makes_room else [])
+    assert display.lines == (["the cluster is full: earlier examples are deleted"] if makes_room else [])

@@ -10,7 +10,7 @@ import yaml
 
 from api.errors import TransientError
 from driver.cli import main
-from driver.cli.cluster_options import Progress, answering, some
+from driver.cli.cluster_options import Progress, abbreviate, with_exit_codes
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import decode, encode
 from tests.diagnostics.clusters import claim, gpus, placed, pod, replace, request
@@ -222,7 +222,7 @@ def test_a_cluster_that_cannot_be_reached_is_no_answer(run: Run, tmp_path: Path)
 
 
 def test_lists_that_fail_together_are_no_answer_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    @answering
+    @with_exit_codes
     def command() -> int:
         raise ExceptionGroup("lists", [TransientError("pods: 503"), ExceptionGroup("", [TransientError("pods: 503")])])
 
@@ -231,7 +231,7 @@ def test_lists_that_fail_together_are_no_answer_and_told_once(capsys: pytest.Cap
 
 
 def test_a_defect_of_ours_keeps_its_traceback() -> None:
-    @answering
+    @with_exit_codes
     def command() -> int:
         raise ExceptionGroup("lists", [ZeroDivisionError()])
 
@@ -247,8 +247,8 @@ def test_a_long_answer_tells_how_far_it_is(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_long_lists_are_cut() -> None:
-    assert some(["a", "b", "c"]) == "a, b, c"
-    assert some(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert abbreviate(["a", "b", "c"]) == "a, b, c"
+    assert abbreviate(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
 
 
 def test_compressed_dumps_are_gzip(dump: str) -> None:

@@ -10,7 +10,7 @@ from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import Pool
 from api.model.names import ClaimRef, DriverName
 from driver.kube.http.errors import UnreachableError
-from driver.kube.store import Change, Store
+from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.inventory.devices import Inventory, Place
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE
@@ -19,7 +19,7 @@ from tests.fakes.claims import DRIVER, NODE
 class FollowedClaims:
     """Implements ``Following``: what is put is seen at once."""
 
-    def __init__(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> None:
+    def __init__(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> None:
         self.store: Store[AllocatedClaim] = Store()
         self._on_change = on_change
         self.synced = anyio.Event()
@@ -27,11 +27,11 @@ class FollowedClaims:
     def put(self, claim: AllocatedClaim) -> None:
         old = self.store.get(claim.ref)
         self.store.put(claim)
-        self._on_change(Change(claim.ref, old, claim))
+        self._on_change(ObjectChange(claim.ref, old, claim))
 
     def remove(self, claim: AllocatedClaim) -> None:
         self.store.remove(claim.ref)
-        self._on_change(Change(claim.ref, claim, None))
+        self._on_change(ObjectChange(claim.ref, claim, None))
 
     async def run(self) -> None:
         self.synced.set()
@@ -80,7 +80,7 @@ class FakeCluster:
     def publish(self, inventory: Inventory) -> None:
         self.published.append(inventory.pools)
 
-    def follow_claims(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> "FollowedClaims":
+    def follow_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> "FollowedClaims":
         self.followed = FollowedClaims(on_change)
         return self.followed
 

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.demo.cleanup_check import leftovers
-from driver.demo.environment import Stage, open_stage
-from driver.demo.manifests import load
+from driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
+from driver.demo.manifests import load_manifests
 from driver.demo.processes import Program
-from driver.demo.resources import packaged
-from driver.demo.settings import DemoSettings
 from driver.partitions.catalog import gpu_model, shell
 
 SETTINGS = DemoSettings(
@@ -26,7 +23,7 @@ SETTINGS = DemoSettings(
     verbose=False,
     step_timeout_s=120,
 )
-OBJECTS = [manifest.body for manifest in load([packaged("examples") / "gpu-small.yaml"])]
+OBJECTS = [manifest.body for manifest in load_manifests([find_packaged_folder("examples") / "gpu-small.yaml"])]
 PODS = [body for body in OBJECTS if body["kind"] == "Pod"]
 
 
@@ -38,73 +35,77 @@ def folder() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def running_pods(folder: Path) -> AsyncIterator[Stage]:
-    async with open_stage(SETTINGS, folder) as stage:
-        await stage.apply(OBJECTS)
-        await stage.wait_for("running pods", lambda: phases(stage) == {"Running"})
-        yield stage
+async def running_pods(folder: Path) -> AsyncIterator[DemoEnvironment]:
+    async with open_environment(SETTINGS, folder) as environment:
+        await environment.apply(OBJECTS)
+        await environment.wait_for("running pods", lambda: phases(environment) == {"Running"})
+        yield environment
 
 
-def phases(stage: Stage) -> set[str]:
-    return {pod.status.phase for pod in stage.pods.store.values()}
+def phases(environment: DemoEnvironment) -> set[str]:
+    return {pod.status.phase for pod in environment.pods.store.values()}
 
 
-def program(stage: Stage, prefix: str) -> Program:
-    [found] = [running for running in stage.programs if running.name.startswith(prefix)]
+def program(environment: DemoEnvironment, prefix: str) -> Program:
+    [found] = [running for running in environment.programs if running.name.startswith(prefix)]
     return found
 
 
-async def restart(stage: Stage, killed: Program) -> None:
+async def restart(environment: DemoEnvironment, killed: Program) -> None:
     """Start a program again that was killed."""
-    stage.programs.remove(killed)
-    await stage.start_program(killed.name, killed.arguments)
+    environment.programs.remove(killed)
+    await environment.start_program(killed.name, killed.arguments)
 
 
-async def take_back(stage: Stage) -> None:
-    await stage.delete(OBJECTS)
-    await stage.wait_for("an empty cluster", lambda: not stage.pods.store.values() and not stage.claims.store.values())
+async def take_back(environment: DemoEnvironment) -> None:
+    await environment.delete(OBJECTS)
+    await environment.wait_for(
+        "an empty cluster", lambda: not environment.pods.store.values() and not environment.claims.store.values()
+    )
 
 
 async def test_a_plugin_killed_between_prepare_and_unprepare_takes_back_what_its_predecessor_made(folder: Path) -> None:
-    async with running_pods(folder) as stage:
-        plugin = program(stage, "kubelet-plugin")
+    async with running_pods(folder) as environment:
+        plugin = program(environment, "kubelet-plugin")
         await plugin.kill()
-        held = leftovers(stage)
+        held = environment.count_leftovers()
         assert (held.partitions, held.cdi_files, held.checkpoint_records) == (2, 2, 2)
-        await restart(stage, plugin)
-        await take_back(stage)
-        await stage.stop_programs()
-        assert leftovers(stage).is_clean
+        await restart(environment, plugin)
+        await take_back(environment)
+        await environment.stop_programs()
+        assert environment.count_leftovers().is_clean
 
 
 async def test_pods_that_go_while_the_plugin_is_dead_wait_for_it_and_leave_nothing(folder: Path) -> None:
-    async with running_pods(folder) as stage:
-        plugin = program(stage, "kubelet-plugin")
+    async with running_pods(folder) as environment:
+        plugin = program(environment, "kubelet-plugin")
         await plugin.kill()
-        stage.programs.remove(plugin)
-        await stage.delete(OBJECTS)
-        await stage.wait_for("terminating pods", lambda: all(pod.is_terminating for pod in stage.pods.store.values()))
-        assert len(stage.pods.store.values()) == len(PODS), "a pod ended though nobody took its devices back"
-        await stage.start_program(plugin.name, plugin.arguments)
-        await take_back(stage)
-        await stage.stop_programs()
-        assert leftovers(stage).is_clean
+        environment.programs.remove(plugin)
+        await environment.delete(OBJECTS)
+        await environment.wait_for(
+            "terminating pods", lambda: all(pod.is_terminating for pod in environment.pods.store.values())
+        )
+        assert len(environment.pods.store.values()) == len(PODS), "a pod ended though nobody took its devices back"
+        await environment.start_program(plugin.name, plugin.arguments)
+        await take_back(environment)
+        await environment.stop_programs()
+        assert environment.count_leftovers().is_clean
 
 
 async def test_a_killed_controller_is_not_missed_by_running_pods_and_compiles_again_when_it_is_back(
     folder: Path,
 ) -> None:
-    async with running_pods(folder) as stage:
-        controller = program(stage, "controller")
+    async with running_pods(folder) as environment:
+        controller = program(environment, "controller")
         await controller.kill()
-        assert phases(stage) == {"Running"}
-        await restart(stage, controller)
+        assert phases(environment) == {"Running"}
+        await restart(environment, controller)
         [body] = [body for body in OBJECTS if body["kind"] == "ResourceClass"]
-        await stage.apply([{**body, "metadata": {"name": "another"}}])
-        await stage.wait_for(
+        await environment.apply([{**body, "metadata": {"name": "another"}}])
+        await environment.wait_for(
             "the new class's DeviceClass",
-            lambda: any(held.metadata.name == "another" for held in stage.device_classes.store.values()),
+            lambda: any(held.metadata.name == "another" for held in environment.device_classes.store.values()),
         )
-        await take_back(stage)
-        await stage.stop_programs()
-        assert leftovers(stage).is_clean
+        await take_back(environment)
+        await environment.stop_programs()
+        assert environment.count_leftovers().is_clean

@@ -13,8 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from driver.demo.environment import Stage, open_stage
-from driver.demo.settings import DemoSettings
+from driver.demo.environment import DemoEnvironment, DemoSettings, open_environment
 from driver.partitions.catalog import gpu_model, shell
 
 SETTINGS = DemoSettings(
@@ -94,30 +93,30 @@ RUNNING = ["small-1", "small-2"]
 
 
 @asynccontextmanager
-async def busy_cluster(folder: Path) -> AsyncIterator[Stage]:
+async def busy_cluster(folder: Path) -> AsyncIterator[DemoEnvironment]:
     """Two nodes with one H100 each, a little partition on each, and a pod for each obstacle that waits."""
-    async with open_stage(SETTINGS, folder) as stage:
-        await stage.apply(CLASSES)
-        await stage.wait_for("classes", lambda: len(stage.device_classes.store.values()) == len(CLASSES))
+    async with open_environment(SETTINGS, folder) as environment:
+        await environment.apply(CLASSES)
+        await environment.wait_for("classes", lambda: len(environment.device_classes.store.values()) == len(CLASSES))
         for number, name in enumerate(RUNNING, start=1):
             on_node = {"kubernetes.io/hostname": f"node-{number}"}
-            await stage.apply([claim(name, "1g-10gb"), pod(name, name, nodeSelector=on_node)])
-        await stage.wait_for("running pods", lambda: phases(stage) == {"Running"})
+            await environment.apply([claim(name, "1g-10gb"), pod(name, name, nodeSelector=on_node)])
+        await environment.wait_for("running pods", lambda: phases(environment) == {"Running"})
         for name, (wanted, spec, _) in OBSTACLES.items():
-            await stage.apply([wanted, pod(name, name, **spec)])
-        await stage.wait_for("waiting pods", lambda: all(waits(stage, name) for name in OBSTACLES))
-        yield stage
+            await environment.apply([wanted, pod(name, name, **spec)])
+        await environment.wait_for("waiting pods", lambda: all(waits(environment, name) for name in OBSTACLES))
+        yield environment
 
 
-def phases(stage: Stage) -> set[str]:
-    return {each.status.phase for each in stage.pods.store.values()}
+def phases(environment: DemoEnvironment) -> set[str]:
+    return {each.status.phase for each in environment.pods.store.values()}
 
 
-def waits(stage: Stage, name: str) -> bool:
+def waits(environment: DemoEnvironment, name: str) -> bool:
     """Whether the scheduler has said that the pod cannot be placed."""
     return any(
         condition.type == "PodScheduled" and condition.status == "False"
-        for each in stage.pods.store.values()
+        for each in environment.pods.store.values()
         if each.metadata.name == name
         for condition in each.status.conditions
     )
@@ -132,8 +131,8 @@ async def kerf(*arguments: str, code: int = 0) -> str:
 
 
 async def test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump(folder: Path) -> None:
-    async with busy_cluster(folder) as stage:
-        cluster = ("--kubeconfig", str(stage.cluster.kubeconfig))
+    async with busy_cluster(folder) as environment:
+        cluster = ("--kubeconfig", str(environment.cluster.kubeconfig))
         dump = folder / "dump.json.gz"
         await kerf("gather", *cluster, "-o", str(dump))
         for name, (_, _, obstacle) in OBSTACLES.items():
@@ -150,15 +149,15 @@ async def test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump(f
         assert [each["size"] for each in frag["no_advice"]] == ["7g.80gb"], "the pods are bound to their nodes"
         assert {each["size"]: each["free"] for each in frag["sizes"]}["1g.10gb"] == 12
 
-        await stage.delete([pod(ending["claim"].partition("/")[2], "")])
-        await stage.wait_for(
+        await environment.delete([pod(ending["claim"].partition("/")[2], "")])
+        await environment.wait_for(
             "the pod that waited for a whole card's partition",
-            lambda: not waits(stage, "counters") and "counters" in running(stage),
+            lambda: not waits(environment, "counters") and "counters" in running(environment),
         )
 
 
-def running(stage: Stage) -> set[str]:
-    return {each.metadata.name for each in stage.pods.store.values() if each.status.phase == "Running"}
+def running(environment: DemoEnvironment) -> set[str]:
+    return {each.metadata.name for each in environment.pods.store.values() if each.status.phase == "Running"}
 
 
 async def test_a_plan_says_what_the_scheduler_then_does(folder: Path) -> None:
@@ -170,19 +169,19 @@ async def test_a_plan_says_what_the_scheduler_then_does(folder: Path) -> None:
     }
     wanted = pod("p", "")
     wanted["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
-    async with open_stage(SETTINGS, folder) as stage:
-        await stage.apply(CLASSES)
-        await stage.wait_for("classes", lambda: len(stage.device_classes.store.values()) == len(CLASSES))
-        await stage.wait_for("devices", lambda: len(stage.node_reports()) == SETTINGS.nodes)
+    async with open_environment(SETTINGS, folder) as environment:
+        await environment.apply(CLASSES)
+        await environment.wait_for("classes", lambda: len(environment.device_classes.store.values()) == len(CLASSES))
+        await environment.wait_for("devices", lambda: len(environment.node_reports()) == SETTINGS.nodes)
         manifest = folder / "p.json"
         manifest.write_text(json.dumps({"kind": "List", "items": [template, wanted]}))
         planned = json.loads(
-            await kerf("plan", "-f", str(manifest), "-o", "json", "--kubeconfig", str(stage.cluster.kubeconfig))
+            await kerf("plan", "-f", str(manifest), "-o", "json", "--kubeconfig", str(environment.cluster.kubeconfig))
         )
         assert [(each["demand"], each["copies"]) for each in planned["more"]] == [("Pod default/p", 3)]
-        await stage.apply([template, wanted])
-        await stage.wait_for("a running pod", lambda: running(stage) == {"p"})
-        [held] = stage.claims.store.values()
+        await environment.apply([template, wanted])
+        await environment.wait_for("a running pod", lambda: running(environment) == {"p"})
+        [held] = environment.claims.store.values()
         assert held.status.allocation is not None
         [result] = held.status.allocation.devices.results
         [device] = planned["placed"][0]["devices"]

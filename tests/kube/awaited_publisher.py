@@ -20,16 +20,16 @@ class AwaitedPublisher(SlicePublisher):
         while self._desired is None or not self._informer.synced or self._unpublished:
             await self._passed.wait()
 
-    def _mark_all(self) -> None:
-        super()._mark_all()
+    def _queue_all(self) -> None:
+        super()._queue_all()
         self._unpublished |= {
             *(self._desired or ()),
             *(value.spec.pool.name for value in self._informer.store.values()),
         }
         self._passed.beat()  # there may be nothing to publish
 
-    async def _sync(self, name: str) -> None:
-        await super()._sync(name)
+    async def _reconcile(self, name: str) -> None:
+        await super()._reconcile(name)
         wanted = (self._desired or {}).get(name)
         if not plan_pool(wanted, self._informer.store.indexed("pool", name), self._context()):
             self._unpublished.discard(name)

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from driver.kube.http.access import Access
 from driver.kube.http.client import Client, ClientSettings
+from driver.kube.http.credentials import Access
 from driver.runtime.backoff import Backoff
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -26,7 +26,7 @@ QUICK = ClientSettings(
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """One request as it arrived."""
 
     method: str
@@ -43,7 +43,7 @@ class Stub:
     """Gives its answers in turn, the last one for ever."""
 
     answers: list[Answer]
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ReceivedRequest] = field(default_factory=list)
     url: str = ""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -51,7 +51,7 @@ class Stub:
         certificate: Any = request.transport.get_extra_info("peercert") or {}
         names = dict(pair for part in certificate.get("subject", ()) for pair in part)
         self.asked.append(
-            Asked(
+            ReceivedRequest(
                 method=request.method,
                 path=request.raw_path.split("?")[0],
                 query=dict(request.query),
@@ -81,28 +81,28 @@ class Stub:
         return Client(Access(server=self.url), user_agent="kerf-test/1", settings=settings)
 
 
-def says(status: int, body: object = None, **headers: str) -> Answer:
+def respond(status: int, body: object = None, **headers: str) -> Answer:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.json_response(body, status=status, headers=headers)
 
     return answer
 
 
-def sends(body: bytes, status: int = 200) -> Answer:
+def respond_bytes(body: bytes, status: int = 200) -> Answer:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(body=body, status=status)
 
     return answer
 
 
-async def cuts(request: web.Request) -> web.StreamResponse:
+async def disconnect(request: web.Request) -> web.StreamResponse:
     """The connection is lost instead of an answer."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()
 
 
-async def cuts_halfway(request: web.Request) -> web.StreamResponse:
+async def disconnect_halfway(request: web.Request) -> web.StreamResponse:
     """The connection is lost in the middle of the answer."""
     response = web.StreamResponse(headers={"Content-Length": "1000"})
     await response.prepare(request)

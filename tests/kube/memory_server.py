@@ -12,17 +12,17 @@ from typing import Any, Self
 
 import anyio
 
-from driver.kube.http.access import Access
 from driver.kube.http.client import Client
-from driver.kube.http.errors import StatusError, UnreachableError, error_of
-from driver.kube.http.transport import Request
+from driver.kube.http.credentials import Access
+from driver.kube.http.errors import StatusError, UnreachableError, build_status_error
+from driver.kube.http.transport import HttpRequest
 from driver.runtime.notifier import Pulse
 
 Json = dict[str, Any]
-Fault = Callable[[Request], "Exception | None"]
+Fault = Callable[[HttpRequest], "Exception | None"]
 
 
-def status(request: Request, code: int, reason: str = "", message: str = "", retry_after_s: int = 0) -> StatusError:
+def status(request: HttpRequest, code: int, reason: str = "", message: str = "", retry_after_s: int = 0) -> StatusError:
     body = {
         "kind": "Status",
         "code": code,
@@ -30,7 +30,7 @@ def status(request: Request, code: int, reason: str = "", message: str = "", ret
         "message": message or reason,
         "details": {"retryAfterSeconds": retry_after_s},
     }
-    return error_of(str(request), code, json.dumps(body).encode())
+    return build_status_error(str(request), code, json.dumps(body).encode())
 
 
 class HangError(Exception):
@@ -38,7 +38,7 @@ class HangError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class ResourcePath:
     """What a path stands for."""
 
     collection: str
@@ -47,7 +47,7 @@ class Place:
     subresource: str
 
     @classmethod
-    def of(cls, path: str) -> "Place":
+    def of(cls, path: str) -> "ResourcePath":
         parts = path.strip("/").split("/")
         parts = parts[2:] if parts[0] == "api" else parts[3:]
         namespace = ""
@@ -63,7 +63,7 @@ class Entry:
 
     version: int
     type: str
-    place: Place
+    place: ResourcePath
     object: Json
     before: Json | None
 
@@ -77,7 +77,7 @@ class MemoryServer:
     history: list[Entry] = field(default_factory=list)
     forgotten: int = 0
     """Watches from before this version are expired."""
-    requests: list[tuple[float, Request]] = field(default_factory=list)
+    requests: list[tuple[float, HttpRequest]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     json: dict[str, Json] = field(default_factory=dict)
     """Answers by path: discovery."""
@@ -96,7 +96,7 @@ class MemoryServer:
 
     def put(self, collection: str, value: Json, namespace: str = "") -> Json:
         """Somebody creates or replaces an object."""
-        place = Place(collection, namespace, value["metadata"]["name"], "")
+        place = ResourcePath(collection, namespace, value["metadata"]["name"], "")
         return self._keep(place, value)
 
     def remove(self, collection: str, name: str, namespace: str = "") -> None:
@@ -104,7 +104,7 @@ class MemoryServer:
         before = self.objects.pop(key)
         self.version += 1
         gone = {**before, "metadata": {**before["metadata"], "resourceVersion": str(self.version)}}
-        self.history.append(Entry(self.version, "DELETED", Place(collection, namespace, name, ""), gone, before))
+        self.history.append(Entry(self.version, "DELETED", ResourcePath(collection, namespace, name, ""), gone, before))
         self._pulse.beat()
 
     def forget(self) -> None:
@@ -128,7 +128,7 @@ class MemoryServer:
     def client(self) -> Client:
         return Client(Access(server="http://memory"), user_agent="test/1", transport=self)
 
-    def sent(self, method: str) -> list[Request]:
+    def sent(self, method: str) -> list[HttpRequest]:
         return [request for _, request in self.requests if request.method == method]
 
     # Transport
@@ -141,11 +141,11 @@ class MemoryServer:
     ) -> None:
         pass
 
-    async def call(self, request: Request) -> bytes:
+    async def call(self, request: HttpRequest) -> bytes:
         await self._begin(request)
         if request.path in self.json:
             return json.dumps(self.json[request.path]).encode()
-        place = Place.of(request.path)
+        place = ResourcePath.of(request.path)
         body = json.loads(request.body or b"{}")
         match request.method:
             case "GET" if place.name:
@@ -164,9 +164,9 @@ class MemoryServer:
                 answer = self._delete(request, place, body)
         return json.dumps(answer).encode()
 
-    async def lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+    async def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
         await self._begin(request)
-        place, version = Place.of(request.path), int(request.query["resourceVersion"])
+        place, version = ResourcePath.of(request.path), int(request.query["resourceVersion"])
         matches = selector(request.query.get("fieldSelector", ""))
         cuts, ends, bookmarks = self._cuts, self._ends, self._bookmarks
         self.streams += 1
@@ -194,7 +194,7 @@ class MemoryServer:
 
     # Verbs
 
-    async def _begin(self, request: Request) -> None:
+    async def _begin(self, request: HttpRequest) -> None:
         self.requests.append((anyio.current_time(), request))
         await anyio.lowlevel.checkpoint()
         for fault in list(self.faults):
@@ -204,18 +204,18 @@ class MemoryServer:
             if error is not None:
                 raise error
 
-    def _find(self, request: Request, place: Place) -> Json:
+    def _find(self, request: HttpRequest, place: ResourcePath) -> Json:
         found = self.objects.get((place.collection, place.namespace, place.name))
         if found is None:
             raise status(request, 404, "NotFound", f"{place.collection} {place.name!r} not found")
         return found
 
-    def _list(self, request: Request, place: Place) -> Json:
+    def _list(self, request: HttpRequest, place: ResourcePath) -> Json:
         matches = selector(request.query.get("fieldSelector", ""))
         items = [
             value
             for (collection, namespace, name), value in sorted(self.objects.items())
-            if in_collection(Place(collection, namespace, name, ""), place) and matches(value)
+            if in_collection(ResourcePath(collection, namespace, name, ""), place) and matches(value)
         ]
         limit = min(int(request.query.get("limit", 10**9)), self.page or 10**9)
         start = int(request.query.get("continue") or 0)
@@ -223,27 +223,27 @@ class MemoryServer:
         metadata = {"resourceVersion": str(self.version), "continue": more}
         return {"metadata": metadata, "items": items[start : start + limit]}
 
-    def _create(self, request: Request, place: Place, body: Json) -> Json:
-        place = Place(place.collection, place.namespace, body["metadata"]["name"], "")
+    def _create(self, request: HttpRequest, place: ResourcePath, body: Json) -> Json:
+        place = ResourcePath(place.collection, place.namespace, body["metadata"]["name"], "")
         if (place.collection, place.namespace, place.name) in self.objects:
             raise status(request, 409, "AlreadyExists")
         return self._keep(place, body)
 
-    def _update(self, request: Request, place: Place, body: Json) -> Json:
+    def _update(self, request: HttpRequest, place: ResourcePath, body: Json) -> Json:
         self._check(request, self._find(request, place), body["metadata"])
         return self._keep(place, body)
 
-    def _delete(self, request: Request, place: Place, body: Json) -> Json:
+    def _delete(self, request: HttpRequest, place: ResourcePath, body: Json) -> Json:
         self._check(request, self._find(request, place), body.get("preconditions", {}))
         self.remove(place.collection, place.name, place.namespace)
         return {"kind": "Status", "status": "Success"}
 
-    def _check(self, request: Request, found: Json, wanted: Mapping[str, Any]) -> None:
+    def _check(self, request: HttpRequest, found: Json, wanted: Mapping[str, Any]) -> None:
         for precondition in ("uid", "resourceVersion"):
             if wanted.get(precondition) and wanted[precondition] != found["metadata"][precondition]:
                 raise status(request, 409, "Conflict", "the object has been modified")
 
-    def _keep(self, place: Place, value: Json) -> Json:
+    def _keep(self, place: ResourcePath, value: Json) -> Json:
         key = (place.collection, place.namespace, place.name)
         before = self.objects.get(key)
         self.version += 1
@@ -260,7 +260,7 @@ class MemoryServer:
         return kept
 
 
-def in_collection(place: Place, of: Place) -> bool:
+def in_collection(place: ResourcePath, of: ResourcePath) -> bool:
     return place.collection == of.collection and of.namespace in {"", place.namespace}
 
 
@@ -304,12 +304,12 @@ def merged(value: Any, patch: Any) -> Any:
 
 
 def failing(
-    *errors: Callable[[Request], Exception], times: float = math.inf, method: str = "", name: str = ""
+    *errors: Callable[[HttpRequest], Exception], times: float = math.inf, method: str = "", name: str = ""
 ) -> Fault:
     """A fault for matching requests: each of ``errors`` in turn, the last one ``times`` times in all."""
     left: Iterator[int] = iter(range(int(times) if times != math.inf else 10**9))
 
-    def fault(request: Request) -> Exception | None:
+    def fault(request: HttpRequest) -> Exception | None:
         if (method and request.method != method) or (name and name not in request.path):
             return None
         index = next(left, None)
@@ -318,13 +318,13 @@ def failing(
     return fault
 
 
-def unreachable(request: Request) -> Exception:
+def unreachable(request: HttpRequest) -> Exception:
     return UnreachableError(str(request), "connection refused")
 
 
-def hanging(_request: Request) -> Exception:
+def hanging(_request: HttpRequest) -> Exception:
     return HangError()
 
 
-def answering(code: int, reason: str = "", retry_after_s: int = 0) -> Callable[[Request], Exception]:
+def answering(code: int, reason: str = "", retry_after_s: int = 0) -> Callable[[HttpRequest], Exception]:
     return lambda request: status(request, code, reason, retry_after_s=retry_after_s)

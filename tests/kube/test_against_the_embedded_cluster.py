@@ -30,7 +30,7 @@ from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
 from driver.kube.informer import Informer
-from driver.kube.leader_election import LeaseSettings, lead
+from driver.kube.leader_election import LeaseSettings, run_as_leader
 from driver.kube.slice_publisher import PublishSettings
 from driver.kube.watch_decoder import EventType
 from driver.local.apiserver import ApiServer, ApiServerSettings
@@ -113,10 +113,10 @@ async def test_a_list_of_more_than_a_page_is_whole_and_a_watch_goes_on_from_it(t
     async with cluster(tmp_path) as (_, client):
         for number in range(501):
             await client.create(NODES, node(f"n{number}"))
-        listing = await client.list(NODES)
-        assert len({value.metadata.name for value in listing.items}) == 501
+        listed = await client.list(NODES)
+        assert len({value.metadata.name for value in listed.items}) == 501
         await client.create(NODES, node("later"))
-        watch = client.watch(NODES, resource_version=listing.metadata.resource_version)
+        watch = client.watch(NODES, resource_version=listed.metadata.resource_version)
         async with aclosing(watch) as events:
             event = await anext(events)
         assert (event.type, event.ref) == (EventType.ADDED, ObjectRef("", "later"))
@@ -242,7 +242,7 @@ async def test_fields_of_switched_off_features_are_noticed(tmp_path: Path) -> No
     ):
         publisher.publish([pool()])
         await publisher.wait_published()
-        assert publisher.lost_fields == {"sharedCounters", "devices[].consumesCounters", "devices[].taints"}
+        assert publisher.dropped_fields == {"sharedCounters", "devices[].consumesCounters", "devices[].taints"}
     (problem,) = problems
     assert problem.endswith("switch on the feature gate DRADeviceTaints and DRAPartitionableDevices")
 
@@ -257,7 +257,7 @@ async def test_leadership_passes_from_one_to_the_next(tmp_path: Path) -> None:
             if len(leading) == 1:
                 await anyio.sleep(0.2)  # and leaves; the other must be waiting by then
 
-        await lead(client, ObjectRef("default", "kerf-controller"), name, settings, body)
+        await run_as_leader(client, ObjectRef("default", "kerf-controller"), name, settings, body)
 
     async with cluster(tmp_path) as (_, client):
         async with anyio.create_task_group() as group:

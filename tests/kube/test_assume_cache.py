@@ -6,7 +6,7 @@ from api.core.v1 import Node
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
 from driver.kube.assume_cache import DELETED_UIDS, UNSEEN_S, AssumeCache
-from driver.kube.store import Change, Store
+from driver.kube.store import ObjectChange, Store
 
 
 def node(version: str, uid: str = "u", name: str = "n") -> Node:
@@ -24,12 +24,12 @@ class Watched:
     def show(self, value: Node) -> None:
         old = self.store.get(value.ref)
         self.store.put(value)
-        self.cache.on_change(Change(value.ref, old, value))
+        self.cache.on_change(ObjectChange(value.ref, old, value))
 
     def delete(self, ref: ObjectRef) -> None:
         old = self.store.get(ref)
         self.store.remove(ref)
-        self.cache.on_change(Change(ref, old, None))
+        self.cache.on_change(ObjectChange(ref, old, None))
 
 
 OLD, OURS, LATER = node("9"), node("10"), node("11")

@@ -62,7 +62,7 @@ async def test_a_cluster_without_dra_is_an_error_that_says_how_to_switch_it_on(s
 async def test_a_server_that_does_not_tell_its_version_is_an_error(version: dict[str, Any]) -> None:
     server = cluster("37", {"v1": [SLICES]})
     server.json["/version"] = version
-    with pytest.raises(UnsupportedError, match="does not tell its version"):
+    with pytest.raises(UnsupportedError, match="does not report its version"):
         await discover(server.client())
 
 

@@ -3,12 +3,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from driver.kube.dropped_fields import lost_fields
+from driver.kube.dropped_fields import find_dropped_fields
 from tests.strategies import JSON_OBJECTS
 
 
 @pytest.mark.parametrize(
-    ("sent", "kept", "lost"),
+    ("sent", "kept", "dropped"),
     [
         ({"a": 1}, {}, ("a",)),
         ({"a": 1}, {"a": 2}, ("a",)),
@@ -22,11 +22,11 @@ from tests.strategies import JSON_OBJECTS
     ],
 )
 def test_what_is_missing_or_different_is_lost_and_what_is_added_is_not(
-    sent: Any, kept: Any, lost: tuple[str, ...]
+    sent: Any, kept: Any, dropped: tuple[str, ...]
 ) -> None:
-    assert lost_fields(sent, kept) == lost
+    assert find_dropped_fields(sent, kept) == dropped
 
 
 @given(JSON_OBJECTS)
 def test_nothing_is_lost_from_what_came_back_as_it_was(value: Any) -> None:
-    assert lost_fields(value, value) == ()
+    assert find_dropped_fields(value, value) == ()

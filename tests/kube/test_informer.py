@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from api.core.v1 import NODES, Node
 from api.model.names import ObjectRef
 from driver.kube.informer import Informer
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 from tests.kube.memory_server import MemoryServer, answering, failing, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -46,7 +46,7 @@ class Followed:
             random=Random(0),
         )
 
-    def _changed(self, change: Change[Node]) -> None:
+    def _changed(self, change: ObjectChange[Node]) -> None:
         assert change.old == self.mirror.get(change.ref), "a change starts from what was told before"
         assert change.new == self.informer.store.get(change.ref), "the store has it before it is told"
         self.changes.append((change.ref.name, label(change.old), label(change.new)))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.model.names import ObjectRef
-from driver.kube.http.transport import Request
-from driver.kube.leader_election import LeaseSettings, lead
+from driver.kube.http.transport import HttpRequest
+from driver.kube.leader_election import LeaseSettings, run_as_leader
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -54,7 +54,7 @@ class Candidates:
     async def run(self, name: str) -> None:
         view = View(self.server, name)
         async with view.client() as client:
-            await lead(client, LEASE, name, SETTINGS, lambda: self.body(name), now=now, random=Random(name))
+            await run_as_leader(client, LEASE, name, SETTINGS, lambda: self.body(name), now=now, random=Random(name))
 
     @asynccontextmanager
     async def running(self, *names: str) -> AsyncIterator[dict[str, anyio.CancelScope]]:
@@ -79,9 +79,9 @@ class View(MemoryServer):
         self._server = server
         self._name = name
 
-    async def call(self, request: Request) -> bytes:
+    async def call(self, request: HttpRequest) -> bytes:
         return await self._server.call(
-            Request(
+            HttpRequest(
                 method=request.method,
                 path=request.path,
                 resource=self._name,
@@ -91,7 +91,7 @@ class View(MemoryServer):
         )
 
 
-def only(name: str, fault: Callable[[Request], Exception | None]) -> Callable[[Request], Exception | None]:
+def only(name: str, fault: Callable[[HttpRequest], Exception | None]) -> Callable[[HttpRequest], Exception | None]:
     return lambda request: fault(request) if request.resource == name else None
 
 
@@ -193,7 +193,7 @@ async def test_a_short_outage_of_the_server_costs_no_leadership(server: MemorySe
 async def test_a_renewal_whose_answer_is_lost_costs_no_leadership(server: MemoryServer) -> None:
     real_call, lost = server.call, 0
 
-    async def lose_answers(request: Request) -> bytes:
+    async def lose_answers(request: HttpRequest) -> bytes:
         nonlocal lost
         answer = await real_call(request)
         if request.method == "PUT" and lost < 2:
@@ -212,7 +212,7 @@ async def test_a_leader_counts_from_before_its_renewal_was_sent(server: MemorySe
     """Others count from when the server has it: an answer that took long must not add to the leader's time."""
     real_call, sent_at = server.call, 0.0
 
-    async def answer_late(request: Request) -> bytes:
+    async def answer_late(request: HttpRequest) -> bytes:
         nonlocal sent_at
         answer = await real_call(request)
         if request.method == "PUT" and not sent_at:
@@ -263,7 +263,7 @@ async def test_a_leader_that_stood_still_stops_before_it_does_anything_else(serv
 
     async with anyio.create_task_group() as group:
         client = server.client()
-        group.start_soon(lambda: lead(client, LEASE, "a", SETTINGS, body, now=now, random=Random(0)))
+        group.start_soon(lambda: run_as_leader(client, LEASE, "a", SETTINGS, body, now=now, random=Random(0)))
         await anyio.sleep(5)
         freeze(60)
         server.faults.append(failing(hanging))
@@ -284,12 +284,12 @@ async def test_what_the_body_raises_is_raised_as_it_is_and_the_lease_is_released
         raise ValueError("a defect")
 
     with pytest.raises(ValueError, match="a defect"):
-        await lead(server.client(), LEASE, "a", SETTINGS, body)
+        await run_as_leader(server.client(), LEASE, "a", SETTINGS, body)
     assert lease(server)["holderIdentity"] == ""
 
 
 async def test_a_body_that_returns_ends_the_leadership(server: MemoryServer) -> None:
-    await lead(server.client(), LEASE, "a", SETTINGS, lambda: anyio.sleep(5))
+    await run_as_leader(server.client(), LEASE, "a", SETTINGS, lambda: anyio.sleep(5))
     assert lease(server)["holderIdentity"] == ""
 
 

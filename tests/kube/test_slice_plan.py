@@ -23,14 +23,14 @@ from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import is_dns_subdomain
 from api.model.quantity import Quantity
 from driver.kube.slice_plan import (
-    Accepted,
+    AcceptedSlice,
     CreateSlice,
     DeleteSlice,
     SliceContext,
     UpdateSlice,
     Write,
+    find_pool_problems,
     plan_pool,
-    problems,
     slice_name,
 )
 
@@ -39,7 +39,7 @@ NOW = "2026-11-20T08:00:00Z"
 
 
 def plan(pools: Sequence[Pool], existing: Iterable[ResourceSlice], context: SliceContext) -> tuple[Write, ...]:
-    """The writes for all pools of the driver on the node; pools that only exist are removed."""
+    """The writes for all pools of the driver on the node; pools that are not in ``pools`` are removed."""
     found: dict[str, list[ResourceSlice]] = {pool.name: [] for pool in pools}
     for value in existing:
         found.setdefault(value.spec.pool.name, []).append(value)
@@ -47,7 +47,7 @@ def plan(pools: Sequence[Pool], existing: Iterable[ResourceSlice], context: Slic
     return tuple(write for name, slices in found.items() for write in plan_pool(desired.get(name), slices, context))
 
 
-def context(**changes: Mapping[str, int] | Mapping[str, Accepted] | OwnerReference) -> SliceContext:
+def context(**changes: Mapping[str, int] | Mapping[str, AcceptedSlice] | OwnerReference) -> SliceContext:
     fields: dict[str, object] = {"generations": {}, "accepted": {}, "owner": OWNER, **changes}
     return SliceContext(driver="kerf.dev", node_name="n1", **fields)  # type: ignore[arg-type]
 
@@ -284,7 +284,7 @@ def test_what_the_server_made_of_a_slice_before_is_not_written_again() -> None:
     (name,) = server.slices
     kept = replace(server.slices[name].spec, devices=(Device(name="a"),))
     server.slices[name] = replace(server.slices[name], spec=kept)
-    accepted = {name: Accepted(sent=write.value.spec, kept=kept, lost=("devices[].taints",))}
+    accepted = {name: AcceptedSlice(sent=write.value.spec, kept=kept, dropped=("devices[].taints",))}
     assert server.publish(wanted, at=context(accepted=accepted)) == ()
     assert server.publish(pool([device("a", 2, taint="yes")]), at=context(accepted=accepted)) != ()
 
@@ -334,7 +334,7 @@ def test_a_sound_pool_has_no_problems() -> None:
         SliceContent(shared_counters=(counters("card", "slice-0"),)),
         SliceContent(devices=(counted("a", ("card", "slice-0")),)),
     )
-    assert problems(Pool(name="n1/gpu", slices=parts)) == ()
+    assert find_pool_problems(Pool(name="n1/gpu", slices=parts)) == ()
 
 
 def test_every_problem_of_a_pool_is_found() -> None:
@@ -343,7 +343,7 @@ def test_every_problem_of_a_pool_is_found() -> None:
         SliceContent(devices=(counted("a", ("card", "slice-0"), ("other", "x")),)),
         SliceContent(devices=(device("a"),)),
     )
-    assert [str(problem) for problem in problems(Pool(name="n1/gpu", slices=parts))] == [
+    assert [str(problem) for problem in find_pool_problems(Pool(name="n1/gpu", slices=parts))] == [
         "devices[a]: two devices have this name",
         "sharedCounters[card]: two counter sets have this name",
         "devices[a].consumesCounters: the pool has no counter card/slice-0",

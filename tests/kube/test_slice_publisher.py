@@ -298,7 +298,7 @@ async def test_fields_that_the_server_drops_are_named_with_their_gate_once_and_n
         publisher.publish([PARTITIONED])
         await publisher.wait_published()
         await anyio.sleep(3600)
-        assert publisher.lost_fields == {"devices[].consumesCounters", "devices[].taints"}
+        assert publisher.dropped_fields == {"devices[].consumesCounters", "devices[].taints"}
     (problem,) = published.problems
     assert problem == (
         "the API server dropped devices[].consumesCounters, devices[].taints from ResourceSlices: "
@@ -314,7 +314,7 @@ async def test_once_nothing_is_dropped_any_more_nothing_is_said_to_be(server: Me
         await publisher.wait_published()
         publisher.publish([pool("a")])
         await publisher.wait_published()
-        assert publisher.lost_fields == set()
+        assert publisher.dropped_fields == set()
 
 
 async def test_times_that_the_server_gives_taints_are_no_loss_and_no_reason_to_write(server: MemoryServer) -> None:

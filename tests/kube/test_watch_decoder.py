@@ -6,7 +6,7 @@ from api.core.v1 import NODES
 from api.model.names import ObjectRef
 from api.wire import UndecodableObjectError
 from driver.kube.http.errors import ExpiredError, ServerError
-from driver.kube.watch_decoder import EventType, read_event, read_page
+from driver.kube.watch_decoder import EventType, decode_event, decode_page
 
 CALL = "GET /api/v1/nodes"
 GOOD = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"future": True}}
@@ -19,18 +19,18 @@ def line(type_: str, value: object) -> bytes:
 
 @pytest.mark.parametrize("type_", ["ADDED", "MODIFIED", "DELETED"])
 def test_an_event_has_its_object_and_where_to_go_on(type_: str) -> None:
-    event = read_event(NODES, CALL, line(type_, GOOD))
+    event = decode_event(NODES, CALL, line(type_, GOOD))
     assert event.object is not None
     assert (event.type, event.ref, event.resource_version) == (EventType(type_), ObjectRef("", "n1"), "7")
 
 
 def test_a_bookmark_has_only_where_to_go_on() -> None:
-    event = read_event(NODES, CALL, line("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": "9"}}))
+    event = decode_event(NODES, CALL, line("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": "9"}}))
     assert (event.type, event.ref, event.object, event.resource_version) == (EventType.BOOKMARK, None, None, "9")
 
 
 def test_an_unreadable_object_is_named_all_the_same() -> None:
-    event = read_event(NODES, CALL, line("MODIFIED", ODD))
+    event = decode_event(NODES, CALL, line("MODIFIED", ODD))
     assert (event.ref, event.object, event.resource_version) == (ObjectRef("", "n2"), None, "8")
     assert isinstance(event.unreadable, UndecodableObjectError)
 
@@ -38,17 +38,17 @@ def test_an_unreadable_object_is_named_all_the_same() -> None:
 @pytest.mark.parametrize(("code", "error"), [(410, ExpiredError), (500, ServerError)])
 def test_an_error_event_is_raised_as_its_status(code: int, error: type[Exception]) -> None:
     with pytest.raises(error, match=f"{CALL}: {code} too bad"):
-        read_event(NODES, CALL, line("ERROR", {"kind": "Status", "code": code, "message": "too bad"}))
+        decode_event(NODES, CALL, line("ERROR", {"kind": "Status", "code": code, "message": "too bad"}))
 
 
 @pytest.mark.parametrize("text", [b"", b"<html>", b"{}", line("RENAMED", GOOD), line("ADDED", 3), line("BOOKMARK", [])])
 def test_what_is_no_event_is_an_error(text: bytes) -> None:
     with pytest.raises(UndecodableObjectError):
-        read_event(NODES, CALL, text)
+        decode_event(NODES, CALL, text)
 
 
 def test_a_page_keeps_its_readable_objects_and_names_the_others() -> None:
-    page = read_page(NODES, json.dumps({"metadata": {"continue": "more"}, "items": [GOOD, ODD]}).encode())
+    page = decode_page(NODES, json.dumps({"metadata": {"continue": "more"}, "items": [GOOD, ODD]}).encode())
     assert [value.metadata.name for value in page.items] == ["n1"]
     assert list(page.unreadable) == [ObjectRef("", "n2")]
     assert page.metadata.continue_ == "more"
@@ -57,8 +57,8 @@ def test_a_page_keeps_its_readable_objects_and_names_the_others() -> None:
 @pytest.mark.parametrize("text", [b"", b"<html>", b'{"items": "?"}', b'{"items": [3]}'])
 def test_what_is_no_page_is_an_error(text: bytes) -> None:
     with pytest.raises(UndecodableObjectError):
-        read_page(NODES, text)
+        decode_page(NODES, text)
 
 
 def test_a_page_may_have_no_items_at_all() -> None:
-    assert read_page(NODES, b'{"metadata": {"resourceVersion": "1"}, "items": null}').items == ()
+    assert decode_page(NODES, b'{"metadata": {"resourceVersion": "1"}, "items": null}').items == ()

@@ -22,7 +22,7 @@ from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.kubeletplugin.claims.transitions import is_gone
-from driver.partitions.records import partition_of
+from driver.partitions.records import from_card_part
 from tests.fakes.claims import claim, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import Made, State
@@ -129,7 +129,7 @@ class AnyHistory(RuleBasedStateMachine):
                     there = hardware[holder(record, device)]
                     assert device.handle is not None
                     assert device.handle["serial"] == there.serial, "and its hardware, this very one"
-        parts = [[partition_of(device.part) for device in record.devices] for record in records]
+        parts = [[from_card_part(device.part) for device in record.devices] for record in records]
         pairs = [(x, y) for one, other in combinations(parts, 2) for x, y in product(one, other)]
         both = [(x, y) for x, y in pairs if x.overlaps(y)]
         assert all(x == y and x.shared for x, y in both), "no two claims have the same hardware but in shares"

@@ -22,7 +22,7 @@ from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.kinds import ResourceKinds
-from driver.demo.resources import packaged
+from driver.demo.environment import find_packaged_folder
 from driver.kube.discovery import discover
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
@@ -163,7 +163,7 @@ def in_shares(profile: str) -> ResourceClassObject:
     return ResourceClassObject(metadata=ObjectMeta(name="shares"), spec=spec)
 
 
-CLASSES = yaml.safe_load((packaged("crds") / "kerf.dev_resourceclasses.yaml").read_text())
+CLASSES = yaml.safe_load((find_packaged_folder("crds") / "kerf.dev_resourceclasses.yaml").read_text())
 
 
 async def test_what_a_class_offers_in_shares_is_published_within_moments_and_goes_with_the_class() -> None:

@@ -33,7 +33,7 @@ def fpga(of: str | Shell = "quad", index: int = 0, loaded: Mapping[Placement, st
     )
 
 
-def cut(card: Card, profile: str, start: int) -> Partition:
+def gpu_partition(card: Card, profile: str, start: int) -> Partition:
     """A GPU partition by profile and start."""
     assert isinstance(card, GpuCard)
     known = card.model.profile(profile)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from driver.partitions.geometry import Card, GpuCard, Partition
 from driver.partitions.publish_order import publish_order
-from tests.partitions.cards import cut, gpus
+from tests.partitions.cards import gpu_partition, gpus
 
 Policy: TypeAlias = Callable[[Sequence[GpuCard], Collection[Partition], str], Partition | None]
 
@@ -42,7 +42,7 @@ def first_fit(cards: Sequence[GpuCard], taken: Collection[Partition], profile: s
     for card in cards:
         known = card.model.profile(profile)
         for placement in known.placements if known else ():
-            partition = cut(card, profile, placement.start)
+            partition = gpu_partition(card, profile, placement.start)
             if not any(partition.overlaps(other) for other in taken):
                 return partition
     return None

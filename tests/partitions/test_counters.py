@@ -10,7 +10,7 @@ from driver.partitions.catalog import gpu_model, gpu_models, shells
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, GpuModel
 from driver.partitions.pool_compiler import CompiledPool, SliceLayout, compile_pool
-from tests.partitions.cards import cut, fpga, gpu, slots, whole
+from tests.partitions.cards import fpga, gpu, gpu_partition, slots, whole
 from tests.partitions.counters import Counters, most_of
 from tests.partitions.oracle import may_coexist
 
@@ -81,13 +81,13 @@ def test_a_claim_for_a_two_slot_function_takes_slots_0_and_1_and_leaves_slot_2_f
 def test_half_a_card_excludes_its_quarters_and_the_whole_but_not_the_other_half() -> None:
     card = gpu("rtx-pro-6000-blackwell-96gb")
     counters = Counters(compiled_of(card))
-    half = device_name(card, cut(card, "2g.48gb", 0))
+    half = device_name(card, gpu_partition(card, "2g.48gb", 0))
     others = {
-        "its quarter": cut(card, "1g.24gb", 3),
+        "its quarter": gpu_partition(card, "1g.24gb", 3),
         "the whole": whole(card),
-        "the full profile": cut(card, "4g.96gb", 0),
-        "the other half": cut(card, "2g.48gb", 6),
-        "a quarter of the other half": cut(card, "1g.24gb", 9),
+        "the full profile": gpu_partition(card, "4g.96gb", 0),
+        "the other half": gpu_partition(card, "2g.48gb", 6),
+        "a quarter of the other half": gpu_partition(card, "1g.24gb", 9),
     }
     admitted = {what for what, other in others.items() if counters.admit([half, device_name(card, other)])}
     assert admitted == {"the other half", "a quarter of the other half"}
@@ -96,9 +96,9 @@ def test_half_a_card_excludes_its_quarters_and_the_whole_but_not_the_other_half(
 def test_an_instance_with_all_media_engines_leaves_room_only_for_instances_without_any() -> None:
     card = gpu("rtx-pro-6000-blackwell-96gb")
     counters = Counters(compiled_of(card))
-    everything = device_name(card, cut(card, "1g.24gb+me.all", 0))
+    everything = device_name(card, gpu_partition(card, "1g.24gb+me.all", 0))
     beside = {
-        profile: counters.admit([everything, device_name(card, cut(card, profile, 3))])
+        profile: counters.admit([everything, device_name(card, gpu_partition(card, profile, 3))])
         for profile in ("1g.24gb-me", "1g.24gb", "1g.24gb+me", "1g.24gb+gfx")
     }
     assert beside == {"1g.24gb-me": True, "1g.24gb": False, "1g.24gb+me": False, "1g.24gb+gfx": False}

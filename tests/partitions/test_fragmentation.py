@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from driver.partitions.fragmentation import fragmentation
 from driver.partitions.geometry import Partition, Placement
-from tests.partitions.cards import cut, fpga, gpu, slots, whole
+from tests.partitions.cards import fpga, gpu, gpu_partition, slots, whole
 
 H100 = gpu("h100-80gb-sxm")
 OTHER = gpu("h100-80gb-sxm", index=1)
@@ -23,11 +23,11 @@ def figures(taken: list[Partition]) -> tuple[int, int, int]:
     ("taken", "expected"),
     [
         ([], (8, 8, 0)),
-        ([cut(H100, "3g.40gb", 0)], (4, 4, 0)),
-        ([cut(H100, "1g.10gb", start) for start in range(7)], (1, 1, 1)),
-        ([cut(H100, "1g.10gb", start) for start in (0, 2, 4, 6)], (4, 1, 1)),
-        ([cut(H100, "1g.20gb", 2)], (6, 4, 0)),
-        ([cut(H100, "7g.80gb", 0)], (0, 0, 0)),
+        ([gpu_partition(H100, "3g.40gb", 0)], (4, 4, 0)),
+        ([gpu_partition(H100, "1g.10gb", start) for start in range(7)], (1, 1, 1)),
+        ([gpu_partition(H100, "1g.10gb", start) for start in (0, 2, 4, 6)], (4, 1, 1)),
+        ([gpu_partition(H100, "1g.20gb", 2)], (6, 4, 0)),
+        ([gpu_partition(H100, "7g.80gb", 0)], (0, 0, 0)),
         ([whole(H100)], (0, 0, 0)),
         ([whole(OTHER)], (8, 8, 0)),
     ],
@@ -39,7 +39,7 @@ def test_free_units_longest_run_and_stranded_units(taken: list[Partition], expec
 
 
 def test_free_instances_are_those_that_fit_at_once() -> None:
-    found = fragmentation(H100, [cut(H100, "1g.10gb", 1)])
+    found = fragmentation(H100, [gpu_partition(H100, "1g.10gb", 1)])
     assert found.free_instances == {
         "1g.10gb": 6,
         "1g.10gb+me": 1,  # there is one optical flow engine
@@ -53,7 +53,7 @@ def test_free_instances_are_those_that_fit_at_once() -> None:
 
 @given(st.sets(st.integers(0, 6)))
 def test_no_more_instances_fit_at_once_than_a_search_over_all_choices_finds(taken: set[int]) -> None:
-    held = [cut(H100, "1g.10gb", start) for start in taken]
+    held = [gpu_partition(H100, "1g.10gb", start) for start in taken]
     found = fragmentation(H100, held)
     for profile in H100.model.profiles:
         free = [

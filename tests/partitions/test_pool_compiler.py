@@ -12,7 +12,7 @@ from driver.partitions.catalog import gpu_model, gpu_models, shells
 from driver.partitions.geometry import Card, DeviceKind, GpuModel, Partition, Placement, Shell
 from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
 from driver.partitions.publish_order import publish_order
-from tests.partitions.cards import cut, fpga, gpu, gpus
+from tests.partitions.cards import fpga, gpu, gpu_partition, gpus
 from tests.partitions.counters import devices
 
 LAYOUTS = list(SliceLayout)
@@ -175,7 +175,7 @@ def test_before_1_35_each_card_has_a_slice_with_its_counters() -> None:
 
 def test_before_1_35_the_order_holds_inside_a_card_and_the_fullest_card_comes_first() -> None:
     cards = list(gpus(2))
-    order = publish_order(cards, [cut(cards[1], "3g.40gb", 4)])
+    order = publish_order(cards, [gpu_partition(cards[1], "3g.40gb", 4)])
     pool = compile_pool("n/gpu", "n", cards, layout=SliceLayout.COMBINED, order=order).pool
     assert [content.shared_counters[0].name for content in pool.slices] == ["gpu-1", "gpu-0"]
     published = [device.name for device in pool.slices[0].devices]
@@ -185,7 +185,7 @@ def test_before_1_35_the_order_holds_inside_a_card_and_the_fullest_card_comes_fi
 
 def test_devices_are_published_in_the_given_order() -> None:
     cards = list(gpus(2))
-    order = publish_order(cards, [cut(cards[1], "3g.40gb", 4)])
+    order = publish_order(cards, [gpu_partition(cards[1], "3g.40gb", 4)])
     compiled = compile_pool("n/gpu", "n", cards, layout=SliceLayout.SPLIT, order=order)
     assert [compiled.partitions[device.name] for device in devices(compiled.pool)] == list(order.partitions)
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from driver.partitions.catalog import gpu_model, gpu_models, shell, shells
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, GpuModel, Partition, Placement, Shell
-from driver.partitions.partition_specs import cuts_of
+from driver.partitions.partition_specs import list_partition_specs
 from driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
-from driver.partitions.unit_map import Grid, longest_run
+from driver.partitions.unit_map import UnitMap, longest_run
 from tests.partitions import loss_system
-from tests.partitions.cards import cut, fpga, gpu, gpus, slots, whole
+from tests.partitions.cards import fpga, gpu, gpu_partition, gpus, slots, whole
 from tests.partitions.oracle import may_coexist
 
 
@@ -76,14 +76,14 @@ def test_a_3g_goes_high_and_keeps_the_4g() -> None:
 
 def test_a_hole_that_only_one_profile_fits_is_filled_first() -> None:
     card = gpu()
-    taken = [cut(card, "3g.40gb", 4), cut(card, "2g.20gb", 0), cut(card, "1g.10gb", 3)]
+    taken = [gpu_partition(card, "3g.40gb", 4), gpu_partition(card, "2g.20gb", 0), gpu_partition(card, "1g.10gb", 3)]
     assert available([card, gpu(index=1)], taken, "1g.10gb")[0] == "gpu-0-1g-10gb-at-2"
 
 
 def test_of_equal_losses_the_fullest_card_comes_first() -> None:
     """A 3g at 4 of an empty card costs 17, and so does one at 0 of a card that has one at 4."""
     cards: list[Card] = [*gpus(3)]
-    taken = [cut(cards[1], "3g.40gb", 4)]
+    taken = [gpu_partition(cards[1], "3g.40gb", 4)]
     assert available(cards, taken, "3g.40gb")[:2] == ["gpu-1-3g-40gb-at-0", "gpu-0-3g-40gb-at-4"]
 
 
@@ -141,22 +141,22 @@ def shapes_of(geometry: GpuModel | Shell) -> set[tuple[int, tuple[Placement, ...
     "geometry", [gpu_model("h100-80gb-sxm"), gpu_model("a30-24gb"), gpu_model("thor-igpu"), *shells()]
 )
 def test_a_free_sets_worth_is_weight_times_how_many_more_fit(geometry: GpuModel | Shell) -> None:
-    grid = Grid(geometry)
-    for mask in range(1 << grid.units):
-        free = {unit for unit in range(grid.units) if mask >> unit & 1}
+    unit_map = UnitMap(geometry)
+    for mask in range(1 << unit_map.units):
+        free = {unit for unit in range(unit_map.units) if mask >> unit & 1}
         expected = sum(weight * fits_by_search(placements, free) for weight, placements in shapes_of(geometry))
-        assert grid.worth(mask) == expected
+        assert unit_map.placement_value(mask) == expected
 
 
 @pytest.mark.parametrize("geometry", [gpu_model("a30-24gb"), gpu_model("h100-80gb-sxm"), *shells()])
 def test_packable_units_are_those_of_the_best_disjoint_cuts(geometry: GpuModel | Shell) -> None:
-    grid = Grid(geometry)
-    masks = sorted({cut.mask for cut in cuts_of(geometry)})
+    unit_map = UnitMap(geometry)
+    masks = sorted({spec.mask for spec in list_partition_specs(geometry)})
     reachable = {0}
     for mask in masks:
         reachable |= {mask | other for other in reachable if not mask & other}
-    for free in range(grid.all.mask + 1):
-        assert grid.packable(free) == max(used.bit_count() for used in reachable if not used & ~free)
+    for free in range(unit_map.all.mask + 1):
+        assert unit_map.count_usable_units(free) == max(used.bit_count() for used in reachable if not used & ~free)
 
 
 @given(st.integers(0, 2**12 - 1))
@@ -201,7 +201,7 @@ def test_two_little_slots_come_before_one_big_slot_that_has_more() -> None:
 
 def test_what_cannot_be_had_keeps_its_order_behind_what_can() -> None:
     card = gpu()
-    order = publish_order([card], [cut(card, "3g.40gb", 0)])
+    order = publish_order([card], [gpu_partition(card, "3g.40gb", 0)])
     ones = [p for p in order.partitions if p.profile == "1g.10gb"]
     assert [p.placement.start for p in ones if p.placement] == [6, 4, 5, 0, 1, 2, 3]
 
@@ -216,7 +216,7 @@ def test_nothing_is_published_anew_when_the_order_of_what_is_available_stays() -
 
 def test_a_better_place_is_published() -> None:
     cards = gpus(2)
-    before, after = publish_order(cards, ()), publish_order(cards, [cut(cards[1], "3g.40gb", 4)])
+    before, after = publish_order(cards, ()), publish_order(cards, [gpu_partition(cards[1], "3g.40gb", 4)])
     assert needs_republish(before, after)
 
 
@@ -247,7 +247,7 @@ def test_first_fit_over_what_is_published_chooses_as_over_the_new_order_unless_i
 def test_ordering_eight_gpus_takes_well_under_5_ms() -> None:
     """Plugins order at each allocation. Measured: 0.5 ms; the best of ten ignores the machine's other work."""
     cards = gpus(8)
-    taken = [cut(cards[number], "3g.40gb", 4) for number in range(4)]
+    taken = [gpu_partition(cards[number], "3g.40gb", 4) for number in range(4)]
 
     def once() -> float:
         start = time.perf_counter()

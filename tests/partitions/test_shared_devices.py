@@ -28,18 +28,18 @@ from driver.partitions.catalog import gpu_models
 from driver.partitions.geometry import DeviceKind, GpuModel, Partition
 from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
 from driver.partitions.publish_order import publish_order
-from driver.partitions.shared_devices import Shareable, share_order
-from tests.partitions.cards import cut, fpga, gpus
+from driver.partitions.shared_devices import ShareableProfiles, order_shared_partitions
+from tests.partitions.cards import fpga, gpu_partition, gpus
 from tests.partitions.counters import devices
 
 CARDS = list(gpus(2, "h100-80gb-sxm"))
 ORDER = publish_order(CARDS, ())
-FIRST = cut(CARDS[0], "3g.40gb", 0)
-SECOND = cut(CARDS[1], "3g.40gb", 4)
+FIRST = gpu_partition(CARDS[0], "3g.40gb", 0)
+SECOND = gpu_partition(CARDS[1], "3g.40gb", 4)
 
 
 def offered(*names: str | None, taken: tuple[Partition, ...] = ()) -> CompiledPool:
-    shared = share_order(CARDS, ORDER.partitions, frozenset(names), taken)
+    shared = order_shared_partitions(CARDS, ORDER.partitions, frozenset(names), taken)
     return compile_pool("node-1/gpu", "node-1", CARDS, layout=SliceLayout.SPLIT, order=ORDER, shared=shared)
 
 
@@ -96,8 +96,8 @@ def test_shared_devices_stand_in_slices_of_their_own_so_the_others_do_not_change
 @pytest.mark.parametrize("model", [model for model in gpu_models() if model.memory_bytes], ids=lambda model: model.id)
 def test_every_profile_of_every_model_can_be_shared_with_nothing_left_over(model: GpuModel) -> None:
     cards = list(gpus(1, model.id))
-    shareable: Shareable = frozenset([None, *(profile.name for profile in model.profiles)])
-    shared = share_order(cards, publish_order(cards, ()).partitions, shareable, ())
+    shareable: ShareableProfiles = frozenset([None, *(profile.name for profile in model.profiles)])
+    shared = order_shared_partitions(cards, publish_order(cards, ()).partitions, shareable, ())
     pool = compile_pool("node-1/gpu", "node-1", cards, layout=SliceLayout.SPLIT, shared=shared)
     found = in_shares(pool)
     assert len(found) == len(shared) == len(devices(pool.pool)) / 2
@@ -114,12 +114,12 @@ def test_every_profile_of_every_model_can_be_shared_with_nothing_left_over(model
 
 def test_fpgas_are_not_offered_in_shares() -> None:
     cards = [fpga("quad")]
-    assert share_order(cards, publish_order(cards, ()).partitions, frozenset([None]), ()) == ()
+    assert order_shared_partitions(cards, publish_order(cards, ()).partitions, frozenset([None]), ()) == ()
 
 
 def test_a_gpu_without_memory_of_its_own_has_none_to_share() -> None:
     cards = gpus(1, "thor-igpu")
-    assert share_order(cards, publish_order(cards, ()).partitions, frozenset([None, "1g.0gb"]), ()) == ()
+    assert order_shared_partitions(cards, publish_order(cards, ()).partitions, frozenset([None, "1g.0gb"]), ()) == ()
 
 
 def test_before_kubernetes_1_35_nothing_can_be_published_in_shares() -> None:

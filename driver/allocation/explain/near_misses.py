@@ -21,7 +21,7 @@ from driver.cel.compile import (
     UnsupportedExpressionError,
     compile_selector,
 )
-from driver.cel.conjuncts import Condition, conditions
+from driver.cel.conjuncts import Conjunct, split_conjuncts
 
 SHOWN: Final = 3
 """Different near misses that are told: the first is the answer, the others say whether it is the only one."""
@@ -67,14 +67,14 @@ class Sourced(NamedTuple):
 
 class _Failing(NamedTuple):
     source: str
-    condition: Condition
+    condition: Conjunct
     values: tuple[Value, ...]
     """Of ``condition.reads``; None: absent."""
 
 
 def near_misses(selectors: Sequence[Sourced], devices: Iterable[tuple[DeviceId, Device]]) -> tuple[Miss, ...]:
     """The nearest of ``devices`` first, at most ``SHOWN``. Devices that meet everything are passed over."""
-    wanted = [(each.source, condition) for each in selectors for condition in conditions(each.expression)]
+    wanted = [(each.source, condition) for each in selectors for condition in split_conjuncts(each.expression)]
     groups: dict[tuple[_Failing, ...], list[DeviceId]] = {}
     for id_, device in devices:
         failing = tuple(_failing(wanted, id_.driver, device))
@@ -87,13 +87,13 @@ def near_misses(selectors: Sequence[Sourced], devices: Iterable[tuple[DeviceId, 
     )
 
 
-def _failing(wanted: Iterable[tuple[str, Condition]], driver: str, device: Device) -> Iterator[_Failing]:
+def _failing(wanted: Iterable[tuple[str, Conjunct]], driver: str, device: Device) -> Iterator[_Failing]:
     for source, condition in wanted:
         if not _holds(condition, driver, device):
             yield _Failing(source, condition, tuple(_value(driver, device, read) for read in condition.reads))
 
 
-def _holds(condition: Condition, driver: str, device: Device) -> bool:
+def _holds(condition: Conjunct, driver: str, device: Device) -> bool:
     """A condition that cannot be evaluated, usually because the device lacks what it reads, does not hold."""
     try:
         return compile_selector(condition.expression).matches(driver, device)

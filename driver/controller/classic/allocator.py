@@ -127,7 +127,7 @@ def _grant(pending: Pending, node: str, placed: Sequence[Placed], world: World, 
         DeviceRequestAllocationResult(
             request=one.want.request or ONLY_REQUEST,
             driver=world.driver,
-            pool=pool_name(node, one.cut.kind),
+            pool=pool_name(node, one.spec.kind),
             device=one.device,
             admin_access=one.want.ask.monitor or None,
         )

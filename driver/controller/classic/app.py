@@ -35,7 +35,7 @@ from driver.kube.discovery import ClassicFeatures
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client
 from driver.kube.informer import AnyInformer, Informer, start_informers
-from driver.kube.leader_election import lead
+from driver.kube.leader_election import run_as_leader
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.metrics import REGISTRY
@@ -128,7 +128,7 @@ class ClassicController:
             await start_informers(
                 group, informers, add_check=self._probes.add_check, within_s=settings.startup_s, hint=LISTING_HINT
             )
-            await lead(self._client, settings.lease, settings.identity, settings.leading, self._work)
+            await run_as_leader(self._client, settings.lease, settings.identity, settings.leading, self._work)
             group.cancel_scope.cancel()
 
     async def _work(self) -> None:

@@ -11,7 +11,7 @@ from api.kerf.node_inventory import NodeInventory
 from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
 from api.model.names import ObjectRef
 from driver.controller.classic.state import World
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 
 SETTLE_S: Final = 0.2
 """How long changes that concern every waiting pod are gathered: they come in groups, and each means many passes."""
@@ -40,7 +40,7 @@ class Triggers:
         self._queue = queue
         self._world = world
 
-    def on_claim(self, change: Change[ClassicClaim]) -> None:
+    def on_claim(self, change: ObjectChange[ClassicClaim]) -> None:
         self._world.on_claim(change)
         self._queue.add(Key("claim", change.ref))
         if change.old is None and change.new is not None:
@@ -48,23 +48,23 @@ class Triggers:
         if _freed(change.old, change.new):
             self.wake_waiting()
 
-    def on_context(self, change: Change[PodSchedulingContext]) -> None:
+    def on_context(self, change: ObjectChange[PodSchedulingContext]) -> None:
         self._queue.add(Key("context", change.ref))
 
-    def on_class(self, _change: Change[ClassicClass]) -> None:
+    def on_class(self, _change: ObjectChange[ClassicClass]) -> None:
         self.wake_waiting()
 
-    def on_parameters(self, _change: Change[ParametersObject]) -> None:
+    def on_parameters(self, _change: ObjectChange[ParametersObject]) -> None:
         self.wake_waiting()
 
-    def on_inventory(self, change: Change[NodeInventory]) -> None:
+    def on_inventory(self, change: ObjectChange[NodeInventory]) -> None:
         """A renewal alone makes nothing possible that was not."""
         self._world.on_inventory(change)
         if _content(change.old) != _content(change.new):
             self.wake_waiting()
             self._wake_holders(change.ref.name)
 
-    def on_node(self, change: Change[Node]) -> None:
+    def on_node(self, change: ObjectChange[Node]) -> None:
         """Nodes report much that is of no interest here: only labels decide."""
         if change.old is None or change.new is None or change.old.metadata.labels != change.new.metadata.labels:
             self.wake_waiting()

@@ -32,8 +32,8 @@ from driver.partitions.geometry import (
     Profile,
     Shell,
 )
-from driver.partitions.partition_specs import Cut
-from driver.partitions.unit_map import Free, Grid, grid_of
+from driver.partitions.partition_specs import PartitionSpec
+from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
 
 WHOLE: Final = ""
 """What the name of a whole card has after the card's."""
@@ -47,17 +47,17 @@ class InventoryError(PermanentError):
 class Left(NamedTuple):
     """Of a card while some of its devices are in use."""
 
-    free: Free
+    free: FreeUnits
     unknown: tuple[str, ...]
     """Devices that the card does not have, by what their names have after the card's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GridCard:
+class CardModel:
     """A card and what is worked out of it once."""
 
     card: Card
-    grid: Grid
+    unit_map: UnitMap
     name: str
     """What the names of its devices begin with."""
     model: str
@@ -65,31 +65,31 @@ class GridCard:
     driver_version: tuple[int, ...]
     """Of the driver on the host; nothing: it is not known."""
 
-    def device(self, cut: Cut) -> str:
+    def device(self, cut: PartitionSpec) -> str:
         """The name of the device that ``cut`` of this card is."""
         return device_name(self.card, cut.of(self.card.uuid))
 
-    def find(self, device: str) -> Cut | None:
+    def find(self, device: str) -> PartitionSpec | None:
         """The cut that a device of this name is."""
-        return _CUTS[self.grid].get(device.removeprefix(self.name))
+        return _CUTS[self.unit_map].get(device.removeprefix(self.name))
 
     def left(self, parts: Collection[str]) -> Left:
         """What is free of it while its devices are in use whose names have ``parts`` after the card's.
 
         A part that it does not know takes the whole card.
         """
-        return _left(self.grid, tuple(sorted(parts)))
+        return _left(self.unit_map, tuple(sorted(parts)))
 
 
-_CUTS: Final[WeakKeyDictionary[Grid, Mapping[str, Cut]]] = WeakKeyDictionary()
+_CUTS: Final[WeakKeyDictionary[UnitMap, Mapping[str, PartitionSpec]]] = WeakKeyDictionary()
 """The cuts of a grid, by what their devices' names have after the card's: the same for every card of the grid."""
 
 
 @lru_cache(maxsize=4096)  # what a cluster's cards have in use: a card of seven units is cut in some hundred ways
-def _left(grid: Grid, parts: tuple[str, ...]) -> Left:
-    cuts, whole = _CUTS[grid], grid.cuts[-1]
-    taken = (cuts.get(part, whole).of("") for part in parts)
-    return Left(grid.free(taken), tuple(part for part in parts if part not in cuts))
+def _left(unit_map: UnitMap, parts: tuple[str, ...]) -> Left:
+    specs, whole = _CUTS[unit_map], unit_map.specs[-1]
+    taken = (specs.get(part, whole).of("") for part in parts)
+    return Left(unit_map.free(taken), tuple(part for part in parts if part not in specs))
 
 
 def split_name(device: str) -> tuple[str, str]:
@@ -106,7 +106,7 @@ def split_name(device: str) -> tuple[str, str]:
 class Kit:
     """What a node's cards are like. Nodes that have the like share one object, and are compared by it."""
 
-    cards: tuple[tuple[Grid, str, tuple[int, ...]], ...]
+    cards: tuple[tuple[UnitMap, str, tuple[int, ...]], ...]
     """Of each: grid, model, driver version."""
 
 
@@ -117,12 +117,12 @@ _kit: Final = lru_cache(maxsize=256)(Kit)  # kinds of nodes in a cluster, with r
 class Stock:
     """The cards of a node."""
 
-    cards: tuple[GridCard, ...]
+    cards: tuple[CardModel, ...]
     kit: Kit
     tainted: frozenset[str]
     """Names of devices that nobody should get."""
 
-    def card_of(self, device: str) -> GridCard | None:
+    def card_of(self, device: str) -> CardModel | None:
         """The card that a device of this name is, or is a part of."""
         name, _ = split_name(device)
         return next((card for card in self.cards if card.name == name), None)
@@ -145,17 +145,17 @@ def stock_of(spec: NodeInventorySpec) -> Stock:
             raise InventoryError(f"{twice} is there twice")
     tainted = (entry.device for entry in spec.taints if any(taint.effect in _BARRING for taint in entry.taints))
     held = tuple(map(_grid_card, cards))
-    kit = _kit(tuple((card.grid, card.model, card.driver_version) for card in held))
+    kit = _kit(tuple((card.unit_map, card.model, card.driver_version) for card in held))
     return Stock(cards=held, kit=kit, tainted=frozenset(tainted))
 
 
-def _grid_card(card: Card) -> GridCard:
-    grid, name = grid_of(card), card_name(card)
-    if grid not in _CUTS:
-        _CUTS[grid] = {device_name(card, cut.of(card.uuid)).removeprefix(name): cut for cut in grid.cuts}
-    return GridCard(
+def _grid_card(card: Card) -> CardModel:
+    unit_map, name = get_unit_map(card), card_name(card)
+    if unit_map not in _CUTS:
+        _CUTS[unit_map] = {device_name(card, cut.of(card.uuid)).removeprefix(name): cut for cut in unit_map.specs}
+    return CardModel(
         card=card,
-        grid=grid,
+        unit_map=unit_map,
         name=name,
         model=card.model.id if isinstance(card, GpuCard) else card.shell.name,
         driver_version=numbers_of(card.driver_version),

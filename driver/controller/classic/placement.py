@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from driver.controller.classic.node_model import GridCard, Kit
+from driver.controller.classic.node_model import CardModel, Kit
 from driver.controller.classic.requirements import Ask
 from driver.partitions.geometry import DeviceKind
-from driver.partitions.partition_specs import Cut
-from driver.partitions.publish_order import preference
-from driver.partitions.unit_map import Free, Grid
+from driver.partitions.partition_specs import PartitionSpec
+from driver.partitions.publish_order import rank_placement
+from driver.partitions.unit_map import FreeUnits, UnitMap
 
 AnswerT = TypeVar("AnswerT")
 
@@ -31,13 +31,13 @@ _ANSWERS: Final = 4096
 class NodeState:
     """A node's cards and what of each is free."""
 
-    cards: tuple[GridCard, ...]
+    cards: tuple[CardModel, ...]
     look: "Look"
     doubts: tuple[str, ...] = ()
     """Where claims and inventory contradict each other: more counts as taken than is said to be."""
 
     @property
-    def free(self) -> tuple[Free, ...]:
+    def free(self) -> tuple[FreeUnits, ...]:
         return self.look.free
 
     @property
@@ -49,7 +49,7 @@ class Look(NamedTuple):
     """What decides whether something fits: nodes that look alike can have the same."""
 
     kit: Kit
-    free: tuple[Free, ...]
+    free: tuple[FreeUnits, ...]
     """Of each card."""
     barred: frozenset[str]
     """Devices that may not be used although they are free."""
@@ -70,12 +70,12 @@ class Placed(NamedTuple):
     """A want and what it gets."""
 
     want: Want
-    card: GridCard
-    cut: Cut
+    card: CardModel
+    spec: PartitionSpec
 
     @property
     def device(self) -> str:
-        return self.card.device(self.cut)
+        return self.card.device(self.spec)
 
 
 class Cost(NamedTuple):
@@ -95,7 +95,7 @@ def place(state: NodeState, wants: Sequence[Want]) -> tuple[Placed, ...] | None:
     if found is None:
         return None
     monitored = [
-        Placed(want, held, held.grid.cuts[-1])
+        Placed(want, held, held.unit_map.specs[-1])
         for want in wants
         if want.ask.monitor
         for held in state.cards
@@ -141,38 +141,38 @@ def cost(state: NodeState, asks: tuple[Ask, ...]) -> Cost | None:
     placed = _place(state, asks)
     if placed is None:
         return None
-    return Cost(tuple(sorted(one.cut.size for one in placed)), sum(left.units for left in state.free))
+    return Cost(tuple(sorted(one.spec.size for one in placed)), sum(left.units for left in state.free))
 
 
 def _place(state: NodeState, asks: tuple[Ask, ...]) -> tuple[Placed, ...] | None:
     return place(state, [Want("", "", number, ask) for number, ask in enumerate(asks)])
 
 
-def _usable(state: NodeState, ask: Ask, free: Sequence[Free]) -> Iterator[tuple[int, GridCard, Cut]]:
+def _usable(state: NodeState, ask: Ask, free: Sequence[FreeUnits]) -> Iterator[tuple[int, CardModel, PartitionSpec]]:
     """Every cut that will do for ``ask`` and can be had, with its card and that card's number.
 
     Of GPUs with the same left of them the first stands for all: the others have nothing else to offer.
     """
-    seen: set[tuple[str, Free]] = set()
+    seen: set[tuple[str, FreeUnits]] = set()
     for number, (held, left) in enumerate(zip(state.cards, free, strict=True)):
         is_like_another = (held.model, left) in seen
         if is_recent(held, ask) and not is_like_another:
             if held.card.kind is DeviceKind.GPU and not state.barred:
                 seen.add((held.model, left))
-            for cut in matching(held.grid, held.model, ask):
-                if held.grid.fits(cut, left) and not (state.barred and held.device(cut) in state.barred):
-                    yield number, held, cut
+            for spec in matching(held.unit_map, held.model, ask):
+                if held.unit_map.fits(spec, left) and not (state.barred and held.device(spec) in state.barred):
+                    yield number, held, spec
 
 
 @lru_cache(maxsize=4096)
-def matching(grid: Grid, model: str, ask: Ask) -> tuple[Cut, ...]:
+def matching(unit_map: UnitMap, model: str, ask: Ask) -> tuple[PartitionSpec, ...]:
     """The cuts of a card that will do for ``ask``, smallest first."""
     if not _is_model(model, ask):
         return ()
-    return tuple(cut for cut in grid.cuts if cut.kind is ask.kind and _will_do(cut, ask))
+    return tuple(spec for spec in unit_map.specs if spec.kind is ask.kind and _will_do(spec, ask))
 
 
-def is_recent(held: GridCard, ask: Ask) -> bool:
+def is_recent(held: CardModel, ask: Ask) -> bool:
     """Whether the card's driver on the host is new enough."""
     return held.driver_version >= ask.driver_version
 
@@ -181,21 +181,21 @@ def _is_model(model: str, ask: Ask) -> bool:
     return not ask.models or model in ask.models
 
 
-def _will_do(cut: Cut, ask: Ask) -> bool:
-    if cut.placement is None:
+def _will_do(spec: PartitionSpec, ask: Ask) -> bool:
+    if spec.placement is None:
         return ask.whole
     if not ask.partition:
         return False
     if ask.kind is DeviceKind.FPGA:
-        return cut.function is not None and cut.function.name == ask.function
-    assert cut.profile is not None, "every GPU partition has one"
+        return spec.function is not None and spec.function.name == ask.function
+    assert spec.profile is not None, "every GPU partition has one"
     if ask.profile is not None:
-        return cut.profile.name == ask.profile
-    return cut.profile.memory_bytes >= ask.memory_bytes and cut.profile.compute_slices >= ask.compute_slices
+        return spec.profile.name == ask.profile
+    return spec.profile.memory_bytes >= ask.memory_bytes and spec.profile.compute_slices >= ask.compute_slices
 
 
 def _least_units(state: NodeState, ask: Ask) -> int:
-    sizes = [cut.mask.bit_count() for held in state.cards for cut in matching(held.grid, held.model, ask)[:1]]
+    sizes = [spec.mask.bit_count() for held in state.cards for spec in matching(held.unit_map, held.model, ask)[:1]]
     return min(sizes, default=0)
 
 
@@ -205,33 +205,38 @@ class _Search:
 
     state: NodeState
     _steps: int = 0
-    _failed: set[tuple[int, tuple[Free, ...]]] = field(default_factory=set)
+    _failed: set[tuple[int, tuple[FreeUnits, ...]]] = field(default_factory=set)
 
     def run(self, wants: Sequence[Want]) -> tuple[Placed, ...] | None:
         return self._from(wants, 0, self.state.free)
 
-    def _from(self, wants: Sequence[Want], at: int, free: tuple[Free, ...]) -> tuple[Placed, ...] | None:
+    def _from(self, wants: Sequence[Want], at: int, free: tuple[FreeUnits, ...]) -> tuple[Placed, ...] | None:
         if at == len(wants):
             return ()
         if (at, free) in self._failed:
             return None
-        for number, cut in self._candidates(wants[at].ask, free):
+        for number, spec in self._candidates(wants[at].ask, free):
             self._steps += 1
             if self._steps > _STEPS:
                 return None
             held = self.state.cards[number]
-            left = (*free[:number], held.grid.without(cut, free[number]), *free[number + 1 :])
+            left = (*free[:number], held.unit_map.without(spec, free[number]), *free[number + 1 :])
             rest = self._from(wants, at + 1, left)
             if rest is not None:
-                return (Placed(wants[at], held, cut), *rest)
+                return (Placed(wants[at], held, spec), *rest)
         self._failed.add((at, free))
         return None
 
-    def _candidates(self, ask: Ask, free: Sequence[Free]) -> Iterator[tuple[int, Cut]]:
+    def _candidates(self, ask: Ask, free: Sequence[FreeUnits]) -> Iterator[tuple[int, PartitionSpec]]:
         """Card by number, and cut: the best first."""
         found = []
-        for number, held, cut in _usable(self.state, ask, free):
-            rank = (cut.placement is None, cut.size, preference(held.card, held.grid, cut, free[number]), number)
-            found.append((rank, number, cut))
+        for number, held, spec in _usable(self.state, ask, free):
+            rank = (
+                spec.placement is None,
+                spec.size,
+                rank_placement(held.card, held.unit_map, spec, free[number]),
+                number,
+            )
+            found.append((rank, number, spec))
         found.sort(key=lambda candidate: candidate[0])
-        return iter([(number, cut) for _, number, cut in found])
+        return iter([(number, spec) for _, number, spec in found])

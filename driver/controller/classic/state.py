@@ -21,7 +21,7 @@ from driver.controller.classic.placement import ByLook, Look, NodeState, cost, h
 from driver.controller.classic.usage import Holding, Holdings, holdings_of, state_of
 from driver.controller.device_types import DeviceType, device_types_of
 from driver.kube.assume_cache import AssumeCache
-from driver.kube.store import Change, Store
+from driver.kube.store import ObjectChange, Store
 from driver.partitions import catalog
 from driver.partitions.geometry import GpuCard
 
@@ -102,7 +102,7 @@ class World:
         if self._claims.assume(answer):
             self.holdings.put(answer.metadata.uid, holdings_of(answer, self.driver))
 
-    def on_claim(self, change: Change[ClassicClaim]) -> None:
+    def on_claim(self, change: ObjectChange[ClassicClaim]) -> None:
         """The cache has seen a change."""
         self._claims.on_change(change)
         if change.new is not None and change.new.spec.immediate and change.new.status.allocation is None:
@@ -115,7 +115,7 @@ class World:
         elif (newest := self._claims.get(change.ref)) is not None:
             self.holdings.put(newest.metadata.uid, holdings_of(newest, self.driver))
 
-    def on_inventory(self, change: Change[NodeInventory]) -> None:
+    def on_inventory(self, change: ObjectChange[NodeInventory]) -> None:
         name, inventory = change.ref.name, change.new
         before = self._stocks.pop(name, None)
         if inventory is None:

@@ -9,7 +9,7 @@ from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from driver.controller.structured.matching_devices import News, Published
 from driver.kube.assume_cache import AssumeCache
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 
 
 class Queueing(Protocol):
@@ -38,22 +38,22 @@ class Triggers:
         self._recount_s = recount_s
         self._settle_s = settle_s
 
-    def on_resource_class(self, change: Change[ResourceClassObject]) -> None:
+    def on_resource_class(self, change: ObjectChange[ResourceClassObject]) -> None:
         self._classes.on_change(change)
         self._queue.add(change.ref.name)
 
-    def on_device_class(self, change: Change[DeviceClass]) -> None:
+    def on_device_class(self, change: ObjectChange[DeviceClass]) -> None:
         """A DeviceClass bears the name of its class; one without a class ends its pass at once."""
         self._device_classes.on_change(change)
         self._queue.add(change.ref.name)
 
-    def on_slice(self, change: Change[ResourceSlice]) -> None:
+    def on_slice(self, change: ObjectChange[ResourceSlice]) -> None:
         """Counts can wait; somebody may wait for a class that new hardware makes possible."""
         news = self._published.update(change.ref, change.new)
         if news is not News.NONE:
             self.all_classes(after_s=self._settle_s if news is News.HARDWARE else self._recount_s)
 
-    def on_node(self, change: Change[Node]) -> None:
+    def on_node(self, change: ObjectChange[Node]) -> None:
         """Nodes report much that is of no interest here: only labels decide, of classes that look at nodes."""
         if _labels(change.old) != _labels(change.new):
             for held in self._classes.values():

@@ -1,7 +1,7 @@
-"""Calls to the API server, for objects of any kind that ``api`` knows.
+"""Calls to the API server on objects of any kind that ``api`` knows.
 
-Objects come as values of the model and lose the fields that it does not have. So never write back what was read: change
-fields by ``patch`` or ``apply``; ``update`` is for objects that are wholly ours.
+Objects are decoded to values of the model and lose the fields that it does not have. So never write back what was read:
+change fields by ``patch`` or ``apply``; ``update`` is for objects that Kerf owns as a whole.
 """
 
 import logging
@@ -19,13 +19,13 @@ from api.model.base import JsonObject
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
 from api.wire import Kind, ListMeta, ObjectList, UndecodableObjectError
-from driver.kube.http.access import Access
+from driver.kube.http.credentials import Access
 from driver.kube.http.errors import ExpiredError, InvalidError
-from driver.kube.http.transport import ClientSettings, HttpTransport, Request, Transport
-from driver.kube.watch_decoder import EventType, Page, WatchEvent, read_event, read_page
+from driver.kube.http.transport import ClientSettings, HttpRequest, HttpTransport, Transport
+from driver.kube.watch_decoder import EventType, ListPage, WatchEvent, decode_event, decode_page
 
 PAGE: Final = 500
-"""Objects for each page of a list, as client-go asks for: some 3 MB of slices."""
+"""Objects per page of a list, as in client-go: some 3 MB of slices."""
 
 JsonPatch: TypeAlias = list[JsonObject]
 """Operations of RFC 6902."""
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class PatchType(StrEnum):
-    """How a patch is to be understood; the value is its content type."""
+    """The format of a patch; the value is its content type."""
 
     MERGE = "application/merge-patch+json"
     """RFC 7396: objects are merged, lists replaced, null removes."""
@@ -45,8 +45,8 @@ class PatchType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing(Generic[ObjectT]):
-    """All objects of a list, as of ``resource_version``; ``unreadable`` are there, but of a shape we do not know."""
+class ListResult(Generic[ObjectT]):
+    """All objects of a list at ``resource_version``; ``unreadable`` are those of an unknown shape."""
 
     resource_version: str
     items: tuple[ObjectT, ...]
@@ -54,13 +54,13 @@ class Listing(Generic[ObjectT]):
 
 
 class Client:
-    """One user at one API server. An async context manager: ``async with Client(access, user_agent=…) as client``.
+    """A client of one API server as one user: ``async with Client(access, user_agent=…) as client``.
 
     ``user_agent`` is ``name/version``; the server takes the name as field manager where none is given. ``transport``
     replaces HTTP to ``access``.
 
-    Every call raises ApiError's leaves, AccessError when there are no credentials, and UndecodableObjectError when the
-    answer does not have the shape of its kind; every call ends within ``settings.call_timeout_s``.
+    Every call ends within ``settings.call_timeout_s``. Every call raises the leaves of ApiError, AccessError when there
+    are no credentials, and UndecodableObjectError when the answer does not have the shape of its kind.
     """
 
     def __init__(
@@ -97,28 +97,28 @@ class Client:
     async def list(
         self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> ObjectList[ObjectT]:
-        """All objects, in as many pages as they take; without a namespace: of all namespaces.
+        """All objects, in pages; without a namespace: of all namespaces.
 
-        Objects that cannot be read are logged and left out.
+        Objects that cannot be read are logged and omitted.
         """
-        listing = await self.listing(kind, namespace, label_selector=label_selector, field_selector=field_selector)
-        return ObjectList(ListMeta(resource_version=listing.resource_version), listing.items)
+        listed = await self.list_all(kind, namespace, label_selector=label_selector, field_selector=field_selector)
+        return ObjectList(ListMeta(resource_version=listed.resource_version), listed.items)
 
-    async def listing(
+    async def list_all(
         self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
-    ) -> Listing[ObjectT]:
+    ) -> ListResult[ObjectT]:
         """Like ``list``, and names the objects that cannot be read."""
         query = _selectors(label_selector, field_selector)
-        pages: list[Page[ObjectT]] = []
+        pages: list[ListPage[ObjectT]] = []
         try:
             async for page in self._pages(kind, namespace, query | {"limit": str(PAGE)}):
                 pages.append(page)
         except ExpiredError:
             if not pages:
                 raise
-            # It took longer than the server keeps its state, some five minutes: once more, in one piece.
+            # The pages took longer than the server keeps its state, some five minutes: once more, in one page.
             pages = [page async for page in self._pages(kind, namespace, query)]
-        return Listing(
+        return ListResult(
             resource_version=pages[-1].metadata.resource_version,
             items=tuple(item for page in pages for item in page.items),
             unreadable=frozenset(ref for page in pages for ref in page.unreadable),
@@ -133,9 +133,9 @@ class Client:
         field_manager: str = "",
         dry_run: bool = False,
     ) -> ObjectT:
-        """Raises AlreadyExistsError. The answer is the object as the server keeps it: compare it with ``value``.
+        """Create an object. The result is the object as the server stored it, which may lack fields of ``value``.
 
-        ``dry_run``: as it would keep it; nothing is stored (KEP-576).
+        With ``dry_run`` nothing is stored (KEP-576). Raises AlreadyExistsError when there is an object of this name.
         """
         query = {"fieldManager": field_manager} if field_manager else {}
         if dry_run:
@@ -144,9 +144,9 @@ class Client:
         return kind.decode(await self._call("POST", kind, namespace, query=query, body=kind.encode(value)))
 
     async def create_subresource(self, kind: Kind[ObjectT], value: ObjectT, subresource: str) -> None:
-        """Create what an existing object of ``value``'s name has under ``subresource``, such as a pod's binding.
+        """Create the ``subresource`` of the existing object of ``value``'s name, such as a pod's binding.
 
-        Raises NotFoundError, and ConflictError when it has one already.
+        Raises NotFoundError when there is no such object, ConflictError when it has the subresource already.
         """
         namespace, name = value.ref
         await self._call("POST", kind, namespace, name, subresource, body=kind.encode(value))
@@ -154,7 +154,7 @@ class Client:
     async def update(self, kind: Kind[ObjectT], value: ObjectT, *, subresource: str = "") -> ObjectT:
         """Replace the whole object (PUT).
 
-        Raises ConflictError when it is no longer at ``value``'s resource version, NotFoundError when it is gone.
+        Raises ConflictError when it is no longer at ``value``'s resource version, NotFoundError when it does not exist.
         """
         namespace, name = value.ref
         return kind.decode(await self._call("PUT", kind, namespace, name, subresource, body=kind.encode(value)))
@@ -165,13 +165,13 @@ class Client:
         name: str,
         patch: JsonObject | JsonPatch,
         *,
-        type: PatchType,  # noqa: A002  (what it is called everywhere)
+        type: PatchType,  # noqa: A002  (the usual name)
         namespace: str = "",
         subresource: str = "",
         field_manager: str = "",
         force: bool = False,
     ) -> ObjectT:
-        """Change some fields. ``force`` takes fields over from other managers; only for APPLY."""
+        """Change some fields. ``force`` takes over fields from other managers; only for APPLY."""
         query = {"fieldManager": field_manager} if field_manager else {}
         if force:
             query["force"] = "true"
@@ -190,10 +190,10 @@ class Client:
         subresource: str = "",
         force: bool = True,
     ) -> ObjectT:
-        """Have the fields of ``value`` as they are there, and those gone that we applied before (server-side apply).
+        """Set the fields of ``value``, and remove those that this manager applied before (server-side apply).
 
-        Name and namespace stand in its metadata; ``apiVersion`` and ``kind`` are added. Raises ConflictError when
-        another manager has a field and ``force`` is off.
+        Name and namespace are in its metadata; ``apiVersion`` and ``kind`` are added. Raises ConflictError when another
+        manager owns a field and ``force`` is off.
         """
         metadata = value["metadata"]
         return await self.patch(
@@ -217,9 +217,10 @@ class Client:
         resource_version: str | None = None,
         grace_s: int | None = None,
     ) -> None:
-        """Delete one object; it may stay until its finalizers are done.
+        """Delete one object; it may stay until its finalizers are removed.
 
-        Raises NotFoundError, and ConflictError when it has another UID or resource version than given.
+        Raises NotFoundError when it does not exist, ConflictError when its UID or resource version is not the given
+        one.
         """
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         options: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions"}
@@ -240,25 +241,25 @@ class Client:
     ) -> AsyncGenerator[WatchEvent[ObjectT], None]:
         """Changes after ``resource_version``, until the server ends the watch, as it does every hour or so.
 
-        Close the generator when leaving it early (``contextlib.aclosing``). Raises ExpiredError when
-        ``resource_version`` is too old. An object that cannot be read is logged once.
+        Close the generator when leaving it early (``contextlib.aclosing``). An object that cannot be read is logged
+        once. Raises ExpiredError when ``resource_version`` is too old.
         """
         query = _selectors(label_selector, field_selector) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
         }
-        request = Request(method="GET", path=kind.path(namespace), resource=kind.plural, query=query)
+        request = HttpRequest(method="GET", path=kind.path(namespace), resource=kind.plural, query=query)
         async with aclosing(self._transport.lines(request)) as lines:
             async for line in lines:
-                event = read_event(kind, str(request), line)
+                event = decode_event(kind, str(request), line)
                 if event.unreadable is not None and event.ref is not None:
                     self._report(kind, event.ref, event.unreadable)
                 yield event
 
     async def get_json(self, path: str) -> JsonObject:
-        """The JSON object at ``path``: discovery and version."""
-        request = Request(method="GET", path=path, resource="discovery")
+        """The JSON object at ``path``, for discovery and version."""
+        request = HttpRequest(method="GET", path=path, resource="discovery")
         try:
             return msgspec.json.decode(await self._transport.call(request), type=JsonObject)
         except msgspec.DecodeError as error:
@@ -266,11 +267,11 @@ class Client:
 
     async def _pages(
         self, kind: Kind[ObjectT], namespace: str, query: dict[str, str]
-    ) -> AsyncGenerator[Page[ObjectT], None]:
+    ) -> AsyncGenerator[ListPage[ObjectT], None]:
         more = ""
         while True:
             body = await self._call("GET", kind, namespace, query={**query, "continue": more} if more else query)
-            page = read_page(kind, body)
+            page = decode_page(kind, body)
             for ref, error in page.unreadable.items():
                 self._report(kind, ref, error)
             yield page
@@ -291,7 +292,7 @@ class Client:
         content_type: str = "application/json",
     ) -> bytes:
         """One request to a collection (``name`` is None) or to an object."""
-        request = Request(
+        request = HttpRequest(
             method=method,
             path=kind.path(namespace, name or "", subresource),
             resource=kind.plural,
@@ -300,7 +301,7 @@ class Client:
             content_type=content_type,
         )
         if name is not None:
-            _check(request, kind, ObjectRef(namespace, name))
+            _check_name(request, kind, ObjectRef(namespace, name))
         return await self._transport.call(request)
 
     def _report(self, kind: Kind[ObjectT], ref: ObjectRef, error: UndecodableObjectError) -> None:
@@ -314,11 +315,11 @@ def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     return {name: selector for name, selector in selectors.items() if selector}
 
 
-def _check(request: Request, kind: Kind[ObjectT], ref: ObjectRef) -> None:
-    """An empty or odd name would make the path that of something else (``IsValidPathSegmentName`` upstream)."""
+def _check_name(request: HttpRequest, kind: Kind[ObjectT], ref: ObjectRef) -> None:
+    """Refuse names that would make the path that of another object (``IsValidPathSegmentName`` upstream)."""
     segments = (ref.namespace, ref.name) if kind.namespaced else (ref.name,)
     if any(segment in {"", ".", ".."} or "/" in segment or "%" in segment for segment in segments):
         raise InvalidError(str(request), 400, "BadRequest", f"{ref!s:.300} cannot be the name of a {kind.kind}")
 
 
-__all__ = ["PAGE", "Client", "ClientSettings", "EventType", "Listing", "PatchType", "WatchEvent"]
+__all__ = ["PAGE", "Client", "ClientSettings", "EventType", "ListResult", "PatchType", "WatchEvent"]

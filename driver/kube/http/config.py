@@ -1,7 +1,7 @@
-"""Where the API server is and how to authenticate: in a pod, or by a kubeconfig.
+"""Where the API server is and how to authenticate: from the pod's service account, or from a kubeconfig.
 
-Looked for in this order: the kubeconfig that was named; the service account of the pod that we run in; the files of
-``$KUBECONFIG``; ``~/.kube/config``.
+The order of the search: the kubeconfig that was named; the service account of the pod that this process runs in; the
+files of ``$KUBECONFIG``; ``~/.kube/config``.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio.to_thread
 
-from driver.kube.http.access import Access
+from driver.kube.http.credentials import Access
 from driver.kube.http.errors import AccessError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -25,9 +25,10 @@ async def load_access(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
-    """How to reach the cluster. ``context`` chooses one of a kubeconfig; None: its current one.
+    """The access to the cluster. ``context`` is the name of a kubeconfig's context; None: its current one.
 
-    Raises AccessError that says what was tried, or all that is wrong with the kubeconfig that was found.
+    Raises AccessError when nothing is found, with what was tried, or when the kubeconfig is wrong, with all its
+    problems.
     """
     return await anyio.to_thread.run_sync(_load, kubeconfig, context, environ, service_account)
 
@@ -51,7 +52,7 @@ def _load(kubeconfig: Path | None, context: str | None, environ: Mapping[str, st
 
 
 def in_cluster(environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Access | None:
-    """The service account of our pod; None when we are in none, or in one without a token."""
+    """The access of the pod's service account; None outside a pod, or where the pod has no token."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     token = service_account / "token"
     if not host or not token.is_file():

@@ -1,21 +1,20 @@
-"""An Access kept fresh: files are read again as they are rotated, plugins are asked again when refused.
+"""Access to one API server as one user, with credentials that follow rotated files and are renewed when refused.
 
 A projected service account token lives an hour and is replaced at 80 % of that; cert-manager and kubeadm replace
 certificates in place. So every file is read once a minute, and what TLS needs is rebuilt when its bytes changed. When a
-file cannot be read any more, what was read last stays in use: it may well be valid still.
+file cannot be read any more, what was read last stays in use: it may still be valid.
 """
 
 import logging
 import ssl
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
 
-from driver.kube.http.access import Access, CredentialPlugin, Pem
 from driver.kube.http.errors import AccessError
 
 REREAD_S: Final = 60.0
@@ -24,9 +23,44 @@ REREAD_S: Final = 60.0
 _log = logging.getLogger(__name__)
 
 
+Pem: TypeAlias = Path | bytes
+"""PEM text, or the file that holds it. A file is read again, because certificates are rotated in place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialPlugin:
+    """A user whose credentials come from another program (``exec``) or from a login provider (``auth-provider``)."""
+
+    kubeconfig: str
+    """Paths joined as in ``$KUBECONFIG``."""
+    context: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to reach one API server as one user. It holds secrets, which ``repr`` omits."""
+
+    server: str
+    """URL without a slash at its end; may have a path."""
+    namespace: str = "default"
+    """The namespace of the context or the pod."""
+    ca: Pem | None = None
+    """The trusted certificate authorities; None: the system's."""
+    verify: bool = True
+    """Whether to check the server's certificate."""
+    tls_server_name: str = ""
+    """The name to expect in the server's certificate; empty: the host of ``server``."""
+    certificate: Pem | None = None
+    key: Pem | None = field(default=None, repr=False)
+    token: Path | str | None = field(default=None, repr=False)
+    """The bearer token, or the file that holds it."""
+    plugin: CredentialPlugin | None = None
+    """The plugin that replaces certificate, key and token; None: none does."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Material:
-    """What the files, the kubeconfig or the plugin hold now."""
+    """The current content of the files, the kubeconfig or the plugin's answer."""
 
     ca: bytes | None
     certificate: bytes | None
@@ -35,7 +69,7 @@ class _Material:
 
 
 class Credentials:
-    """What a request needs to be accepted: the Authorization header and the TLS context."""
+    """The Authorization header and the TLS context of requests, kept up to date."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -46,31 +80,31 @@ class Credentials:
         self._reading = anyio.Lock()
 
     async def current(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
-        """Headers and TLS context for the next request. Raises AccessError when there never were usable ones.
+        """Headers and TLS context for the next request; over plain HTTP none, as in client-go: no secret is sent.
 
-        Over plain HTTP nothing is sent that somebody could overhear, as in client-go; the context is None then.
+        Raises AccessError when there never were usable credentials.
         """
         if not self._secure:
             return {}, None
         if self._material is None or anyio.current_time() >= self._read_at + REREAD_S:
             async with self._reading:
                 if self._material is None or anyio.current_time() >= self._read_at + REREAD_S:
-                    await self._read(ask_plugin=self._material is None)
+                    await self._read(run_plugin=self._material is None)
         assert self._material is not None
         token = self._material.token
         return ({"Authorization": f"Bearer {token}"} if token else {}), self._context
 
     async def renew(self) -> bool:
-        """Read everything again because the server refused us. True when there is something new to try."""
+        """Read everything again because the server refused the credentials. True when they have changed."""
         before = self._material
         async with self._reading:
             if self._material is before:
-                await self._read(ask_plugin=True)
+                await self._read(run_plugin=True)
         return self._material != before
 
-    async def _read(self, *, ask_plugin: bool) -> None:
+    async def _read(self, *, run_plugin: bool) -> None:
         try:
-            material = await self._load(ask_plugin=ask_plugin)
+            material = await self._load(run_plugin=run_plugin)
             if self._context is None or _tls_part(material) != _tls_part(self._material):
                 self._context = await anyio.to_thread.run_sync(_context, self._access, material)
             self._material = material
@@ -80,12 +114,12 @@ class Credentials:
             _log.warning("credentials could not be read again; the last ones stay in use", exc_info=True)
         self._read_at = anyio.current_time()
 
-    async def _load(self, *, ask_plugin: bool) -> _Material:
+    async def _load(self, *, run_plugin: bool) -> _Material:
         plugin = self._access.plugin
         if plugin is None:
             return await anyio.to_thread.run_sync(_read_files, self._access)
-        if ask_plugin or self._material is None:
-            return await _ask(plugin)
+        if run_plugin or self._material is None:
+            return await _run_plugin(plugin)
         return self._material
 
 
@@ -129,16 +163,16 @@ def _context(access: Access, material: _Material) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes | None) -> None:
-    """OpenSSL reads these from files only: one of mode 0600 that lives as long as the call."""
+    """OpenSSL reads these from files only: a temporary one of mode 0600."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate + b"\n" + (key or b""))
         file.flush()
         context.load_cert_chain(file.name)
 
 
-async def _ask(plugin: CredentialPlugin) -> _Material:
+async def _run_plugin(plugin: CredentialPlugin) -> _Material:
     """Runs the kubeconfig's ``exec`` program, or renews the login of its ``auth-provider``."""
-    # 25 MB and 0.3 s that only people at a terminal pay: programs in a cluster have a service account.
+    # Costs 25 MB and 0.3 s, and is never needed in a cluster: programs there have a service account.
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import load_kube_config
 

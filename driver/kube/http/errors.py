@@ -1,10 +1,10 @@
-"""What can go wrong with the API server, by what the caller can do about it.
+"""The errors of calls to the API server, by what the caller can do about them.
 
 ::
 
     ApiError                            every failed call
-    ├── UnreachableError                no answer, or half of one                  (transient)
-    └── StatusError                     an answer that says no; carries the Status object's fields
+    ├── UnreachableError                no answer, or an incomplete one            (transient)
+    └── StatusError                     an error status; carries the Status object's fields
         ├── NotFoundError        404
         ├── AlreadyExistsError   409    reason AlreadyExists
         ├── ConflictError        409    any other: read again, decide again        (transient)
@@ -16,7 +16,7 @@
         └── ServerError          5xx                                               (transient)
     AccessError                         no usable address or credentials           (permanent)
 
-A status without a leaf of its own (405, 415 …) is a plain StatusError.
+A status without its own class (405, 415 …) is a plain StatusError.
 """
 
 from typing import Final
@@ -26,11 +26,11 @@ import msgspec
 from api.errors import KerfError, PermanentError, TransientError
 
 _LONGEST_BODY: Final = 500
-"""Characters of a body that is no Status object: enough for a proxy's title and first sentence."""
+"""Characters kept of a body that is no Status object: enough for a proxy's title and first sentence."""
 
 
 class AccessError(PermanentError):
-    """No way to the API server: the address or the credentials are missing or unusable."""
+    """The API server's address or the credentials are missing or unusable."""
 
 
 class ApiError(KerfError):
@@ -43,7 +43,7 @@ class ApiError(KerfError):
 
 
 class UnreachableError(ApiError, TransientError):
-    """No answer came: refused, cut, or too late. A write may or may not have happened."""
+    """No answer came: refused, interrupted, or too late. A write may or may not have happened."""
 
 
 class StatusError(ApiError):
@@ -61,7 +61,7 @@ class StatusError(ApiError):
 
 
 class NotFoundError(StatusError):
-    """The object, or its kind, is not there."""
+    """The object, or its kind, does not exist."""
 
 
 class AlreadyExistsError(StatusError):
@@ -81,11 +81,11 @@ class InvalidError(StatusError, PermanentError):
 
 
 class UnauthorizedError(StatusError, PermanentError):
-    """The server does not accept our credentials."""
+    """The server does not accept the credentials."""
 
 
 class ForbiddenError(StatusError, PermanentError):
-    """Our identity lacks a permission."""
+    """The identity lacks a permission."""
 
 
 class ThrottledError(StatusError, TransientError):
@@ -113,7 +113,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class _Status(msgspec.Struct):
-    """``metav1.Status``, as far as callers care."""
+    """The fields of ``metav1.Status`` that are used."""
 
     code: int = 0
     reason: str = ""
@@ -124,10 +124,12 @@ class _Status(msgspec.Struct):
 _status_decoder: Final = msgspec.json.Decoder(_Status)
 
 
-def error_of(call: str, status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -> StatusError:
-    """The error for an answer: HTTP ``status``, its ``body`` and the ``Retry-After`` header.
+def build_status_error(
+    call: str, status: int, body: bytes | msgspec.Raw, retry_after: str | None = None
+) -> StatusError:
+    """The error for an answer with HTTP ``status``, ``body`` and the ``Retry-After`` header.
 
-    A ``status`` of 0 means that the body alone tells: the ERROR event of a watch.
+    A ``status`` of 0 means that only the body has it: the ERROR event of a watch.
     """
     try:
         details = _status_decoder.decode(body)

@@ -1,7 +1,7 @@
-"""Kubeconfig files (``k8s.io/client-go/tools/clientcmd/api/v1``) to an Access.
+"""Reads an Access from kubeconfig files (``k8s.io/client-go/tools/clientcmd/api/v1``).
 
 Several files are merged as clientcmd does: the first to name a cluster, user, context or current context wins, and
-relative paths count from the file that has them. What Kerf would have to ignore at somebody's risk is refused.
+relative paths count from the file that has them. Fields that cannot be ignored safely are refused.
 """
 
 import base64
@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from api.errors import Problem
-from driver.kube.http.access import Access, CredentialPlugin, Pem
+from driver.kube.http.credentials import Access, CredentialPlugin, Pem
 from driver.kube.http.errors import AccessError
 
 _log = logging.getLogger(__name__)
@@ -79,13 +79,13 @@ _REFUSED: Final = {
     "as_": "Kerf does not impersonate: use a user of its own",
     "username": "basic authentication was removed in Kubernetes 1.19: use a token or a certificate",
 }
-"""Fields that change whom we talk to, or as whom; to ignore them would be wrong, not merely less."""
+"""Fields that change the server or the identity: to ignore them would connect to the wrong one."""
 
 
 def read(paths: Sequence[Path], context: str | None = None) -> Access:
-    """The access that the merged files give for ``context``, None: for their current one.
+    """The access that the merged files give for ``context``; None: for their current one.
 
-    Raises AccessError that names the file and every problem found.
+    Raises AccessError when a file cannot be read or has problems: it names the file and every problem.
     """
     configs = {path: _parse(path) for path in paths}
     where = ", ".join(str(path) for path in paths)
@@ -105,9 +105,9 @@ def read(paths: Sequence[Path], context: str | None = None) -> Access:
         problems.append(Problem(f"contexts[{name}].user", f"there is no user {wanted.user!r}"))
     plugin = CredentialPlugin(kubeconfig=os.pathsep.join(map(str, paths)), context=name)
     access = _combine(
-        _Entry(f"clusters[{wanted.cluster}].cluster", cluster_file, problems),
+        _EntryReader(f"clusters[{wanted.cluster}].cluster", cluster_file, problems),
         cluster.cluster if cluster else _Cluster(server="https://unknown"),
-        _Entry(f"users[{wanted.user}].user", user_file, problems),
+        _EntryReader(f"users[{wanted.user}].user", user_file, problems),
         (user.user if user else None) or _User(),
         wanted.namespace or "default",
         plugin,
@@ -119,8 +119,8 @@ def read(paths: Sequence[Path], context: str | None = None) -> Access:
     return access
 
 
-class _Entry:
-    """One entry of a file: turns its texts into values, and collects what is wrong with them."""
+class _EntryReader:
+    """Converts the fields of one entry of a file, and collects their problems."""
 
     def __init__(self, path: str, file: Path, problems: list[Problem]) -> None:
         self._path = path
@@ -156,9 +156,9 @@ class _Entry:
 
 
 def _combine(
-    cluster_entry: _Entry,
+    cluster_entry: _EntryReader,
     cluster: _Cluster,
-    user_entry: _Entry,
+    user_entry: _EntryReader,
     user: _User,
     namespace: str,
     plugin: CredentialPlugin,
@@ -195,7 +195,7 @@ def _parse(path: Path) -> _Config:
 
 
 def _find(name: str, entries: Mapping[Path, Sequence[EntryT]]) -> tuple[Path, EntryT | None]:
-    """The first entry of that name, and the file that has it."""
+    """The first entry of that name, and its file."""
     for path, candidates in entries.items():
         for entry in candidates:
             if entry.name == name:

@@ -1,16 +1,16 @@
-"""HTTP to the API server: connections, credentials, time limits, repeats, and errors as ``errors`` draws them.
+"""HTTP to the API server: connections, credentials, time limits, retries, and the errors of ``errors``.
 
-What is repeated, at most ``attempts`` times within ``call_timeout_s``:
+What is retried, at most ``attempts`` times within ``call_timeout_s``:
 
 - a GET that got no answer, after a back-off with jitter;
 - any request that was throttled (429) and a GET that failed (5xx), when the server says how long to wait and that is
-  not too long: a throttled request was not begun, while a failed write may have been half done;
-- any request once, at once, when it was refused (401) and there are newer credentials.
+  not too long: a throttled request was not begun, while a failed write may have been done in part;
+- any request once, immediately, when it was refused (401) and there are newer credentials.
 
 Beneath, aiohttp sends a GET, PUT or DELETE once more when its connection broke before any answer, as a kept connection
 may have just been closed. Done twice, a PUT is a conflict (it carries a resource version) and a DELETE finds nothing.
 
-There is no rate limit here: the API server has its own (priority and fairness) and tells by 429.
+There is no rate limit here: the API server has its own (priority and fairness) and answers 429.
 """
 
 import logging
@@ -26,23 +26,29 @@ import aiohttp
 import anyio
 from yarl import URL
 
-from driver.kube.http.access import Access
-from driver.kube.http.credentials import Credentials
-from driver.kube.http.errors import ApiError, ServerError, StatusError, ThrottledError, UnreachableError, error_of
+from driver.kube.http.credentials import Access, Credentials
+from driver.kube.http.errors import (
+    ApiError,
+    ServerError,
+    StatusError,
+    ThrottledError,
+    UnreachableError,
+    build_status_error,
+)
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 
 RETRIES: Final = Backoff(first_s=0.2, factor=3, limit_s=5, jitter=0.5)
-"""0.2 + 0.6 + 1.8 s: longer than a server behind a load balancer takes to be replaced by another."""
+"""0.2 + 0.6 + 1.8 s: longer than a load balancer takes to switch to another server."""
 
 _MOST_WARNINGS: Final = 100
-"""Distinct ones that are logged: some name objects, and would never end."""
+"""Distinct warnings that are logged: some name objects, so their number has no bound."""
 
 _DNS_CACHE_S: Final = 30
-"""A server behind a name may move; looking it up for every connection would double what a connection costs."""
+"""A server's address may change; looking it up for every connection would double the cost of one."""
 
 _CLOSE_S: Final = 2.0
-"""For closing TLS connections in good order; the server notices also when they are cut."""
+"""Time for closing TLS connections; the server also notices when they are cut."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,29 +67,29 @@ _seconds: Final = metrics.histogram(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """Limits of the client, in seconds where they are times."""
+    """Limits of the client; times are in seconds."""
 
     connect_timeout_s: float = 5.0
-    """TCP and TLS: a server that is there answers within milliseconds, also after one lost packet (3 s)."""
+    """TCP and TLS: a live server answers within milliseconds, or within 3 s after one lost packet."""
     attempt_timeout_s: float = 30.0
-    """One answer, a page of 500 objects included; half of what the API server itself allows a request."""
+    """Time for one answer, a page of 500 objects included; half of what the API server itself allows a request."""
     call_timeout_s: float = 60.0
-    """One call with its repeats."""
+    """Time for one call with its retries."""
     attempts: int = 4
     retries: Backoff = RETRIES
     longest_wait_s: float = 10.0
-    """A longer Retry-After is the caller's to wait for."""
+    """The longest Retry-After that is waited for here; a longer one is left to the caller."""
     silence_s: float = 150.0
-    """A watch that hears nothing for so long is dead: servers send a bookmark about every minute (KEP-956)."""
+    """A watch without any event for so long is dead: servers send a bookmark about every minute (KEP-956)."""
     calls_at_once: int = 8
-    """Others wait, watches apart: answers come within milliseconds, and every TLS connection keeps 256 KiB for what it
-    reads (``asyncio.sslproto``)."""
+    """Concurrent calls, watches excluded: answers come within milliseconds, and every TLS connection has a buffer of
+    256 KiB (``asyncio.sslproto``)."""
     idle_s: float = 60.0
-    """Idle connections are kept so long: less than the 90 s after which the server drops them."""
+    """How long idle connections are kept: less than the 90 s after which the server closes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class HttpRequest:
     """One request. ``resource`` is the plural name, for metrics."""
 
     method: str
@@ -98,7 +104,7 @@ class Request:
 
 
 class Transport(Protocol):
-    """What a client needs of HTTP. An async context manager: leaving it closes all connections."""
+    """What a client needs of HTTP. It is an async context manager: leaving it closes all connections."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -106,15 +112,12 @@ class Transport(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-    async def call(self, request: Request) -> bytes:
+    async def call(self, request: HttpRequest) -> bytes:
         """The body of a successful answer. Raises ApiError, or AccessError when there are no credentials."""
         ...
 
-    def lines(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """The lines of an answer that does not end by itself; it ends when the server ends it.
-
-        Raises as ``call`` does.
-        """
+    def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        """The lines of an answer that lasts until the server ends it. Raises as ``call`` does."""
         ...
 
 
@@ -128,13 +131,13 @@ class HttpTransport:
         self._settings = settings
         self._random = random
         self._session: aiohttp.ClientSession | None = None
-        self._turns = anyio.CapacityLimiter(settings.calls_at_once)
+        self._call_limiter = anyio.CapacityLimiter(settings.calls_at_once)
         self._warnings: set[str] = set()
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=0,  # calls have a limit of their own, and watches must not wait for one another
+                limit=0,  # calls have their own limit, and watches must not wait for one another
                 keepalive_timeout=self._settings.idle_s,
                 ttl_dns_cache=_DNS_CACHE_S,
             ),
@@ -151,15 +154,15 @@ class HttpTransport:
         with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_S):
             await self._session.close()
 
-    async def call(self, request: Request) -> bytes:
+    async def call(self, request: HttpRequest) -> bytes:
         try:
             with anyio.fail_after(self._settings.call_timeout_s):
-                return await self._repeated(request)
+                return await self._call_with_retries(request)
         except TimeoutError as error:
             raise UnreachableError(str(request), f"no answer within {self._settings.call_timeout_s:g} s") from error
 
-    async def lines(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """Nothing is repeated here; silence for ``silence_s`` is an UnreachableError."""
+    async def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        """Nothing is retried here; no data for ``silence_s`` is an UnreachableError."""
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=self._settings.connect_timeout_s, sock_read=self._settings.silence_s
         )
@@ -177,9 +180,9 @@ class HttpTransport:
         except (aiohttp.ClientError, OSError) as error:
             raise UnreachableError(str(request), _reason(error)) from error
         finally:
-            response.close()  # there is no end to read up to, so the connection cannot be used again
+            response.close()  # the answer has no end, so the connection cannot be used again
 
-    async def _repeated(self, request: Request) -> bytes:
+    async def _call_with_retries(self, request: HttpRequest) -> bytes:
         delays = self._settings.retries.delays(self._random)
         for delay_s in (next(delays) for _ in range(self._settings.attempts - 1)):
             try:
@@ -192,8 +195,8 @@ class HttpTransport:
             await anyio.sleep(wait_s)
         return await self._attempt(request)
 
-    def _wait_s(self, request: Request, error: ApiError, delay_s: float) -> float | None:
-        """How long to wait before the request is repeated; None: it is not."""
+    def _wait_s(self, request: HttpRequest, error: ApiError, delay_s: float) -> float | None:
+        """How long to wait before the request is retried; None: it is not retried."""
         is_read = request.method == "GET"
         if not isinstance(error, StatusError):
             return delay_s if is_read else None
@@ -202,19 +205,19 @@ class HttpTransport:
             return None
         return asked_s + delay_s if is_read or isinstance(error, ThrottledError) else None
 
-    async def _attempt(self, request: Request) -> bytes:
+    async def _attempt(self, request: HttpRequest) -> bytes:
         limits = aiohttp.ClientTimeout(
             total=self._settings.attempt_timeout_s, sock_connect=self._settings.connect_timeout_s
         )
         started = time.perf_counter()
-        async with self._turns:
+        async with self._call_limiter:
             response = await self._send(request, limits)
             body = await _read(request, response)
         _seconds.labels(request.method, request.resource).observe(time.perf_counter() - started)
         return body
 
-    async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """The answer, its body not yet read, if it is a success."""
+    async def _send(self, request: HttpRequest, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """The successful answer, its body not yet read. Raises StatusError for an error status."""
         response = await self._send_once(request, limits)
         if response.status == 401 and await self._credentials.renew():
             response.close()
@@ -224,16 +227,16 @@ class HttpTransport:
         if 200 <= response.status < 300:
             return response
         body = await _read(request, response)
-        raise error_of(str(request), response.status, body, response.headers.get("Retry-After"))
+        raise build_status_error(str(request), response.status, body, response.headers.get("Retry-After"))
 
-    def _log_warnings(self, request: Request, warnings: Iterable[str]) -> None:
-        """What the server wants people to know (KEP-1693): deprecated versions, unknown fields. Each once."""
+    def _log_warnings(self, request: HttpRequest, warnings: Iterable[str]) -> None:
+        """Log the server's warnings for users (KEP-1693), such as deprecated versions and unknown fields, each once."""
         for warning in warnings:
             if warning not in self._warnings and len(self._warnings) < _MOST_WARNINGS:
                 self._warnings.add(warning)
                 _log.warning("%s: the API server warns: %s", request, warning)
 
-    async def _send_once(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _send_once(self, request: HttpRequest, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         assert self._session is not None, "use the client as a context manager"
         headers, context = await self._credentials.current()
         if request.body is not None:
@@ -254,7 +257,7 @@ class HttpTransport:
             raise UnreachableError(str(request), _reason(error)) from error
 
 
-async def _read(request: Request, response: aiohttp.ClientResponse) -> bytes:
+async def _read(request: HttpRequest, response: aiohttp.ClientResponse) -> bytes:
     try:
         async with response:
             return await response.read()
@@ -263,5 +266,5 @@ async def _read(request: Request, response: aiohttp.ClientResponse) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    """Time limits have no text of their own."""
+    """The text of ``error``; timeouts have none of their own."""
     return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)

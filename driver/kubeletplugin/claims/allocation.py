@@ -17,7 +17,7 @@ from api.model.names import ClaimRef, DeviceId, ShareId
 from api.model.prepared import ClaimState, DeviceDescription, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.inventory.devices import Inventory
 from driver.partitions.geometry import DeviceKind, Partition
-from driver.partitions.records import part_of, partition_of
+from driver.partitions.records import from_card_part, to_card_part
 
 _CONFIGURED_KIND: Final = {GpuConfig: DeviceKind.GPU, FpgaConfig: DeviceKind.FPGA}
 
@@ -107,7 +107,7 @@ def _resolve_device(
         share=result.share,
         admin_access=result.admin_access or False,
         consumed_capacity=result.consumed_capacity,
-        part=part_of(offered.partition),
+        part=to_card_part(offered.partition),
         backend=offered.backend,
         config=None if config is None else config.parameters,
         description=DeviceDescription(request=result.request, attributes=offered.attributes)
@@ -193,4 +193,4 @@ def _conflict(one: PreparedDevice, other: PreparedDevice) -> bool:
         return one.share == other.share
     if one.part.card_uuid != other.part.card_uuid:
         return False  # as of nearly all that a node holds, and cheap to see
-    return partition_of(one.part).overlaps(partition_of(other.part))
+    return from_card_part(one.part).overlaps(from_card_part(other.part))

@@ -16,7 +16,7 @@ from api.model.claims import AllocatedClaim
 from api.model.names import ClaimRef, DriverName, ObjectRef
 from api.model.prepared import PreparedDevice
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 from driver.kubeletplugin.claims.allocation import NotAllocatedError
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
@@ -25,7 +25,7 @@ from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.binding_conditions import Conditions, awaited, told
 from driver.kubeletplugin.inventory.health import HealthBoard
 from driver.kubeletplugin.inventory.publisher import Inventorying
-from driver.partitions.records import partition_of
+from driver.partitions.records import from_card_part
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.work_queue import KeyedQueue
@@ -91,7 +91,7 @@ class Preloading:
         self.is_on = on
         self._inventorying.changed()
 
-    def _changed(self, change: Change[AllocatedClaim]) -> None:
+    def _changed(self, change: ObjectChange[AllocatedClaim]) -> None:
         if any(_is_of(self._driver, claim) for claim in (change.old, change.new) if claim is not None):
             self._queue.add(change.ref)
 
@@ -141,7 +141,7 @@ class Preloading:
 
     def _set_back(self, devices: Iterable[PreparedDevice], reason: str) -> None:
         for device in devices:
-            self._board.set_back(partition_of(device.part), reason, self._setback_s)
+            self._board.set_back(from_card_part(device.part), reason, self._setback_s)
         self._inventorying.changed()
 
     def _setback_of(self, results: Iterable[DeviceRequestAllocationResult]) -> str | None:

@@ -17,7 +17,7 @@ from api.model.prepared import PreparedClaim, PreparedDevice
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, HardwareBusyError, HardwareRefusedError
 from driver.kubeletplugin.claims.allocation import config_of, is_shared
-from driver.partitions.records import partition_of
+from driver.partitions.records import from_card_part
 from driver.runtime import logs, metrics
 from driver.runtime.concurrency import for_each
 
@@ -130,7 +130,7 @@ def _allocated(claim: ClaimRef, device: PreparedDevice) -> AllocatedDevice:
     return AllocatedDevice(
         claim=claim,
         share=device.share,
-        partition=partition_of(device.part),
+        partition=from_card_part(device.part),
         admin_access=device.admin_access,
         consumed_capacity=device.consumed_capacity,
     )

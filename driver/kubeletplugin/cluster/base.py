@@ -7,7 +7,7 @@ from api.dra.registry import PluginServices
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.names import ClaimRef
-from driver.kube.store import Change, Store
+from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.inventory.devices import Inventory, Place
 
 
@@ -43,7 +43,7 @@ class Cluster(Protocol):
         """Have these devices published from now on. Returns at once."""
         ...
 
-    def follow_claims(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> Following:
+    def follow_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> Following:
         """All claims of the cluster, to be followed."""
         ...
 

@@ -25,7 +25,7 @@ from api.wire import to_builtins
 from driver.kube.discovery import ClassicFeatures
 from driver.kube.http.client import Client
 from driver.kube.http.errors import NotFoundError
-from driver.kube.store import Change, Store
+from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.cluster.base import Following
 from driver.kubeletplugin.cluster.node_inventory import inventory_spec
 from driver.kubeletplugin.inventory.devices import Inventory, Place
@@ -82,7 +82,7 @@ class ClassicCluster:
         self._wanted = inventory_spec(self._settings.driver_name, cards, taints, ready=True, renewed_at="")
         self._change.beat()
 
-    def follow_claims(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> Following:  # noqa: ARG002  (there is nothing to tell)
+    def follow_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> Following:  # noqa: ARG002  (there is nothing to tell)
         return _NothingToFollow()
 
     async def tell(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:

@@ -23,7 +23,7 @@ from api.model.devices import (
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from api.wire import Kind, to_builtins
-from driver.kube.dropped_fields import lost_fields
+from driver.kube.dropped_fields import find_dropped_fields
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ApiError, UnreachableError
 from driver.kube.slice_plan import slice_name
@@ -51,7 +51,7 @@ async def fields_lost(client: Client, kind: Kind[ResourceSlice], place: Place) -
     except ApiError as error:
         _log.warning("cannot ask which fields of slices the API server keeps: %s", error)
         return frozenset()
-    return frozenset(lost_fields(to_builtins(asked.spec), to_builtins(kept.spec)))
+    return frozenset(find_dropped_fields(to_builtins(asked.spec), to_builtins(kept.spec)))
 
 
 def _with_every_field(place: Place) -> ResourceSlice:

@@ -22,7 +22,7 @@ from driver.kube.http.client import Client
 from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 from driver.kubeletplugin.cluster.base import Following
 from driver.kubeletplugin.cluster.dropped_fields import fields_lost
 from driver.kubeletplugin.inventory.devices import Inventory, Place
@@ -104,7 +104,7 @@ class KubeCluster:
     def publish(self, inventory: Inventory) -> None:
         self._publisher.publish(inventory.pools)
 
-    def follow_claims(self, on_change: Callable[[Change[AllocatedClaim]], None]) -> Following:
+    def follow_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> Following:
         return Informer(self._client, self._allocated, on_change=on_change)
 
     async def tell(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
@@ -142,7 +142,7 @@ class KubeCluster:
             self.place = place
             self._on_place()
 
-    def _classes_changed(self, _: Change[ResourceClassObject]) -> None:
+    def _classes_changed(self, _: ObjectChange[ResourceClassObject]) -> None:
         asked = offers(self._classes.store.values())
         # While the first list is being taken in, what was known before is not gone.
         known = Offers() if self._classes.synced else self.place.offers
@@ -150,7 +150,7 @@ class KubeCluster:
 
     def _note_problem(self, _problem: str) -> None:
         """The publisher has logged it: a server that kept the fields at our start does so no longer."""
-        self._move(_without(self.place, self._publisher.lost_fields))
+        self._move(_without(self.place, self._publisher.dropped_fields))
 
 
 def _without(place: Place, lost: Collection[str]) -> Place:

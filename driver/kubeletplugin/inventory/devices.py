@@ -16,10 +16,9 @@ from driver.kubeletplugin.inventory.health import HealthBoard
 from driver.kubeletplugin.inventory.optional_devices import Offers
 from driver.partitions.device_names import device_name, exclusive_name, monitored_name
 from driver.partitions.geometry import Card, DeviceKind, Partition
-from driver.partitions.monitor_devices import monitors
-from driver.partitions.pool_compiler import CompiledPool, compile_pool
+from driver.partitions.pool_compiler import CompiledPool, build_monitor_slices, compile_pool
 from driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
-from driver.partitions.shared_devices import share_order
+from driver.partitions.shared_devices import order_shared_partitions
 from driver.partitions.slice_limits import MAX_DEVICES, SliceLayout
 
 
@@ -159,7 +158,7 @@ def _stock(
     if previous is not None and not needs_republish(previous.source.order, order):
         order = previous.source.order
     backends = tuple(backend for _, backend in members)
-    shared = share_order(cards, order.partitions, place.offers.shareable, taken) if place.can_share else ()
+    shared = order_shared_partitions(cards, order.partitions, place.offers.shareable, taken) if place.can_share else ()
     source = Source(place, cards, backends, order, shared, _taints(cards, order, board))
     return previous if previous is not None and previous.source == source else _compile(source)
 
@@ -184,7 +183,7 @@ def _compile(source: Source) -> Stock:
         slow = _slow_devices(cards, compiled, place.early_load_s)
         pool = with_conditions(pool, slow, Conditions.of(place.driver))
     if cards[0].kind in place.offers.monitors:
-        pool = replace(pool, slices=(*pool.slices, *monitors(cards, place.node)))
+        pool = replace(pool, slices=(*pool.slices, *build_monitor_slices(cards, place.node)))
     return Stock(source=source, pool=pool, devices=devices)
 
 

@@ -14,7 +14,7 @@ from api.model.devices import DeviceTaint
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import Condition, HealthChange
 from driver.partitions.geometry import Partition
-from driver.partitions.records import partition_of
+from driver.partitions.records import from_card_part
 
 _Part: TypeAlias = tuple[str, Partition | None]
 """A card's UUID and a partition of it; None: the whole card."""
@@ -111,7 +111,7 @@ class HealthBoard:
     def reports(self, records: Iterable[PreparedClaim]) -> tuple[DeviceHealth, ...]:
         """How the devices of claims are, each device once."""
         checked_at_s = int(self._now())
-        devices = {device.share.id: partition_of(device.part) for record in records for device in record.devices}
+        devices = {device.share.id: from_card_part(device.part) for record in records for device in record.devices}
         return tuple(
             DeviceHealth(
                 pool=device.pool,

@@ -11,13 +11,13 @@ from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_resource_class_object
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
 from driver.partitions.geometry import DeviceKind
-from driver.partitions.shared_devices import Shareable
+from driver.partitions.shared_devices import ShareableProfiles
 
 
 class Offers(NamedTuple):
     """What is asked for."""
 
-    shareable: Shareable = frozenset()
+    shareable: ShareableProfiles = frozenset()
     """What several claims may share (KEP-5075)."""
     monitors: frozenset[DeviceKind] = frozenset()
     """Kinds of cards to look at with admin access (KEP-5018)."""

@@ -19,7 +19,7 @@ from driver.kubeletplugin.backends.base import Backend, HardwareBusyError
 from driver.kubeletplugin.inventory.devices import Inventory, Place, take_stock
 from driver.kubeletplugin.inventory.health import HealthBoard
 from driver.partitions.geometry import Card, Partition
-from driver.partitions.records import partition_of
+from driver.partitions.records import from_card_part
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.notifier import Pulse
@@ -162,4 +162,4 @@ class Inventorying:
 def _taken(records: Iterable[PreparedClaim]) -> list[Partition]:
     """What claims have of the hardware, each part once; admin access only looks (KEP-5018)."""
     devices = (device for record in records for device in record.devices)
-    return list(dict.fromkeys(partition_of(device.part) for device in devices if not device.admin_access))
+    return list(dict.fromkeys(from_card_part(device.part) for device in devices if not device.admin_access))

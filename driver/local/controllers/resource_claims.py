@@ -32,7 +32,7 @@ from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.patches import if_unchanged
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 from driver.runtime.work_queue import KeyedQueue
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
@@ -160,13 +160,13 @@ class ClaimController(Generic[ClaimT, TemplateT]):
             await self._claims.wait_synced()
             await self._queue.run(self._reconcile, workers=_WORKERS)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         self._queue.add(ClaimQueueKey("pod", change.ref))
         for pod in (change.old, change.new):
             for name in pod.all_claim_names if pod else ():
                 self._queue.add(ClaimQueueKey("claim", ObjectRef(change.ref.namespace, name)))
 
-    def _claim_changed(self, change: Change[ClaimT]) -> None:
+    def _claim_changed(self, change: ObjectChange[ClaimT]) -> None:
         self._queue.add(ClaimQueueKey("claim", change.ref))
 
     async def _reconcile(self, key: ClaimQueueKey) -> None:

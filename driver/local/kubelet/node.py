@@ -24,7 +24,7 @@ from driver.kube.events import EventReporter
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
 from driver.kube.informer import Informer
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 from driver.local.kubelet.claims import NodeClaims
 from driver.local.kubelet.containers import ContainerBundles
 from driver.local.kubelet.plugins import PluginWatcher
@@ -99,7 +99,7 @@ class Kubelet:
             await self._pods.wait_synced()
             await self._queue.run(self._reconcile, workers=_WORKERS)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         self._queue.add(change.ref)
 
     async def _reconcile(self, ref: ObjectRef) -> None:

@@ -54,7 +54,7 @@ from driver.kube.events import EventReporter
 from driver.kube.http.client import Client, PatchType
 from driver.kube.informer import Informer
 from driver.kube.patches import if_unchanged
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 from driver.local.controllers.resource_claims import FINALIZER, owning_pod
 from driver.scheduling.binding_conditions import Failed as FailedDevices
 from driver.scheduling.binding_conditions import NotYet, check_binding
@@ -350,21 +350,21 @@ class Scheduler:
     def _changed(self, _: object) -> None:
         self._wake.set()
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: ObjectChange[Node]) -> None:
         if change.new is None:
             self._allocator.remove_node(change.ref.name)
         else:
             self._allocator.set_node(node_view(change.new))
         self._wake.set()
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         if change.new is None or change.new.spec.node_name:
             self._bound.discard(change.ref)
         if change.old is not None and (change.new is None or change.new.extended_claim_name):
             self._extended.pop(change.old.metadata.uid, None)
         self._wake.set()
 
-    def _claim_changed(self, change: Change[ResourceClaim]) -> None:
+    def _claim_changed(self, change: ObjectChange[ResourceClaim]) -> None:
         self._assumed.on_change(change)
         claim = self._assumed.get(change.ref)
         if claim is None:
@@ -373,7 +373,7 @@ class Scheduler:
             self._allocator.set_claim(claim)
         self._wake.set()
 
-    def _slice_changed(self, change: Change[ResourceSlice]) -> None:
+    def _slice_changed(self, change: ObjectChange[ResourceSlice]) -> None:
         if change.old is not None and (change.new is None or _pool(change.old) != _pool(change.new)):
             self._allocator.remove_slice(change.old)
         if change.new is not None:

@@ -17,7 +17,7 @@ from api.model.quantity import Quantity
 from driver.allocation import Budget, DoesNotFit, Fits, Inventory, Obstacle, Outcome, allocate
 from driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis, diagnose
 from driver.allocation.explain.holders import Holdings
-from driver.cel.conjuncts import conditions
+from driver.cel.conjuncts import split_conjuncts
 from tests.allocation.builders import (
     ALL_FEATURES,
     DRIVER,
@@ -103,7 +103,7 @@ def _meet(case: Case, diagnosis: Diagnosis) -> Case:
 def _kept(source: str, selectors: Sequence[str], unmet: set[tuple[str, str]], numbers: Iterable[int] = ()) -> list[str]:
     kept = []
     for number, selector in zip(numbers or range(len(selectors)), selectors, strict=True):
-        parts = [part.expression for part in conditions(selector)]
+        parts = [part.expression for part in split_conjuncts(selector)]
         kept.append(" && ".join(part for part in parts if (source.format(number), part) not in unmet) or "true")
     return kept
 

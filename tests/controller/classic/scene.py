@@ -23,7 +23,7 @@ from api.model.classic import (
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from driver.controller.classic.state import Caches, World
-from driver.kube.store import Change, Store
+from driver.kube.store import ObjectChange, Store
 from tests.controller.classic.hardware import DRIVER, gpu, inventory, node_object
 
 FINALIZER = f"{DRIVER}/deletion-protection"
@@ -58,13 +58,13 @@ class Scene:
     def put_inventory(self, value: NodeInventory) -> None:
         old = self.caches.inventories.get(value.ref)
         self.caches.inventories.put(value)
-        self.world.on_inventory(Change(value.ref, old, value))
+        self.world.on_inventory(ObjectChange(value.ref, old, value))
 
     def remove_inventory(self, node: str) -> None:
         ref = ObjectRef("", node)
         old = self.caches.inventories.get(ref)
         self.caches.inventories.remove(ref)
-        self.world.on_inventory(Change(ref, old, None))
+        self.world.on_inventory(ObjectChange(ref, old, None))
 
     def resource_class(self, name: str = "gpu", spec: JsonObject | None = None, **more: Any) -> ClassicClass:
         """A class of ours with class parameters ``spec``; None: without parameters."""
@@ -93,7 +93,7 @@ class Scene:
     def put_claim(self, value: ClassicClaim) -> None:
         old = self.caches.claims.get(value.ref)
         self.caches.claims.put(value)
-        self.world.on_claim(Change(value.ref, old, value))
+        self.world.on_claim(ObjectChange(value.ref, old, value))
 
     def context(self, name: str = "pod", **fields: Any) -> PodSchedulingContext:
         value = context(name, **fields)

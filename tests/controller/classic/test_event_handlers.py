@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from api.model.classic import ClassicClaim
 from api.model.names import ObjectRef
 from driver.controller.classic.event_handlers import Key, Triggers
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 from tests.controller.classic.hardware import inventory, node_object
 from tests.controller.classic.scene import Scene, claim, consumer, pod
 from tests.controller.classic.test_claims import HELD
@@ -40,7 +40,7 @@ class Setting:
     def changed(self, old: ClassicClaim | None, new: ClassicClaim | None) -> list[Key]:
         value = new or old
         assert value is not None
-        self.triggers.on_claim(Change(value.ref, old, new))
+        self.triggers.on_claim(ObjectChange(value.ref, old, new))
         return self.queue.keys
 
 
@@ -48,7 +48,7 @@ def test_a_class_wakes_those_who_may_wait_for_it() -> None:
     # Q-8, C-12, C-13
     setting = Setting()
     class_ = setting.scene.resource_class("gpu")
-    setting.triggers.on_class(Change(class_.ref, None, class_))
+    setting.triggers.on_class(ObjectChange(class_.ref, None, class_))
     assert setting.queue.keys == [POD, WAITING]
 
 
@@ -57,7 +57,7 @@ def test_parameters_wake_those_who_may_wait_for_them() -> None:
     setting = Setting()
     setting.scene.claim_parameters("p", {})
     (held,) = setting.scene.caches.parameters["GpuClaimParameters"].values()
-    setting.triggers.on_parameters(Change(held.ref, None, held))
+    setting.triggers.on_parameters(ObjectChange(held.ref, None, held))
     assert setting.queue.keys == [POD, WAITING]
 
 
@@ -103,18 +103,18 @@ def test_a_claim_that_any_pod_may_name_wakes_the_contexts_of_its_namespace() -> 
 def test_an_inventory_that_is_only_renewed_wakes_nobody() -> None:
     setting = Setting()
     old, new = inventory("n1"), inventory("n1", renewed_at="2")
-    setting.triggers.on_inventory(Change(old.ref, old, new))
+    setting.triggers.on_inventory(ObjectChange(old.ref, old, new))
     assert setting.queue.keys == []
-    setting.triggers.on_inventory(Change(old.ref, new, inventory("n1", ready=False)))
+    setting.triggers.on_inventory(ObjectChange(old.ref, new, inventory("n1", ready=False)))
     assert setting.queue.keys == [POD, WAITING, Key("claim", ObjectRef("ns", "settled"))]
 
 
 def test_nodes_wake_only_by_their_labels() -> None:
     setting = Setting()
     old, same, other = node_object("n1"), node_object("n1"), node_object("n1", {"rack": "b"})
-    setting.triggers.on_node(Change(old.ref, old, same))
+    setting.triggers.on_node(ObjectChange(old.ref, old, same))
     assert setting.queue.keys == []
-    setting.triggers.on_node(Change(old.ref, same, other))
+    setting.triggers.on_node(ObjectChange(old.ref, same, other))
     assert setting.queue.keys == [POD, WAITING]
 
 

@@ -189,7 +189,7 @@ def test_what_is_given_never_overlaps(asks: list[Ask]) -> None:
     #
     found = place(state(gpu("n1", 0), gpu("n1", 1)), [Want("claim", "", n, ask) for n, ask in enumerate(asks)])
     assert found is not None or len(asks) > 2, "two cards have room for any two of these"
-    parts = [one.cut.of(one.card.card.uuid) for one in found or ()]
+    parts = [one.spec.of(one.card.card.uuid) for one in found or ()]
     assert not any(one.overlaps(other) for number, one in enumerate(parts) for other in parts[:number])
     assert found is None or len(parts) == len(asks)
 

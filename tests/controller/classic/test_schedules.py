@@ -23,7 +23,7 @@ from driver.controller.classic.claims import plan_claim
 from driver.controller.classic.node_model import stock_of
 from driver.controller.classic.reconciler import Syncing
 from driver.controller.classic.scheduling_contexts import plan_context
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 from driver.partitions.geometry import Partition
 from tests.controller.classic.hardware import DRIVER, gpu, inventory
 from tests.controller.classic.scene import FINALIZER, Scene, claim, context, pod
@@ -121,7 +121,7 @@ class Controller:
         old = self.scene.caches.claims.get(ref)
         if old is not None:
             self.scene.caches.claims.remove(ref)
-            self.scene.world.on_claim(Change(ref, old, None))
+            self.scene.world.on_claim(ObjectChange(ref, old, None))
 
     def stop_passes(self) -> None:
         for work in self.passes.values():

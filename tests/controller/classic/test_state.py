@@ -2,7 +2,7 @@
 
 from api.model.names import ObjectRef
 from driver.controller.classic.usage import holdings_in
-from driver.kube.store import Change
+from driver.kube.store import ObjectChange
 from tests.controller.classic.scene import Scene, claim
 from tests.controller.classic.test_claims import HELD
 from tests.controller.classic.test_interchangeable_nodes import allocation
@@ -13,7 +13,7 @@ def forget(scene: Scene, name: str) -> None:
     ref = ObjectRef("ns", name)
     old = scene.caches.claims.get(ref)
     scene.caches.claims.remove(ref)
-    scene.world.on_claim(Change(ref, old, None))
+    scene.world.on_claim(ObjectChange(ref, old, None))
 
 
 def test_the_newer_of_cache_and_answer_counts() -> None:

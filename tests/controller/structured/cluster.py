@@ -23,7 +23,7 @@ from driver.kube.assume_cache import AssumeCache
 from driver.kube.events import EventKind
 from driver.kube.http.client import PatchType
 from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
-from driver.kube.store import Change, Store
+from driver.kube.store import ObjectChange, Store
 
 DEVICE_CLASSES: Final = KINDS.device_classes
 DRIVER: Final = "kerf.dev"
@@ -184,14 +184,14 @@ class Cluster:
         for gone in store.values():
             if (kind.kind, gone.metadata.name) not in self.objects:
                 store.remove(gone.ref)
-                cache.on_change(Change(gone.ref, gone, None))
+                cache.on_change(ObjectChange(gone.ref, gone, None))
         for (kind_name, _), held in self.objects.items():
             if kind_name == kind.kind:
                 value = decode(kind, held)
                 old = store.get(value.ref)
                 if old != value:
                     store.put(value)
-                    cache.on_change(Change(value.ref, old, value))
+                    cache.on_change(ObjectChange(value.ref, old, value))
 
     # --- what there is ------------------------------------------------------------------------------------------------
 

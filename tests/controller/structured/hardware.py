@@ -9,7 +9,7 @@ from driver.partitions.catalog import gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard
 from driver.partitions.pool_compiler import SliceLayout, compile_pool
 from driver.partitions.publish_order import publish_order
-from driver.partitions.shared_devices import Shareable, share_order
+from driver.partitions.shared_devices import ShareableProfiles, order_shared_partitions
 
 
 def gpus(model: str, count: int = 1) -> list[Card]:
@@ -47,12 +47,12 @@ def slices(
     *,
     driver: str = "kerf.dev",
     generation: int = 1,
-    shareable: Shareable = frozenset(),
+    shareable: ShareableProfiles = frozenset(),
 ) -> list[ResourceSlice]:
     """What the plugin of ``node`` publishes; cards of one kind."""
     kind = str(cards[0].kind)
     cards = [_on(node, card) for card in cards]
-    shared = share_order(cards, publish_order(cards, ()).partitions, shareable, ())
+    shared = order_shared_partitions(cards, publish_order(cards, ()).partitions, shareable, ())
     compiled = compile_pool(pool_name(node, kind), node, cards, layout=SliceLayout.SPLIT, shared=shared)
     contents = compiled.pool.slices
     pool = ResourcePool(name=pool_name(node, kind), generation=generation, resource_slice_count=len(contents))

@@ -14,7 +14,7 @@ from driver.controller.device_types import known_device_types
 from driver.controller.structured.event_handlers import Triggers
 from driver.controller.structured.matching_devices import News, Published
 from driver.kube.assume_cache import AssumeCache
-from driver.kube.store import Change, Store
+from driver.kube.store import ObjectChange, Store
 
 from .hardware import fpgas, gpus, slices
 
@@ -114,7 +114,7 @@ def test_a_node_concerns_classes_that_choose_nodes(
     old: dict[str, str] | None, new: dict[str, str] | None, added: dict[str, float]
 ) -> None:
     queue = Queue()
-    change = Change(Node(metadata=ObjectMeta(name="n1")).ref, node(old, "1"), node(new, "2"))
+    change = ObjectChange(Node(metadata=ObjectMeta(name="n1")).ref, node(old, "1"), node(new, "2"))
     triggers(queue).on_node(change)
     assert queue.added == added
 
@@ -126,7 +126,7 @@ def test_a_slice_concerns_every_class_sooner_where_its_devices_are_of_a_new_kind
 
     def added_by(old: ResourceSlice | None, new: ResourceSlice | None) -> dict[str, float]:
         queue.added.clear()
-        watched.on_slice(Change((old or new or first).ref, old, new))
+        watched.on_slice(ObjectChange((old or new or first).ref, old, new))
         return queue.added
 
     [_, first] = slices("n1", gpus("a30"))
@@ -146,7 +146,7 @@ def test_a_slice_concerns_every_class_sooner_where_its_devices_are_of_a_new_kind
 def test_a_class_and_its_device_class_concern_the_class_at_once() -> None:
     queue = Queue()
     watched = triggers(queue)
-    watched.on_resource_class(Change(CLASSES[0].ref, None, CLASSES[0]))
+    watched.on_resource_class(ObjectChange(CLASSES[0].ref, None, CLASSES[0]))
     other = DeviceClass(metadata=ObjectMeta(name="other"))
-    watched.on_device_class(Change(other.ref, other, None))
+    watched.on_device_class(ObjectChange(other.ref, other, None))
     assert queue.added == {"everywhere": 0.0, "other": 0.0}

@@ -10,7 +10,7 @@ from api.model.metadata import ObjectMeta
 from api.wire import UndecodableObjectError
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import AlreadyExistsError, ConflictError, ExpiredError, InvalidError, NotFoundError
-from driver.kube.http.transport import Request
+from driver.kube.http.transport import HttpRequest
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -30,7 +30,7 @@ def client(server: MemoryServer) -> Client:
     return server.client()
 
 
-def last(server: MemoryServer) -> Request:
+def last(server: MemoryServer) -> HttpRequest:
     return server.requests[-1][1]
 
 
@@ -79,7 +79,7 @@ async def test_a_list_that_outlives_its_pages_is_read_in_one_piece(server: Memor
     for number in range(5):
         server.put("nodes", {"metadata": {"name": f"n{number}"}})
 
-    def expired_second_page(request: Request) -> Exception | None:
+    def expired_second_page(request: HttpRequest) -> Exception | None:
         server.page = None
         return answering(410, "Expired")(request) if "continue" in request.query else None
 
@@ -100,9 +100,9 @@ async def test_a_list_that_is_expired_from_its_beginning_is_an_error(server: Mem
 async def test_an_unreadable_object_of_a_list_is_named_and_hides_no_other(server: MemoryServer, client: Client) -> None:
     server.put("nodes", {"metadata": {"name": "good"}})
     server.put("nodes", {"metadata": {"name": "odd"}, "spec": {"taints": "?"}})
-    listing = await client.listing(NODES)
-    assert [value.metadata.name for value in listing.items] == ["good"]
-    assert [ref.name for ref in listing.unreadable] == ["odd"]
+    listed = await client.list_all(NODES)
+    assert [value.metadata.name for value in listed.items] == ["good"]
+    assert [ref.name for ref in listed.unreadable] == ["odd"]
 
 
 @pytest.mark.parametrize("answer", [{"items": "?"}, {"items": [{"metadata": 3}]}])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.kube.http.access import Access, CredentialPlugin
 from driver.kube.http.config import in_cluster, load_access
+from driver.kube.http.credentials import Access, CredentialPlugin
 from driver.kube.http.errors import AccessError
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from driver.kube.http.errors import (
     StatusError,
     ThrottledError,
     UnauthorizedError,
-    error_of,
+    build_status_error,
 )
 
 
@@ -45,7 +45,7 @@ def body(**fields: Any) -> bytes:
 def test_a_status_becomes_the_error_that_says_what_to_do(
     status: int, reason: str, leaf: type[StatusError], kind: type[KerfError]
 ) -> None:
-    error = error_of("GET /x", status, body(code=status, reason=reason, message="because"))
+    error = build_status_error("GET /x", status, body(code=status, reason=reason, message="because"))
     assert type(error) is leaf
     assert isinstance(error, kind)
     assert not (isinstance(error, TransientError) and isinstance(error, PermanentError))
@@ -53,18 +53,18 @@ def test_a_status_becomes_the_error_that_says_what_to_do(
 
 
 def test_the_error_event_of_a_watch_carries_its_own_code() -> None:
-    assert isinstance(error_of("GET /x", 0, body(code=410, reason="Expired")), ExpiredError)
+    assert isinstance(build_status_error("GET /x", 0, body(code=410, reason="Expired")), ExpiredError)
 
 
 @pytest.mark.parametrize("text", [b"<html>Bad\n  Gateway</html>", b"\xff\xfe", b"", b"[]", b'{"code": "x"}'])
 def test_a_body_that_is_no_status_is_shown_as_it_is(text: bytes) -> None:
-    error = error_of("GET /x", 502, text)
+    error = build_status_error("GET /x", 502, text)
     assert isinstance(error, ServerError)
     assert str(error) == f"GET /x: 502 {' '.join(text.decode(errors='replace').split())}".rstrip()
 
 
 def test_a_long_body_is_cut() -> None:
-    assert len(str(error_of("GET /x", 500, b"x" * 10**6))) < 600
+    assert len(str(build_status_error("GET /x", 500, b"x" * 10**6))) < 600
 
 
 @pytest.mark.parametrize(
@@ -80,5 +80,5 @@ def test_a_long_body_is_cut() -> None:
 def test_the_time_to_wait_comes_from_the_header_else_from_the_status(
     header: str | None, details: int, expected: float | None
 ) -> None:
-    error = error_of("GET /x", 429, body(code=429, details={"retryAfterSeconds": details}), header)
+    error = build_status_error("GET /x", 429, body(code=429, details={"retryAfterSeconds": details}), header)
     assert error.retry_after_s == expected

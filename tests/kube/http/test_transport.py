@@ -15,8 +15,8 @@ from aiohttp import web
 from api.core.v1 import NODES, Node
 from api.model.metadata import ObjectMeta
 from api.wire import UndecodableObjectError
-from driver.kube.http.access import Access
 from driver.kube.http.client import Client
+from driver.kube.http.credentials import Access
 from driver.kube.http.errors import (
     AccessError,
     ApiError,
@@ -29,7 +29,7 @@ from driver.kube.http.errors import (
 )
 from driver.runtime.metrics import REGISTRY
 from tests.kube.certificates import HERE
-from tests.kube.http_stub import QUICK, Answer, Stub, cuts, cuts_halfway, says, sends
+from tests.kube.http_stub import QUICK, Answer, Stub, disconnect, disconnect_halfway, respond, respond_bytes
 
 NODE = {"metadata": {"name": "n1", "resourceVersion": "1"}}
 VALUE = Node(metadata=ObjectMeta(name="n1"))
@@ -54,12 +54,12 @@ RETRY_NOW = {"Retry-After": "0"}
 @pytest.mark.parametrize(
     ("answers", "call", "asked"),
     [
-        ([cuts, cuts, cuts, says(200, NODE)], read, 4),
-        ([cuts_halfway, says(200, NODE)], read, 2),
-        ([hangs, says(200, NODE)], read, 2),
-        ([says(429, {}, **RETRY_NOW), says(200, NODE)], read, 2),
-        ([says(429, {}, **RETRY_NOW), says(200, NODE)], write, 2),
-        ([says(503, {}, **RETRY_NOW), says(200, NODE)], read, 2),
+        ([disconnect, disconnect, disconnect, respond(200, NODE)], read, 4),
+        ([disconnect_halfway, respond(200, NODE)], read, 2),
+        ([hangs, respond(200, NODE)], read, 2),
+        ([respond(429, {}, **RETRY_NOW), respond(200, NODE)], read, 2),
+        ([respond(429, {}, **RETRY_NOW), respond(200, NODE)], write, 2),
+        ([respond(503, {}, **RETRY_NOW), respond(200, NODE)], read, 2),
     ],
     ids=["cut", "cut halfway", "hangs", "throttled read", "throttled write", "failed read"],
 )
@@ -74,17 +74,17 @@ async def test_what_is_safe_to_repeat_is_repeated_until_it_succeeds(
 @pytest.mark.parametrize(
     ("answer", "call", "asked", "error"),
     [
-        (cuts, write, 1, UnreachableError),
-        (cuts_halfway, write, 1, UnreachableError),
+        (disconnect, write, 1, UnreachableError),
+        (disconnect_halfway, write, 1, UnreachableError),
         (hangs, write, 1, UnreachableError),
-        (says(503, {}, **RETRY_NOW), write, 1, ServerError),
-        (says(500, {}), read, 1, ServerError),
-        (says(429, {}, **{"Retry-After": "60"}), read, 1, ThrottledError),
-        (says(429, {}), read, 1, ThrottledError),
-        (says(404, {}), read, 1, NotFoundError),
-        (says(302, {}, Location="http://elsewhere/"), read, 1, StatusError),
-        (cuts, read, 8, UnreachableError),  # aiohttp sends each try twice
-        (says(503, {}, **RETRY_NOW), read, 4, ServerError),
+        (respond(503, {}, **RETRY_NOW), write, 1, ServerError),
+        (respond(500, {}), read, 1, ServerError),
+        (respond(429, {}, **{"Retry-After": "60"}), read, 1, ThrottledError),
+        (respond(429, {}), read, 1, ThrottledError),
+        (respond(404, {}), read, 1, NotFoundError),
+        (respond(302, {}, Location="http://elsewhere/"), read, 1, StatusError),
+        (disconnect, read, 8, UnreachableError),  # aiohttp sends each try twice
+        (respond(503, {}, **RETRY_NOW), read, 4, ServerError),
     ],
     ids=[
         "a write that was cut may have been done",
@@ -123,7 +123,7 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
 
 
 async def test_the_server_learns_who_asks_and_what_is_accepted() -> None:
-    async with Stub([says(200, NODE)]).serving() as stub, stub.client() as client:
+    async with Stub([respond(200, NODE)]).serving() as stub, stub.client() as client:
         await client.get(NODES, "n1")
         await client.create(NODES, VALUE)
     assert [asked.headers.get("Content-Type") for asked in stub.asked] == [None, "application/json"]
@@ -132,7 +132,7 @@ async def test_the_server_learns_who_asks_and_what_is_accepted() -> None:
 
 
 async def test_a_path_below_the_servers_address_is_kept() -> None:
-    async with Stub([says(200, NODE)]).serving() as stub:
+    async with Stub([respond(200, NODE)]).serving() as stub:
         access = Access(server=f"{stub.url}/k8s/clusters/c-1")
         async with Client(access, user_agent="kerf-test/1", settings=QUICK) as client:
             await client.get(NODES, "system:odd name?x=1")
@@ -164,14 +164,14 @@ async def test_requests_are_counted_by_method_resource_and_outcome() -> None:
         return REGISTRY.get_sample_value("kerf_api_requests_total", labels) or 0
 
     before = {code: count(code) for code in ("200", "none")}
-    async with Stub([cuts, cuts, says(200, NODE)]).serving() as stub, stub.client() as client:
+    async with Stub([disconnect, disconnect, respond(200, NODE)]).serving() as stub, stub.client() as client:
         await client.get(NODES, "n1")
     assert {code: count(code) - before[code] for code in before} == {"200": 1, "none": 1}
 
 
 async def test_what_the_server_warns_of_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     warning = '299 - "resource.k8s.io/v1beta1 is deprecated"'
-    async with Stub([says(200, NODE, Warning=warning)]).serving() as stub, stub.client() as client:
+    async with Stub([respond(200, NODE, Warning=warning)]).serving() as stub, stub.client() as client:
         await client.get(NODES, "n1")
         await client.get(NODES, "n1")
     assert [record.getMessage() for record in caplog.records if record.name.startswith("driver.")] == [
@@ -230,7 +230,7 @@ async def test_an_event_may_be_megabytes_long() -> None:
         assert await versions(client) == ["2", "3"]
 
 
-@pytest.mark.parametrize("then", [cuts, hangs], ids=["cut", "silent"])
+@pytest.mark.parametrize("then", [disconnect, hangs], ids=["cut", "silent"])
 async def test_a_watch_that_is_cut_or_falls_silent_is_unreachable_after_its_events(then: Answer) -> None:
     async with Stub([streams(added(2), then=then)]).serving() as stub, stub.client() as client:
         seen: list[str] = []
@@ -301,7 +301,7 @@ def secure_client(stub: Stub, **fields: Any) -> Client:
 
 
 async def test_a_client_certificate_says_who_we_are() -> None:
-    async with Stub([says(200, NODE)]).serving(tls()) as stub:
+    async with Stub([respond(200, NODE)]).serving(tls()) as stub:
         fields = {"certificate": HERE / "client-1.pem", "key": (HERE / "client-1.key").read_bytes()}
         async with secure_client(stub, **fields) as client:
             await client.get(NODES, "n1")
@@ -309,7 +309,7 @@ async def test_a_client_certificate_says_who_we_are() -> None:
 
 
 async def test_a_token_is_sent_as_a_bearer() -> None:
-    async with Stub([says(200, NODE)]).serving(tls()) as stub, secure_client(stub, token="opaque") as client:
+    async with Stub([respond(200, NODE)]).serving(tls()) as stub, secure_client(stub, token="opaque") as client:
         await client.get(NODES, "n1")
     assert (stub.asked[0].headers["Authorization"], stub.asked[0].client) == ("Bearer opaque", None)
 
@@ -321,7 +321,7 @@ async def test_a_token_is_sent_as_a_bearer() -> None:
 )
 async def test_a_server_that_cannot_prove_itself_gets_no_token(server: str, fields: dict[str, Any]) -> None:
     async with (
-        Stub([says(200, NODE)]).serving(tls(server)) as stub,
+        Stub([respond(200, NODE)]).serving(tls(server)) as stub,
         secure_client(stub, token="opaque", **fields) as client,
     ):
         with pytest.raises(UnreachableError, match="certificate"):
@@ -330,12 +330,12 @@ async def test_a_server_that_cannot_prove_itself_gets_no_token(server: str, fiel
 
 
 async def test_verification_can_be_switched_off() -> None:
-    async with Stub([says(200, NODE)]).serving(tls("server-2")) as stub, secure_client(stub, verify=False) as client:
+    async with Stub([respond(200, NODE)]).serving(tls("server-2")) as stub, secure_client(stub, verify=False) as client:
         await client.get(NODES, "n1")
 
 
 async def test_no_credentials_go_over_plain_http() -> None:
-    async with Stub([says(200, NODE)]).serving() as stub, secure_client(stub, token="opaque") as client:
+    async with Stub([respond(200, NODE)]).serving() as stub, secure_client(stub, token="opaque") as client:
         await client.get(NODES, "n1")
     assert "Authorization" not in stub.asked[0].headers
 
@@ -363,19 +363,22 @@ async def test_a_refused_token_is_read_again_and_tried_once_more(tmp_path: Path,
 async def test_a_token_that_stays_refused_is_refused_after_one_request(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")
-    async with Stub([says(401, {})]).serving(tls()) as stub, secure_client(stub, token=token) as client:
+    async with Stub([respond(401, {})]).serving(tls()) as stub, secure_client(stub, token=token) as client:
         with pytest.raises(UnauthorizedError):
             await client.get(NODES, "n1")
     assert len(stub.asked) == 1
 
 
 async def test_missing_credentials_are_an_error_that_names_the_file(tmp_path: Path) -> None:
-    async with Stub([says(200, NODE)]).serving(tls()) as stub, secure_client(stub, token=tmp_path / "gone") as client:
+    async with (
+        Stub([respond(200, NODE)]).serving(tls()) as stub,
+        secure_client(stub, token=tmp_path / "gone") as client,
+    ):
         with pytest.raises(AccessError, match=f"cannot read {tmp_path}/gone: No such file"):
             await client.get(NODES, "n1")
 
 
 async def test_a_body_that_is_no_object_is_an_error() -> None:
-    async with Stub([sends(b"<html>")]).serving() as stub, stub.client() as client:
+    async with Stub([respond_bytes(b"<html>")]).serving() as stub, stub.client() as client:
         with pytest.raises(UndecodableObjectError, match="cannot read a Node of v1"):
             await client.get(NODES, "n1")

@@ -24,9 +24,9 @@ from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.faults import Faults
 from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.partitions.geometry import Card, FpgaCard, Partition, Placement
-from driver.partitions.unit_map import grid_of
+from driver.partitions.unit_map import get_unit_map
 from tests.kubeletplugin.backends.claims import FPGA_MAKING, GPU_MAKING, GPU_TAKING_BACK, Machine
-from tests.partitions.cards import cut, slots, whole
+from tests.partitions.cards import gpu_partition, slots, whole
 
 AES = FpgaConfig(api_version="kerf.dev/v1alpha1", function="aes-gcm")
 KEEP = FpgaConfig(api_version="kerf.dev/v1alpha1", release="Keep")
@@ -60,7 +60,7 @@ async def test_cards_are_discovered_with_stable_identities(machine: Machine) -> 
 
 
 async def test_a_partition_is_made_and_taken_back(machine: Machine, gpu: Card) -> None:
-    backend, device = machine.open(), machine.device(cut(gpu, "1g.10gb", 3))
+    backend, device = machine.open(), machine.device(gpu_partition(gpu, "1g.10gb", 3))
     handle = await backend.prepare(device, None)
     assert list(backend.held().values()) == [device.partition]
     await backend.unprepare(handle)
@@ -68,7 +68,7 @@ async def test_a_partition_is_made_and_taken_back(machine: Machine, gpu: Card) -
 
 
 async def test_a_handle_is_plain_json_that_serves_a_new_process(machine: Machine, gpu: Card) -> None:
-    handle = await machine.open().prepare(machine.device(cut(gpu, "2g.20gb", 2)), None)
+    handle = await machine.open().prepare(machine.device(gpu_partition(gpu, "2g.20gb", 2)), None)
     remembered = json.loads(json.dumps(handle))
     again = machine.open()
     assert again.edits(remembered) == machine.open().edits(handle)
@@ -79,7 +79,7 @@ async def test_a_handle_is_plain_json_that_serves_a_new_process(machine: Machine
 async def test_preparing_a_claims_device_again_answers_the_same_without_touching_the_card(
     machine: Machine, gpu: Card
 ) -> None:
-    device = machine.device(cut(gpu, "3g.40gb", 4))
+    device = machine.device(gpu_partition(gpu, "3g.40gb", 4))
     handle = await machine.open().prepare(device, None)
     machine.clock.slept_s.clear()
     assert await machine.open().prepare(device, None) == handle
@@ -88,7 +88,7 @@ async def test_preparing_a_claims_device_again_answers_the_same_without_touching
 
 async def test_unpreparing_twice_succeeds(machine: Machine, gpu: Card, fpga: Card) -> None:
     backend = machine.open()
-    for partition in (cut(gpu, "1g.10gb", 0), whole(machine.card(1)), slots(fpga, 0, 1, "aes-gcm")):
+    for partition in (gpu_partition(gpu, "1g.10gb", 0), whole(machine.card(1)), slots(fpga, 0, 1, "aes-gcm")):
         handle = await backend.prepare(machine.device(partition), None)
         await backend.unprepare(handle)
         await backend.unprepare(handle)
@@ -97,7 +97,7 @@ async def test_unpreparing_twice_succeeds(machine: Machine, gpu: Card, fpga: Car
 
 async def test_unpreparing_an_old_handle_leaves_the_next_claims_partition_alone(machine: Machine, gpu: Card) -> None:
     """The same placement, even the same instance id: what was prepared before must not be destroyed."""
-    backend, partition = machine.open(), cut(gpu, "1g.10gb", 0)
+    backend, partition = machine.open(), gpu_partition(gpu, "1g.10gb", 0)
     old = await backend.prepare(machine.device(partition, "old"), None)
     await backend.unprepare(old)
     new = await backend.prepare(machine.device(partition, "new"), None)
@@ -108,7 +108,7 @@ async def test_unpreparing_an_old_handle_leaves_the_next_claims_partition_alone(
 
 async def test_a_handle_of_a_card_that_is_gone_is_nothing_to_take_back(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
-    handle = await backend.prepare(machine.device(cut(gpu, "1g.10gb", 0)), None)
+    handle = await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
     await backend.unprepare({**handle, "card": "GPU-of-another-day"})
     assert len(backend.held()) == 1
 
@@ -121,10 +121,10 @@ async def test_a_foreign_handle_is_refused(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (lambda card: cut(card, "3g.40gb", 0), lambda card: cut(card, "1g.10gb", 3)),
-        (lambda card: cut(card, "1g.10gb+me", 0), lambda card: cut(card, "1g.10gb+me", 5)),
-        (lambda card: cut(card, "1g.10gb", 6), whole),
-        (whole, lambda card: cut(card, "1g.10gb", 6)),
+        (lambda card: gpu_partition(card, "3g.40gb", 0), lambda card: gpu_partition(card, "1g.10gb", 3)),
+        (lambda card: gpu_partition(card, "1g.10gb+me", 0), lambda card: gpu_partition(card, "1g.10gb+me", 5)),
+        (lambda card: gpu_partition(card, "1g.10gb", 6), whole),
+        (whole, lambda card: gpu_partition(card, "1g.10gb", 6)),
         (whole, whole),
     ],
 )
@@ -156,7 +156,8 @@ async def test_a_card_that_is_not_there_is_refused(machine: Machine, gpu: Card, 
 async def test_seven_small_partitions_and_their_seven_containers_are_apart(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
     handles = [
-        await backend.prepare(machine.device(cut(gpu, "1g.10gb", start), f"claim-{start}"), None) for start in range(7)
+        await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", start), f"claim-{start}"), None)
+        for start in range(7)
     ]
     assert len({handle["visible"] for handle in handles}) == 7
     nodes = [node.path for handle in handles for node in backend.edits(handle).device_nodes if "caps" in node.path]
@@ -164,14 +165,14 @@ async def test_seven_small_partitions_and_their_seven_containers_are_apart(machi
 
 
 async def test_partitions_made_by_hand_are_never_touched(machine: Machine, gpu: Card) -> None:
-    backend, by_hand = machine.open(), cut(gpu, "3g.40gb", 4)
+    backend, by_hand = machine.open(), gpu_partition(gpu, "3g.40gb", 4)
     await backend.cut_by_hand(machine.device(by_hand))
     with pytest.raises(HardwareBusyError):
         await backend.prepare(machine.device(by_hand), None)
     with pytest.raises(HardwareBusyError):
         await backend.prepare(machine.device(whole(gpu)), None)
     await backend.abandon(machine.device(by_hand))
-    handle = await backend.prepare(machine.device(cut(gpu, "4g.40gb", 0)), None)
+    handle = await backend.prepare(machine.device(gpu_partition(gpu, "4g.40gb", 0)), None)
     await backend.unprepare(handle)
     assert list(backend.held().values()) == [by_hand]
 
@@ -181,19 +182,19 @@ async def test_a_whole_gpu_can_be_cut_again_after_its_claim(machine: Machine, gp
     handle = await backend.prepare(machine.device(whole(gpu)), None)
     assert handle["visible"] == gpu.uuid
     await backend.unprepare(handle)
-    await backend.prepare(machine.device(cut(gpu, "1g.10gb", 0)), None)
+    await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
 
 
 async def test_a_reboot_takes_partitions_functions_and_nothing_else(machine: Machine, gpu: Card, fpga: Card) -> None:
     backend = machine.open()
     cards = await backend.discover()
-    handle = await backend.prepare(machine.device(cut(gpu, "1g.10gb", 0)), None)
+    handle = await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
     await backend.prepare(machine.device(slots(fpga, 0, 1, "aes-gcm")), None)
     backend.reboot()
     assert backend.held() == {}
     assert await backend.discover() == cards
     await backend.unprepare(handle)
-    assert await backend.prepare(machine.device(cut(gpu, "1g.10gb", 0)), None) == handle
+    assert await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None) == handle
 
 
 # FPGAs
@@ -283,7 +284,7 @@ REFUSED: list[tuple[str, Callable[[Machine], Partition], DeviceConfig | None, st
     ),
     (
         "an FPGA's config",
-        lambda machine: cut(machine.card(0), "1g.10gb", 0),
+        lambda machine: gpu_partition(machine.card(0), "1g.10gb", 0),
         AES,
         "is a GPU, but the claim gives it an FpgaConfig",
     ),
@@ -305,7 +306,7 @@ async def test_what_can_never_work_is_refused_before_anything_is_touched(
 
 async def test_admin_access_neither_makes_nor_disturbs_nor_takes_back(machine: Machine, gpu: Card, fpga: Card) -> None:
     backend = machine.open()
-    for card, partition in ((gpu, cut(gpu, "1g.10gb", 0)), (fpga, slots(fpga, 0, 1, "aes-gcm"))):
+    for card, partition in ((gpu, gpu_partition(gpu, "1g.10gb", 0)), (fpga, slots(fpga, 0, 1, "aes-gcm"))):
         await backend.prepare(machine.device(partition, "user"), None)
         before = backend.held()
         for watched in (partition, whole(card)):
@@ -330,7 +331,7 @@ async def test_the_end_of_admin_access_leaves_a_kept_function(machine: Machine, 
 EDITS: list[tuple[str, Callable[[Machine], Partition], DeviceConfig | None, dict[str, Any]]] = [
     (
         "a GPU partition",
-        lambda machine: cut(machine.card(1), "1g.10gb", 3),
+        lambda machine: gpu_partition(machine.card(1), "1g.10gb", 3),
         None,
         {
             "env": ["NVIDIA_VISIBLE_DEVICES=void", "KERF_DEVICE_GPU_1_1G_10GB_AT_3=MIG-"],
@@ -380,7 +381,7 @@ def errors_of(edits: ContainerEdits) -> list[object]:
 
 
 def share_of(machine: Machine, gpu: Card, claim: str, capacity: str, amount: str) -> AllocatedDevice:
-    partition = dataclasses.replace(cut(gpu, "3g.40gb", 0), shared=True)
+    partition = dataclasses.replace(gpu_partition(gpu, "3g.40gb", 0), shared=True)
     device = machine.device(partition, claim)
     share = ShareId(device.share.id, f"share-of-{claim}")
     return dataclasses.replace(device, share=share, consumed_capacity={capacity: Quantity(amount)})
@@ -421,7 +422,7 @@ async def test_management_nodes_are_never_in_a_container(machine: Machine) -> No
 
 
 def every_partition(machine: Machine) -> list[Partition]:
-    return [cut_.of(card.uuid) for card in machine.cards.values() for cut_ in grid_of(card).cuts]
+    return [spec.of(card.uuid) for card in machine.cards.values() for spec in get_unit_map(card).specs]
 
 
 # Health
@@ -456,12 +457,12 @@ async def test_a_device_can_fall_ill_be_lost_and_heal_while_the_plugin_runs(mach
 
 async def test_a_lost_card_refuses_new_work_but_lets_go_of_old(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
-    device = machine.device(cut(gpu, "1g.10gb", 0))
+    device = machine.device(gpu_partition(gpu, "1g.10gb", 0))
     handle = await backend.prepare(device, None)
     backend.inject(Faults(lost={"gpu-0": "Xid 79"}))
     assert await backend.prepare(device, None) == handle, "what is prepared stays prepared"
     with pytest.raises(HardwareRefusedError, match="gpu-0 is lost: Xid 79"):
-        await backend.prepare(machine.device(cut(gpu, "1g.10gb", 1), "other"), None)
+        await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 1), "other"), None)
     await backend.unprepare(handle)
     assert backend.held() == {}
 
@@ -470,7 +471,7 @@ async def test_an_ill_card_does_what_it_is_told(machine: Machine, gpu: Card) -> 
     """Whoever got it tolerates its taint."""
     backend = machine.open()
     backend.inject(Faults(ill={"gpu-0": "Xid 63"}))
-    await backend.prepare(machine.device(cut(gpu, "1g.10gb", 1)), None)
+    await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 1)), None)
     assert len(backend.held()) == 1
 
 

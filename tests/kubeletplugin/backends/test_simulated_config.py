@@ -9,7 +9,7 @@ from api.model.names import ClaimRef, DeviceId, ShareId
 from driver.kubeletplugin.backends.base import AllocatedDevice
 from driver.kubeletplugin.backends.simulated import open_backend
 from driver.kubeletplugin.backends.simulated.config import read_config
-from tests.partitions.cards import cut
+from tests.partitions.cards import gpu_partition
 
 GOOD = """
 state: hardware
@@ -92,7 +92,7 @@ async def test_a_state_directory_of_other_cards_is_refused(tmp_path: Path) -> No
     device = AllocatedDevice(
         claim=ClaimRef("default", "training", "uid-of-training"),
         share=ShareId(DeviceId("kerf.dev", "node-1/gpu", "gpu-0-1g-10gb-at-0"), None),
-        partition=cut(card, "1g.10gb", 0),
+        partition=gpu_partition(card, "1g.10gb", 0),
         admin_access=False,
         consumed_capacity={},
     )

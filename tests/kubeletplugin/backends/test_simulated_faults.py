@@ -22,7 +22,7 @@ from tests.kubeletplugin.backends.claims import (
     HandledBackend,
     Machine,
 )
-from tests.partitions.cards import cut, slots, whole
+from tests.partitions.cards import gpu_partition, slots, whole
 
 KEEP = FpgaConfig(api_version="kerf.dev/v1alpha1", release="Keep")
 Effect: TypeAlias = Literal["error", "hang", "crash"]
@@ -40,7 +40,7 @@ class Way(NamedTuple):
 
 
 WAYS = [
-    Way("partition", lambda machine: cut(machine.card(0), "2g.20gb", 2), GPU_MAKING, GPU_TAKING_BACK),
+    Way("partition", lambda machine: gpu_partition(machine.card(0), "2g.20gb", 2), GPU_MAKING, GPU_TAKING_BACK),
     Way("whole GPU", lambda machine: whole(machine.card(0)), (Step.SET_MIG_MODE,), ()),
     Way("function", lambda machine: slots(machine.card(2), 1, 2, "fft-large"), FPGA_MAKING, (Step.BLANK,)),
     Way("kept", lambda machine: slots(machine.card(2), 0, 1, "zstd"), FPGA_MAKING, (Step.KEEP,), KEEP),
@@ -264,8 +264,8 @@ async def test_pace_multiplies_every_delay(machine: Machine) -> None:
 async def test_a_fault_strikes_as_often_as_it_says_on_the_card_it_names(machine: Machine) -> None:
     backend = machine.open()
     backend.inject(Faults(faults=(Fault(step=Step.CREATE_GPU_INSTANCE, card="gpu-1", times=2),)))
-    await backend.prepare(machine.device(cut(machine.card(0), "1g.10gb", 0), "elsewhere"), None)
-    device = machine.device(cut(machine.card(1), "1g.10gb", 0))
+    await backend.prepare(machine.device(gpu_partition(machine.card(0), "1g.10gb", 0), "elsewhere"), None)
+    device = machine.device(gpu_partition(machine.card(1), "1g.10gb", 0))
     for _ in range(2):
         with pytest.raises(HardwareBusyError, match="In use by another client"):
             await backend.prepare(device, None)
@@ -277,7 +277,7 @@ async def test_a_permanent_fault_strikes_for_ever_and_says_that_a_retry_is_in_va
     backend.inject(Faults(faults=(Fault(step=Step.CREATE_GPU_INSTANCE, times=None, permanent=True),)))
     for _ in range(3):
         with pytest.raises(HardwareRefusedError):
-            await backend.prepare(machine.device(cut(machine.card(0), "1g.10gb", 0)), None)
+            await backend.prepare(machine.device(gpu_partition(machine.card(0), "1g.10gb", 0)), None)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ async def test_a_faults_file_that_cannot_be_understood_is_named(machine: Machine
     backend = machine.open()
     (machine.state / "faults.json").write_text(text)
     with pytest.raises(HardwareRefusedError, match=r"faults\.json: .*correct or remove the file"):
-        await backend.prepare(machine.device(cut(machine.card(0), "1g.10gb", 0)), None)
+        await backend.prepare(machine.device(gpu_partition(machine.card(0), "1g.10gb", 0)), None)
 
 
 async def test_a_faults_file_that_cannot_be_understood_does_not_end_the_health_stream(
@@ -304,7 +304,7 @@ async def test_a_faults_file_that_cannot_be_understood_does_not_end_the_health_s
 
 async def test_two_processes_see_one_hardware(machine: Machine) -> None:
     one, other = machine.open(), machine.open()
-    partition: Partition = cut(machine.card(0), "1g.10gb", 0)
+    partition: Partition = gpu_partition(machine.card(0), "1g.10gb", 0)
     handle = await one.prepare(machine.device(partition, "one"), None)
     with pytest.raises(HardwareBusyError):
         await other.prepare(machine.device(partition, "other"), None)
@@ -315,7 +315,9 @@ async def test_two_processes_see_one_hardware(machine: Machine) -> None:
 
 async def test_claims_that_race_for_overlapping_placements_never_get_both(machine: Machine) -> None:
     backend = machine.open()
-    partitions = [cut(machine.card(0), "1g.10gb", start) for start in range(7)] + [cut(machine.card(0), "3g.40gb", 0)]
+    partitions = [gpu_partition(machine.card(0), "1g.10gb", start) for start in range(7)] + [
+        gpu_partition(machine.card(0), "3g.40gb", 0)
+    ]
     won: list[Partition] = []
 
     async def race(number: int, backend: SimulatedBackend, partition: Partition) -> None:

@@ -15,7 +15,7 @@ from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, Hardware
 from driver.kubeletplugin.backends.simulated.faults import Fault, Faults
 from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.partitions.geometry import Card, Partition, Placement
-from driver.partitions.unit_map import grid_of
+from driver.partitions.unit_map import get_unit_map
 from tests.kubeletplugin.backends.claims import Crashed, Machine
 from tests.partitions.oracle import may_coexist
 
@@ -42,10 +42,10 @@ class SimulatedHardware(RuleBasedStateMachine):
         self.machine = Machine(Path(self.directory.name) / "state", model=model, shell=shell)
         self.backend = self.machine.open()
         self.choices = [
-            cut.of(card.uuid)
+            spec.of(card.uuid)
             for card in self.machine.cards.values()
-            for cut in grid_of(card).cuts
-            if card.kind == "gpu" or cut.function
+            for spec in get_unit_map(card).specs
+            if card.kind == "gpu" or spec.function
         ]
         self.prepared: dict[str, tuple[AllocatedDevice, Handle]] = {}
         self.unsure: dict[str, AllocatedDevice] = {}

@@ -12,7 +12,7 @@ from driver.kubeletplugin.backends.simulated.faults import Fault, Faults
 from driver.kubeletplugin.backends.simulated.steps import Step
 from driver.partitions.geometry import Partition
 from tests.kubeletplugin.backends.claims import Machine
-from tests.partitions.cards import cut, slots
+from tests.partitions.cards import gpu_partition, slots
 
 CHILD = """
 import sys
@@ -41,7 +41,7 @@ print("prepared", flush=True)
 
 
 def partition_of(machine: Machine, what: str) -> Partition:
-    return cut(machine.card(0), "2g.20gb", 2) if what == "gpu" else slots(machine.card(2), 1, 2, "fft-large")
+    return gpu_partition(machine.card(0), "2g.20gb", 2) if what == "gpu" else slots(machine.card(2), 1, 2, "fft-large")
 
 
 def start(machine: Machine, what: str, step: int) -> "subprocess.Popen[str]":

@@ -16,8 +16,8 @@ from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, DriverName
 from driver.kube.discovery import discover_classic
-from driver.kube.http.access import Access
 from driver.kube.http.client import Client
+from driver.kube.http.credentials import Access
 from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.cluster.classic import ClassicCluster

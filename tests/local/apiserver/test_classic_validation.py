@@ -15,8 +15,8 @@ from api.model.metadata import ObjectMeta
 from api.resource.v1alpha2 import KINDS
 from api.wire import Kind
 from driver.kube.discovery import discover_classic
-from driver.kube.http.access import Access
 from driver.kube.http.client import Client, PatchType
+from driver.kube.http.credentials import Access
 from driver.kube.http.errors import InvalidError
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status

@@ -17,7 +17,7 @@ from driver.cel.compile import (
     compile_attribute,
     compile_selector,
 )
-from driver.cel.cost import MOST_COST, most_cost
+from driver.cel.cost import MAX_COST, estimate_cost
 from tests.oracle.cel.expressions import ATOMS, DEVICES, DRIVER, costly, expression
 from tests.oracle.judge import Judge
 
@@ -80,12 +80,12 @@ def test_the_api_server_estimates_the_same_costs(judge: Judge, author: Callable[
     for seed in range(FIRST, FIRST + CASES + len(ATOMS)):
         text = author(seed)
         answer = judge.ask({"expression": text, "driver": DRIVER, "device": {"name": "d", **DEVICES[0]}})
-        ours = most_cost(text)
+        ours = estimate_cost(text)
         if "compileError" in answer or ours is None:
             continue
         if answer["mostCost"] != ours:
             disagreements.append(f"{text}: {answer['mostCost']}, not {ours}")
-        refused += answer["mostCost"] > MOST_COST
-        assert answer["mostCost"] > MOST_COST or "cost limit exceeded" not in answer.get("runtimeError", ""), text
+        refused += answer["mostCost"] > MAX_COST
+        assert answer["mostCost"] > MAX_COST or "cost limit exceeded" not in answer.get("runtimeError", ""), text
     assert not disagreements, "\n".join(disagreements)
     assert author is expression or refused > CASES * 0.1, "the cases have become too cheap"

@@ -25,7 +25,7 @@ from driver.kubeletplugin.backends.simulated.state_store import CardFile, StateD
 from driver.kubeletplugin.backends.simulated.step_runner import Sleep, Stepper, die
 from driver.partitions.device_names import card_name, device_name
 from driver.partitions.geometry import Card, GpuCard, Partition
-from driver.partitions.unit_map import grid_of
+from driver.partitions.unit_map import get_unit_map
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class SimulatedBackend:
     def _devices(self) -> Mapping[str, Partition]:
         """Every device that can be published, by name: what ``faults.json`` may call ill or lost."""
         cards = [card.discover() for card in self._cards.values()]
-        partitions = [(card, cut.of(card.uuid)) for card in cards for cut in grid_of(card).cuts]
+        partitions = [(card, spec.of(card.uuid)) for card in cards for spec in get_unit_map(card).specs]
         return {device_name(card, partition): partition for card, partition in partitions}
 
     def _ailments(self) -> Mapping[str, Ailment]:

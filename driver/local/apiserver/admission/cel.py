@@ -10,7 +10,7 @@ from typing import Any
 
 from api.errors import KerfError
 from driver.cel.compile import UNSUPPORTED
-from driver.cel.inlining import inlined
+from driver.cel.inlining import inline_bindings
 from driver.local.apiserver.meta.documents import JsonValue
 
 
@@ -38,7 +38,7 @@ def _environment(variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the libra
 @lru_cache(maxsize=512)
 def compile_expression(expression: str, variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the library has no types)
     """The program of ``expression`` over ``variables``. Raises RuleError when it does not compile."""
-    plain = inlined(expression)  # cel-cpp resolves a bound variable wrongly after a loop that ended early
+    plain = inline_bindings(expression)  # cel-cpp resolves a bound variable wrongly after a loop that ended early
     try:
         program = _environment(variables).compile(expression)
         if plain not in (None, expression):

@@ -13,7 +13,7 @@ import msgspec
 
 from api.model.base import JsonObject
 from driver.allocation import ExpressionCompileError, UnsupportedExpressionError, compile_selector
-from driver.cel.cost import MOST_COST, most_cost
+from driver.cel.cost import MAX_COST, estimate_cost
 from driver.local.apiserver.meta.documents import JsonValue, lookup
 from driver.local.apiserver.meta.names import (
     NameCheck,
@@ -183,7 +183,7 @@ def _validate_expression(expression: str, path: str) -> FieldErrors:
         return
     try:
         compile_selector(expression)
-        if (most_cost(expression) or 0) > MOST_COST:
+        if (estimate_cost(expression) or 0) > MAX_COST:
             yield forbidden(path, "too complex, exceeds cost limit")
     except UnsupportedExpressionError:
         pass  # valid in Kubernetes; the allocator reports what it does not support

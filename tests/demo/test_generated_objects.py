@@ -2,8 +2,8 @@
 
 import pytest
 
-from driver.demo import scenario_steps
-from driver.demo.manifests import problems
+from driver.demo import generated_objects
+from driver.demo.manifests import find_problems
 from driver.partitions.catalog import gpu_model, gpu_models, shells
 from driver.partitions.geometry import GpuModel, Placement, Shell
 
@@ -29,13 +29,13 @@ def can_coexist(placements: list[tuple[Placement, ...]], taken: tuple[Placement,
 def test_a_card_goes_from_many_small_to_few_large_partitions(
     model: str, count: int, small: str, large: list[str]
 ) -> None:
-    plan = scenario_steps.resize(gpu_model(model))
+    plan = generated_objects.plan_resize(gpu_model(model))
     assert (plan.count, plan.small.name, [profile.name for profile in plan.large]) == (count, small, large)
 
 
 @pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
 def test_every_model_can_be_cut_as_planned(model: GpuModel) -> None:
-    plan = scenario_steps.resize(model)
+    plan = generated_objects.plan_resize(model)
     assert can_coexist([plan.small.placements] * plan.count)
     assert not can_coexist([plan.small.placements] * (plan.count + 1)) or plan.count == plan.small.max_instances
     assert can_coexist([profile.placements for profile in plan.large])
@@ -44,15 +44,15 @@ def test_every_model_can_be_cut_as_planned(model: GpuModel) -> None:
 
 @pytest.mark.parametrize("shell", shells(), ids=lambda shell: shell.name)
 def test_a_function_of_one_slot_comes_before_one_of_several(shell: Shell) -> None:
-    first, second = scenario_steps.loads(shell)
+    first, second = generated_objects.choose_functions(shell)
     assert first.placements[0].size == 1
     assert second.placements[0].size > 1
 
 
 @pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
 def test_the_generated_objects_are_valid_manifests(model: GpuModel) -> None:
-    plan = scenario_steps.resize(model)
-    objects = scenario_steps.gpu_objects([*([plan.small] * plan.count), *plan.large], "node-1", 0)
+    plan = generated_objects.plan_resize(model)
+    objects = generated_objects.gpu_objects([*([plan.small] * plan.count), *plan.large], "node-1", 0)
     names = [(body["kind"], body["metadata"]["name"]) for body in objects]
     assert len(set(names)) == len(names)
-    assert [found for body in objects for found in problems(body)] == []
+    assert [found for body in objects for found in find_problems(body)] == []

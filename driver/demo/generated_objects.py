@@ -1,4 +1,4 @@
-"""What the demo cuts and loads beside the examples: pure, from the geometry of the chosen card."""
+"""The objects that the demo generates from the geometry of the chosen cards, in addition to the examples. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from api.model.names import KERF_DRIVER
 from driver.partitions.geometry import Function, GpuModel, Profile, Shell
 
 NAMESPACE: Final = "kerf-demo"
-"""Where the generated pods live; the examples choose their own."""
+"""The namespace of the generated pods; the examples choose their own."""
 _IMAGE: Final = "busybox"
-"""Never pulled: the stand-in for containers runs nothing."""
+"""An image that is never pulled: the kubelet stand-in runs no containers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resize:
-    """The same card, cut into many small partitions and then into few large ones."""
+class ResizePlan:
+    """Two ways to partition the same card: many small partitions, then few large ones."""
 
     small: Profile
     count: int
     large: tuple[Profile, ...]
 
 
-def resize(model: GpuModel) -> Resize:
+def plan_resize(model: GpuModel) -> ResizePlan:
     """As many of the smallest profile as fit, then the two profiles that use most of the card together.
 
-    Profiles that differ only in engines (``+me``, ``+gfx``) are passed over. A card too small for two different cuts
-    goes from its smallest profile to its largest.
+    Profiles that differ only in engines (``+me``, ``+gfx``) are ignored. A card without two other profiles that fit
+    together goes from its smallest profile to its largest.
 
     >>> from driver.partitions.catalog import gpu_model
     >>> plan = resize(gpu_model("h100-80gb-sxm"))
@@ -46,17 +46,17 @@ def resize(model: GpuModel) -> Resize:
         large: tuple[Profile, ...] = tuple(sorted(best, key=lambda profile: -profile.compute_slices))
     else:
         large = (max(plain, key=lambda profile: profile.compute_slices),)
-    return Resize(small=small, count=_fitting(small), large=large)
+    return ResizePlan(small=small, count=_fitting(small), large=large)
 
 
-def loads(shell: Shell) -> tuple[Function, ...]:
-    """A function of one slot, then one that covers most slots: what the FPGA chapter loads, one after the other."""
+def choose_functions(shell: Shell) -> tuple[Function, ...]:
+    """The functions to load one after the other: one of few slots, then one of most slots."""
     by_size = sorted(shell.functions, key=lambda function: function.placements[0].size)
     return (by_size[0], by_size[-1]) if len(by_size) > 1 else tuple(by_size)
 
 
 def gpu_objects(profiles: Sequence[Profile], node: str, card_index: int) -> list[JsonObject]:
-    """A class for each profile, and a pod with a claim of its own for each entry, all on one card."""
+    """A class for each profile, and for each entry a pod with its own claim, all on one card."""
     objects: list[JsonObject] = [_class(name, {"device": "gpu", "profile": name}) for name in sorted(_names(profiles))]
     for number, profile in enumerate(profiles):
         objects += _pod(f"{_slug(profile.name)}-{number}", _class_name(profile.name), node, card_index)
@@ -64,12 +64,13 @@ def gpu_objects(profiles: Sequence[Profile], node: str, card_index: int) -> list
 
 
 def fpga_objects(function: Function, node: str, card_index: int) -> list[JsonObject]:
-    """A class for the function, and one pod that has it loaded."""
+    """A class for the function, and a pod with a claim of it."""
     class_ = _class(function.name, {"device": "fpga", "function": function.name})
     return [class_, *_pod(_slug(function.name), _class_name(function.name), node, card_index)]
 
 
 def namespace_object() -> JsonObject:
+    """The namespace of the generated pods."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
 
 
