@@ -13,7 +13,7 @@ import click
 
 from api.errors import InvalidDocumentError, KerfError
 from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED
-from driver.runtime.lifecycle import leaves
+from driver.runtime.lifecycle import iter_leaf_errors
 
 COMMANDS: Final[Mapping[str, str]] = {
     # name: what `kerf --help` says; the module is driver.cli.<name with _>, the command its attribute `command`
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _report(group: BaseExceptionGroup[BaseException]) -> int:
     """Report the errors of a group; an unexpected one is raised with its traceback."""
-    errors = list(leaves(group))
+    errors = list(iter_leaf_errors(group))
     if not all(isinstance(error, KerfError) for error in errors):
         raise group
     for error in errors:

@@ -24,7 +24,7 @@ from driver.diagnostics.cluster_index import Cluster
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import decode, redacted
 from driver.diagnostics.errors import QuestionError
-from driver.runtime.lifecycle import leaves
+from driver.runtime.lifecycle import iter_leaf_errors
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -113,7 +113,7 @@ def with_exit_codes(command: Callable[P, int]) -> Callable[P, int]:
             click.echo(f"kerf: {error}", err=True)
             return EXIT_NO_ANSWER
         except BaseExceptionGroup as group:  # several lists may fail at once
-            errors = list(leaves(group))
+            errors = list(iter_leaf_errors(group))
             if not all(isinstance(error, KerfError) for error in errors):
                 raise
             for message in dict.fromkeys(map(str, errors)):

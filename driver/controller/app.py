@@ -7,7 +7,7 @@ Where drivers allocate (Kubernetes 1.27 to 1.31, as discovery tells), ``classic.
     ResourceClass  DeviceClass  ResourceSlice  Node      informers, in every candidate: a new leader starts warm
           └────────────┴──────┬──────┴───────────┘
                           triggering                     which classes need a pass
-                           KeyedQueue                    merged, one pass per class at a time
+                           WorkQueue                     merged, one pass per class at a time
                           reconciling                    in the leader only
 """
 
@@ -36,7 +36,7 @@ from driver.kube.informer import AnyInformer, Informer, start_informers
 from driver.kube.leader_election import run_as_leader
 from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
-from driver.runtime.work_queue import KeyedQueue
+from driver.runtime.work_queue import WorkQueue
 
 NAME: Final = "kerf-controller"
 
@@ -64,7 +64,7 @@ class _Controller:
     def __init__(self, client: Client, features: ApiFeatures, settings: Settings) -> None:
         self._client = client
         self._settings = settings
-        self._queue: KeyedQueue[str] = KeyedQueue()
+        self._queue: WorkQueue[str] = WorkQueue()
         self._events = EventReporter(client, component=NAME, instance=settings.identity)
         self._probes = Probes(REGISTRY)
         published = Published()

@@ -22,7 +22,7 @@ from api.model.names import MAX_SUBDOMAIN, ObjectRef
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import NotFoundError
 from driver.runtime import metrics
-from driver.runtime.work_queue import KeyedQueue
+from driver.runtime.work_queue import WorkQueue
 
 EventKind: TypeAlias = Literal["Normal", "Warning"]
 
@@ -79,7 +79,7 @@ class EventReporter:
         self._now = now
         self._pending: OrderedDict[_EventKey, int] = OrderedDict()
         self._sent: OrderedDict[_EventKey, _SentEvent] = OrderedDict()
-        self._queue = KeyedQueue[_EventKey]()
+        self._queue = WorkQueue[_EventKey]()
 
     def report(self, about: ObjectReference, *, type: EventKind, reason: str, message: str) -> None:  # noqa: A002
         """Report an event about an object. ``reason`` is one CamelCase word, ``message`` is for people."""

@@ -43,8 +43,8 @@ from driver.kube.slice_plan import (
 )
 from driver.kube.store import ObjectChange
 from driver.runtime import metrics
-from driver.runtime.notifier import Pulse
-from driver.runtime.work_queue import KeyedQueue
+from driver.runtime.notifier import Notifier
+from driver.runtime.work_queue import WorkQueue
 
 _WORKERS: Final = 2
 """Concurrent pools: a node has one for each kind of device."""
@@ -123,9 +123,9 @@ class SlicePublisher:
             indexers={"pool": lambda value: (value.spec.pool.name,)},
             on_change=self._changed,
         )
-        self._queue = KeyedQueue[str]()
+        self._queue = WorkQueue[str]()
         self._desired: dict[str, Pool] | None = None  # None: publish was not called yet
-        self._pulse = Pulse()  # an own write was seen
+        self._pulse = Notifier()  # an own write was seen
         self._awaited: set[ObjectRef] = set()  # own writes that the watch has not shown yet
         self._generations: dict[str, int] = {}
         self._accepted: dict[str, AcceptedSlice] = {}
@@ -251,7 +251,7 @@ class SlicePublisher:
 
     def _changed(self, change: ObjectChange[ResourceSlice]) -> None:
         self._awaited.discard(change.ref)
-        self._pulse.beat()
+        self._pulse.notify()
         value = change.new or change.old
         if value is not None:
             was_deleted = change.new is None

@@ -1,10 +1,9 @@
-"""The kubelet plugin as a process. What it needs alone comes first: the lock, then what it remembers."""
+"""The kubelet plugin as a process: what it needs before it connects, the connection, then one instance."""
 
 import logging
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
 from typing import Final
 
 import anyio
@@ -16,10 +15,10 @@ from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kubeletplugin.backends.registry import load_backends
 from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.cluster.structured import KubeCluster
+from driver.kubeletplugin.cluster.structured import StructuredCluster
 from driver.kubeletplugin.grpc.server import check_path
-from driver.kubeletplugin.handover import Turns
-from driver.kubeletplugin.instance import first_turn, serve_instance
+from driver.kubeletplugin.handover import InstanceLock
+from driver.kubeletplugin.instance import Instance, acquire_free_lock
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.runtime import logs
 
@@ -30,23 +29,23 @@ _log = logging.getLogger(__name__)
 
 
 async def run(settings: Settings) -> None:
-    """Be the kubelet plugin until cancelled. Raises KerfError for what a person has to put right."""
+    """Run the kubelet plugin until cancelled. Raises the KerfError that a person has to resolve."""
     boot_id = (await anyio.Path(BOOT_ID).read_text()).strip()
     with logs.context(node=settings.node_name, driver=settings.driver_name):
         check_path(settings.dra_socket)
         check_path(settings.registration_socket)
-        turns = Turns(settings.state)
-        with first_turn(settings, turns) or nullcontext() as turn:
+        instance_lock = InstanceLock(settings.state)
+        with acquire_free_lock(settings, instance_lock) or nullcontext() as lock:
             backends = load_backends(settings.backends)
             access = await load_access(settings.kubeconfig)
             async with Client(access, user_agent=FIELD_MANAGER) as client:
                 cluster = await connect(client, settings)
-                await serve_instance(settings, cluster, backends, turns, turn, boot_id=boot_id)
+                await Instance(settings, cluster, backends, instance_lock, boot_id=boot_id).run(lock)
 
 
 async def connect(client: Client, settings: Settings) -> Cluster:
-    """The cluster, as soon as its API server answers. Raises KerfError for what waiting does not cure."""
-    for delay_s in settings.retry.delays(Random()):  # noqa: S311  (jitter, not a secret)
+    """Return the cluster as soon as its API server answers. Raises KerfError for what waiting does not cure."""
+    for delay_s in settings.retry.delays():
         try:
             return await _connect(client, settings)
         except TransientError as error:
@@ -56,11 +55,11 @@ async def connect(client: Client, settings: Settings) -> Cluster:
 
 
 async def _connect(client: Client, settings: Settings) -> Cluster:
-    """As the API server has it, slices are published or, where drivers allocate, an inventory."""
+    """Choose the way of publishing by what the API server serves."""
     classic = await discover_classic(client)
     if classic is None:
-        return await KubeCluster.connect(client, settings)
-    from driver.kubeletplugin.cluster.classic import ClassicCluster  # not needed by clusters of today
+        return await StructuredCluster.connect(client, settings)
+    from driver.kubeletplugin.cluster.classic import ClassicCluster  # needed only before Kubernetes 1.32
 
     node = await client.get(NODES, settings.node_name)
     return ClassicCluster(client, classic, node, settings, now=lambda: datetime.now(UTC))

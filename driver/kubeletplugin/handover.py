@@ -1,115 +1,165 @@
-"""Whose turn it is to work: one instance of the plugin at a time touches hardware, records and files.
+"""The handover between instances of the plugin: one at a time is active, and calls to the others wait.
 
-Two instances would undo each other's work. In a rolling update they overlap, and the old one hands over to the new one
-(docs/rolling-update.md).
+Two active instances would undo each other's work on hardware, records and files. In a rolling update they overlap, and
+the old one hands over to the new one (docs/rolling-update.md): the active instance holds the instance lock, and another
+one that wants it holds the queue lock, both flock(2) in the state directory. The kubelet may call either, so each has a
+proxy in front, where calls wait until its instance is active.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import anyio
 
+from api.dra.health import DeviceHealth
 from api.errors import PermanentError
+from api.model.names import ClaimRef
+from api.model.prepared import PreparedClaim
+from driver.kubeletplugin.claims.preparer import StoppingError
+from driver.kubeletplugin.plugin import NodePlugin
 from driver.runtime.file_lock import FileLock, is_held, try_acquire
+from driver.runtime.notifier import Notifier
 
 LOCK: Final = "lock"
-"""Held by the instance that works; its content is the process id."""
+"""Name of the file that the active instance locks; its content is the process id."""
 QUEUE: Final = "queue"
-"""Held by an instance that asks for its turn."""
+"""Name of the file that an instance locks to request a handover."""
 POLL_S: Final = 0.5
-"""How often to look: little beside the kubelet's deadline of 45 s, and it wakes an idle process as seldom."""
+"""Interval between two looks at the locks: short beside the kubelet's deadline of 45 s, and it seldom wakes an idle
+process."""
 
 
 class LockError(PermanentError):
-    """The lock cannot be had."""
+    """The instance lock cannot be had."""
 
 
 class AlreadyRunningError(LockError):
-    """Another process holds the lock."""
+    """Another process holds the instance lock."""
 
     def __init__(self, path: Path, pid: str) -> None:
-        self.path = path
         super().__init__(
             f"another kubelet plugin ({f'process {pid}' if pid else 'process unknown'}) holds {path}: stop it, give "
             "this one an --instance of its own to take over, or another driver name and state directory"
         )
 
 
-class Turn:
-    """The right to work, until it ends; its context ends it."""
-
-    def __init__(self, lock: FileLock, queue: Path) -> None:
-        self._lock = lock
-        self._queue = queue
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """Another instance may work from now on. What has ended already is left alone."""
-        self._lock.release()
-
-    async def asked(self) -> None:
-        """Returns when another instance asks for its turn."""
-        with _lock_errors(self._queue):
-            while not is_held(self._queue):  # noqa: ASYNC110  (a lock sets no event)
-                await anyio.sleep(POLL_S)
-
-
-class Turns:
-    """The turns of the instances that share ``directory``."""
+class InstanceLock:
+    """The lock of the active instance, shared by the instances of one state ``directory``, and the queue for it."""
 
     def __init__(self, directory: Path) -> None:
-        """Makes the directory when it is not there. Raises LockError when it cannot be made."""
+        """Make the directory when it is not there. Raises LockError when it cannot be made."""
         self._lock = directory / LOCK
         self._queue = directory / QUEUE
         with _lock_errors(self._lock):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def take(self) -> Turn:
-        """The turn, now. Raises AlreadyRunningError, naming the process that has it, and LockError."""
-        turn = self._try_take()
-        if turn is None:
-            raise AlreadyRunningError(self._lock, self.holder)
-        return turn
-
     @property
     def holder(self) -> str:
-        """Id of the process that has, or last had, the turn; empty: unknown."""
+        """The id of the process that holds, or last held, the instance lock; empty: unknown."""
         return self._lock.read_text(errors="replace").strip() if self._lock.exists() else ""
 
-    async def wait(self, *, may_ask: Callable[[], bool]) -> Turn:
-        """The turn, once it is free; whoever has it is asked for it as soon as ``may_ask``.
+    def acquire_nowait(self) -> FileLock:
+        """Take the lock. Raises AlreadyRunningError when another process holds it, LockError when it cannot be made."""
+        lock = self._try_acquire()
+        if lock is None:
+            raise AlreadyRunningError(self._lock, self.holder)
+        return lock
 
-        Who does not ask stands back for those who do. Raises LockError.
+    async def acquire(self, *, may_request: Callable[[], bool]) -> FileLock:
+        """Wait for the lock, and request a handover as soon as ``may_request`` returns True.
+
+        An instance that does not request one lets those that do go first. Raises LockError when a lock cannot be made.
         """
-        asking: FileLock | None = None
+        request: FileLock | None = None
         try:
             while True:
                 with _lock_errors(self._queue):
-                    if asking is None and may_ask():
-                        asking = try_acquire(self._queue)
-                    is_next = asking is not None or not is_held(self._queue)
-                if is_next and (turn := self._try_take()) is not None:
-                    return turn
+                    if request is None and may_request():
+                        request = try_acquire(self._queue)
+                    is_next = request is not None or not is_held(self._queue)
+                if is_next and (lock := self._try_acquire()) is not None:
+                    return lock
                 await anyio.sleep(POLL_S)
         finally:
-            if asking is not None:
-                asking.release()
+            if request is not None:
+                request.release()
 
-    def _try_take(self) -> Turn | None:
+    async def wait_for_request(self) -> None:
+        """Return when another instance requests a handover."""
+        with _lock_errors(self._queue):
+            while not is_held(self._queue):  # noqa: ASYNC110  (a lock sets no event)
+                await anyio.sleep(POLL_S)
+
+    def _try_acquire(self) -> FileLock | None:
         with _lock_errors(self._lock):
             lock = try_acquire(self._lock)
-        if lock is None:
-            return None
-        lock.write(f"{os.getpid()}\n")
-        return Turn(lock, self._queue)
+        if lock is not None:
+            lock.write(f"{os.getpid()}\n")
+        return lock
+
+
+class ActiveInstanceProxy:
+    """Forwards the kubelet's calls to this instance's NodePlugin while it is active; other calls wait.
+
+    The kubelet bounds how long they wait.
+    """
+
+    def __init__(self) -> None:
+        self._plugin: NodePlugin | None = None
+        self._is_closed = False
+        self._change = Notifier()
+
+    def activate(self, plugin: NodePlugin) -> None:
+        """Forward calls to ``plugin`` from now on."""
+        self._plugin = plugin
+        self._change.notify()
+
+    def deactivate(self) -> None:
+        """Let calls that come from now on wait. Calls that were forwarded go on."""
+        self._plugin = None
+
+    def close(self) -> None:
+        """Fail all calls that wait, because the instance ends: then the kubelet tries another one."""
+        self._is_closed = True
+        self._change.notify()
+
+    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+        while True:
+            plugin = await self._wait_for_plugin()
+            try:
+                return await plugin.preparer.prepare(claim)
+            except StoppingError:
+                if self._is_final(plugin):
+                    raise
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        while True:
+            plugin = await self._wait_for_plugin()
+            try:
+                return await plugin.preparer.unprepare(claim)
+            except StoppingError:
+                if self._is_final(plugin):
+                    raise
+
+    def report_health(self) -> Sequence[DeviceHealth] | None:
+        """Return the health of every device in use; None: another instance is active and knows it."""
+        return self._plugin.report_health() if self._plugin is not None else None
+
+    async def _wait_for_plugin(self) -> NodePlugin:
+        while True:
+            change = self._change.next_event
+            if self._plugin is not None:
+                return self._plugin
+            if self._is_closed:
+                raise StoppingError
+            await change.wait()
+
+    def _is_final(self, plugin: NodePlugin) -> bool:
+        """Whether ``plugin`` stops with the process; else it hands over, and its calls wait for the next activation."""
+        return self._is_closed or self._plugin is plugin
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Structured concurrency in two forms: one coroutine for each of several items, and one execution that callers share.
 
-Single flight is Go's ``golang.org/x/sync/singleflight``: callers that ask for the same work while it runs get its one
-result. Two things are added here. The work runs in a task of its own, because a gRPC client's deadline cancels the
-handler of its call, and the work belongs to the process. And work of another verb for the same key waits for the first
-to end, so that a key is never worked on twice at a time.
+Single flight is Go's ``golang.org/x/sync/singleflight``: callers that ask for the same work while it runs share its one
+result. Two things differ here. The work runs in a task of its own, because a gRPC client's deadline cancels the handler
+of its call, and the work belongs to the process. Work of another verb for the same key waits until the running one has
+ended, so that at most one task works on a key.
 """
 
 import logging
@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 async def for_each(work: Callable[[ItemT], Coroutine[Any, Any, ResultT]], items: Sequence[ItemT]) -> list[ResultT]:
     """Run ``work`` on all ``items`` at the same time; returns the results in the order of ``items``.
 
-    A single item is worked on without a task: most claims have one device, most pods one claim, and a task would cost
-    more than the rest of such a call. Of several, what fails is raised in an ExceptionGroup.
+    A single item gets no task of its own: most claims have one device, most pods one claim, and a task would cost more
+    than the rest of such a call. Raises what a single item raises, and an ExceptionGroup for several items.
     """
     if len(items) == 1:
         return [await work(items[0])]
@@ -43,7 +43,7 @@ async def for_each(work: Callable[[ItemT], Coroutine[Any, Any, ResultT]], items:
 
 
 class _Flight(Generic[ResultT]):
-    """One execution of some work, and what came of it."""
+    """One execution of some work, with its result once it has ended."""
 
     def __init__(self, verb: str, error: Exception) -> None:
         self.verb = verb
@@ -60,11 +60,11 @@ class _Flight(Generic[ResultT]):
 
 
 class SingleFlight(Generic[KeyT, ResultT]):
-    """At most one execution of work for each key, shared by all who call for it meanwhile."""
+    """At most one execution of work for each key, shared by all callers that ask for it meanwhile."""
 
     def __init__(self, tasks: TaskGroup, *, stopping: Callable[[], Exception]) -> None:
-        """``tasks`` outlives the callers: the work is done there. ``stopping`` is the class of the error that callers
-        get whose work is not begun, or not ended, because of ``drain``.
+        """The work runs in ``tasks``, which outlives the callers. ``stopping`` makes the error for callers whose work
+        ``drain`` keeps from beginning or cuts off.
         """
         self._tasks = tasks
         self._stopping = stopping
@@ -74,9 +74,10 @@ class SingleFlight(Generic[KeyT, ResultT]):
     async def do(
         self, key: KeyT, verb: str, work: Callable[[*ArgsT], Coroutine[Any, Any, ResultT]], *args: *ArgsT
     ) -> ResultT:
-        """What ``work(*args)`` returns or raises. Work of the same ``verb`` that runs for ``key`` is joined instead.
+        """Run ``work(*args)``, or join the work of the same ``verb`` that runs for ``key``; returns the result.
 
-        Cancelling the caller leaves the work running. Raises the error of ``stopping`` once ``drain`` was called.
+        Cancelling the caller leaves the work running. Raises what the work raises, and the error of ``stopping`` once
+        ``drain`` was called.
         """
         while (running := self._flights.get(key)) is not None:
             if running.verb == verb:
@@ -89,7 +90,7 @@ class SingleFlight(Generic[KeyT, ResultT]):
         return await flight.result()
 
     async def drain(self, grace_s: float) -> None:
-        """Begin no more work; wait for what runs, at most ``grace_s`` seconds, then cancel it."""
+        """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
         self._is_stopping = True
         with anyio.move_on_after(grace_s):
             for flight in list(self._flights.values()):
@@ -110,7 +111,7 @@ class SingleFlight(Generic[KeyT, ResultT]):
         except KerfError as error:
             flight.error = error
             _log.warning("%s failed: %s", flight.verb, error)
-        except Exception as error:  # noqa: BLE001  (it is the callers' to see; other keys go on)
+        except Exception as error:  # noqa: BLE001  (the callers get it; other keys go on)
             flight.error = error
             _log.exception("%s failed unexpectedly", flight.verb)
         finally:

@@ -1,4 +1,4 @@
-"""Locks between processes: flock(2) on a file, which is made where there is none, or on a directory.
+"""Locks between processes: flock(2) on a directory, or on a file, which is made where there is none.
 
 The kernel frees a lock when its holder ends, however that happens.
 """
@@ -11,7 +11,7 @@ from typing import Self
 
 
 class FileLock:
-    """A lock that this process holds until ``release``, or until the end of its context."""
+    """A lock that this process holds until ``release`` is called or its context ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -25,24 +25,27 @@ class FileLock:
         self.release()
 
     def write(self, content: str) -> None:
-        """Replace the content of the locked file, which whoever waits for the lock may read."""
+        """Replace the content of the locked file, which other processes may read."""
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, content.encode(), 0)
 
     def release(self) -> None:
-        """Free the lock, once: by the second time its descriptor may be another file's."""
+        """Free the lock. A second call does nothing: by then the descriptor may be another file's."""
         self._held.close()
 
 
 def acquire(path: Path) -> FileLock:
-    """The lock, once it is free; blocks the thread. Raises OSError."""
+    """Wait for the lock, which blocks the thread. Raises OSError when the file cannot be opened."""
     descriptor = _open(path)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return FileLock(descriptor)
 
 
 def try_acquire(path: Path, *, shared: bool = False) -> FileLock | None:
-    """The lock, or None when somebody else holds it. Several may hold it ``shared``. Raises OSError."""
+    """Take the lock, or return None when another process holds it. Several processes may hold it ``shared``.
+
+    Raises OSError when the file cannot be opened.
+    """
     descriptor = _open(path)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -53,9 +56,9 @@ def try_acquire(path: Path, *, shared: bool = False) -> FileLock | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock exclusively. Looking shares it, so that those who look do not meet.
+    """Whether a process holds the lock exclusively. The test takes it shared, so that two tests do not see each other.
 
-    Raises OSError.
+    Raises OSError when the file cannot be opened.
     """
     lock = try_acquire(path, shared=True)
     if lock is None:

@@ -1,7 +1,7 @@
-"""How a process starts and ends.
+"""The start and the end of a process.
 
-The first SIGTERM or SIGINT cancels ``main``; its clean-up is its own business, in shielded scopes with deadlines. A
-second signal ends the process at once: whoever sends it does not want to wait.
+The first SIGTERM or SIGINT cancels ``main``, which cleans up in shielded scopes with deadlines. A second signal ends
+the process at once.
 """
 
 import ctypes
@@ -22,7 +22,6 @@ FAILED: Final = 1
 
 _log = logging.getLogger(__name__)
 
-
 _M_ARENA_MAX: Final = -8
 """Parameter of mallopt(3) in glibc's ``malloc.h``."""
 
@@ -30,15 +29,15 @@ _M_ARENA_MAX: Final = -8
 def run(main: Callable[[], Awaitable[None]]) -> int:
     """Run ``main`` until it returns, raises or is stopped by a signal; returns the exit code.
 
-    0: it returned, or was stopped and cleaned up. 1: it raised; a KerfError is logged as the message it is, anything
-    else with its traceback.
+    The code is 0 when ``main`` returned, or was stopped and cleaned up. It is FAILED when ``main`` raised: a KerfError
+    is logged as a message, any other error with its traceback.
     """
     _share_one_heap()
     gc.freeze()  # modules stay for good: a full collection would look at them all, in the time of ten claims
     try:
         anyio.run(_until_signalled, main, backend="asyncio")
-    except Exception as error:  # noqa: BLE001  (the last resort: whatever it is becomes an exit code)
-        for leaf in leaves(error):
+    except Exception as error:  # noqa: BLE001  (any error becomes an exit code)
+        for leaf in iter_leaf_errors(error):
             if isinstance(leaf, KerfError):
                 _log.critical("%s", leaf)
             else:
@@ -48,9 +47,9 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
 
 
 def _share_one_heap() -> None:
-    """Keep gRPC's threads from making a heap of their own each: they would keep a megabyte for good."""
+    """Keep gRPC's threads from making a heap each, which would hold a megabyte for good."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # other C libraries have other ways
+    if mallopt is not None:  # only glibc has it
         mallopt(_M_ARENA_MAX, 1)
 
 
@@ -74,10 +73,10 @@ async def _cancel_on_signal(
             stopping.cancel()
 
 
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in ``error``: task groups wrap them in groups, people want the errors."""
+def iter_leaf_errors(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors inside ``error``, which task groups wrap in exception groups."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            yield from leaves(inner)
+            yield from iter_leaf_errors(inner)
     else:
         yield error

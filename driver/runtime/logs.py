@@ -1,7 +1,7 @@
-"""Log lines: stdlib logging, one line per record on stderr, as text for people or as JSON for machines.
+"""Logging: the standard library's, one line per record on stderr, as text for people or as JSON for machines.
 
-Fields that belong to a whole flow (``claim``, ``request_id`` …) are set once with ``context`` and stand on every line
-logged inside, also by tasks started there. Bearer tokens are cut out of every line, whoever logged them.
+Fields of a whole flow (``claim``, ``request_id`` …) are set once with ``context`` and stand on every line logged
+inside, also by tasks started there. Bearer tokens are removed from every line.
 """
 
 import logging
@@ -19,7 +19,7 @@ Format: TypeAlias = Literal["text", "json"]
 
 
 class Fields(TypedDict, total=False):
-    """Every key that a line may carry beside time, level, logger, message and error."""
+    """The keys that a line may carry beside time, level, logger, message and error."""
 
     claim: str
     claim_uid: str
@@ -38,7 +38,7 @@ _SECRET: Final = re.compile(r"(?i)(?<=bearer )[\w.~+/=-]+|\beyJ[\w-]+\.[\w-]+\.[
 
 @contextmanager
 def context(**fields: Unpack[Fields]) -> Iterator[None]:
-    """Put ``fields`` on every record logged inside, beside those of contexts around this one."""
+    """Add ``fields`` to every record logged inside, beside the fields of enclosing contexts."""
     token = _fields.set({**_fields.get(), **fields})
     try:
         yield
@@ -47,9 +47,9 @@ def context(**fields: Unpack[Fields]) -> Iterator[None]:
 
 
 def configure(*, level: str, format: Format, stream: TextIO | None = None) -> None:  # noqa: A002  (its usual name)
-    """Send all records from ``level`` (``debug``, ``info`` …) on to ``stream``, stderr by default.
+    """Send all records of at least ``level`` (``debug``, ``info`` …) to ``stream``, stderr by default.
 
-    Replaces what was configured before. Raises ValueError for an unknown level.
+    Replaces any earlier configuration. Raises ValueError for an unknown level.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())

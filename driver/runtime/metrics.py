@@ -1,8 +1,8 @@
-"""Where Kerf's metrics are registered, and how they are named.
+"""The registry of Kerf's Prometheus metrics, and the rules for their names.
 
-Every metric is made here, at import of the module that counts it, so that a process has one registry and every name
-starts with ``kerf_``. Units are Prometheus' base units: seconds, bytes. Labels come from small closed sets; names of
-objects are no labels.
+Every metric is made by the functions below when the module that counts it is imported, so that a process has one
+registry and every name starts with ``kerf_``. Units are Prometheus' base units: seconds, bytes. Label values come from
+small closed sets; names of objects are no labels.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
 
 REGISTRY: Final = CollectorRegistry()
-"""Of this process. Not the library's own: that one is filled by whoever imports it."""
+"""The metrics of this process. The library's own registry is not used: any import may fill it."""
 
 ProcessCollector(registry=REGISTRY)
 GCCollector(registry=REGISTRY)

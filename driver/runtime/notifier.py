@@ -1,25 +1,26 @@
-"""Waking whoever waits for something to have changed."""
+"""A notifier wakes all tasks that wait for a change: a condition variable for one event loop."""
 
 import anyio
 
 
-class Pulse:
-    """An event that happens again and again. Waiters look for themselves whether what they wait for is there.
+class Notifier:
+    """An event that happens again and again. ``notify`` may be called without a running event loop.
 
-    For one event loop; ``beat`` may be called without a loop.
+    A waiter takes ``next_event``, looks at the state and then waits for that event, so that no change is missed while
+    it looks.
     """
 
     def __init__(self) -> None:
         self._event = anyio.Event()
 
-    def beat(self) -> None:
-        """Wake everyone who waits now; nobody who waits later."""
+    def notify(self) -> None:
+        """Wake all tasks that wait now; a task that begins to wait later waits for the next call."""
         self._event.set()
         self._event = anyio.Event()
 
     @property
-    def next(self) -> anyio.Event:
-        """The coming beat. Take it, look at the state, then wait for it: no beat is missed while looking takes time."""
+    def next_event(self) -> anyio.Event:
+        """The event that the next call of ``notify`` sets."""
         return self._event
 
     async def wait(self) -> None:

@@ -1,10 +1,10 @@
-"""The HTTP endpoints by which Kubernetes and Prometheus look at a process.
+"""The HTTP endpoints for Kubernetes' probes and for Prometheus.
+
+- ``/healthz``: 200 as long as the event loop answers. A restart cures nothing else, so nothing else is checked.
+- ``/readyz``: 200 when every check passes, else 503; one line per check.
+- ``/metrics``: Prometheus, in the format that the scraper asks for.
 
 Three paths need no router: aiohttp's bare server is used, whose modules take 1.3 MB less than those of ``aiohttp.web``.
-
-- ``/healthz``: 200 as long as the event loop answers. A restart cures nothing else, so nothing else is asked.
-- ``/readyz``: 200 when every check is fine, else 503; one line per check.
-- ``/metrics``: Prometheus, in the format that the scraper asks for.
 """
 
 import asyncio
@@ -23,33 +23,33 @@ from prometheus_client.exposition import choose_encoder
 from api.errors import PermanentError
 
 Check: TypeAlias = Callable[[], str | None]
-"""None: fine. A text: what is wrong, for people."""
+"""A readiness check: returns what is wrong, for people, or None."""
 
 _STOP_S: Final = 1.0
-"""For requests in flight at the end; each takes milliseconds."""
+"""Time for requests in flight when serving ends; each takes milliseconds."""
 
 _log = logging.getLogger(__name__)
 
 
 class AddressError(PermanentError):
-    """The probes cannot listen where they were told to."""
+    """The probes cannot listen at the configured address."""
 
 
 class Probes:
-    """Serves the endpoints; checks may be added at any time and are run at every request to ``/readyz``."""
+    """The server of the endpoints. Checks may be added at any time; each request to ``/readyz`` runs them all."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._checks: dict[str, Check] = {}
 
     def add_check(self, name: str, check: Check) -> None:
-        """``check`` must be quick and must not block: it reads what is known."""
+        """Have ``/readyz`` run ``check``, which must not block."""
         self._checks[name] = check
 
     async def serve(self, address: str, *, task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve at ``host:port`` (``:8080``: all addresses; port 0: any free one) until cancelled.
 
-        The task's start value is the address in use. Raises AddressError when it cannot be had.
+        The task's start value is the address in use. Raises AddressError when the address is malformed or taken.
         """
         host, port = parse_address(address)
         server = Server(self._answer, access_log=None)
@@ -96,7 +96,7 @@ async def _listen(server: Server, host: str | None, port: int) -> asyncio.Server
 
 
 def parse_address(address: str) -> tuple[str | None, int]:
-    """Host and port of ``host:port``; no host (``:8080``) means all addresses. Raises AddressError."""
+    """Split ``host:port``; the host is None for ``:8080``, all addresses. Raises AddressError for anything else."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise AddressError(f"{address!r} is no address: write host:port, for example 0.0.0.0:8080 or [::1]:8080")
@@ -106,7 +106,7 @@ def parse_address(address: str) -> tuple[str | None, int]:
 def _result(name: str, check: Check) -> str | None:
     try:
         return check()
-    except Exception as error:  # noqa: BLE001  (a broken check is an answer, too)
+    except Exception as error:  # noqa: BLE001  (a check that fails is a problem to report)
         _log.exception("readiness check %s failed", name)
         return f"the check itself failed: {error}"
 

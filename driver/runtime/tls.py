@@ -1,7 +1,8 @@
-"""Certificate authorities of the system that a process has no use for.
+"""TLS contexts without the system's certificate authorities.
 
 aiohttp makes two TLS contexts when it is imported (``aiohttp.connector``) and reads the system's authorities into each:
-140 of them take 1 MB and 15 ms. The API server is verified by the cluster's authority, in a context of its own.
+140 of them take 1 MB and 15 ms. Kerf uses neither: the API server is verified by the cluster's authority, in a context
+of its own.
 """
 
 import os
@@ -10,14 +11,14 @@ from contextlib import contextmanager
 from typing import Final
 
 _FILE: Final = "SSL_CERT_FILE"
-"""Where OpenSSL looks for the authorities that are trusted by default (``SSL_CTX_set_default_verify_paths(3)``)."""
+"""The variable that names OpenSSL's file of trusted authorities (``SSL_CTX_set_default_verify_paths(3)``)."""
 
 
 @contextmanager
 def without_system_roots() -> Iterator[None]:
-    """TLS contexts made inside trust nobody, for good; those made later trust whom the system trusts.
+    """Let TLS contexts that are made inside trust no authority; contexts made later trust the system's again.
 
-    For a process with one thread: the environment is everybody's.
+    The process must have one thread: the environment belongs to all threads.
     """
     before = os.environ.get(_FILE)
     os.environ[_FILE] = os.devnull

@@ -1,9 +1,9 @@
-"""Work by key: added as often as one likes, done once, never twice at a time.
+"""A work queue of keys with merging, delays and retries, as client-go's ``util/workqueue``.
 
-- A key that is added while it waits is merged into the earlier of the two times.
-- A key that is added while it is worked on is worked on once more afterwards.
-- Work that fails with TransientError, or with anything unexpected, is repeated after a back-off of its own; work that
-  fails with PermanentError is reported and dropped until the key is added again.
+- A key that is added while it waits is merged: it keeps the earlier of the two times.
+- A key that is added while a worker has it is worked on once more afterwards, never by two workers at a time.
+- Work that raises TransientError, or an unexpected error, is repeated with a back-off of that key; work that raises
+  PermanentError is logged and dropped until the key is added again.
 """
 
 import heapq
@@ -11,60 +11,58 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from itertools import count
-from random import Random
 from typing import Final, Generic, TypeVar
 
 import anyio
 
 from api.errors import PermanentError, TransientError
 from driver.runtime.backoff import Backoff
-from driver.runtime.notifier import Pulse
+from driver.runtime.notifier import Notifier
 
-K = TypeVar("K", bound=Hashable)
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 RETRIES: Final = Backoff(first_s=0.05, factor=2, limit_s=60, jitter=0.2)
-"""Fast at first, for conflicts that a fresh read resolves; a minute is soon enough for what stays broken."""
+"""Fast at first, for conflicts that a fresh read resolves; at most a minute, for errors that stay."""
 
 _log = logging.getLogger(__name__)
 
 
-class KeyedQueue(Generic[K]):
-    """A queue of keys and the workers that empty it. For one event loop; nothing is persisted."""
+class WorkQueue(Generic[KeyT]):
+    """A queue of keys and the workers that empty it, for one event loop. Nothing is persisted."""
 
     def __init__(self, *, retries: Backoff = RETRIES) -> None:
         self._retries = retries
-        self._random = Random()  # noqa: S311  (jitter, not a secret)
-        self._due: dict[K, float] = {}
-        self._heap: list[tuple[float, int, K]] = []
+        self._due: dict[KeyT, float] = {}
+        self._heap: list[tuple[float, int, KeyT]] = []
         self._order = count()  # among keys due at the same time: first come, first served
-        self._running: set[K] = set()
-        self._delays: dict[K, Iterator[float]] = {}
-        self._changed = Pulse()
+        self._running: set[KeyT] = set()
+        self._delays: dict[KeyT, Iterator[float]] = {}
+        self._changed = Notifier()
 
-    def add(self, key: K, *, after_s: float = 0.0) -> None:
-        """Have ``key`` worked on, not before ``after_s`` seconds from now. Returns at once."""
+    def add(self, key: KeyT, *, after_s: float = 0.0) -> None:
+        """Have ``key`` worked on, at the earliest ``after_s`` seconds from now. Returns at once."""
         due = anyio.current_time() + after_s
         if due < self._due.get(key, math.inf):
             self._due[key] = due
             heapq.heappush(self._heap, (due, next(self._order), key))
-            self._changed.beat()
+            self._changed.notify()
 
-    async def run(self, work: Callable[[K], Awaitable[None]], *, workers: int) -> None:
-        """Work for ever, on at most ``workers`` keys at a time."""
+    async def run(self, work: Callable[[KeyT], Awaitable[None]], *, workers: int) -> None:
+        """Call ``work`` for keys as they come due, ``workers`` at a time, until cancelled."""
         free = anyio.Semaphore(workers)
         async with anyio.create_task_group() as group:
             while True:  # one task waits for keys: of many that wait, each key would wake all
                 await free.acquire()
                 group.start_soon(self._work_on, await self._take(), work, free)
 
-    async def _work_on(self, key: K, work: Callable[[K], Awaitable[None]], free: anyio.Semaphore) -> None:
+    async def _work_on(self, key: KeyT, work: Callable[[KeyT], Awaitable[None]], free: anyio.Semaphore) -> None:
         try:
             await self._attempt(key, work)
         finally:
             self._finish(key)
             free.release()
 
-    async def _attempt(self, key: K, work: Callable[[K], Awaitable[None]]) -> None:
+    async def _attempt(self, key: KeyT, work: Callable[[KeyT], Awaitable[None]]) -> None:
         try:
             await work(key)
         except TransientError as error:
@@ -77,33 +75,33 @@ class KeyedQueue(Generic[K]):
         else:
             self._delays.pop(key, None)
 
-    def _repeat(self, key: K) -> float:
+    def _repeat(self, key: KeyT) -> float:
         if key not in self._delays:
-            self._delays[key] = self._retries.delays(self._random)
+            self._delays[key] = self._retries.delays()
         delay_s = next(self._delays[key])
         self.add(key, after_s=delay_s)
         return delay_s
 
-    async def _take(self) -> K:
-        """The next key that is due and not worked on, once there is one."""
+    async def _take(self) -> KeyT:
+        """Wait for the next key that is due and that no worker has."""
         while (key := self._pop()) is None:
             idle_s = self._heap[0][0] - anyio.current_time() if self._heap else math.inf
             with anyio.move_on_after(idle_s):
                 await self._changed.wait()
         return key
 
-    def _pop(self) -> K | None:
+    def _pop(self) -> KeyT | None:
         now = anyio.current_time()
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
-            if self._due.get(key) == due and key not in self._running:  # else an earlier entry has served it
+            if self._due.get(key) == due and key not in self._running:  # else an earlier entry was taken for it
                 del self._due[key]
                 self._running.add(key)
                 return key
         return None
 
-    def _finish(self, key: K) -> None:
+    def _finish(self, key: KeyT) -> None:
         self._running.remove(key)
         if key in self._due:  # added meanwhile; its entry may have been passed over
             heapq.heappush(self._heap, (self._due[key], next(self._order), key))
-            self._changed.beat()
+            self._changed.notify()

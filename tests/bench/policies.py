@@ -50,14 +50,14 @@ def keep() -> "Allocator":
     return Allocator(Keep(profile_of).place)
 
 
-Place: TypeAlias = Callable[[ClusterAllocator, Sequence[NodeView], ResourceClaim, DeviceClass], ClusterOutcome]
+PublishTarget: TypeAlias = Callable[[ClusterAllocator, Sequence[NodeView], ResourceClaim, DeviceClass], ClusterOutcome]
 """A node and devices for a claim of that class; the nodes come with the cluster, by name."""
 
 
 class Allocator:
     """A policy: a way to place claims in a cluster of nodes with one card each."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: PublishTarget) -> None:
         self._place = place
         self._cluster: ClusterAllocator | None = None
         self._nodes: list[NodeView] = []

@@ -17,11 +17,11 @@ from api.resource.v1 import KINDS
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
-from driver.kubeletplugin.backends.base import Condition, HealthChange
+from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
-from driver.kubeletplugin.inventory.devices import Inventory, Place, take_stock
-from driver.kubeletplugin.inventory.health import HealthBoard
-from driver.kubeletplugin.inventory.optional_devices import Offers
+from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from driver.partitions.catalog import gpu_models, shells
 from driver.partitions.geometry import Card, DeviceKind
 from driver.partitions.slice_limits import SliceLayout
@@ -42,22 +42,22 @@ def of_kind(tmp_path: Path, cards: Mapping[str, object]) -> tuple[Card, ...]:
 
 def slices(cards: tuple[Card, ...], *, rich: bool) -> Iterator[Document]:
     """What a node with these cards publishes; rich: all of it lost, in shares, with monitors, loaded early."""
-    board = HealthBoard(driver=KERF_DRIVER, now=lambda: 0.0)
+    board = DeviceHealthTracker(driver=KERF_DRIVER, now=lambda: 0.0)
     if rich:
         for card in cards:
-            board.note(HealthChange(card_uuid=card.uuid, partition=None, condition=Condition.LOST, reason="gone"))
+            board.update(HealthChange(card_uuid=card.uuid, partition=None, state=HealthState.LOST, reason="gone"))
     profiles = {profile.name for model in gpu_models() for profile in model.profiles}
-    everything = Offers(shareable=frozenset([None, *profiles]), monitors=frozenset(DeviceKind))
-    place = Place(
+    everything = OptionalDevices(shareable=frozenset([None, *profiles]), monitors=frozenset(DeviceKind))
+    place = PublishTarget(
         driver=KERF_DRIVER,
         node=NODE,
         layout=SliceLayout.SPLIT,
-        offers=everything if rich else Offers(),
+        optional_devices=everything if rich else OptionalDevices(),
         early_load_s=0 if rich else None,
     )
     owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="a-node")
     context = SliceContext(driver=KERF_DRIVER, node_name=NODE, owner=owner, generations={}, accepted={})
-    for pool in take_stock(place, {"simulated": cards}, (), board, Inventory()).pools:
+    for pool in build_device_set(place, {"simulated": cards}, (), board, DeviceSet()).pools:
         for write in plan_pool(pool, (), context):
             assert isinstance(write, CreateSlice)
             yield KINDS.resource_slices.encode(write.value)

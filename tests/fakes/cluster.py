@@ -11,13 +11,13 @@ from api.model.devices import Pool
 from api.model.names import ClaimRef, DriverName
 from driver.kube.http.errors import UnreachableError
 from driver.kube.store import ObjectChange, Store
-from driver.kubeletplugin.inventory.devices import Inventory, Place
+from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE
 
 
-class FollowedClaims:
-    """Implements ``Following``: what is put is seen at once."""
+class FakeClaimInformer:
+    """Implements ``ClaimInformer``: a claim that is put is seen at once."""
 
     def __init__(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> None:
         self.store: Store[AllocatedClaim] = Store()
@@ -45,21 +45,21 @@ class FakeCluster:
     """Implements ``driver.kubeletplugin.cluster.base.Cluster``."""
 
     def __init__(self, layout: SliceLayout = SliceLayout.SPLIT) -> None:
-        self.offer = STRUCTURED_SERVICES
-        self.place = Place(driver=DriverName(DRIVER), node=NODE, layout=layout)
+        self.kubelet_services = STRUCTURED_SERVICES
+        self.target = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=layout)
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
         self.is_down = False
         self.errors: dict[str, Exception] = {}
         """By claim name: what reading it raises."""
         self.reads = 0
         self.published: list[tuple[Pool, ...]] = []
-        self.on_place: Callable[[], None] = lambda: None
+        self.on_target_change: Callable[[], None] = lambda: None
         self.runs = self.running = self.most_running = 0
         """How many instances have published, publish now, published at once."""
-        self.followed: FollowedClaims | None = None
-        self.told: list[tuple[str, tuple[AllocatedDeviceStatus, ...]]] = []
+        self.claim_informer: FakeClaimInformer | None = None
+        self.written: list[tuple[str, tuple[AllocatedDeviceStatus, ...]]] = []
         """Claim name and what its status was given."""
-        self.tell_errors: list[Exception] = []
+        self.write_errors: list[Exception] = []
 
     def add(self, claim: ResourceClaim) -> ClaimRef:
         self.claims[claim.metadata.namespace, claim.metadata.name] = claim
@@ -77,21 +77,21 @@ class FakeCluster:
             raise error
         return self.claims.get((claim.namespace, claim.name))
 
-    def publish(self, inventory: Inventory) -> None:
-        self.published.append(inventory.pools)
+    def publish(self, devices: DeviceSet) -> None:
+        self.published.append(devices.pools)
 
-    def follow_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> "FollowedClaims":
-        self.followed = FollowedClaims(on_change)
-        return self.followed
+    def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> FakeClaimInformer:
+        self.claim_informer = FakeClaimInformer(on_change)
+        return self.claim_informer
 
-    async def tell(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+    async def write_device_status(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
         await anyio.lowlevel.checkpoint()
-        if self.tell_errors:
-            raise self.tell_errors.pop(0)
-        self.told.append((claim.metadata.name, tuple(devices)))
+        if self.write_errors:
+            raise self.write_errors.pop(0)
+        self.written.append((claim.metadata.name, tuple(devices)))
 
-    async def run(self, on_place: Callable[[], None]) -> None:
-        self.on_place = on_place
+    async def run(self, on_target_change: Callable[[], None]) -> None:
+        self.on_target_change = on_target_change
         self.runs += 1
         self.running += 1
         self.most_running = max(self.most_running, self.running)

@@ -8,9 +8,9 @@ import msgspec
 
 from api.kerf.v1alpha1 import DeviceConfig
 from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import AllocatedDevice, Condition, Handle, HardwareBusyError, HealthChange
+from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError, HealthChange, HealthState
 from driver.partitions.geometry import Card, DeviceKind, Partition, Placement
-from driver.runtime.notifier import Pulse
+from driver.runtime.notifier import Notifier
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class FakeBackend:
         self.without_edits: set[str] = set()
         self.health_error: Exception | None = None
         self._health_changes: list[HealthChange] = []
-        self._health = Pulse()
+        self._health = Notifier()
         self.discovery_error: Exception | None = None
         self._state = State()
         if file is not None and file.exists():
@@ -146,22 +146,22 @@ class FakeBackend:
             return ContainerEdits()
         return ContainerEdits(env=(f"FAKE_{name.upper().replace('-', '_')}={handle['serial']}",))
 
-    def report(self, card: str, reason: str = "", *, condition: Condition = Condition.ILL) -> None:
-        """The card is in ``condition`` for ``reason``, or well again without one."""
-        condition = condition if reason else Condition.WELL
-        change = HealthChange(card_uuid=card, partition=None, condition=condition, reason=reason)
+    def report(self, card: str, reason: str = "", *, state: HealthState = HealthState.UNHEALTHY) -> None:
+        """Report that the card is in ``state`` for ``reason``, or healthy again without one."""
+        state = state if reason else HealthState.HEALTHY
+        change = HealthChange(card_uuid=card, partition=None, state=state, reason=reason)
         self._health_changes.append(change)
-        self._health.beat()
+        self._health.notify()
 
     def forget_reports(self) -> None:
-        """All cards are well, as if they had never been ill; streams begin again."""
+        """Forget all reports, as if every card had always been healthy; streams begin again."""
         self._health_changes.clear()
-        self._health.beat()
+        self._health.notify()
 
     async def health(self) -> AsyncIterator[HealthChange]:
         told = 0
         while True:
-            change = self._health.next
+            change = self._health.next_event
             for update in self._health_changes[told:]:
                 told += 1
                 yield update

@@ -4,7 +4,7 @@ from typing import Any
 
 from driver.kube.slice_plan import plan_pool
 from driver.kube.slice_publisher import SlicePublisher
-from driver.runtime.notifier import Pulse
+from driver.runtime.notifier import Notifier
 
 
 class AwaitedPublisher(SlicePublisher):
@@ -13,7 +13,7 @@ class AwaitedPublisher(SlicePublisher):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._unpublished: set[str] = set()
-        self._passed = Pulse()
+        self._passed = Notifier()
 
     async def wait_published(self) -> None:
         """What was last given to ``publish`` is on the server, and nothing else."""
@@ -26,11 +26,11 @@ class AwaitedPublisher(SlicePublisher):
             *(self._desired or ()),
             *(value.spec.pool.name for value in self._informer.store.values()),
         }
-        self._passed.beat()  # there may be nothing to publish
+        self._passed.notify()  # there may be nothing to publish
 
     async def _reconcile(self, name: str) -> None:
         await super()._reconcile(name)
         wanted = (self._desired or {}).get(name)
         if not plan_pool(wanted, self._informer.store.indexed("pool", name), self._context()):
             self._unpublished.discard(name)
-            self._passed.beat()
+            self._passed.notify()

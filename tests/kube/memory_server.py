@@ -16,7 +16,7 @@ from driver.kube.http.client import Client
 from driver.kube.http.credentials import Access
 from driver.kube.http.errors import StatusError, UnreachableError, build_status_error
 from driver.kube.http.transport import HttpRequest
-from driver.runtime.notifier import Pulse
+from driver.runtime.notifier import Notifier
 
 Json = dict[str, Any]
 Fault = Callable[[HttpRequest], "Exception | None"]
@@ -86,7 +86,7 @@ class MemoryServer:
     on_write: Callable[[Json], Json] = lambda value: value
     """What the server makes of an object before it keeps it."""
     streams: int = 0
-    _pulse: Pulse = field(default_factory=Pulse)
+    _pulse: Notifier = field(default_factory=Notifier)
     _cuts: int = 0
     _ends: int = 0
     _bookmarks: int = 0
@@ -105,7 +105,7 @@ class MemoryServer:
         self.version += 1
         gone = {**before, "metadata": {**before["metadata"], "resourceVersion": str(self.version)}}
         self.history.append(Entry(self.version, "DELETED", ResourcePath(collection, namespace, name, ""), gone, before))
-        self._pulse.beat()
+        self._pulse.notify()
 
     def forget(self) -> None:
         """Compaction: watches cannot start from before now."""
@@ -114,16 +114,16 @@ class MemoryServer:
     def cut(self) -> None:
         """All watches lose their connection."""
         self._cuts += 1
-        self._pulse.beat()
+        self._pulse.notify()
 
     def end(self) -> None:
         """All watches are ended in good order."""
         self._ends += 1
-        self._pulse.beat()
+        self._pulse.notify()
 
     def bookmark(self) -> None:
         self._bookmarks += 1
-        self._pulse.beat()
+        self._pulse.notify()
 
     def client(self) -> Client:
         return Client(Access(server="http://memory"), user_agent="test/1", transport=self)
@@ -256,7 +256,7 @@ class MemoryServer:
         kept = self.on_write({**json.loads(json.dumps(value)), "metadata": metadata})
         self.objects[key] = kept
         self.history.append(Entry(self.version, "MODIFIED" if before else "ADDED", place, kept, before))
-        self._pulse.beat()
+        self._pulse.notify()
         return kept
 
 

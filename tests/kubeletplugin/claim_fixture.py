@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
-from typing import Any, cast
+from typing import cast
 
 import anyio
 
@@ -14,42 +13,41 @@ from api.kerf.v1alpha1 import DeviceConfig
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, Handle
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
-from driver.kubeletplugin.claims.garbage_collection import Collecting
-from driver.kubeletplugin.claims.hardware import Lanes
-from driver.kubeletplugin.claims.metadata_files import MetadataFiles
-from driver.kubeletplugin.claims.preparer import Preparing
-from driver.kubeletplugin.claims.steps import Stepping
-from driver.kubeletplugin.inventory.devices import Inventory, take_stock
-from driver.kubeletplugin.inventory.health import HealthBoard
-from driver.kubeletplugin.inventory.publisher import Inventorying
-from driver.runtime.backoff import Backoff
+from driver.kubeletplugin.claims.device_metadata import MetadataFiles
+from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
+from driver.kubeletplugin.claims.hardware import HardwareExecutor
+from driver.kubeletplugin.claims.preparer import ClaimPreparer
+from driver.kubeletplugin.claims.steps import StepExecutor
+from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.publisher import DevicePublisher
+from driver.kubeletplugin.settings import Settings
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import DRIVER
+from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 
 CARDS = (gpu(0), gpu(1), fpga(0))
-INVENTORY = take_stock(FakeCluster().place, {"fake": CARDS}, (), HealthBoard(driver=DRIVER, now=lambda: 0), Inventory())
-GRACE_S = 90.0
+NODE_DEVICES = build_device_set(
+    FakeCluster().target, {"fake": CARDS}, (), DeviceHealthTracker(driver=DRIVER, now=lambda: 0), DeviceSet()
+)
+SETTINGS = Settings(node_name=NODE, backends=())
+GRACE_S = SETTINGS.gone_grace_s
 
 
-def offering(inventory: Inventory, cluster: FakeCluster, backends: Mapping[str, Backend]) -> Inventorying:
-    """What the node offers: ``inventory``, until it looks at its hardware."""
-    inventorying = Inventorying(
-        place=lambda: cluster.place,
+def build_publisher(devices: DeviceSet, cluster: FakeCluster, backends: Mapping[str, Backend]) -> DevicePublisher:
+    """A publisher of ``devices``, until it discovers its hardware."""
+    publisher = DevicePublisher(
+        target=lambda: cluster.target,
         backends=backends,
         records={},
         publish=cluster.publish,
-        board=HealthBoard(driver=DRIVER, now=lambda: 0),
-        on_health=lambda: None,
-        interval_s=60,
-        rest_s=0,
-        timeout_s=60,
-        backoff=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
-        random=Random(0),
+        health_tracker=DeviceHealthTracker(driver=DRIVER, now=lambda: 0),
+        on_health_change=lambda: None,
+        settings=SETTINGS,
     )
-    inventorying.inventory = inventory
-    return inventorying
+    publisher.devices = devices
+    return publisher
 
 
 @dataclass
@@ -127,74 +125,75 @@ class WatchedBackend(FakeBackend):
 
 
 @dataclass
-class Workshop:
+class PluginCore:
     """A started plugin core."""
 
     cluster: FakeCluster
     backend: WatchedBackend
     checkpoint: Checkpoint
     store: cdi.Store
-    inventorying: Inventorying
-    preparing: Preparing
-    collecting: Collecting
+    publisher: DevicePublisher
+    preparer: ClaimPreparer
+    garbage_collector: ClaimGarbageCollector
     clock: list[float]
     """One entry: monotonic seconds."""
 
 
 @asynccontextmanager
-async def workshop(
+async def plugin_core(
     root: Path,
     cluster: FakeCluster,
     effects: Effects | None = None,
     *,
     boot_id: str = "boot-1",
     other_backend: Backend | None = None,
-) -> AsyncIterator[Workshop]:
+) -> AsyncIterator[PluginCore]:
     """A plugin core over the state below ``root``, which earlier ones have left; on fake hardware if on no other."""
     effects = effects or Effects()
     backend = WatchedBackend(CARDS, root / "hardware.json")
     backend.effects = effects
     backends: dict[str, Backend] = {"fake": backend}
-    inventory = INVENTORY
+    devices = NODE_DEVICES
     if other_backend is not None:
         backends = {other_backend.name: other_backend}
         cards = {other_backend.name: await other_backend.discover()}
-        inventory = take_stock(cluster.place, cards, (), HealthBoard(driver=DRIVER, now=lambda: 0), Inventory())
-    inventorying = offering(inventory, cluster, backends)
+        devices = build_device_set(
+            cluster.target, cards, (), DeviceHealthTracker(driver=DRIVER, now=lambda: 0), DeviceSet()
+        )
+    publisher = build_publisher(devices, cluster, backends)
     store = WatchedStore(root / "cdi", effects)
     clock = [0.0]
     with open_checkpoint(root) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
-        async with anyio.create_task_group() as works:
-            shared: dict[str, Any] = {
-                "driver": DRIVER,
-                "boot_id": boot_id,
-                "checkpoint": checkpoint,
-                "metadata": MetadataFiles(root / "metadata"),
-            }
-            stepping = Stepping(
-                **shared,
-                lanes=Lanes(backends, timeout_s=60),
-                store=store,
-                on_change=lambda: None,
-            )
-            preparing = Preparing(
+        async with anyio.create_task_group() as tasks:
+            metadata = MetadataFiles(root / "metadata")
+            executor = StepExecutor(
                 driver=DRIVER,
                 boot_id=boot_id,
                 checkpoint=checkpoint,
-                stepping=stepping,
-                cluster=cluster,
-                inventorying=inventorying,
-                tasks=works,
-            )
-            collecting = Collecting(
-                **shared,
-                preparing=preparing,
+                hardware=HardwareExecutor(backends, timeout_s=60),
                 store=store,
+                metadata=metadata,
+                on_change=lambda: None,
+            )
+            preparer = ClaimPreparer(
+                driver=DRIVER,
+                boot_id=boot_id,
+                checkpoint=checkpoint,
+                executor=executor,
                 cluster=cluster,
-                interval_s=600,
-                grace_s=GRACE_S,
+                publisher=publisher,
+                tasks=tasks,
+            )
+            garbage_collector = ClaimGarbageCollector(
+                settings=SETTINGS,
+                boot_id=boot_id,
+                preparer=preparer,
+                checkpoint=checkpoint,
+                store=store,
+                metadata=metadata,
+                cluster=cluster,
                 clock=lambda: clock[0],
             )
-            yield Workshop(cluster, backend, opened, store, inventorying, preparing, collecting, clock)
-            await preparing.drain(0)
+            yield PluginCore(cluster, backend, opened, store, publisher, preparer, garbage_collector, clock)
+            await preparer.drain(0)

@@ -12,7 +12,7 @@ import anyio
 
 from tests.fakes.claims import claim, ref
 from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.claim_fixture import Effects, workshop
+from tests.kubeletplugin.claim_fixture import Effects, plugin_core
 
 DEVICES = ("gpu-0-1g-1gb-at-0", "gpu-0-1g-1gb-at-1")
 """Of one card, so that they are worked on one after the other."""
@@ -27,8 +27,8 @@ async def main(root: Path, operation: str, at: int) -> None:
     cluster = FakeCluster()
     cluster.add(CLAIM)
     effects = Effects(at, kill)
-    async with workshop(root, cluster, effects) as shop:
-        await (shop.preparing.prepare(ref(CLAIM)) if operation == "prepare" else shop.preparing.unprepare(ref(CLAIM)))
+    async with plugin_core(root, cluster, effects) as core:
+        await (core.preparer.prepare(ref(CLAIM)) if operation == "prepare" else core.preparer.unprepare(ref(CLAIM)))
     print("\n".join(effects.seen))
 
 

@@ -12,8 +12,8 @@ import anyio
 import cdi
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.grpc.server import check_path
-from driver.kubeletplugin.handover import Turns
-from driver.kubeletplugin.instance import first_turn, serve_instance
+from driver.kubeletplugin.handover import InstanceLock
+from driver.kubeletplugin.instance import Instance, acquire_free_lock
 from driver.kubeletplugin.settings import Settings
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import NODE
@@ -68,17 +68,10 @@ class Machine:
 
     async def _run(self, *, task_status: Any) -> None:
         check_path(self.settings.dra_socket)
-        turns = Turns(self.settings.state)
-        with first_turn(self.settings, turns) or nullcontext() as turn:
-            await serve_instance(
-                self.settings,
-                self.cluster,
-                [self.backend],
-                turns,
-                turn,
-                boot_id=self.boot_id,
-                task_status=task_status,
-            )
+        instance_lock = InstanceLock(self.settings.state)
+        with acquire_free_lock(self.settings, instance_lock) or nullcontext() as lock:
+            instance = Instance(self.settings, self.cluster, [self.backend], instance_lock, boot_id=self.boot_id)
+            await instance.run(lock, task_status=task_status)
 
 
 @contextmanager

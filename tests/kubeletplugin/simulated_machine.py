@@ -13,7 +13,7 @@ from api.model.claims import ResourceClaim
 from driver.kubeletplugin.backends.simulated import SimulatedBackend, open_backend
 from tests.fakes.claims import claim, config, ref
 from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.claim_fixture import workshop
+from tests.kubeletplugin.claim_fixture import plugin_core
 
 FUNCTION = {"apiVersion": "kerf.dev/v1alpha1", "kind": "FpgaConfig", "function": "aes-gcm"}
 GPU_CLAIM = claim("gpu", "gpu-0-1g-10gb-at-0", "gpu-0-2g-20gb-at-2")
@@ -32,8 +32,8 @@ def hardware(root: Path) -> SimulatedBackend:
 async def call(root: Path, held: ResourceClaim, operation: str) -> None:
     cluster = FakeCluster()
     cluster.add(held)
-    async with workshop(root, cluster, other_backend=hardware(root)) as shop:
-        await (shop.preparing.prepare(ref(held)) if operation == "prepare" else shop.preparing.unprepare(ref(held)))
+    async with plugin_core(root, cluster, other_backend=hardware(root)) as core:
+        await (core.preparer.prepare(ref(held)) if operation == "prepare" else core.preparer.unprepare(ref(held)))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from driver.partitions.records import from_card_part
 from tests.fakes.claims import claim, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import Made, State
-from tests.kubeletplugin.claim_fixture import GRACE_S, Effects, Workshop, workshop
+from tests.kubeletplugin.claim_fixture import GRACE_S, Effects, PluginCore, plugin_core
 
 NAMES = ("a", "b")
 SHARED = ("gpu-0-1g-1gb-at-0-shared", "gpu-1-shared")
@@ -144,33 +144,33 @@ class AnyHistory(RuleBasedStateMachine):
 
     async def _life(self, calls: list[Call], crash_at: int, failures: list[Call]) -> None:
         effects = Effects(crash_at, crash)
-        async with workshop(self.root, self.cluster, effects, boot_id=f"boot-{self.boot}") as shop:
+        async with plugin_core(self.root, self.cluster, effects, boot_id=f"boot-{self.boot}") as core:
             for operation, device in failures:
-                shop.backend.fail(operation, device, HardwareBusyError("busy"))
-            shop.collecting.sweep_files()
+                core.backend.fail(operation, device, HardwareBusyError("busy"))
+            core.garbage_collector.remove_stray_files()
             for call, name in calls:
                 if call == "collect":
-                    await self._collect(shop)
+                    await self._collect(core)
                 else:
-                    await self._call(shop, call, ref(claim(name)), lambda: bool(failures) or effects.has_struck)
+                    await self._call(core, call, ref(claim(name)), lambda: bool(failures) or effects.has_struck)
 
-    async def _call(self, shop: Workshop, call: str, held: ClaimRef, may_fail: Callable[[], bool]) -> None:
+    async def _call(self, core: PluginCore, call: str, held: ClaimRef, may_fail: Callable[[], bool]) -> None:
         try:
-            await (shop.preparing.prepare(held) if call == "prepare" else shop.preparing.unprepare(held))
+            await (core.preparer.prepare(held) if call == "prepare" else core.preparer.unprepare(held))
         except KerfError:
             assert call == "prepare" or may_fail(), "an unprepare fails only with the hardware"
             return
-        record = shop.checkpoint.get(held.uid)
+        record = core.checkpoint.get(held.uid)
         assert (record is None) == (call == "unprepare")
         if record is not None:
             assert (record.state, record.boot_id) == (ClaimState.PREPARED, f"boot-{self.boot}")
             now = self.cluster.claims["default", held.name]
             assert not is_gone(now, record), "prepared is what is allocated"
 
-    async def _collect(self, shop: Workshop) -> None:
+    async def _collect(self, core: PluginCore) -> None:
         for now in (0.0, 2 * GRACE_S):
-            shop.clock[0] += now
-            await shop.collecting.collect(set(shop.checkpoint.records))
+            core.clock[0] += now
+            await core.garbage_collector.collect(set(core.checkpoint.records))
 
     def _records(self) -> list[PreparedClaim]:
         with open_checkpoint(self.root) as checkpoint:

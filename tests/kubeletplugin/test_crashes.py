@@ -17,7 +17,7 @@ from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.claims import ref
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import State
-from tests.kubeletplugin.claim_fixture import Workshop, workshop
+from tests.kubeletplugin.claim_fixture import PluginCore, plugin_core
 from tests.kubeletplugin.crash_process import CLAIM, DEVICES
 
 # What died before which effect leaves: record, number of devices on the hardware, whether the CDI file is there.
@@ -96,19 +96,19 @@ async def test_killed_during_unprepare(at: int, prepared: Path, tmp_path: Path) 
 
 
 async def every_way_on_ends_well(root: Path) -> None:
-    async def prepare_again(shop: Workshop, claim: ClaimRef) -> None:
-        record = await shop.preparing.prepare(claim)
+    async def prepare_again(core: PluginCore, claim: ClaimRef) -> None:
+        record = await core.preparer.prepare(claim)
         assert [device.share.id.device for device in record.devices] == list(DEVICES)
 
-    async def unprepare(shop: Workshop, claim: ClaimRef) -> None:
-        await shop.preparing.unprepare(claim)
+    async def unprepare(core: PluginCore, claim: ClaimRef) -> None:
+        await core.preparer.unprepare(claim)
 
-    async def collect(shop: Workshop, claim: ClaimRef) -> None:
-        shop.cluster.remove(claim)
-        shop.collecting.sweep_files()
+    async def collect(core: PluginCore, claim: ClaimRef) -> None:
+        core.cluster.remove(claim)
+        core.garbage_collector.remove_stray_files()
         for now in (0.0, 1000.0):
-            shop.clock[0] = now
-            await shop.collecting.collect(set(shop.checkpoint.records))
+            core.clock[0] = now
+            await core.garbage_collector.collect(set(core.checkpoint.records))
 
     for way, expected in (
         (prepare_again, ("Prepared", 2, True)),
@@ -119,8 +119,8 @@ async def every_way_on_ends_well(root: Path) -> None:
             copy = shutil.copytree(root, root.with_name(f"{way.__name__}-{boot_id}"))
             cluster = FakeCluster()
             cluster.add(CLAIM)
-            async with workshop(copy, cluster, boot_id=boot_id) as shop:
+            async with plugin_core(copy, cluster, boot_id=boot_id) as core:
                 if boot_id != "boot-1":
-                    shop.backend.reboot()
-                await way(shop, ref(CLAIM))
+                    core.backend.reboot()
+                await way(core, ref(CLAIM))
             assert found(copy) == expected, f"{way.__name__} in {boot_id}"

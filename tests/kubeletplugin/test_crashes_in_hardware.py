@@ -14,7 +14,7 @@ import pytest
 from api.model.claims import ResourceClaim
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.claim_fixture import workshop
+from tests.kubeletplugin.claim_fixture import plugin_core
 from tests.kubeletplugin.simulated_machine import FPGA_CLAIM, GPU_CLAIM, STATE, call, hardware
 
 MAKING = [
@@ -73,8 +73,8 @@ async def test_killed_while_making_a_partition_and_then_the_claim_goes(
     held: ResourceClaim, step: str, when: str, tmp_path: Path
 ) -> None:
     killed_at(tmp_path, held, "prepare", step, when)
-    async with workshop(tmp_path, FakeCluster(), other_backend=hardware(tmp_path)) as shop:
-        await shop.collecting.collect(set(shop.checkpoint.records))
+    async with plugin_core(tmp_path, FakeCluster(), other_backend=hardware(tmp_path)) as core:
+        await core.garbage_collector.collect(set(core.checkpoint.records))
     assert left(tmp_path) == (0, 0)
 
 

@@ -82,7 +82,7 @@ async def test_work_that_the_old_instance_has_begun_ends_there_and_the_new_one_f
             await gate.reached.wait()
             async with instance(node, "new"):
                 calls.start_soon(prepare)
-                await anyio.sleep(2 * POLL_S)  # two looks of those who take turns
+                await anyio.sleep(2 * POLL_S)  # two looks of those who wait for the lock
                 assert answers == [], "both calls wait"
                 gate.opened.set()
                 await until(lambda: len(answers) == 2)
@@ -133,9 +133,9 @@ async def test_a_new_instance_is_ready_when_it_has_taken_over() -> None:
             calls.start_soon(node.kubelet.prepare, held)
             await gate.reached.wait()
             async with instance(node, "new", probes_address=address):
-                assert "[-] turn: process" in await readiness(address)
+                assert "[-] handover: process" in await readiness(address)
                 gate.opened.set()
-                while "[+] turn" not in await readiness(address):  # noqa: ASYNC110  (another program's doing)
+                while "[+] handover" not in await readiness(address):  # noqa: ASYNC110  (another program's doing)
                     await anyio.sleep(POLL_S)
 
 

@@ -30,7 +30,7 @@ from driver.runtime.backoff import Backoff
 from tests.fakes.claims import claim
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import ClaimError
-from tests.kubeletplugin.claim_fixture import workshop
+from tests.kubeletplugin.claim_fixture import plugin_core
 from tests.kubeletplugin.harness import Machine, machine
 from tests.kubeletplugin.wait import until
 
@@ -235,11 +235,11 @@ async def test_hardware_work_that_does_not_end_in_time_is_left_to_the_next_start
 
 
 async def test_a_claim_that_comes_when_the_plugin_stops_is_left_to_its_successor(tmp_path: Path) -> None:
-    async with workshop(tmp_path, FakeCluster()) as shop:
-        await shop.preparing.drain(0)
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        await core.preparer.drain(0)
         with pytest.raises(StoppingError, match="the kubelet's next try will find its successor"):
-            await shop.preparing.prepare(shop.cluster.add(claim("training", SLICE)))
-        assert shop.checkpoint.records == {}
+            await core.preparer.prepare(core.cluster.add(claim("training", SLICE)))
+        assert core.checkpoint.records == {}
 
 
 async def test_a_plugin_whose_dra_socket_was_removed_ends_so_that_it_is_started_again() -> None:
@@ -297,10 +297,10 @@ async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: 
     backoff = Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
     with machine(retry=backoff) as node:
         cluster = await connect(cast("Client", LateServer()), node.settings)
-    assert "nothing is offered in shares until ResourceClasses can be followed" in caplog.text
+    assert "no shared devices are published until ResourceClasses can be watched" in caplog.text
     assert "cannot ask which fields of slices the API server keeps" in caplog.text
-    assert cluster.place.keeps_counters, "until a loss is seen"
-    assert cluster.place.layout is SliceLayout.COMBINED
+    assert cluster.target.keeps_counters, "until a loss is seen"
+    assert cluster.target.layout is SliceLayout.COMBINED
     assert caplog.text.count("cannot reach the API server yet") == 2
 
 

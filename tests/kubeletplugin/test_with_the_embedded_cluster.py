@@ -196,7 +196,7 @@ async def test_where_the_api_server_drops_what_makes_devices_shareable_nothing_i
         await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
         await place.client.create(RESOURCE_CLASSES, in_shares("1g.10gb"))
         async with running(place):
-            await until(lambda: "offering nothing in shares" in caplog.text)
+            await until(lambda: "no shared devices are published" in caplog.text)
             await place.until_published(SLICE, without=f"{SLICE}-shared")
 
 

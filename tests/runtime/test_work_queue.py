@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api.errors import PermanentError, TransientError
 from driver.runtime.backoff import Backoff
-from driver.runtime.work_queue import KeyedQueue
+from driver.runtime.work_queue import WorkQueue
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 STEADY = Backoff(first_s=1, factor=2, limit_s=8, jitter=0)
@@ -48,7 +48,7 @@ class Log:
 
 
 async def during(
-    queue: KeyedQueue[str], log: Log, seconds: float, then: Callable[[], Coroutine[Any, Any, None]], *, workers: int = 2
+    queue: WorkQueue[str], log: Log, seconds: float, then: Callable[[], Coroutine[Any, Any, None]], *, workers: int = 2
 ) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: queue.run(log.work, workers=workers))
@@ -62,7 +62,7 @@ async def nothing() -> None:
 
 
 async def test_a_key_added_often_is_worked_on_once() -> None:
-    queue, log = KeyedQueue[str](), Log()
+    queue, log = WorkQueue[str](), Log()
     for _ in range(100):
         queue.add("a")
     assert len(queue._due) == 1
@@ -72,7 +72,7 @@ async def test_a_key_added_often_is_worked_on_once() -> None:
 
 
 async def test_keys_are_served_in_the_order_in_which_they_came() -> None:
-    queue, log = KeyedQueue[str](), Log()
+    queue, log = WorkQueue[str](), Log()
     for key in "dacb":
         queue.add(key)
     await during(queue, log, 1, nothing, workers=1)
@@ -80,7 +80,7 @@ async def test_keys_are_served_in_the_order_in_which_they_came() -> None:
 
 
 async def test_a_key_added_while_it_is_worked_on_is_worked_on_once_more() -> None:
-    queue, log = KeyedQueue[str](), Log(takes_s=5)
+    queue, log = WorkQueue[str](), Log(takes_s=5)
 
     async def add_during_work() -> None:
         queue.add("a")
@@ -93,7 +93,7 @@ async def test_a_key_added_while_it_is_worked_on_is_worked_on_once_more() -> Non
 
 
 async def test_a_delayed_key_waits_and_the_earlier_time_wins() -> None:
-    queue, log = KeyedQueue[str](), Log()
+    queue, log = WorkQueue[str](), Log()
     queue.add("late", after_s=30)
     queue.add("sooner", after_s=30)
     queue.add("sooner", after_s=10)
@@ -103,7 +103,7 @@ async def test_a_delayed_key_waits_and_the_earlier_time_wins() -> None:
 
 
 async def test_a_time_that_an_earlier_one_replaced_is_forgotten() -> None:
-    queue, log = KeyedQueue[str](), Log()
+    queue, log = WorkQueue[str](), Log()
 
     async def add_now_and_later() -> None:
         queue.add("a", after_s=10)
@@ -116,7 +116,7 @@ async def test_a_time_that_an_earlier_one_replaced_is_forgotten() -> None:
 
 
 async def test_a_delayed_key_that_falls_due_while_it_is_worked_on_is_not_lost() -> None:
-    queue, log = KeyedQueue[str](), Log(takes_s=5)
+    queue, log = WorkQueue[str](), Log(takes_s=5)
 
     async def add_with_delay() -> None:
         queue.add("a")
@@ -128,7 +128,7 @@ async def test_a_delayed_key_that_falls_due_while_it_is_worked_on_is_not_lost() 
 
 
 async def test_a_slow_key_holds_up_no_other() -> None:
-    queue, log = KeyedQueue[str](), Log(takes_s=5)
+    queue, log = WorkQueue[str](), Log(takes_s=5)
     for key in "abc":
         queue.add(key)
     await during(queue, log, 60, nothing, workers=2)
@@ -138,7 +138,7 @@ async def test_a_slow_key_holds_up_no_other() -> None:
 
 @pytest.mark.parametrize("error", [TransientError("busy"), ValueError("a defect")])
 async def test_failed_work_is_repeated_after_growing_delays_until_it_succeeds(error: Exception) -> None:
-    queue, log = KeyedQueue[str](retries=STEADY), Log()
+    queue, log = WorkQueue[str](retries=STEADY), Log()
     log.failures["a"] = [error] * 5
     queue.add("a")
     await during(queue, log, 100, nothing)
@@ -146,7 +146,7 @@ async def test_failed_work_is_repeated_after_growing_delays_until_it_succeeds(er
 
 
 async def test_success_forgets_earlier_failures() -> None:
-    queue, log = KeyedQueue[str](retries=STEADY), Log()
+    queue, log = WorkQueue[str](retries=STEADY), Log()
     log.failures["a"] = [TransientError("1"), TransientError("2")]
 
     async def fail_again() -> None:
@@ -162,7 +162,7 @@ async def test_success_forgets_earlier_failures() -> None:
 async def test_work_that_cannot_succeed_is_reported_and_dropped_until_it_is_added_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    queue, log = KeyedQueue[str](retries=STEADY), Log()
+    queue, log = WorkQueue[str](retries=STEADY), Log()
     log.failures["a"] = [PermanentError("forbidden")]
 
     async def add_again() -> None:
@@ -178,7 +178,7 @@ async def test_work_that_cannot_succeed_is_reported_and_dropped_until_it_is_adde
 
 
 async def test_an_added_key_does_not_wait_for_its_own_back_off() -> None:
-    queue, log = KeyedQueue[str](retries=STEADY), Log()
+    queue, log = WorkQueue[str](retries=STEADY), Log()
     log.failures["a"] = [TransientError("busy")]
 
     async def add_during_back_off() -> None:
@@ -195,7 +195,7 @@ Step = tuple[str, float, float]
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 3), st.floats(0, 3)), max_size=20), st.integers(1, 3))
 async def test_every_key_is_worked_on_after_it_was_last_added(steps: list[Step], workers: int) -> None:
-    queue, log = KeyedQueue[str](), Log(takes_s=0.7)
+    queue, log = WorkQueue[str](), Log(takes_s=0.7)
     last: dict[str, float] = {}
 
     async def add_all() -> None:
@@ -212,7 +212,7 @@ async def test_every_key_is_worked_on_after_it_was_last_added(steps: list[Step],
 
 async def test_a_key_that_was_taken_when_all_ended_is_worked_on_when_it_goes_on() -> None:
     """A controller that loses its leadership and wins it back goes on with the same queue."""
-    queue: KeyedQueue[str] = KeyedQueue(retries=STEADY)
+    queue: WorkQueue[str] = WorkQueue(retries=STEADY)
     log = Log()
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: queue.run(log.work, workers=2))

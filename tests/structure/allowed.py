@@ -6,15 +6,12 @@ PRODUCT_GERUNDS: Final[frozenset[str]] = frozenset()
 TEST_GERUNDS: Final[frozenset[str]] = frozenset()
 CLASS_NAMES: Final[frozenset[str]] = frozenset(
     {
-        "Ailment 2",
         "Asked 2",
-        "Budget 2",
         "Caches 2",
         "Cluster 2",
         "Demand 2",
         "Failed 2",
         "Holdings 2",
-        "Inventory 2",
         "ListPage 2",
         "Obstacle 2",
         "Pending 2",
@@ -23,8 +20,6 @@ CLASS_NAMES: Final[frozenset[str]] = frozenset(
         "Placement 2",
         "Queueing 2",
         "Snapshot 2",
-        "Step 2",
-        "Stock 2",
         "Triggers 2",
         "Verdict 2",
         "Want 2",

@@ -5,7 +5,7 @@
     ResourceClaim  PodSchedulingContext  ResourceClass  parameters  NodeInventory  Node      informers
           └───────────────┴──────────────────┬┴───────────────┴──────────┴──────────┘
                               world, triggering            what is known; which keys need a pass
-                                  KeyedQueue               merged, one pass per key at a time
+                                  WorkQueue                merged, one pass per key at a time
                                    syncing                 in the leader only, once it has taken over
 """
 
@@ -40,7 +40,7 @@ from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
-from driver.runtime.work_queue import KeyedQueue
+from driver.runtime.work_queue import WorkQueue
 
 _GENERATED_NAMES: Final = (1, 28)
 """From here on the name of a claim from a template stands in the pod's status (KEP-3063)."""
@@ -76,7 +76,7 @@ class ClassicController:
         self._client = client
         self._settings = settings
         kinds = features.resource
-        self._queue: KeyedQueue[Key] = KeyedQueue()
+        self._queue: WorkQueue[Key] = WorkQueue()
         self._events = EventReporter(client, component=f"resource driver {settings.driver}", instance=settings.identity)
         self._probes = Probes(REGISTRY)
         self._claims = Informer(client, kinds.claims, on_change=lambda change: self._triggers.on_claim(change))

@@ -1,9 +1,9 @@
-"""What one vendor supplies: the Backend protocol and the values that pass through it."""
+"""The Backend protocol, which one vendor implements, and the values that pass through it."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from api.errors import PermanentError, TransientError
 from api.kerf.v1alpha1 import DeviceConfig
@@ -14,89 +14,98 @@ from cdi import ContainerEdits
 from driver.partitions.geometry import Card, Partition
 
 Handle: TypeAlias = JsonObject
-"""What ``prepare`` made, as plain JSON: kept in the checkpoint, enough for ``unprepare`` and ``edits`` ever after."""
+"""What ``prepare`` made, as plain JSON. The checkpoint keeps it; ``unprepare`` and ``edits`` need nothing else."""
 
 
 class HardwareBusyError(TransientError):
-    """The hardware is in use by somebody else, or is not ready yet: the kubelet's next try may succeed."""
+    """The hardware is in use by another process, or is not ready yet: the kubelet's next try may succeed."""
 
 
 class HardwareRefusedError(PermanentError):
-    """The hardware will not do it: an illegal placement, an image that does not fit, a failed card."""
+    """The hardware can never do this: an illegal placement, an image that does not fit, a failed card."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedDevice:
-    """One device of a claim, ready to be prepared."""
+    """One device of a claim, to be prepared."""
 
     claim: ClaimRef
     share: ShareId
-    """The published device and, for a device with several allocations, which share of it."""
+    """The published device and, where several claims share it, the id of this claim's share."""
     partition: Partition
     admin_access: bool
-    """The device may be in use by others, whom preparing must not disturb (KEP-5018)."""
+    """The claim has admin access (KEP-5018): other claims may use the device, and preparing must not disturb them."""
     consumed_capacity: Mapping[str, Quantity]
-    """What the share has of each capacity (KEP-5075); names with or without the driver's domain."""
+    """The share's part of each capacity (KEP-5075), by name with or without the driver's domain."""
 
 
-class Condition(StrEnum):
-    """How hardware is, and what follows for claims."""
+class HealthState(StrEnum):
+    """The health of hardware, with what follows for claims."""
 
-    WELL = "well"
-    ILL = "ill"
-    """It works, but nothing new should be put on it: errors that are corrected, repairs that are due."""
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    """It works, but gets no new claims: errors that are corrected, repairs that are due."""
     LOST = "lost"
     """What runs on it cannot go on: it fell off the bus, it is too hot, its memory is corrupt."""
 
 
+class UnhealthyState(NamedTuple):
+    """What is wrong with a card or a partition."""
+
+    state: HealthState
+    """UNHEALTHY or LOST."""
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthChange:
-    """A card, or one partition of it, is in another condition than before, or in the same for another reason."""
+    """A new health state of a card or of one partition, or a new reason for the same state."""
 
     card_uuid: str
     partition: Partition | None
     """None: the whole card."""
-    condition: Condition
+    state: HealthState
     reason: str
-    """For people; at most 1024 bytes (KEP-4680)."""
+    """The reason, for people; at most 1024 bytes (KEP-4680)."""
 
 
 class Backend(Protocol):
-    """Knows hardware and CDI data; never the API server, the kubelet or files of ours.
+    """One vendor's hardware.
 
     Every method may be called again with the same arguments, also by a new process after a crash. Calls for one card
-    never overlap; calls for different cards may. Errors: HardwareBusyError and HardwareRefusedError.
+    never overlap; calls for different cards may. A method raises HardwareBusyError when a later try may succeed, and
+    HardwareRefusedError when none can.
     """
 
     name: str
 
     async def discover(self) -> Sequence[Card]:
-        """The cards that are there now, in a stable order."""
+        """Return the cards that are there now, in a stable order."""
         ...
 
     async def prepare(self, device: AllocatedDevice, config: DeviceConfig | None) -> Handle:
-        """Cut the partition or load the function.
+        """Make the device ready: create the partition or load the function.
 
-        Either all of it is done on return, or the error says why and nothing is left (except after a crash, when the
-        next call with the same arguments finishes or redoes the work).
+        On return all of it is done. On an error nothing is left, except after a crash: then the next call with the same
+        arguments finishes or redoes the work.
 
-        Of a device that several claims share (``partition.shared``, KEP-5075) each share is prepared: the first makes
-        the partition, the others find it. It is taken back with the last share alone, by whichever handle.
+        A device that several claims share (``partition.shared``, KEP-5075) is prepared once for each share: the first
+        call makes the partition, the others find it. Only the last share is unprepared, by whichever handle it has.
         """
         ...
 
     async def unprepare(self, handle: Handle) -> None:
-        """Take back what ``prepare`` made. Unknown or already gone is success; what others made is left alone."""
+        """Remove what ``prepare`` made. An unknown handle is success; what others made is left alone."""
         ...
 
     async def abandon(self, device: AllocatedDevice) -> None:
-        """Take back what a ``prepare`` of ``device`` that never returned may have left. Nothing there is success."""
+        """Remove what a ``prepare`` of ``device`` that never returned may have left. Nothing left is success."""
         ...
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        """What the container gets. Pure: a restart rebuilds the CDI file from the checkpoint."""
+        """Return what the container gets. Pure: a restart rebuilds the CDI file from the checkpoint."""
         ...
 
     def health(self) -> AsyncIterator[HealthChange]:
-        """Changes as they are seen, first one for everything that is not well now; never ends by itself."""
+        """Yield changes as they are seen, first one for everything that is not healthy now; never ends by itself."""
         ...

@@ -1,7 +1,7 @@
-"""The backends that are installed: Kerf's own, and entry points of the group ``kerf.backends``.
+"""The registry of backends: Kerf's own, and the installed entry points of the group ``kerf.backends``.
 
-An entry point names a factory, ``open_backend(config: Path | None) -> Backend``; third parties add a vendor by
-declaring one in their own package.
+An entry point names a factory, ``open_backend(config: Path | None) -> Backend``; a vendor declares one in a package of
+its own.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,35 +17,34 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP: Final = "kerf.backends"
-OWN: Final[Mapping[str, str]] = {"simulated": "driver.kubeletplugin.backends.simulated:open_backend"}
-"""Factories by name. To find them as entry points, the metadata of all installed packages would have to be read: that
-takes a node 0.7 MB and a tenth of its start."""
+BUILT_IN: Final[Mapping[str, str]] = {"simulated": "driver.kubeletplugin.backends.simulated:open_backend"}
+"""Kerf's own factories by name. Reading them as entry points would read the metadata of all installed packages,
+which takes 0.7 MB and a tenth of the plugin's start."""
 
 BackendFactory: TypeAlias = Callable[[Path | None], Backend]
-"""Opens a backend with its own configuration file, or with its defaults."""
+"""A factory, given the backend's configuration file, or None for its defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendChoice:
-    """A backend to load, by its name, and its configuration file."""
+    """The name of a backend to load, and its configuration file."""
 
     name: str
     config: Path | None = None
 
 
 class BackendUnavailableError(PermanentError):
-    """A backend was chosen that is not installed, cannot be imported, or is chosen twice."""
+    """A chosen backend is not installed, cannot be imported, or is chosen twice."""
 
 
 def load_backends(
     choices: Sequence[BackendChoice], *, installed: "Iterable[EntryPoint] | None" = None
 ) -> list[Backend]:
-    """Open the chosen backends, in order. ``installed`` stands for the entry points of this Python (tests).
+    """Open the chosen backends, in order. Tests give ``installed``, else it is the entry points of this Python.
 
-    Raises BackendUnavailableError, naming the known ones, and whatever KerfError a backend raises about its
-    configuration.
+    Raises BackendUnavailableError, and the KerfError that a backend raises for its configuration.
     """
-    known = OWN if all(choice.name in OWN for choice in choices) else {**_declared(installed), **OWN}
+    known = BUILT_IN if all(choice.name in BUILT_IN for choice in choices) else {**_declared(installed), **BUILT_IN}
     backends: list[Backend] = []
     for number, choice in enumerate(choices):
         if any(choice.name == earlier.name for earlier in choices[:number]):
@@ -55,7 +54,7 @@ def load_backends(
 
 
 def _declared(installed: "Iterable[EntryPoint] | None") -> Mapping[str, str]:
-    from importlib.metadata import entry_points  # for those who have a vendor's backend
+    from importlib.metadata import entry_points  # needed only with a vendor's backend
 
     return {point.name: point.value for point in (entry_points(group=GROUP) if installed is None else installed)}
 

@@ -1,7 +1,7 @@
-"""From an allocated claim to the devices to prepare: which are ours, what they stand for, which configuration applies.
+"""Finds the devices to prepare for an allocated claim, what they stand for, and which configuration applies. Pure.
 
-Rules of ``resource.k8s.io`` allocation results (KEP-4381): results and configuration of other drivers are not ours to
-read; configuration of the class comes before that of the claim, and the last that applies wins as a whole.
+The rules are those of ``resource.k8s.io`` allocation results (KEP-4381): results and configuration of other drivers are
+ignored; configuration of the class comes before that of the claim, and the last entry that applies wins as a whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,46 +10,45 @@ from typing import Final, NamedTuple
 from api.errors import InvalidDocumentError, PermanentError, Problem, TransientError
 from api.kerf.decoder import decode_device_config
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig
-from api.model.allocations import AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult
+from api.model.allocations import DeviceRequestAllocationResult
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef, DeviceId, ShareId
 from api.model.prepared import ClaimState, DeviceDescription, PreparedClaim, PreparedDevice
-from driver.kubeletplugin.inventory.devices import Inventory
+from driver.kubeletplugin.inventory.devices import DeviceSet
 from driver.partitions.geometry import DeviceKind, Partition
 from driver.partitions.records import from_card_part, to_card_part
 
 _CONFIGURED_KIND: Final = {GpuConfig: DeviceKind.GPU, FpgaConfig: DeviceKind.FPGA}
+"""The kind of devices that each type of configuration is for."""
 
 
 class NotAllocatedError(TransientError):
-    """The claim has no devices of this driver, now."""
+    """The claim has no devices of this driver at present."""
 
 
 class UnknownDeviceError(TransientError):
-    """An allocated device is not among those of this node: its card has failed or was taken out since."""
+    """An allocated device is not among this node's: its card has failed or was removed since."""
 
     def __init__(self, device: DeviceId) -> None:
-        self.device = device
         super().__init__(
             f"device {device} is allocated, but this node does not have it (any more): see whether its card is there, "
             "or delete the pod so that it gets another device"
         )
 
 
-class OnlyToLookAtError(PermanentError):
-    """The claim was given a card to look at, and asks to take it."""
+class MonitorDeviceError(PermanentError):
+    """A claim without admin access was allocated a monitor device."""
 
     def __init__(self, device: DeviceId) -> None:
-        self.device = device
         super().__init__(
-            f"device {device} is there to look at a card that others may use: the claim's request needs adminAccess: "
+            f"device {device} only monitors a card that others may use: the claim's request needs adminAccess: "
             "true, in a namespace with the label resource.kubernetes.io/admin-access: true"
         )
 
 
 class DeviceInUseError(TransientError):
-    """Another claim still has the hardware: two claims for one exclusive device."""
+    """Another claim still holds the hardware: two claims have one exclusive device."""
 
     def __init__(self, device: ShareId, other: PreparedClaim, others: ShareId) -> None:
         self.holder = other.claim
@@ -60,18 +59,20 @@ class DeviceInUseError(TransientError):
 
 
 class _Config(NamedTuple):
+    """One entry of the claim's configuration."""
+
     requests: tuple[str, ...]
     parameters: JsonObject
     kind: DeviceKind
-    describes: bool
+    has_metadata: bool
     path: str
 
-    def names(self, result: DeviceRequestAllocationResult) -> bool:
+    def names_request(self, result: DeviceRequestAllocationResult) -> bool:
         return result.request in self.requests or result.request_name.request in self.requests
 
 
-def allocated(claim: ResourceClaim, driver: str) -> tuple[DeviceRequestAllocationResult, ...]:
-    """The claim's devices of ``driver``, in the allocation's order. Raises NotAllocatedError when there are none."""
+def select_results(claim: ResourceClaim, driver: str) -> tuple[DeviceRequestAllocationResult, ...]:
+    """Return the claim's results of ``driver``, in their order. Raises NotAllocatedError when there are none."""
     allocation = claim.status.allocation
     if allocation is None:
         raise NotAllocatedError(f"claim {claim.ref} is not allocated")
@@ -82,26 +83,26 @@ def allocated(claim: ResourceClaim, driver: str) -> tuple[DeviceRequestAllocatio
     return results
 
 
-def resolve(claim: ResourceClaim, driver: str, inventory: Inventory) -> tuple[PreparedDevice, ...]:
-    """The devices of ``claim`` to prepare.
+def resolve_devices(claim: ResourceClaim, driver: str, node_devices: DeviceSet) -> tuple[PreparedDevice, ...]:
+    """Return the devices of ``claim`` to prepare.
 
-    Raises NotAllocatedError, UnknownDeviceError, OnlyToLookAtError, and InvalidDocumentError for configuration that
-    cannot be read or does not fit the device.
+    Raises NotAllocatedError when there are none, UnknownDeviceError and MonitorDeviceError for a device that cannot be
+    prepared, and InvalidDocumentError for configuration that cannot be decoded or does not fit its device.
     """
-    results = allocated(claim, driver)
-    configs = _configs(claim, driver)
-    return tuple(_resolve_device(result, configs, inventory) for result in results)
+    results = select_results(claim, driver)
+    configs = _decode_configs(claim, driver)
+    return tuple(_resolve_device(result, configs, node_devices) for result in results)
 
 
 def _resolve_device(
-    result: DeviceRequestAllocationResult, configs: Sequence[_Config], inventory: Inventory
+    result: DeviceRequestAllocationResult, configs: Sequence[_Config], node_devices: DeviceSet
 ) -> PreparedDevice:
-    offered = inventory.find(result.id)
+    offered = node_devices.find(result.id)
     if offered is None:
         raise UnknownDeviceError(result.id)
     if offered.is_monitor and not result.admin_access:
-        raise OnlyToLookAtError(result.id)
-    config = _config_for(result, offered.partition, configs)
+        raise MonitorDeviceError(result.id)
+    config = _choose_config(result, offered.partition, configs)
     return PreparedDevice(
         requests=(result.request_name.request,),
         share=result.share,
@@ -111,16 +112,17 @@ def _resolve_device(
         backend=offered.backend,
         config=None if config is None else config.parameters,
         description=DeviceDescription(request=result.request, attributes=offered.attributes)
-        if config is not None and config.describes
+        if config is not None and config.has_metadata
         else None,
     )
 
 
-def _configs(claim: ResourceClaim, driver: str) -> list[_Config]:
-    """The configuration meant for ``driver``, class before claim; every entry is checked, all problems are reported."""
+def _decode_configs(claim: ResourceClaim, driver: str) -> list[_Config]:
+    """Decode the configuration for ``driver``, class before claim; the problems of all entries are reported."""
     configs: list[tuple[str, _Config]] = []
     problems: list[Problem] = []
-    for index, entry in enumerate(_entries(claim.status.allocation)):
+    allocation = claim.status.allocation
+    for index, entry in enumerate(allocation.devices.config if allocation else ()):
         if entry.opaque is None or entry.opaque.driver != driver:
             continue
         path = f"status.allocation.devices.config[{index}].opaque.parameters"
@@ -138,17 +140,13 @@ def _configs(claim: ResourceClaim, driver: str) -> list[_Config]:
     return [config for _, config in configs]
 
 
-def _entries(allocation: AllocationResult | None) -> Iterable[DeviceAllocationConfiguration]:
-    return allocation.devices.config if allocation else ()
-
-
-def _config_for(
+def _choose_config(
     result: DeviceRequestAllocationResult, partition: Partition, configs: Sequence[_Config]
 ) -> _Config | None:
-    """The last entry that applies. One for all requests is meant for the devices of its kind."""
+    """Return the last entry that applies. An entry for all requests applies to the devices of its kind."""
     chosen: _Config | None = None
     for config in configs:
-        if config.names(result) or (not config.requests and config.kind is partition.kind):
+        if config.names_request(result) or (not config.requests and config.kind is partition.kind):
             chosen = config
     if chosen is not None and chosen.kind is not partition.kind:
         found = f"is for {chosen.kind.value} devices, request {result.request!r} got the {partition.kind.value} device"
@@ -156,27 +154,26 @@ def _config_for(
     return chosen
 
 
-def config_of(device: PreparedDevice) -> DeviceConfig | None:
-    """The configuration that ``device`` was resolved with."""
+def decode_config(device: PreparedDevice) -> DeviceConfig | None:
+    """Return the configuration that ``device`` was resolved with."""
     return None if device.config is None else decode_device_config(device.config, "config")
 
 
-def refuse_conflicts(wanted: Sequence[PreparedDevice], others: Iterable[PreparedClaim]) -> None:
-    """Raises DeviceInUseError when a record of another claim holds what ``wanted`` needs.
+def check_conflicts(wanted: Sequence[PreparedDevice], others: Iterable[PreparedClaim]) -> None:
+    """Raise DeviceInUseError when a record of another claim holds what ``wanted`` needs.
 
-    Admin access looks at devices without taking them (KEP-5018), and shares of one device are meant to coexist
-    (KEP-5075): neither conflicts.
+    Devices with admin access (KEP-5018) do not conflict, nor do different shares of one device (KEP-5075).
     """
     exclusive = [device for device in wanted if not device.admin_access]
     for other in others:
         for held in other.devices:
             for device in exclusive:
-                if not held.admin_access and _conflict(device, held):
+                if not held.admin_access and _conflicts(device, held):
                     raise DeviceInUseError(device.share, other, held.share)
 
 
 def is_shared(claim: ClaimRef, device: PreparedDevice, records: Mapping[str, PreparedClaim]) -> bool:
-    """Whether another claim than ``claim`` has, or is about to get, a share of ``device``: the last one takes it back.
+    """Whether another claim than ``claim`` has, or is about to get, a share of ``device``; the last one releases it.
 
     ``records`` are by claim UID.
     """
@@ -188,9 +185,9 @@ def is_shared(claim: ClaimRef, device: PreparedDevice, records: Mapping[str, Pre
     )
 
 
-def _conflict(one: PreparedDevice, other: PreparedDevice) -> bool:
+def _conflicts(one: PreparedDevice, other: PreparedDevice) -> bool:
     if one.share.id == other.share.id and one.share.share is not None and other.share.share is not None:
         return one.share == other.share
     if one.part.card_uuid != other.part.card_uuid:
-        return False  # as of nearly all that a node holds, and cheap to see
+        return False  # true of nearly all pairs, and cheap to test
     return from_card_part(one.part).overlaps(from_card_part(other.part))

@@ -1,13 +1,13 @@
-"""The checkpoint: which claims this node has prepared or begun to prepare, durable across crashes and power loss.
+"""The checkpoint: the claims that this node has prepared or begun to prepare, durable across crashes and power loss.
 
-One SQLite database, one row for each claim (``api.checkpoint``). Every write survives the process; ``sync`` makes those
-before it survive the machine. That a claim was begun has to; what follows is told of this boot alone, as records of an
-earlier one are *started* whatever they say (``transitions``), and reaches the disk with the next claim. The file
+It is a SQLite database with one row for each claim (``api.checkpoint``). Every write survives the process; ``sync``
+makes the writes before it survive the machine. Only the record *started* must: records of an earlier boot count as
+*started* whatever they say (``transitions``), so later records may reach the disk with the next claim's. The file
 appears complete or not at all, so an empty, foreign or damaged one is never taken for "nothing prepared": the plugin
 refuses to start and says what to do.
 
-SQLite writes to its log and does not sync it (``synchronous=NORMAL``, https://www.sqlite.org/wal.html); what
-``synchronous=FULL`` would add after each write is done here: one call for all claims that wait, while others go on.
+SQLite writes its log and does not sync it (``synchronous=NORMAL``, https://www.sqlite.org/wal.html). The sync that
+``synchronous=FULL`` would add after each write is made here: one for all claims that wait, while others go on.
 """
 
 import os
@@ -29,31 +29,31 @@ from api.model.prepared import PreparedClaim
 FILE_NAME: Final = "checkpoint.db"
 
 _APPLICATION_ID: Final = 0x6B657266
-"""``kerf`` in ASCII, in the header of the file: tells ours from any other SQLite database."""
+"""``kerf`` in ASCII, in the header of the file: distinguishes it from any other SQLite database."""
 _LAYOUT: Final = 1
-"""Of the tables (``PRAGMA user_version``); records have a schema of their own."""
+"""Version of the tables (``PRAGMA user_version``); records have a schema version of their own."""
 _CACHE_KIB: Final = 64
-"""Of pages of the file: what a write touches. Nothing is read again, and SQLite would keep 2 MB."""
+"""Cached pages, enough for a write. Nothing is read again, and SQLite would keep 2 MB."""
 _LOCKED_S: Final = 0.5
-"""Wait this long for a person who has the file open to write: every call waits meanwhile, and may be repeated."""
+"""Wait this long for a person who has the file open for writing: every call waits meanwhile, and may be repeated."""
 _DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
 _UNSYNCED: Final = "see the kernel's log about the disk, then restart the plugin: nothing more is prepared until then"
 _UNWRITABLE: Final = "free space on its disk or make it writable; nothing was changed and the call may be repeated"
 
 
 class Checkpoint:
-    """Records by claim UID. Reads come from memory; only one process may have it open (``turns``)."""
+    """The records by claim UID. Reads come from memory; only the active instance may have it open (``handover``)."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, *, sync_log: Callable[[], None]) -> None:
-        """Reads everything. Raises CheckpointError when a record cannot be trusted.
+        """Read all records. Raises CheckpointError when one cannot be decoded.
 
-        ``sync_log`` makes what SQLite has written to its log last; it runs in a thread. Raises OSError.
+        ``sync_log`` syncs SQLite's log; it runs in a thread and may raise OSError.
         """
         self._path = path
         self._connection = connection
         self._sync_log = sync_log
         self._written = self._synced = 0
-        """Writes so far, and how many of them are on the disk."""
+        """The number of writes, and how many of them are on the disk."""
         self._disk = anyio.Lock(fast_acquire=True)
         self._sync_error: OSError | None = None
         self._records: dict[str, PreparedClaim] = {}
@@ -66,14 +66,14 @@ class Checkpoint:
 
     @property
     def records(self) -> Mapping[str, PreparedClaim]:
-        """A live view."""
+        """A live view of all records."""
         return MappingProxyType(self._records)
 
     def get(self, uid: str) -> PreparedClaim | None:
         return self._records.get(uid)
 
     def put(self, record: PreparedClaim) -> None:
-        """Raises CheckpointError; what was stored before is then still there."""
+        """Store ``record``. Raises CheckpointError when it cannot be written; the earlier record then remains."""
         uid = record.claim.uid
         self._write(
             "INSERT INTO claims (uid, record) VALUES (?, ?) ON CONFLICT (uid) DO UPDATE SET record = excluded.record",
@@ -82,18 +82,18 @@ class Checkpoint:
         self._records[uid] = record
 
     def drop(self, uid: str) -> None:
-        """Dropping what is not there is fine. A power cut may bring the record back; then ``collecting`` sees to it.
+        """Remove the record, if there is one. After a power cut it may be back, for garbage collection to find.
 
-        Raises CheckpointError.
+        Raises CheckpointError when it cannot be removed.
         """
         self._write("DELETE FROM claims WHERE uid = ?", (uid,))
         self._records.pop(uid, None)
 
     async def sync(self) -> None:
-        """What was written before the call survives a power cut when it returns. Those who wait at once share the work.
+        """Make all earlier writes survive a power cut. Calls that wait at the same time share one sync.
 
-        Raises CheckpointError, from then on always: after a failed sync the kernel takes what it could not write for
-        written (fsync(2)), so that a later success would tell nothing.
+        Raises CheckpointError when a sync fails, and from then on always: after a failed sync the kernel counts what it
+        could not write as written (fsync(2)), so that a later success would mean nothing.
         """
         before = self._written
         async with self._disk:
@@ -124,9 +124,9 @@ class Checkpoint:
 
 @contextmanager
 def open_checkpoint(directory: Path, *, fdatasync: Callable[[int], None] = os.fdatasync) -> Iterator[Checkpoint]:
-    """The checkpoint in ``directory``, made when there is none. Raises CheckpointError.
+    """Open the checkpoint in ``directory``, made when there is none; the caller holds the instance lock.
 
-    The caller holds the lock on the directory. ``fdatasync`` is given by tests.
+    Tests give ``fdatasync``. Raises CheckpointError when the file cannot be read, or is no checkpoint of this version.
     """
     path = directory / FILE_NAME
     with _reading(path):
@@ -138,8 +138,8 @@ def open_checkpoint(directory: Path, *, fdatasync: Callable[[int], None] = os.fd
     with closing(connection):
         with _reading(path):
             _check(path, connection)
-            # There from the first read to the last connection's end. Unlike that of the database itself, a descriptor
-            # of it may be closed: SQLite has no locks on it that would go with it (fcntl_locking(2)).
+            # The log exists from the first read to the last connection's end. Its descriptor may be closed, unlike one
+            # of the database: SQLite has no locks on it that would go with it (fcntl_locking(2)).
             log = os.open(_log_of(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             yield Checkpoint(path, connection, sync_log=partial(fdatasync, log))
@@ -156,17 +156,17 @@ def _create(path: Path) -> None:
     for log in (_log_of(path), path.with_name(f"{path.name}-journal")):
         if log.exists():
             raise CheckpointError(str(path), f"it is missing though its log {log.name} is there", _DAMAGED)
-    unborn = path.with_name(f"{path.name}.new")
-    unborn.unlink(missing_ok=True)
-    connection = sqlite3.connect(unborn, isolation_level=None)
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    connection = sqlite3.connect(temporary, isolation_level=None)
     try:
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {_LAYOUT}")
         connection.execute("CREATE TABLE claims (uid TEXT PRIMARY KEY, record BLOB NOT NULL)")
     finally:
         connection.close()
-    unborn.chmod(0o600)
-    unborn.rename(path)
+    temporary.chmod(0o600)
+    temporary.rename(path)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)

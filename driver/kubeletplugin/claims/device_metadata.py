@@ -1,33 +1,56 @@
-"""What containers are told of their devices, where class or claim asks for it (KEP-5304). Pure.
+"""Device metadata (KEP-5304): what containers are told of their devices, where class or claim asks for it.
 
-One document for each request, made from the claim's record alone, so that a restart makes the same one again.
+Each request has one document, made from the claim's record alone, so that a restart makes the same one again. It lies
+in a file in the claim's folder, below the plugin's; containers have it mounted. A file appears complete or not at all.
+Nothing is synced, because after a crash of the machine every claim is prepared again.
 """
 
-from collections.abc import Mapping
+import re
+import shutil
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Final
 
+from api.errors import TransientError
 from api.model.metadata import ObjectMeta
 from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
-from api.resource.device_metadata import DescribedDevice, DescribedRequest, DeviceMetadata, container_path
+from api.resource.device_metadata import DescribedDevice, DescribedRequest, DeviceMetadata, container_path, encode
 from cdi import ContainerEdits, Mount
 
+FOLDER: Final = "dra-device-metadata"
+"""The name that drivers with the Go package use (``k8s.io/dynamic-resource-allocation/kubeletplugin``)."""
 
-def documents(record: PreparedClaim) -> Mapping[str, DeviceMetadata]:
-    """By request, without sub-request; none for requests whose configuration does not ask for it."""
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
+"""UIDs and request names: no slash, and no dot in front."""
+_FOLDER_MODE: Final = 0o755
+_FILE_MODE: Final = 0o644
+"""Readable by whatever user the container's process has."""
+
+
+class MetadataFileError(TransientError):
+    """A file could not be written or removed."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"device metadata in {path}: {reason}")
+
+
+def build_documents(record: PreparedClaim) -> Mapping[str, bytes]:
+    """Build the encoded documents by request, without sub-request; none for requests that do not ask for one."""
     devices: dict[str, list[tuple[DeviceDescription, PreparedDevice]]] = {}
     for device in record.devices:
         if device.description is not None:
             for request in device.requests:
                 devices.setdefault(request, []).append((device.description, device))
-    return {request: _document(record, described) for request, described in devices.items()}
+    return {request: encode(_build_document(record, described)) for request, described in devices.items()}
 
 
-def mount(driver: str, record: PreparedClaim, request: str, host_path: str) -> ContainerEdits:
-    """Puts the document of ``request``, which lies at ``host_path``, where containers look for it."""
+def build_mount(driver: str, record: PreparedClaim, request: str, host_path: str) -> ContainerEdits:
+    """Build the mount of the document at ``host_path`` to the path where containers look for it."""
     inside = container_path(driver, record.claim.name, record.pod_claim_name, request)
     return ContainerEdits(mounts=(Mount(host_path=host_path, container_path=inside, options=("ro", "bind")),))
 
 
-def _document(record: PreparedClaim, described: list[tuple[DeviceDescription, PreparedDevice]]) -> DeviceMetadata:
+def _build_document(record: PreparedClaim, described: list[tuple[DeviceDescription, PreparedDevice]]) -> DeviceMetadata:
     claim = record.claim
     return DeviceMetadata(
         metadata=ObjectMeta(name=claim.name, namespace=claim.namespace, uid=claim.uid, generation=1),
@@ -47,3 +70,65 @@ def _document(record: PreparedClaim, described: list[tuple[DeviceDescription, Pr
             ),
         ),
     )
+
+
+class MetadataFiles:
+    """The metadata files of one node, in ``folder``, which is made when it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, uid: str, documents: Mapping[str, bytes]) -> Mapping[str, Path]:
+        """Make the claim's files exactly ``documents``, by request; returns their paths. Raises MetadataFileError.
+
+        A file with the right content is left alone, because a running container may have it mounted.
+        """
+        paths = {request: self._folder_of(uid) / f"{_check_name(request)}.json" for request in documents}
+        if not documents:
+            self.remove(uid)
+            return {}
+        try:
+            self._folder_of(uid).mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            for request, content in documents.items():
+                _replace(paths[request], content)
+            for stray in set(self._folder_of(uid).iterdir()) - set(paths.values()):
+                stray.unlink()
+        except OSError as error:
+            raise MetadataFileError(self._folder_of(uid), f"cannot be written: {error.strerror}") from error
+        return paths
+
+    def remove(self, uid: str) -> None:
+        """Remove the claim's files; none there is success. Raises MetadataFileError."""
+        try:
+            shutil.rmtree(self._folder_of(uid))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise MetadataFileError(self._folder_of(uid), f"cannot be removed: {error.strerror}") from error
+
+    def remove_others(self, kept: Collection[str]) -> list[str]:
+        """Remove the files of all claims but ``kept``; returns the UIDs of those removed. Raises MetadataFileError."""
+        found = [path.name for path in self._folder.iterdir()] if self._folder.exists() else []
+        strays = sorted(uid for uid in found if uid not in kept)
+        for uid in strays:
+            self.remove(uid)
+        return strays
+
+    def _folder_of(self, uid: str) -> Path:
+        return self._folder / _check_name(uid)
+
+
+def _check_name(name: str) -> str:
+    """Return a name from outside that is safe as part of a path."""
+    if not _NAME.fullmatch(name):
+        raise MetadataFileError(Path(name), "this is no UID and no request's name")
+    return name
+
+
+def _replace(path: Path, content: bytes) -> None:
+    if path.exists() and path.read_bytes() == content:
+        return
+    temporary = path.with_suffix(".new")
+    temporary.write_bytes(content)
+    temporary.chmod(_FILE_MODE)
+    temporary.rename(path)

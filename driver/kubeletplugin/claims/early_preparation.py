@@ -1,7 +1,8 @@
-"""Makes devices ready before their pods are bound, and tells the scheduler (KEP-5007; docs/early-loading.md).
+"""Early preparation: devices are made ready before their pods are bound (KEP-5007; docs/early-loading.md).
 
-Follows the claims of the cluster: one that is allocated here and waits for us is prepared, one that lost its allocation
-is looked at by ``collecting``. Runs only on nodes whose functions load slowly.
+The plugin watches all claims. One that is allocated to this node with unmet binding conditions is prepared, and its
+conditions are set; one that lost its allocation is left to garbage collection. This runs only on nodes whose functions
+load slowly.
 """
 
 import logging
@@ -13,165 +14,166 @@ import anyio
 from api.errors import InvalidDocumentError, KerfError, PermanentError, TransientError
 from api.model.allocations import DeviceRequestAllocationResult
 from api.model.claims import AllocatedClaim
-from api.model.names import ClaimRef, DriverName, ObjectRef
+from api.model.names import ClaimRef, ObjectRef
 from api.model.prepared import PreparedDevice
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
 from driver.kube.store import ObjectChange
 from driver.kubeletplugin.claims.allocation import NotAllocatedError
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.kubeletplugin.claims.preparer import ClaimGoneError, Preparing
+from driver.kubeletplugin.claims.preparer import ClaimGoneError, ClaimPreparer
 from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.inventory.binding_conditions import Conditions, awaited, told
-from driver.kubeletplugin.inventory.health import HealthBoard
-from driver.kubeletplugin.inventory.publisher import Inventorying
+from driver.kubeletplugin.inventory.binding_conditions import (
+    BindingConditions,
+    build_device_statuses,
+    find_awaited_devices,
+)
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.publisher import DevicePublisher
+from driver.kubeletplugin.settings import Settings
 from driver.partitions.records import from_card_part
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
-from driver.runtime.work_queue import KeyedQueue
+from driver.runtime.work_queue import WorkQueue
 
 _WORKERS: Final = 8
-"""Claims worked on at once: more than there are cards in most nodes, and each card does one thing at a time."""
+"""Claims prepared at once: more than most nodes have cards, and each card does one thing at a time."""
 _RETRIES: Final = Backoff(first_s=0.5, factor=2, limit_s=30, jitter=0.2)
-"""After a failed load, or a write that met another: the hardware gets a moment."""
+"""After a failed load, or a write that conflicted with another."""
 
 _log = logging.getLogger(__name__)
 
-_EARLY: Final = metrics.counter("kerf_early_total", "Claims made ready before their pod was bound.", ["outcome"])
+_PREPARES: Final = metrics.counter("kerf_early_prepares_total", "Claims prepared before pods were bound.", ["outcome"])
 
 
-class Preloading:
-    """One node's claims that wait for their devices. Times are in seconds; ``now`` is Unix time."""
+class EarlyPreparer:
+    """Prepares the claims of one node that wait for their devices. ``now`` returns Unix time in seconds."""
 
     def __init__(
         self,
         *,
-        driver: DriverName,
-        inventorying: Inventorying,
+        settings: Settings,
+        publisher: DevicePublisher,
         cluster: Cluster,
-        preparing: Preparing,
+        preparer: ClaimPreparer,
         checkpoint: Checkpoint,
-        board: HealthBoard,
+        health_tracker: DeviceHealthTracker,
         now: Callable[[], float],
-        patience_s: float,
-        setback_s: float,
         retries: Backoff = _RETRIES,
     ) -> None:
-        """``patience_s``: how long a failing load is tried again; ``setback_s``: how long its card gets no further
-        ones.
-        """
-        self._driver = driver
-        self._conditions = Conditions.of(driver)
-        self._inventorying = inventorying
+        self._driver = settings.driver_name
+        self._conditions = BindingConditions.of_driver(settings.driver_name)
+        self._retry_s = settings.load_retry_s
+        self._hold_s = settings.load_hold_s
+        self._publisher = publisher
         self._cluster = cluster
-        self._preparing = preparing
+        self._preparer = preparer
         self._checkpoint = checkpoint
-        self._board = board
+        self._health_tracker = health_tracker
         self._now = now
-        self._patience_s = patience_s
-        self._setback_s = setback_s
-        self._claims = cluster.follow_claims(self._changed)
-        self._queue: KeyedQueue[ObjectRef] = KeyedQueue(retries=retries)
+        self._claims = cluster.watch_claims(self._claim_changed)
+        self._queue: WorkQueue[ObjectRef] = WorkQueue(retries=retries)
         self._failing_since: dict[ObjectRef, float] = {}
-        self.followed = anyio.Event()
+        self.synced = anyio.Event()
         """Set once all claims are known."""
-        self.is_on = False
-        """Whether claims are followed: only then may the scheduler be told to wait."""
+        self.is_active = False
+        """Whether claims are watched and may be written: only then may the scheduler be made to wait."""
 
     async def run(self) -> None:
-        """For ever."""
+        """Prepare claims as they come, until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._claims.run)
             await self._claims.wait_synced()
-            self._switch(on=True)
-            self.followed.set()
-            await self._queue.run(self._look_at, workers=_WORKERS)
+            self._set_active(is_active=True)
+            self.synced.set()
+            await self._queue.run(self._reconcile, workers=_WORKERS)
 
-    def _switch(self, *, on: bool) -> None:
-        self.is_on = on
-        self._inventorying.changed()
+    def _set_active(self, *, is_active: bool) -> None:
+        self.is_active = is_active
+        self._publisher.request_refresh()
 
-    def _changed(self, change: ObjectChange[AllocatedClaim]) -> None:
-        if any(_is_of(self._driver, claim) for claim in (change.old, change.new) if claim is not None):
+    def _claim_changed(self, change: ObjectChange[AllocatedClaim]) -> None:
+        if any(_has_devices_of(self._driver, claim) for claim in (change.old, change.new) if claim is not None):
             self._queue.add(change.ref)
 
-    async def _look_at(self, ref: ObjectRef) -> None:
-        if self._board.end_setbacks():
-            self._inventorying.changed()
+    async def _reconcile(self, ref: ObjectRef) -> None:
+        if self._health_tracker.expire_load_failures():
+            self._publisher.request_refresh()
         claim = self._claims.store.get(ref)
-        self._suspect_gone(ref, claim)
-        pools = {pool.name for pool in self._inventorying.inventory.pools}
-        results = awaited(claim.status, self._driver, pools, self._conditions) if claim is not None else ()
-        if claim is None or not results or not self.is_on:
+        self._suspect_if_gone(ref, claim)
+        pools = {pool.name for pool in self._publisher.devices.pools}
+        results = find_awaited_devices(claim.status, self._driver, pools, self._conditions) if claim is not None else ()
+        if claim is None or not results or not self.is_active:
             self._failing_since.pop(ref, None)
             return
         try:
-            failure = self._setback_of(results) or await self._make_ready(claim)
+            failure = self._find_load_failure(results) or await self._prepare(claim)
         except (NotAllocatedError, ClaimGoneError):
-            return  # the cache is late: the change comes here
-        await self._tell(claim, results, failure)
+            return  # the informer is late, and will report the change
+        await self._write_status(claim, results, failure)
 
-    def _suspect_gone(self, ref: ObjectRef, claim: AllocatedClaim | None) -> None:
-        """What was made ready for a claim that has no allocation any more, the kubelet will not unprepare."""
+    def _suspect_if_gone(self, ref: ObjectRef, claim: AllocatedClaim | None) -> None:
+        """Have garbage collection check what was prepared for an allocation that is no more: no kubelet will."""
         allocated_uid = claim.metadata.uid if claim is not None and claim.status.allocation is not None else None
         for record in self._checkpoint.records.values():
-            is_named_so = (record.claim.namespace, record.claim.name) == (ref.namespace, ref.name)
-            if record.awaits_pod and is_named_so and record.claim.uid != allocated_uid:
-                self._preparing.suspects.add(record.claim)
+            has_name = (record.claim.namespace, record.claim.name) == (ref.namespace, ref.name)
+            if record.awaits_pod and has_name and record.claim.uid != allocated_uid:
+                self._preparer.suspects.add(record.claim)
 
-    async def _make_ready(self, claim: AllocatedClaim) -> str | None:
-        """None when the devices are ready, else why they will not be.
+    async def _prepare(self, claim: AllocatedClaim) -> str | None:
+        """Prepare the claim; returns None when its devices are ready, else why they will not be.
 
-        Raises TransientError to be tried again, NotAllocatedError and ClaimGoneError when nobody waits any more.
+        Raises TransientError for a failure to be tried again, NotAllocatedError and ClaimGoneError when nobody waits
+        for the devices any more.
         """
         metadata = claim.metadata
         try:
-            await self._preparing.prepare_early(ClaimRef(metadata.namespace, metadata.name, metadata.uid))
+            await self._preparer.prepare_early(ClaimRef(metadata.namespace, metadata.name, metadata.uid))
         except (NotAllocatedError, ClaimGoneError):
             raise
         except KerfError as error:
             since = self._failing_since.setdefault(claim.ref, self._now())
-            if not _is_in_vain(error) and self._now() - since < self._patience_s:
+            if not _is_permanent(error) and self._now() - since < self._retry_s:
                 raise TransientError(str(error)) from error
-            _log.error("claim %s cannot be made ready, the scheduler is to try elsewhere: %s", claim.ref, error)
+            _log.error("claim %s cannot be prepared, the scheduler is to try elsewhere: %s", claim.ref, error)
             if isinstance(error, DevicesFailedError):
-                self._set_back(error.failed, str(error))
+                self._record_load_failures(error.failed, str(error))
             return str(error)
         return None
 
-    def _set_back(self, devices: Iterable[PreparedDevice], reason: str) -> None:
+    def _record_load_failures(self, devices: Iterable[PreparedDevice], reason: str) -> None:
         for device in devices:
-            self._board.set_back(from_card_part(device.part), reason, self._setback_s)
-        self._inventorying.changed()
+            self._health_tracker.record_load_failure(from_card_part(device.part), reason, self._hold_s)
+        self._publisher.request_refresh()
 
-    def _setback_of(self, results: Iterable[DeviceRequestAllocationResult]) -> str | None:
-        offered = (self._inventorying.inventory.find(result.id) for result in results if not result.admin_access)
-        setbacks = (self._board.setback(device.partition) for device in offered if device is not None)
-        return next((reason for reason in setbacks if reason is not None), None)
+    def _find_load_failure(self, results: Iterable[DeviceRequestAllocationResult]) -> str | None:
+        offered = (self._publisher.devices.find(result.id) for result in results if not result.admin_access)
+        reasons = (self._health_tracker.find_load_failure(device.partition) for device in offered if device is not None)
+        return next((reason for reason in reasons if reason is not None), None)
 
-    async def _tell(
+    async def _write_status(
         self, claim: AllocatedClaim, results: Sequence[DeviceRequestAllocationResult], failure: str | None
     ) -> None:
-        devices = told(results, self._conditions, failure=failure, now=self._now())
+        devices = build_device_statuses(results, self._conditions, failure=failure, now=self._now())
         try:
-            await self._cluster.tell(claim, devices)
+            await self._cluster.write_device_status(claim, devices)
         except (ConflictError, NotFoundError):
-            return  # it has changed since; the change comes here
+            return  # it has changed since, and the informer will report that
         except ForbiddenError as error:
-            _log.error("pods are bound before their devices are ready, as the scheduler cannot be told: %s", error)
-            self._switch(on=False)
+            _log.error("pods are bound before their devices are ready, as claims cannot be written: %s", error)
+            self._set_active(is_active=False)
             return
-        _EARLY.labels("failed" if failure else "ready").inc()
+        _PREPARES.labels("failed" if failure else "ready").inc()
         if failure:
-            self._queue.add(claim.ref, after_s=self._setback_s)  # to end the setback
+            self._queue.add(claim.ref, after_s=self._hold_s)  # to expire the load failure
 
 
-def _is_of(driver: str, claim: AllocatedClaim) -> bool:
+def _has_devices_of(driver: str, claim: AllocatedClaim) -> bool:
     allocation = claim.status.allocation
     return allocation is not None and any(result.driver == driver for result in allocation.devices.results)
 
 
-def _is_in_vain(error: KerfError) -> bool:
-    """Whether another try can do no better."""
+def _is_permanent(error: KerfError) -> bool:
+    """Whether trying again is in vain."""
     failures = error.failures if isinstance(error, DevicesFailedError) else (error,)
     return any(isinstance(failure, PermanentError | InvalidDocumentError) for failure in failures)

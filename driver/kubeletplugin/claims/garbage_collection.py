@@ -1,9 +1,9 @@
-"""Takes back what nobody will unprepare: claims that went while plugin or kubelet were away, and stray CDI files.
+"""Garbage collection of claims that nobody will unprepare, and of stray CDI and metadata files.
 
-The kubelet unprepares a claim when the last pod that uses it has ended, and tries for ever. But it forgets: a node that
-is drained by force, a kubelet that lost its own checkpoint. What was begun and never finished is taken back as soon as
-the claim is gone; nothing runs on it. What was prepared may still be used by a container that is about to end, so the
-kubelet gets time to do it properly first; what was made ready for a pod that never came is not.
+The kubelet unprepares a claim when the last pod that uses it has ended, and retries for ever. But it forgets claims: on
+a node that is drained by force, or when it loses its own checkpoint. What was begun and never finished is released as
+soon as the claim is gone, and so is what was prepared for a pod that never came; nothing runs on either. What was
+prepared may still be used by a container that is about to end, so the kubelet gets time to unprepare it first.
 """
 
 import logging
@@ -17,48 +17,46 @@ from api.errors import KerfError
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.claims import cdi_spec
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.metadata_files import MetadataFileError, MetadataFiles
-from driver.kubeletplugin.claims.preparer import Preparing
-from driver.kubeletplugin.claims.transitions import Found, found, is_gone
+from driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
+from driver.kubeletplugin.claims.preparer import ClaimPreparer
+from driver.kubeletplugin.claims.transitions import RecordState, classify_record, is_gone
 from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.settings import Settings
 from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
-_COLLECTED: Final = metrics.counter("kerf_collected_total", "Things taken back that nobody unprepared.", ["what"])
+_COLLECTED: Final = metrics.counter("kerf_garbage_collected_total", "Claims and files that were collected.", ["what"])
 
 
-class Collecting:
-    """Looks after the records of one node. Times are in seconds; ``clock`` is monotonic."""
+class ClaimGarbageCollector:
+    """The garbage collector of one node. ``clock`` returns monotonic seconds."""
 
     def __init__(
         self,
         *,
-        driver: str,
+        settings: Settings,
         boot_id: str,
-        preparing: Preparing,
+        preparer: ClaimPreparer,
         checkpoint: Checkpoint,
         store: cdi.Store,
         metadata: MetadataFiles,
         cluster: Cluster,
-        interval_s: float,
-        grace_s: float,
         clock: Callable[[], float],
     ) -> None:
-        """``grace_s``: how long a prepared claim has to be gone before its devices are taken from it."""
-        self._driver = driver
+        self._driver = settings.driver_name
+        self._interval_s = settings.collect_interval_s
+        self._grace_s = settings.gone_grace_s
         self._boot_id = boot_id
-        self._preparing = preparing
+        self._preparer = preparer
         self._checkpoint = checkpoint
         self._store = store
         self._metadata = metadata
         self._cluster = cluster
-        self._interval_s = interval_s
-        self._grace_s = grace_s
         self._clock = clock
         self._gone_since: dict[str, float] = {}
 
-    def sweep_files(self) -> None:
+    def remove_stray_files(self) -> None:
         """Remove CDI and metadata files of claims without a record, and what an interrupted write left."""
         kept = {cdi_spec.file_name(self._driver, uid) for uid in self._checkpoint.records}
         try:
@@ -71,47 +69,47 @@ class Collecting:
         except cdi.CDIError as error:
             _log.error("cannot remove stray CDI files: %s", error)
         try:
-            for uid in self._metadata.sweep(self._checkpoint.records.keys()):
+            for uid in self._metadata.remove_others(self._checkpoint.records.keys()):
                 _log.warning("removed device metadata of claim %s, which is not prepared", uid)
         except MetadataFileError as error:
             _log.error("cannot remove stray files: %s", error)
 
     async def collect(self, uids: Collection[str]) -> None:
-        """Look once at the claims ``uids``; an error with one does not hide the others."""
+        """Check the claims ``uids`` once; an error with one does not keep the others from being checked."""
         for uid in sorted(uids):
             record = self._checkpoint.get(uid)
             if record is None:
                 self._gone_since.pop(uid, None)
                 continue
             try:
-                await self._look_at(record)
+                await self._collect(record)
             except KerfError as error:
                 _log.warning("cannot tell yet whether claim %s is gone: %s", record.claim, error)
 
     async def run(self) -> None:
-        """For ever: every claim at the start and each interval, doubtful ones sooner."""
+        """Check every claim at the start and each interval, suspect claims sooner, until cancelled."""
         next_full = self._clock()
         while True:
-            change = self._preparing.suspects.next
+            change = self._preparer.suspects.next_event
             full = self._clock() >= next_full
             if full:
                 next_full = self._clock() + self._interval_s
-            suspects = self._preparing.suspects.take()
+            suspects = self._preparer.suspects.take()
             uids = set(self._checkpoint.records) if full else suspects | self._gone_since.keys()
             await self.collect(uids)
             pause_s = min(self._grace_s, self._interval_s) if self._gone_since else next_full - self._clock()
             with anyio.move_on_after(max(pause_s, 0)):
                 await change.wait()
 
-    async def _look_at(self, record: PreparedClaim) -> None:
+    async def _collect(self, record: PreparedClaim) -> None:
         uid = record.claim.uid
         if not is_gone(await self._cluster.read_claim(record.claim), record):
             self._gone_since.pop(uid, None)
             return
         since = self._gone_since.setdefault(uid, self._clock())
-        running = found(record, self._boot_id) is Found.PREPARED and not record.awaits_pod
-        if not running or self._clock() - since >= self._grace_s:
-            await self._preparing.release_if_gone(record.claim)
+        may_run = classify_record(record, self._boot_id) is RecordState.PREPARED and not record.awaits_pod
+        if not may_run or self._clock() - since >= self._grace_s:
+            await self._preparer.release_if_gone(record.claim)
             self._gone_since.pop(uid, None)
             if self._checkpoint.get(uid) is None:
                 _COLLECTED.labels("claim").inc()

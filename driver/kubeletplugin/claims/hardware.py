@@ -1,4 +1,4 @@
-"""The hardware work of claims: cards in parallel, each card one call at a time."""
+"""Executes the hardware work of claims: cards in parallel, and for each card, which has a lock, one call at a time."""
 
 import logging
 import time
@@ -16,16 +16,14 @@ from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim, PreparedDevice
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, HardwareBusyError, HardwareRefusedError
-from driver.kubeletplugin.claims.allocation import config_of, is_shared
+from driver.kubeletplugin.claims.allocation import decode_config, is_shared
 from driver.partitions.records import from_card_part
 from driver.runtime import logs, metrics
 from driver.runtime.concurrency import for_each
 
 _log = logging.getLogger(__name__)
 
-_WAITING: Final = metrics.gauge(
-    "kerf_lane_waiting", "Devices that wait for their card to finish another device's work."
-)
+_WAITING: Final = metrics.gauge("kerf_hardware_queue_length", "Devices that wait for another one on their card.")
 _SECONDS: Final = metrics.histogram(
     "kerf_hardware_seconds",
     "Time that a backend took for one device, without waiting for its card.",
@@ -38,7 +36,8 @@ _SECONDS: Final = metrics.histogram(
 class DevicesFailedError(KerfError):
     """The hardware work for some devices of a claim failed; the message says for each what went wrong.
 
-    ``devices`` are all devices of the claim, those that were done with their new state; ``failed`` are the others.
+    ``devices`` are all devices of the claim, with the new state of those that succeeded; ``failed`` are the others, and
+    ``failures`` their errors.
     """
 
     def __init__(self, devices: Sequence[PreparedDevice], failures: Mapping[int, Exception]) -> None:
@@ -50,8 +49,8 @@ class DevicesFailedError(KerfError):
         )
 
 
-class Lanes:
-    """All hardware of the node. ``timeout_s`` bounds one backend call, as a last resort against one that hangs."""
+class HardwareExecutor:
+    """The executor of one node. ``timeout_s`` bounds a backend call, as a last resort against one that hangs."""
 
     def __init__(self, backends: Mapping[str, Backend], *, timeout_s: float) -> None:
         self._backends = backends
@@ -59,44 +58,47 @@ class Lanes:
         self._cards: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
     async def prepare(self, claim: ClaimRef, devices: Sequence[PreparedDevice]) -> tuple[PreparedDevice, ...]:
-        """The devices with their handles. Raises DevicesFailedError: some may be done then, ``release`` its devices."""
-        return _all_done(devices, await for_each(partial(self._prepare, claim), devices))
+        """Prepare the devices; returns them with their handles.
+
+        Raises DevicesFailedError, whose ``devices`` are to be released: some may be done.
+        """
+        return _check_results(devices, await for_each(partial(self._prepare, claim), devices))
 
     async def release(
         self, claim: ClaimRef, devices: Sequence[PreparedDevice], records: Mapping[str, PreparedClaim]
     ) -> None:
-        """Take back what was or may have been prepared; what is gone is fine. Raises DevicesFailedError.
+        """Release what was or may have been prepared; nothing there is success. Raises DevicesFailedError.
 
-        A device of which a claim in ``records`` (by UID) has a share is left to that claim; they are looked at when the
-        device's card is idle.
+        A device of which another claim in ``records`` (by UID) has a share is left to that claim. The records are read
+        while the card is locked.
         """
-        _all_done(devices, await for_each(partial(self._release, claim, records), devices))
+        _check_results(devices, await for_each(partial(self._release, claim, records), devices))
 
-    def edits(self, devices: Iterable[PreparedDevice]) -> list[ContainerEdits]:
-        """What containers get of prepared ``devices``, in their order."""
+    def container_edits(self, devices: Iterable[PreparedDevice]) -> list[ContainerEdits]:
+        """Return what containers get of prepared ``devices``, in their order."""
         return [self._backend(device).edits(device.handle or {}) for device in devices]
 
     async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
         try:
-            async with self._card("prepare", device):
-                handle = await self._backend(device).prepare(_allocated(claim, device), config_of(device))
+            async with self._lock_card("prepare", device):
+                handle = await self._backend(device).prepare(_to_allocated_device(claim, device), decode_config(device))
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other devices go on)
-            return _failure("prepare", device, error)
+            return _log_failure("prepare", device, error)
         return msgspec.structs.replace(device, handle=handle)
 
     async def _release(
         self, claim: ClaimRef, records: Mapping[str, PreparedClaim], device: PreparedDevice
     ) -> PreparedDevice | Exception:
         try:
-            async with self._card("release", device):
+            async with self._lock_card("release", device):
                 if is_shared(claim, device, records):
                     pass
                 elif device.handle is None:
-                    await self._backend(device).abandon(_allocated(claim, device))
+                    await self._backend(device).abandon(_to_allocated_device(claim, device))
                 else:
                     await self._backend(device).unprepare(device.handle)
         except Exception as error:  # noqa: BLE001  (as above)
-            return _failure("release", device, error)
+            return _log_failure("release", device, error)
         return device
 
     def _backend(self, device: PreparedDevice) -> Backend:
@@ -107,8 +109,8 @@ class Lanes:
         return backend
 
     @asynccontextmanager
-    async def _card(self, operation: str, device: PreparedDevice) -> AsyncIterator[None]:
-        """Alone with the device's card, and not for ever."""
+    async def _lock_card(self, operation: str, device: PreparedDevice) -> AsyncIterator[None]:
+        """Hold the lock of the device's card for at most ``timeout_s``. Raises HardwareBusyError after that time."""
         lock = self._cards[device.part.card_uuid]
         with _WAITING.track_inprogress():
             await lock.acquire()
@@ -126,7 +128,7 @@ class Lanes:
             _SECONDS.labels(device.backend, operation, outcome).observe(time.perf_counter() - begun)
 
 
-def _allocated(claim: ClaimRef, device: PreparedDevice) -> AllocatedDevice:
+def _to_allocated_device(claim: ClaimRef, device: PreparedDevice) -> AllocatedDevice:
     return AllocatedDevice(
         claim=claim,
         share=device.share,
@@ -136,13 +138,13 @@ def _allocated(claim: ClaimRef, device: PreparedDevice) -> AllocatedDevice:
     )
 
 
-def _failure(operation: str, device: PreparedDevice, error: Exception) -> Exception:
+def _log_failure(operation: str, device: PreparedDevice, error: Exception) -> Exception:
     if not isinstance(error, KerfError):
         _log.error("backend %s failed unexpectedly to %s %s", device.backend, operation, device.share, exc_info=error)
     return error
 
 
-def _all_done(
+def _check_results(
     devices: Sequence[PreparedDevice], results: Sequence[PreparedDevice | Exception]
 ) -> tuple[PreparedDevice, ...]:
     failures = {index: result for index, result in enumerate(results) if isinstance(result, Exception)}

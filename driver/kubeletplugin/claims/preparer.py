@@ -1,7 +1,7 @@
-"""Prepare and unprepare: finds out how things stand with a claim, and has the steps carried out that follow.
+"""Prepares and unprepares claims: finds out what is known of a claim, and has the steps executed that follow.
 
-One claim is worked on by one task at a time (``SingleFlight``), claims at once: the kubelet's deadline cancels the
-handler of its call, and then it calls again.
+At most one task works on a claim (single flight), and claims are worked on at the same time. The work does not belong
+to the call: the kubelet's deadline cancels the handler of its call, and then it calls again and joins the work.
 """
 
 import logging
@@ -10,25 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import anyio
 from anyio.abc import TaskGroup
 
 from api.errors import PermanentError, TransientError
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.claims.allocation import DeviceInUseError, allocated, resolve
+from driver.kubeletplugin.claims.allocation import DeviceInUseError, resolve_devices, select_results
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.steps import Job, Stepping
-from driver.kubeletplugin.claims.transitions import PREPARE, UNPREPARE, Step, found, is_gone
+from driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
+from driver.kubeletplugin.claims.transitions import PREPARE, UNPREPARE, Step, classify_record, is_gone
 from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.inventory.publisher import Inventorying
+from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.runtime import logs, metrics
 from driver.runtime.concurrency import SingleFlight
-from driver.runtime.notifier import Pulse
+from driver.runtime.notifier import Notifier
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""Annotation on a claim that was made from a template: which entry of the pod's ``resourceClaims`` it is for."""
+"""Annotation on a claim that was made from a template: the entry of the pod's ``resourceClaims`` that it is for."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,40 +41,35 @@ _SECONDS: Final = metrics.histogram(
 
 
 class ClaimGoneError(PermanentError):
-    """The claim that the kubelet means does not exist (any more)."""
+    """The claim that the kubelet names does not exist (any more)."""
 
 
 class StoppingError(TransientError):
-    """The plugin ends; what was begun is finished or taken back after its next start."""
+    """The plugin is stopping; what was begun is finished or released after its next start."""
 
     def __init__(self) -> None:
         super().__init__("the kubelet plugin is stopping: the kubelet's next try will find its successor")
 
 
-class Suspects:
-    """Claims that may be gone, each of which keeps what it holds from another one or from everybody."""
+class SuspectClaims(Notifier):
+    """Claims that may be gone and still hold devices, for garbage collection, which is notified of each."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._uids: set[str] = set()
-        self._change = Pulse()
-
-    @property
-    def next(self) -> anyio.Event:
-        """Set when a claim comes to be suspected."""
-        return self._change.next
 
     def add(self, claim: ClaimRef) -> None:
         self._uids.add(claim.uid)
-        self._change.beat()
+        self.notify()
 
     def take(self) -> set[str]:
-        """UIDs of those that came since the last time."""
+        """Return and forget the UIDs that were added since the last call."""
         uids, self._uids = self._uids, set()
         return uids
 
 
-class Preparing:
-    """The claims of one node."""
+class ClaimPreparer:
+    """Prepares and unprepares the claims of one node."""
 
     def __init__(
         self,
@@ -83,77 +77,77 @@ class Preparing:
         driver: str,
         boot_id: str,
         checkpoint: Checkpoint,
-        stepping: Stepping,
+        executor: StepExecutor,
         cluster: Cluster,
-        inventorying: Inventorying,
+        publisher: DevicePublisher,
         tasks: TaskGroup,
     ) -> None:
-        """``tasks`` outlives the calls: the work is done there."""
+        """The work runs in ``tasks``, which outlives the calls."""
         self._driver = driver
         self._boot_id = boot_id
         self._checkpoint = checkpoint
-        self._stepping = stepping
+        self._executor = executor
         self._cluster = cluster
-        self._inventorying = inventorying
-        self.suspects = Suspects()
+        self._publisher = publisher
+        self.suspects = SuspectClaims()
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
-        """Make the devices of ``claim`` ready, or find that they are. Raises KerfError saying why not."""
+        """Make the devices of ``claim`` ready, unless they are. Raises the KerfError that says why they are not."""
         with _operation("prepare", claim):
             record = await self._flights.do(claim.uid, "prepare", self._prepare, claim, False)
         assert record is not None, "a prepare ends with a record or an error"
         return record
 
     async def prepare_early(self, claim: ClaimRef) -> None:
-        """Make the devices of ``claim`` ready before its pod is bound (KEP-5007). Raises KerfError saying why not."""
+        """Prepare ``claim`` before its pod is bound (KEP-5007). Raises KerfError as ``prepare`` does."""
         with _operation("prepare early", claim):
             await self._flights.do(claim.uid, "prepare early", self._prepare, claim, True)
 
     async def unprepare(self, claim: ClaimRef) -> None:
-        """Take back the devices of ``claim``; an unknown claim is fine. Raises KerfError saying why not."""
+        """Release the devices of ``claim``, if it has any. Raises the KerfError that says why they are not released."""
         with _operation("unprepare", claim):
             await self._flights.do(claim.uid, "unprepare", self._unprepare, claim)
 
     async def release_if_gone(self, claim: ClaimRef) -> None:
-        """Take back the devices of ``claim`` unless the API server says, now, that it has them. Raises KerfError."""
+        """Release the devices of ``claim`` unless it still has them at the API server. Raises KerfError."""
         with _operation("collect", claim):
             await self._flights.do(claim.uid, "collect", self._collect, claim)
 
     async def drain(self, grace_s: float) -> None:
-        """Begin nothing more and let what runs end, at most ``grace_s`` seconds."""
+        """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
         await self._flights.drain(grace_s)
 
     async def _prepare(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
         claim = await self._read(ref)
-        shares = [result.share for result in allocated(claim, self._driver)]
-        job = Job(ref, self._checkpoint.get(ref.uid))
-        state = found(job.record, self._boot_id, shares)
+        shares = [result.share for result in select_results(claim, self._driver)]
+        context = ClaimContext(ref, self._checkpoint.get(ref.uid))
+        state = classify_record(context.record, self._boot_id, shares)
         steps = PREPARE[state]
         if Step.PREPARE_HARDWARE in steps:
-            job.wanted = resolve(claim, self._driver, self._inventorying.inventory)
-            job.pod_claim_name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
-            job.awaits_pod = is_early
-        elif job.record is not None and job.record.awaits_pod and not is_early:
+            context.wanted = resolve_devices(claim, self._driver, self._publisher.devices)
+            context.pod_claim_name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
+            context.awaits_pod = is_early
+        elif context.record is not None and context.record.awaits_pod and not is_early:
             steps = (*steps, Step.RECORD_PREPARED)  # its pod has come
         try:
-            await self._stepping.carry_out(steps, job)
+            await self._executor.execute(steps, context)
         except DeviceInUseError as error:
             self.suspects.add(error.holder)
             raise
-        _log.info("prepared %s (found: %s)", ", ".join(share.id.device for share in shares), state)
-        return job.record
+        _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
+        return context.record
 
     async def _unprepare(self, ref: ClaimRef) -> None:
-        job = Job(ref, self._checkpoint.get(ref.uid))
-        state = found(job.record, self._boot_id)
-        await self._stepping.carry_out(UNPREPARE[state], job)
-        _log.info("unprepared (found: %s)", state)
+        context = ClaimContext(ref, self._checkpoint.get(ref.uid))
+        state = classify_record(context.record, self._boot_id)
+        await self._executor.execute(UNPREPARE[state], context)
+        _log.info("unprepared (record: %s)", state)
 
     async def _collect(self, ref: ClaimRef) -> None:
         record = self._checkpoint.get(ref.uid)
         if record is not None and is_gone(await self._cluster.read_claim(ref), record):
-            _log.warning("the claim is gone and the kubelet has not unprepared it: taking its devices back")
+            _log.warning("the claim is gone and the kubelet has not unprepared it: releasing its devices")
             await self._unprepare(ref)
 
     async def _read(self, ref: ClaimRef) -> ResourceClaim:
@@ -169,7 +163,7 @@ class Preparing:
 
 @contextmanager
 def _operation(operation: str, claim: ClaimRef) -> Iterator[None]:
-    """What is logged and measured of a call for ``claim``."""
+    """Log and measure a call for ``claim``."""
     begun = time.perf_counter()
     outcome = "failed"
     try:

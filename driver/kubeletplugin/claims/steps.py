@@ -1,7 +1,7 @@
-"""Carries out the steps of ``transitions`` for one claim: the only place that changes records, hardware and CDI files.
+"""Executes the steps of ``transitions`` for one claim: the only code that changes records, hardware and CDI files.
 
-Whatever happens, hardware that was touched has a record. A prepare that fails takes back what it did; if even that
-fails, or the process dies, the record says *started* and the next call, or ``collecting``, goes on from there.
+Hardware that was changed always has a record. A prepare that fails takes back what it did; if even that fails, or the
+process dies, the record says *started* and the next call, or garbage collection, goes on from there.
 """
 
 import logging
@@ -16,13 +16,12 @@ import cdi
 from api.errors import KerfError, TransientError
 from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from api.resource.device_metadata import encode as encode_metadata
 from driver.kubeletplugin.claims import cdi_spec, device_metadata
-from driver.kubeletplugin.claims.allocation import refuse_conflicts
+from driver.kubeletplugin.claims.allocation import check_conflicts
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.hardware import DevicesFailedError, Lanes
-from driver.kubeletplugin.claims.metadata_files import MetadataFiles
-from driver.kubeletplugin.claims.transitions import TAKE_BACK, Step
+from driver.kubeletplugin.claims.device_metadata import MetadataFiles
+from driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
+from driver.kubeletplugin.claims.transitions import RELEASE, Step
 from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
@@ -35,18 +34,18 @@ class CdiFileError(TransientError):
 
 
 @dataclass(slots=True)
-class Job:
-    """One claim while steps are carried out."""
+class ClaimContext:
+    """One claim while its steps are executed."""
 
     claim: ClaimRef
     record: PreparedClaim | None
-    """As in the checkpoint, except between the hardware's work and the step that records it."""
+    """The checkpoint's record; newer between the hardware's work and the step that records it."""
     wanted: tuple[PreparedDevice, ...] = ()
-    """What to make, where something is to be made."""
+    """The devices to prepare; empty where nothing is to be prepared."""
     pod_claim_name: str = ""
-    """The pod's name for the claim, when it was made from a template."""
+    """The pod's name for the claim; empty: the claim was not made from a template."""
     awaits_pod: bool = False
-    """Whether it is done before the pod is bound."""
+    """Whether the claim is prepared before its pod is bound."""
 
     @property
     def existing(self) -> PreparedClaim:
@@ -54,8 +53,8 @@ class Job:
         return self.record
 
 
-class Stepping:
-    """The means to carry out steps. Every step may be repeated, by this process or its successor."""
+class StepExecutor:
+    """The executor of steps. Every step may be repeated, by this process or its successor."""
 
     def __init__(
         self,
@@ -63,107 +62,110 @@ class Stepping:
         driver: str,
         boot_id: str,
         checkpoint: Checkpoint,
-        lanes: Lanes,
+        hardware: HardwareExecutor,
         store: cdi.Store,
         metadata: MetadataFiles,
         on_change: Callable[[], None],
     ) -> None:
-        """``on_change`` is called when what is in use has changed."""
+        """``on_change`` is called when a record has changed, and with it the devices in use."""
         self._driver = driver
         self._boot_id = boot_id
         self._checkpoint = checkpoint
-        self._lanes = lanes
+        self._hardware = hardware
         self._store = store
         self._metadata = metadata
         self._on_change = on_change
-        _RECORDS.set(len(checkpoint.records))  # those that the process before us has left
+        _RECORDS.set(len(checkpoint.records))  # those of the process before this one
 
-    async def carry_out(self, steps: Sequence[Step], job: Job) -> None:
-        """One after the other; the first that fails is the last. Raises its KerfError."""
+    async def execute(self, steps: Sequence[Step], context: ClaimContext) -> None:
+        """Execute ``steps`` in order until one fails. Raises the KerfError of that step."""
         for step in steps:
             match step:
                 case Step.RECORD_STARTED:
-                    await self._record_started(job)
+                    await self._record_started(context)
                 case Step.PREPARE_HARDWARE:
                     try:
-                        devices = await self._lanes.prepare(job.claim, job.existing.devices)
+                        devices = await self._hardware.prepare(context.claim, context.existing.devices)
                     except DevicesFailedError as error:
-                        job.record = replace(job.existing, devices=error.devices)
-                        await self._undo(job)
+                        context.record = replace(context.existing, devices=error.devices)
+                        await self._undo(context)
                         raise
-                    job.record = replace(job.existing, devices=devices)
+                    context.record = replace(context.existing, devices=devices)
                 case Step.WRITE_CDI:
-                    self._write_cdi(job)
+                    self._write_cdi(context)
                 case Step.RECORD_PREPARED:
-                    self._put(job, replace(job.existing, state=ClaimState.PREPARED, awaits_pod=job.awaits_pod))
-                case Step.RECORD_RELEASING:  # handles are kept, so that exactly what was made is taken back
-                    self._put(job, replace(job.existing, state=ClaimState.RELEASING))
+                    record = replace(context.existing, state=ClaimState.PREPARED, awaits_pod=context.awaits_pod)
+                    self._put(context, record)
+                case Step.RECORD_RELEASING:  # handles are kept, so that exactly what was made is removed
+                    self._put(context, replace(context.existing, state=ClaimState.RELEASING))
                 case Step.REMOVE_CDI:
-                    self._remove_cdi(job.claim)
+                    self._remove_cdi(context.claim)
                 case Step.RELEASE_HARDWARE:
-                    await self._lanes.release(job.claim, job.existing.devices, self._checkpoint.records)
+                    devices = context.existing.devices
+                    await self._hardware.release(context.claim, devices, self._checkpoint.records)
                 case Step.DROP_RECORD:
-                    self._drop(job)
+                    self._drop(context)
                 case _:
                     assert_never(step)
 
-    async def _record_started(self, job: Job) -> None:
+    async def _record_started(self, context: ClaimContext) -> None:
         """Nothing is awaited between the check for conflicts and the record: two claims cannot both pass.
 
-        Hardware is touched once the record would survive a power cut.
+        Hardware is changed only once the record would survive a power cut.
         """
-        others = (record for uid, record in self._checkpoint.records.items() if uid != job.claim.uid)
-        refuse_conflicts(job.wanted, others)
+        others = (record for uid, record in self._checkpoint.records.items() if uid != context.claim.uid)
+        check_conflicts(context.wanted, others)
         record = PreparedClaim(
-            claim=job.claim,
+            claim=context.claim,
             state=ClaimState.STARTED,
             boot_id=self._boot_id,
-            pod_claim_name=job.pod_claim_name,
-            awaits_pod=job.awaits_pod,
-            devices=job.wanted,
+            pod_claim_name=context.pod_claim_name,
+            awaits_pod=context.awaits_pod,
+            devices=context.wanted,
         )
-        self._put(job, record)
+        self._put(context, record)
         await self._checkpoint.sync()
 
-    async def _undo(self, job: Job) -> None:
-        """Take back a prepare that failed. If that fails, too, the record stays, and it is tried again later."""
+    async def _undo(self, context: ClaimContext) -> None:
+        """Release what a failed prepare did. If that fails, too, the record stays, and a later call tries again."""
         try:
-            await self.carry_out(TAKE_BACK, job)
+            await self.execute(RELEASE, context)
         except KerfError as error:
-            _log.error("could not take back what a failed prepare did, will try again: %s", error)
+            _log.error("could not undo a failed prepare, will try again: %s", error)
 
-    def _write_cdi(self, job: Job) -> None:
-        """What the file mounts comes first."""
-        record = job.existing
-        documents = {request: encode_metadata(each) for request, each in device_metadata.documents(record).items()}
-        paths = self._metadata.write(job.claim.uid, documents)
+    def _write_cdi(self, context: ClaimContext) -> None:
+        """The metadata files, which the CDI file mounts, come first."""
+        record = context.existing
+        paths = self._metadata.write(context.claim.uid, device_metadata.build_documents(record))
         mounts = {
-            request: device_metadata.mount(self._driver, record, request, str(path)) for request, path in paths.items()
+            request: device_metadata.build_mount(self._driver, record, request, str(path))
+            for request, path in paths.items()
         }
-        spec = cdi_spec.spec(self._driver, job.claim, record.devices, self._lanes.edits(record.devices), mounts)
+        edits = self._hardware.container_edits(record.devices)
+        spec = cdi_spec.build_spec(self._driver, context.claim, record.devices, edits, mounts)
         if spec is None:
-            self._remove_cdi(job.claim)
+            self._remove_cdi(context.claim)
         else:
             with _cdi_errors():
-                self._store.write(cdi_spec.file_name(self._driver, job.claim.uid), spec)
-        job.record = replace(record, devices=cdi_spec.with_ids(job.claim, record.devices, spec))
+                self._store.write(cdi_spec.file_name(self._driver, context.claim.uid), spec)
+        context.record = replace(record, devices=cdi_spec.add_cdi_ids(context.claim, record.devices, spec))
 
     def _remove_cdi(self, claim: ClaimRef) -> None:
         with _cdi_errors():
             self._store.remove(cdi_spec.file_name(self._driver, claim.uid))
         self._metadata.remove(claim.uid)
 
-    def _drop(self, job: Job) -> None:
-        self._checkpoint.drop(job.claim.uid)
-        job.record = None
-        self._changed()
+    def _drop(self, context: ClaimContext) -> None:
+        self._checkpoint.drop(context.claim.uid)
+        context.record = None
+        self._report_change()
 
-    def _put(self, job: Job, record: PreparedClaim) -> None:
+    def _put(self, context: ClaimContext, record: PreparedClaim) -> None:
         self._checkpoint.put(record)
-        job.record = record
-        self._changed()
+        context.record = record
+        self._report_change()
 
-    def _changed(self) -> None:
+    def _report_change(self) -> None:
         _RECORDS.set(len(self._checkpoint.records))
         self._on_change()
 

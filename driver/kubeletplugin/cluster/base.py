@@ -1,18 +1,23 @@
-"""What the plugin needs of the cluster: claims to read, a place for its devices."""
+"""The Cluster protocol: what the plugin needs of the API server. Also what its two implementations share."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from api.core.v1 import NODES, Node
 from api.dra.registry import PluginServices
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
+from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
+from api.wire import Kind
+from driver.kube.http.client import Client
+from driver.kube.http.errors import NotFoundError
 from driver.kube.store import ObjectChange, Store
-from driver.kubeletplugin.inventory.devices import Inventory, Place
+from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 
 
-class Following(Protocol):
-    """An informer, as far as it is needed here."""
+class ClaimInformer(Protocol):
+    """What the plugin needs of an informer on claims."""
 
     @property
     def store(self) -> Store[AllocatedClaim]: ...
@@ -23,34 +28,57 @@ class Following(Protocol):
 
 
 class Cluster(Protocol):
-    """The cluster as seen from one node."""
+    """The API server as one node's plugin uses it."""
 
     @property
-    def place(self) -> Place:
+    def target(self) -> PublishTarget:
         """Where devices are published, as far as known now."""
         ...
 
-    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
-        """The claim of this name as the API server has it now, None when there is none. Raises ApiError."""
-        ...
-
     @property
-    def offer(self) -> PluginServices:
-        """What this node's kubelet is served."""
+    def kubelet_services(self) -> PluginServices:
+        """The gRPC services that this node's kubelet can call."""
         ...
 
-    def publish(self, inventory: Inventory) -> None:
+    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
+        """Read the claim of this name from the API server; None: there is none. Raises ApiError."""
+        ...
+
+    def publish(self, devices: DeviceSet) -> None:
         """Have these devices published from now on. Returns at once."""
         ...
 
-    def follow_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> Following:
-        """All claims of the cluster, to be followed."""
+    def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> ClaimInformer:
+        """Return an informer on all claims of the cluster, to be run by the caller."""
         ...
 
-    async def tell(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
-        """Have ``devices`` in the claim's status, exactly as it was read. Raises ApiError."""
+    async def write_device_status(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+        """Write ``devices`` to the claim's status, unless the claim has changed since it was read. Raises ApiError."""
         ...
 
-    async def run(self, on_place: Callable[[], None]) -> None:
-        """Publish, for ever. ``on_place`` is called when ``place`` has changed."""
+    async def run(self, on_target_change: Callable[[], None]) -> None:
+        """Publish until cancelled. ``on_target_change`` is called when ``target`` has changed."""
         ...
+
+
+async def read_claim(client: Client, kind: Kind[ResourceClaim], claim: ClaimRef) -> ResourceClaim | None:
+    """Read a claim by a request of its own; None: there is none. Raises ApiError.
+
+    The server's cache (``resourceVersion=0``) may have an allocation that is no more, and a watch cannot select claims
+    by node, so every node would read those of all.
+    """
+    try:
+        return await client.get(kind, claim.name, claim.namespace)
+    except NotFoundError:
+        return None
+
+
+def node_owner(node: Node) -> OwnerReference:
+    """Return the reference that makes ``node`` the owner of an object, which then goes with it."""
+    return OwnerReference(
+        api_version=NODES.api_version,
+        kind=NODES.kind,
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        controller=True,
+    )

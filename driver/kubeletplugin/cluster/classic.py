@@ -1,14 +1,13 @@
-"""The cluster where drivers allocate (Kubernetes 1.27 to 1.31): a NodeInventory in place of slices.
+"""The cluster where a controller allocates (Kubernetes 1.27 to 1.31): a NodeInventory in place of ResourceSlices.
 
-The inventory says that the plugin is there, and says so again and again: a controller gives nothing of a node whose
-plugin has fallen silent. It is owned by the Node and goes with it.
+The plugin renews the inventory again and again, because a controller allocates nothing on a node whose plugin has
+fallen silent. The Node owns the inventory, so that it goes with the Node.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from random import Random
 from typing import Final
 
 import anyio
@@ -19,42 +18,41 @@ from api.errors import KerfError, UnsupportedError
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
 from api.wire import to_builtins
 from driver.kube.discovery import ClassicFeatures
 from driver.kube.http.client import Client
-from driver.kube.http.errors import NotFoundError
 from driver.kube.store import ObjectChange, Store
-from driver.kubeletplugin.cluster.base import Following
-from driver.kubeletplugin.cluster.node_inventory import inventory_spec
-from driver.kubeletplugin.inventory.devices import Inventory, Place
+from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, read_claim
+from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
+from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.partitions.slice_limits import SliceLayout
 from driver.runtime.backoff import Backoff
-from driver.runtime.notifier import Pulse
+from driver.runtime.notifier import Notifier
 
 RENEW_S: Final = 60.0
-"""How often the plugin says that it is there: three times before a controller counts it as silent."""
+"""Time between two renewals: three of them before a controller counts the plugin as silent."""
 MAX_DRIVER_NAME: Final = 26
-"""Until 1.30 the kubelet makes annotation names of at most 63 characters from driver and claim UID
+"""Until Kubernetes 1.30 the kubelet makes annotation names of at most 63 characters from driver and claim UID
 (kubernetes/kubernetes#123889)."""
-_LONG_NAMES: Final = (1, 31)
+_LONG_NAMES_SINCE: Final = (1, 31)
 _RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=30, jitter=0.2)
-_GOODBYE_S: Final = 2.0
-"""For the last write at the end: the API server answers at once, or is away."""
+"""Back-off of writes that fail: at most half of RENEW_S apart, so that the plugin does not count as silent."""
+_LAST_WRITE_S: Final = 2.0
+"""Limit of the last write when the plugin ends: the API server answers at once, or is away."""
 
 _log = logging.getLogger(__name__)
 
 
 class ClassicCluster:
-    """See the head of the file."""
+    """Implements Cluster by a NodeInventory."""
 
     def __init__(
         self, client: Client, features: ClassicFeatures, node: Node, settings: Settings, now: Callable[[], datetime]
     ) -> None:
-        """Raises UnsupportedError for a driver name that such kubelets cannot handle, and for a kubelet too old."""
-        if features.kubernetes < _LONG_NAMES and len(settings.driver_name) > MAX_DRIVER_NAME:
+        """Raises UnsupportedError for a driver name too long for such kubelets, and for a kubelet that is too old."""
+        if features.kubernetes < _LONG_NAMES_SINCE and len(settings.driver_name) > MAX_DRIVER_NAME:
             raise UnsupportedError(
                 f"driver name {settings.driver_name} has {len(settings.driver_name)} characters; until Kubernetes 1.30 "
                 f"at most {MAX_DRIVER_NAME} are possible: shorten --driver-name"
@@ -64,44 +62,40 @@ class ClassicCluster:
         self._node = node
         self._settings = settings
         self._now = now
-        self._wanted = NodeInventorySpec(driver=settings.driver_name)
-        self._change = Pulse()
-        self.offer: PluginServices = services_for_kubelet(node.status.node_info.kubelet_version)
-        self.place = Place(driver=settings.driver_name, node=settings.node_name, layout=SliceLayout.SPLIT)
+        self._spec = NodeInventorySpec(driver=settings.driver_name)
+        self._change = Notifier()
+        self.kubelet_services: PluginServices = services_for_kubelet(node.status.node_info.kubelet_version)
+        self.target = PublishTarget(driver=settings.driver_name, node=settings.node_name, layout=SliceLayout.SPLIT)
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
-        try:
-            return await self._client.get(self._claims, claim.name, claim.namespace)
-        except NotFoundError:
-            return None
+        return await read_claim(self._client, self._claims, claim)
 
-    def publish(self, inventory: Inventory) -> None:
-        sources = [stock.source for stock in inventory.stocks.values()]
-        cards = [card for source in sources for card in source.cards]
-        taints = {device: held for source in sources for device, held in source.taints.items()}
-        self._wanted = inventory_spec(self._settings.driver_name, cards, taints, ready=True, renewed_at="")
-        self._change.beat()
+    def publish(self, devices: DeviceSet) -> None:
+        cards = [card for inputs in devices.inputs for card in inputs.cards]
+        taints = {device: held for inputs in devices.inputs for device, held in inputs.taints.items()}
+        self._spec = build_inventory_spec(self._settings.driver_name, cards, taints, ready=True, renewed_at="")
+        self._change.notify()
 
-    def follow_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> Following:  # noqa: ARG002  (there is nothing to tell)
-        return _NothingToFollow()
+    def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> ClaimInformer:  # noqa: ARG002  (no claim changes)
+        return _NoClaims()
 
-    async def tell(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+    async def write_device_status(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
         raise UnsupportedError(f"claim {claim.ref}: its status has no place for {len(devices)} devices")
 
-    async def run(self, on_place: Callable[[], None]) -> None:  # noqa: ARG002  (the place never changes)
-        """Write the inventory whenever it changes and every RENEW_S, for ever; say at the end that nobody is there."""
+    async def run(self, on_target_change: Callable[[], None]) -> None:  # noqa: ARG002  (the target never changes)
+        """Write the inventory whenever it changes and every RENEW_S; when cancelled, write that no plugin is ready."""
         try:
             while True:
-                change = self._change.next
+                change = self._change.next_event
                 await self._write_until_done()
                 with anyio.move_on_after(RENEW_S):
                     await change.wait()
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(_GOODBYE_S), suppress(KerfError):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_WRITE_S), suppress(KerfError):
                 await self._write({"ready": False})
 
     async def _write_until_done(self) -> None:
-        for delay_s in _RETRY.delays(Random()):  # noqa: S311  (jitter, not a secret)
+        for delay_s in _RETRY.delays():
             try:
                 await self._write(None)
                 return
@@ -109,19 +103,16 @@ class ClassicCluster:
                 _log.error("cannot write NodeInventory %s: %s", self._node.metadata.name, error)
                 await anyio.sleep(delay_s)
 
-    async def _write(self, instead: dict[str, bool] | None) -> None:
-        """Server-side apply: the inventory is wholly ours."""
+    async def _write(self, override: dict[str, bool] | None) -> None:
+        """Write by server-side apply: all fields are the plugin's."""
         renewed_at = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {**to_builtins(self._wanted), "renewedAt": renewed_at, **(instead or {})}
-        owner = OwnerReference(
-            api_version="v1", kind="Node", name=self._node.metadata.name, uid=self._node.metadata.uid, controller=True
-        )
-        metadata = {"name": self._node.metadata.name, "ownerReferences": to_builtins((owner,))}
+        spec = {**to_builtins(self._spec), "renewedAt": renewed_at, **(override or {})}
+        metadata = {"name": self._node.metadata.name, "ownerReferences": to_builtins((node_owner(self._node),))}
         await self._client.apply(NODE_INVENTORIES, {"metadata": metadata, "spec": spec}, field_manager=FIELD_MANAGER)
 
 
-class _NothingToFollow:
-    """Where pods are bound only after their claims are allocated, nothing has to be done before."""
+class _NoClaims:
+    """An informer that never syncs: pods are bound after their claims are allocated, and nothing is prepared before."""
 
     store: Store[AllocatedClaim] = Store()
 

@@ -1,8 +1,8 @@
-"""Which fields of a ResourceSlice the API server keeps, asked before anything is published.
+"""Finds the fields of a ResourceSlice that the API server drops, before anything is published.
 
-A server that is too old for a field, or whose feature gate is off, drops it without a word (KEP-4381), and without its
-counters a partition looks free of those that it overlaps. So nothing is published that might lose them: the answer to a
-dry run, which is stored nowhere (KEP-576), has all that would be stored.
+A server that is too old for a field, or whose feature gate is off, drops it silently (KEP-4381), and without its
+counters a partition looks independent of those that it overlaps. A dry run stores nothing and answers with what would
+be stored (KEP-576), so one shows which fields are kept.
 """
 
 import logging
@@ -27,36 +27,37 @@ from driver.kube.dropped_fields import find_dropped_fields
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ApiError, UnreachableError
 from driver.kube.slice_plan import slice_name
-from driver.kubeletplugin.inventory.binding_conditions import Conditions
-from driver.kubeletplugin.inventory.devices import Place
+from driver.kubeletplugin.inventory.binding_conditions import BindingConditions
+from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.partitions.slice_limits import SliceLayout
 
 _POOL: Final = "probe"
-"""Never published."""
+"""Name of the pool in the dry run; it is never published."""
 
 _log = logging.getLogger(__name__)
 
 
-async def fields_lost(client: Client, kind: Kind[ResourceSlice], place: Place) -> frozenset[str]:
-    """Paths, in ``spec``, of what the server drops from slices as they are published at ``place``.
+async def probe_dropped_fields(client: Client, kind: Kind[ResourceSlice], target: PublishTarget) -> frozenset[str]:
+    """Return the paths, in ``spec``, of what the API server drops from slices like those for ``target``.
 
-    Empty also where it refuses the dry run, because an admission webhook has side effects for example: then what is
-    lost shows once it was written, and claims can be prepared meanwhile. Raises UnreachableError.
+    The set is also empty where the server refuses the dry run, for example because an admission webhook has side
+    effects: then the fields are missing in the first written slice, and claims can be prepared meanwhile. Raises
+    UnreachableError.
     """
-    asked = _with_every_field(place)
+    sent = _build_full_slice(target)
     try:
-        kept = await client.create(kind, asked, dry_run=True)
+        kept = await client.create(kind, sent, dry_run=True)
     except UnreachableError:
         raise
     except ApiError as error:
         _log.warning("cannot ask which fields of slices the API server keeps: %s", error)
         return frozenset()
-    return frozenset(find_dropped_fields(to_builtins(asked.spec), to_builtins(kept.spec)))
+    return frozenset(find_dropped_fields(to_builtins(sent.spec), to_builtins(kept.spec)))
 
 
-def _with_every_field(place: Place) -> ResourceSlice:
-    """A slice that uses, in a device for each, all that some server may drop and devices cannot do without."""
-    conditions = Conditions.of(place.driver)
+def _build_full_slice(target: PublishTarget) -> ResourceSlice:
+    """Build a slice with every field that a server may drop and Kerf's devices need, each in a device of its own."""
+    conditions = BindingConditions.of_driver(target.driver)
     one, two = Quantity(1), Quantity(2)
     counters = {"unit": Counter(value=one)}
     policy = CapacityRequestPolicy(default=one, valid_range=CapacityRange(min=one, step=one))
@@ -76,13 +77,13 @@ def _with_every_field(place: Place) -> ResourceSlice:
             binding_failure_conditions=(conditions.failed,),
         ),
     )
-    is_combined = place.layout is SliceLayout.COMBINED
+    is_combined = target.layout is SliceLayout.COMBINED
     return ResourceSlice(
-        metadata=ObjectMeta(name=slice_name(0, place.driver, place.node, _POOL)),
+        metadata=ObjectMeta(name=slice_name(0, target.driver, target.node, _POOL)),
         spec=ResourceSliceSpec(
-            driver=place.driver,
+            driver=target.driver,
             pool=ResourcePool(name=_POOL, generation=1, resource_slice_count=1),
-            node_name=place.node,
+            node_name=target.node,
             devices=devices,
             shared_counters=(CounterSet(name="card", counters=counters),) if is_combined else (),
         ),

@@ -1,4 +1,4 @@
-"""Cards as a NodeInventory tells of them, where a controller allocates (Kubernetes 1.27 to 1.31). Pure."""
+"""The spec of a NodeInventory made from cards, where a controller allocates (Kubernetes 1.27 to 1.31). Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,10 +21,10 @@ from api.model.devices import DeviceTaint
 from driver.partitions.geometry import Card, Function, GpuCard, GpuModel, Placement, Profile, Shell
 
 
-def inventory_spec(
+def build_inventory_spec(
     driver: str, cards: Sequence[Card], taints: Mapping[str, tuple[DeviceTaint, ...]], *, ready: bool, renewed_at: str
 ) -> NodeInventorySpec:
-    """The spec for ``cards``; ``taints`` are by device name."""
+    """Build the spec of ``cards``; ``taints`` are by device name."""
     models = {card.model.id: card.model for card in cards if isinstance(card, GpuCard)}
     shells = {card.shell.name: card.shell for card in cards if not isinstance(card, GpuCard)}
     return NodeInventorySpec(

@@ -8,12 +8,11 @@ from typing import Final
 
 import anyio
 
-from api.core.v1 import NODES
+from api.core.v1 import NODES, Node
 from api.dra.registry import STRUCTURED_SERVICES, PluginServices
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef
 from api.resource.kinds import allocated_claim_kind
 from api.wire import to_builtins
@@ -23,10 +22,10 @@ from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
-from driver.kubeletplugin.cluster.base import Following
-from driver.kubeletplugin.cluster.dropped_fields import fields_lost
-from driver.kubeletplugin.inventory.devices import Inventory, Place
-from driver.kubeletplugin.inventory.optional_devices import Offers, offers, together
+from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, read_claim
+from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields
+from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
+from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
 from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
 from driver.partitions.slice_limits import SliceLayout
 
@@ -37,78 +36,69 @@ _CONDITION_FIELDS: Final = ("bindingConditions", "bindingFailureConditions")
 _log = logging.getLogger(__name__)
 
 
-class KubeCluster:
-    """A real one."""
+class StructuredCluster:
+    """Implements Cluster by ResourceSlices."""
 
     def __init__(
         self,
         client: Client,
         features: ApiFeatures,
-        owner: OwnerReference,
+        node: Node,
         settings: Settings,
-        place: Place,
+        target: PublishTarget,
         *,
-        can_follow_classes: bool,
+        can_watch_classes: bool,
     ) -> None:
-        """``can_follow_classes``: there is the kind ResourceClass now, and it may be read."""
-        self.offer: PluginServices = STRUCTURED_SERVICES
+        """``can_watch_classes`` says whether the kind ResourceClass is installed now and may be read."""
+        self.kubelet_services: PluginServices = STRUCTURED_SERVICES
         self._client = client
         self._claims = features.resource.resource_claims
         self._allocated = allocated_claim_kind(features.resource.version)
-        self._on_place: Callable[[], None] = lambda: None
+        self._on_target_change: Callable[[], None] = lambda: None
         self._classes = Informer(client, RESOURCE_CLASSES, on_change=self._classes_changed)
-        self._can_follow_classes = can_follow_classes
+        self._can_watch_classes = can_watch_classes
         self._classes_poll_s = settings.classes_poll_s
-        self.place = place
+        self.target = target
         self._publisher = SlicePublisher(
             client,
             features.resource,
             driver=settings.driver_name,
             node_name=settings.node_name,
-            owner=owner,
+            owner=node_owner(node),
             settings=PublishSettings(min_interval_s=settings.publish_min_interval_s),
             on_problem=self._note_problem,
         )
 
     @classmethod
-    async def connect(cls, client: Client, settings: Settings) -> "KubeCluster":
-        """Learn what the API server offers and find this node. Raises ApiError and UnsupportedError."""
+    async def connect(cls, client: Client, settings: Settings) -> "StructuredCluster":
+        """Discover what the API server serves, and read this node.
+
+        Raises ApiError for a call that fails, and UnsupportedError for an API server that is too old.
+        """
         features = await discover(client)
         node = await client.get(NODES, settings.node_name)
-        owner = OwnerReference(
-            api_version=NODES.api_version,
-            kind=NODES.kind,
-            name=node.metadata.name,
-            uid=node.metadata.uid,
-            controller=True,
-        )
-        classes = await _resource_classes(client)
-        place = Place(
+        classes = await _list_resource_classes(client)
+        target = PublishTarget(
             driver=settings.driver_name,
             node=settings.node_name,
             layout=SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED,
-            offers=offers(classes or ()),
+            optional_devices=find_optional_devices(classes or ()),
         )
-        place = _without(place, await fields_lost(client, features.resource.resource_slices, place))
-        return cls(client, features, owner, settings, place, can_follow_classes=classes is not None)
+        dropped = await probe_dropped_fields(client, features.resource.resource_slices, target)
+        target = _restrict(target, dropped)
+        return cls(client, features, node, settings, target, can_watch_classes=classes is not None)
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
-        """By a read of its own: the server's cache (``resourceVersion=0``) may have an allocation that is no more, and
-        a watch cannot select claims by node, so every node would read those of all.
-        """
-        try:
-            return await self._client.get(self._claims, claim.name, claim.namespace)
-        except NotFoundError:
-            return None
+        return await read_claim(self._client, self._claims, claim)
 
-    def publish(self, inventory: Inventory) -> None:
-        self._publisher.publish(inventory.pools)
+    def publish(self, devices: DeviceSet) -> None:
+        self._publisher.publish(devices.pools)
 
-    def follow_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> Following:
+    def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> ClaimInformer:
         return Informer(self._client, self._allocated, on_change=on_change)
 
-    async def tell(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
-        """Server-side apply: other drivers' entries stay. The resource version makes sure of what was read."""
+    async def write_device_status(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+        """Write by server-side apply, so that other drivers' entries stay; the resource version detects changes."""
         metadata = {
             "name": claim.metadata.name,
             "namespace": claim.metadata.namespace,
@@ -121,56 +111,56 @@ class KubeCluster:
             subresource="status",
         )
 
-    async def run(self, on_place: Callable[[], None]) -> None:
-        self._on_place = on_place
+    async def run(self, on_target_change: Callable[[], None]) -> None:
+        self._on_target_change = on_target_change
         async with anyio.create_task_group() as group:
             group.start_soon(self._publisher.run)
-            group.start_soon(self._follow_classes)
+            group.start_soon(self._watch_classes)
 
-    async def _follow_classes(self) -> None:
-        """For ever, from when they can be: their definition may be installed after the plugin."""
-        while not self._can_follow_classes:
+    async def _watch_classes(self) -> None:
+        """Watch ResourceClasses once they can be watched: their definition may be installed after the plugin."""
+        while not self._can_watch_classes:
             await anyio.sleep(self._classes_poll_s)
             with suppress(ApiError):
                 await self._client.list(RESOURCE_CLASSES)
-                self._can_follow_classes = True
-                _log.info("ResourceClasses can be followed now")
+                self._can_watch_classes = True
+                _log.info("ResourceClasses can be watched now")
         await self._classes.run()
 
-    def _move(self, place: Place) -> None:
-        if place != self.place:
-            self.place = place
-            self._on_place()
+    def _set_target(self, target: PublishTarget) -> None:
+        if target != self.target:
+            self.target = target
+            self._on_target_change()
 
     def _classes_changed(self, _: ObjectChange[ResourceClassObject]) -> None:
-        asked = offers(self._classes.store.values())
-        # While the first list is being taken in, what was known before is not gone.
-        known = Offers() if self._classes.synced else self.place.offers
-        self._move(replace(self.place, offers=together(asked, known)))
+        wanted = find_optional_devices(self._classes.store.values())
+        # Until the first list is complete, a class that is missing may still come.
+        known = OptionalDevices() if self._classes.synced else self.target.optional_devices
+        self._set_target(replace(self.target, optional_devices=wanted.union(known)))
 
     def _note_problem(self, _problem: str) -> None:
-        """The publisher has logged it: a server that kept the fields at our start does so no longer."""
-        self._move(_without(self.place, self._publisher.dropped_fields))
+        """Restrict the target where the server no longer keeps fields; the publisher has logged the problem."""
+        self._set_target(_restrict(self.target, self._publisher.dropped_fields))
 
 
-def _without(place: Place, lost: Collection[str]) -> Place:
-    """``place`` where these fields are lost: they call for other devices, and stay lost until a restart."""
-    if place.keeps_counters and any(path.endswith(_COUNTER_FIELDS) for path in lost):
-        _log.error("offering whole cards only: the API server drops the counters that keep partitions apart")
-        place = replace(place, keeps_counters=False)
-    if place.keeps_shares and any(path.endswith(_SHARE_FIELDS) for path in lost):
-        _log.error("offering nothing in shares: the API server drops what makes devices shareable")
-        place = replace(place, keeps_shares=False)
-    if place.keeps_conditions and any(path.endswith(_CONDITION_FIELDS) for path in lost):
+def _restrict(target: PublishTarget, dropped: Collection[str]) -> PublishTarget:
+    """Return ``target`` without what needs the ``dropped`` fields, which stay dropped until a restart."""
+    if target.keeps_counters and any(path.endswith(_COUNTER_FIELDS) for path in dropped):
+        _log.error("only whole cards are published: the API server drops the counters of partitions")
+        target = replace(target, keeps_counters=False)
+    if target.keeps_shares and any(path.endswith(_SHARE_FIELDS) for path in dropped):
+        _log.error("no shared devices are published: the API server drops the fields that make devices shareable")
+        target = replace(target, keeps_shares=False)
+    if target.keeps_conditions and any(path.endswith(_CONDITION_FIELDS) for path in dropped):
         _log.error("pods are bound before their devices are ready: the API server drops binding conditions")
-        place = replace(place, keeps_conditions=False)
-    return place
+        target = replace(target, keeps_conditions=False)
+    return target
 
 
-async def _resource_classes(client: Client) -> Sequence[ResourceClassObject] | None:
-    """What there is now; None when there is no such kind, or it may not be read: Kerf works without, but for shares."""
+async def _list_resource_classes(client: Client) -> Sequence[ResourceClassObject] | None:
+    """Return the ResourceClasses; None: there is no such kind, or it may not be read, so no device is shared."""
     try:
         return (await client.list(RESOURCE_CLASSES)).items
     except (NotFoundError, ForbiddenError) as error:
-        _log.warning("nothing is offered in shares until ResourceClasses can be followed: %s", error)
+        _log.warning("no shared devices are published until ResourceClasses can be watched: %s", error)
         return None

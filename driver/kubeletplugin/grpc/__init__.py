@@ -1,1 +1,6 @@
-"""The gRPC services of the kubelet plugin, which the kubelet calls over unix sockets."""
+"""The gRPC services that the kubelet calls over unix sockets: DRA, device health and plugin registration.
+
+``server`` serves any of them; ``dra_service`` and ``health_service`` answer through what they are given, in every
+version that ``api.dra`` knows. The package knows nothing of claims' preparation: it imports ``api`` and
+``driver.runtime`` alone.
+"""

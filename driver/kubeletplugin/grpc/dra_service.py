@@ -1,33 +1,41 @@
-"""The kubelet's DRA service (NodePrepareResources, NodeUnprepareResources): one implementation for all its versions.
+"""The DRA service (NodePrepareResources, NodeUnprepareResources), every version of it by one implementation.
 
-Each claim of a call is answered for itself: an error with one is that one's answer, not the call's (KEP-3063).
+Each claim of a call has an answer of its own: an error with one claim does not fail the call (KEP-3063).
 """
 
 import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 import anyio
 
 from api.dra.service import DraService
 from api.errors import KerfError
 from api.model.names import ClaimRef
-from api.model.prepared import PrepareOutcome, to_reported_devices
+from api.model.prepared import PreparedClaim, PrepareOutcome, to_reported_devices
 from driver.kubeletplugin.grpc.server import Handlers, unary
-from driver.kubeletplugin.proxy import Relay
 from driver.runtime import logs
 from driver.runtime.concurrency import for_each
 
 _log = logging.getLogger(__name__)
 
 
-class NodeClaimService:
-    """Answers the kubelet for one node's claims."""
+class ClaimHandler(Protocol):
+    """What prepares and unprepares claims. Both methods raise the KerfError that says why a claim is not."""
 
-    def __init__(self, relay: Relay, services: Sequence[DraService]) -> None:
-        """``services``: those that the node's kubelet can call."""
-        self._relay = relay
+    async def prepare(self, claim: ClaimRef) -> PreparedClaim: ...
+
+    async def unprepare(self, claim: ClaimRef) -> None: ...
+
+
+class NodeClaimService:
+    """The service's methods, over ``handler``."""
+
+    def __init__(self, handler: ClaimHandler, services: Sequence[DraService]) -> None:
+        """``services`` are the versions that the node's kubelet can call."""
+        self._handler = handler
         self._services = services
 
     @property
@@ -37,26 +45,26 @@ class NodeClaimService:
         return dict(methods)
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareOutcome]:
-        """The outcome by claim UID."""
+        """Prepare the claims; returns the outcomes by claim UID."""
         with _call():
             outcomes = await for_each(self._prepare, claims)
         return {claim.uid: outcome for claim, outcome in zip(claims, outcomes, strict=True)}
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
-        """The error by claim UID; empty: there was none."""
+        """Unprepare the claims; returns the errors by claim UID, empty where there was none."""
         with _call():
             errors = await for_each(self._unprepare, claims)
         return {claim.uid: error for claim, error in zip(claims, errors, strict=True)}
 
     async def _prepare(self, claim: ClaimRef) -> PrepareOutcome:
         try:
-            return PrepareOutcome(devices=to_reported_devices(await self._relay.prepare(claim)))
-        except Exception as error:  # noqa: BLE001  (a fault of ours fails this claim, not the others; it is logged)
+            return PrepareOutcome(devices=to_reported_devices(await self._handler.prepare(claim)))
+        except Exception as error:  # noqa: BLE001  (a defect fails this claim, not the others; it is logged)
             return PrepareOutcome(error=_message(error))
 
     async def _unprepare(self, claim: ClaimRef) -> str:
         try:
-            await self._relay.unprepare(claim)
+            await self._handler.unprepare(claim)
         except Exception as error:  # noqa: BLE001  (as above)
             return _message(error)
         return ""
@@ -64,7 +72,7 @@ class NodeClaimService:
 
 @contextmanager
 def _call() -> Iterator[None]:
-    """One operation id stands on every log line of a call."""
+    """Put one operation id on every log line of a call."""
     with logs.context(request_id=secrets.token_hex(4)):
         try:
             yield

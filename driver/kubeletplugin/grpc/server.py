@@ -1,7 +1,7 @@
 """A gRPC server on a unix socket, as the kubelet expects it.
 
-Traits of grpc.aio shape this (grpcio 1.85): cancelling ``start`` or ``wait_for_termination`` breaks the server's own
-task and a later ``stop``, so the one is shielded and nobody waits for the other; and a client's deadline cancels the
+Two properties of grpc.aio (grpcio 1.85) shape it. Cancelling ``start`` or ``wait_for_termination`` breaks the server's
+own task and a later ``stop``, so ``start`` is shielded and the other never called. A client's deadline cancels the
 handler of its call, so handlers only wait for work that is done elsewhere (``SingleFlight``).
 """
 
@@ -22,11 +22,11 @@ MAX_PATH_BYTES: Final = 107
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Handlers: TypeAlias = "Mapping[str, Handler]"
-"""By the method's path."""
+"""The handlers by their methods' paths."""
 
 
 class SocketError(PermanentError):
-    """The plugin cannot listen where it should."""
+    """The plugin cannot listen at a socket."""
 
 
 class _ByPath(grpc.GenericRpcHandler):
@@ -40,7 +40,7 @@ class _ByPath(grpc.GenericRpcHandler):
 def unary(
     method: GrpcMethod[RequestT, ResponseT], answer: Callable[[RequestT], Awaitable[ResponseT]]
 ) -> "tuple[str, Handler]":
-    """One answer to each request; as an item of Handlers."""
+    """Make an item of Handlers that answers each request once."""
 
     async def handle(request: RequestT, context: "grpc.aio.ServicerContext[RequestT, bytes]") -> bytes:
         response = await answer(request)
@@ -55,7 +55,7 @@ def unary(
 def stream(
     method: GrpcMethod[RequestT, ResponseT], answers: Callable[[RequestT], AsyncIterator[ResponseT]]
 ) -> "tuple[str, Handler]":
-    """Answers to each request until ``answers`` ends or the client goes; as an item of Handlers."""
+    """Make an item of Handlers that streams answers to each request until ``answers`` ends or the client goes."""
 
     async def handle(request: RequestT, _context: object) -> AsyncIterator[ResponseT]:
         async for answer in answers(request):
@@ -67,7 +67,7 @@ def stream(
 
 
 def check_path(path: Path) -> None:
-    """Raises SocketError when the operating system takes no socket path of this length."""
+    """Raise SocketError when ``path`` is too long for a socket."""
     if (length := len(bytes(path))) > MAX_PATH_BYTES:
         raise SocketError(
             f"socket path {path} has {length} bytes, the limit is {MAX_PATH_BYTES}: shorten it with --kubelet-root or "
@@ -79,8 +79,8 @@ def check_path(path: Path) -> None:
 async def serving_at(path: Path, handlers: Handlers, *, grace_s: float) -> AsyncIterator[None]:
     """Serve ``handlers`` at ``path`` inside the context; at its end calls in flight get ``grace_s`` seconds to end.
 
-    A socket of an earlier process is replaced: gRPC unlinks it, even a live one, so the caller holds a lock. Raises
-    SocketError.
+    gRPC replaces a socket that is there, even a live one, so no other process may use ``path``. Raises SocketError when
+    the path is too long or cannot be served at.
     """
     check_path(path)
     server = grpc.aio.server()

@@ -1,1 +1,7 @@
-"""Inventory."""
+"""The node's published devices: which there are, in which order, with which taints.
+
+Cards, as backends discover them, become a ``DeviceSet`` (``devices``, pure): for each kind one pool (KEP-4381)
+in the order in which the scheduler should take devices. ``health`` adds taints, ``binding_conditions`` the conditions
+of slow loads (KEP-5007), ``optional_devices`` what ResourceClasses ask for; ``publisher`` keeps the published set up to
+date. The package never imports the cluster, claims or the kubelet's services.
+"""

@@ -1,7 +1,7 @@
-"""Devices that are made ready before their pod is bound (KEP-5007): which, and what claims are told. Pure.
+"""Binding conditions (KEP-5007): which devices are made ready before their pod is bound, and what claims report. Pure.
 
-A function that loads slowly is published with a condition that the scheduler waits for, and one that sends the pod
-elsewhere (docs/early-loading.md).
+A function that loads slowly is published with one condition for which the scheduler waits, and one that makes it try
+another node (docs/early-loading.md).
 """
 
 from collections.abc import Collection, Iterable
@@ -17,28 +17,28 @@ from api.model.metadata import Condition
 from api.model.names import DriverName
 from driver.partitions.geometry import Card, FpgaCard, Partition
 
-_LONGEST: Final = 32768
+_MAX_MESSAGE: Final = 32768
 """Characters of a condition's message (``metav1.Condition``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
+class BindingConditions:
     """The condition types of one driver."""
 
     loaded: str
-    """The scheduler waits until it is true …"""
+    """The scheduler binds the pod when this condition is true."""
     failed: str
-    """… or this one is: then it tries elsewhere."""
+    """The scheduler tries again elsewhere when this condition is true."""
 
     @classmethod
-    def of(cls, driver: DriverName) -> "Conditions":
+    def of_driver(cls, driver: DriverName) -> "BindingConditions":
         return cls(loaded=f"{driver}/Loaded", failed=f"{driver}/LoadFailed")
 
 
 def loads_slowly(card: Card, partition: Partition, at_least_s: float) -> bool:
-    """Whether making ``partition`` of ``card`` ready may take so long.
+    """Whether making ``partition`` of ``card`` ready may take at least ``at_least_s`` seconds.
 
-    Which function goes into bare slots is known only with the claim: the slowest counts.
+    Which function goes into slots without one is known only with the claim: the slowest counts.
     """
     if not isinstance(card, FpgaCard):
         return False
@@ -46,8 +46,8 @@ def loads_slowly(card: Card, partition: Partition, at_least_s: float) -> bool:
     return any(function.load_s >= at_least_s for function in functions)
 
 
-def with_conditions(pool: Pool, devices: Collection[str], conditions: Conditions) -> Pool:
-    """``pool`` with the conditions on these of its devices."""
+def add_binding_conditions(pool: Pool, devices: Collection[str], conditions: BindingConditions) -> Pool:
+    """Return ``pool`` with the conditions on those of its devices that are named in ``devices``."""
 
     def conditional(device: Device) -> Device:
         if device.name not in devices:
@@ -58,10 +58,10 @@ def with_conditions(pool: Pool, devices: Collection[str], conditions: Conditions
     return replace(pool, slices=tuple(slices))
 
 
-def awaited(
-    status: ResourceClaimStatus, driver: str, pools: Collection[str], conditions: Conditions
+def find_awaited_devices(
+    status: ResourceClaimStatus, driver: str, pools: Collection[str], conditions: BindingConditions
 ) -> tuple[DeviceRequestAllocationResult, ...]:
-    """The devices of a claim that the scheduler waits for this node to make ready; empty: none, or all is told."""
+    """Return the claim's devices in ``pools`` for whose conditions the scheduler waits; empty: none, or all are set."""
     if status.allocation is None:
         return ()
     ours = tuple(
@@ -69,25 +69,28 @@ def awaited(
         for result in status.allocation.devices.results
         if result.driver == driver and result.pool in pools and conditions.loaded in result.binding_conditions
     )
-    told = {device_key(device) for device in status.devices if _is_told(device, conditions)}
-    return () if all(device_key(result) in told for result in ours) else ours
+    reported = {device_key(device) for device in status.devices if _is_reported(device, conditions)}
+    return () if all(device_key(result) in reported for result in ours) else ours
 
 
 def device_key(device: DeviceRequestAllocationResult | AllocatedDeviceStatus) -> tuple[str, str, str, str | None]:
-    """What ``status.devices`` is keyed by."""
+    """Return the key of ``device`` in the list ``status.devices``."""
     return (device.driver, device.pool, device.device, device.share_id)
 
 
-def told(
-    results: Iterable[DeviceRequestAllocationResult], conditions: Conditions, *, failure: str | None, now: float
+def build_device_statuses(
+    results: Iterable[DeviceRequestAllocationResult], conditions: BindingConditions, *, failure: str | None, now: float
 ) -> tuple[AllocatedDeviceStatus, ...]:
-    """What the claim is told of its devices: all are ready, or why they are not. ``now``: Unix time in seconds."""
+    """Build the entries of ``status.devices`` for ``results``: all are ready, or not because of ``failure``.
+
+    ``now`` is Unix time in seconds.
+    """
     since = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     loaded = Condition(
         type=conditions.loaded,
         status="True" if failure is None else "False",
         reason="Loaded" if failure is None else "LoadFailed",
-        message=("the devices of the claim are ready" if failure is None else failure)[:_LONGEST],
+        message=("the devices of the claim are ready" if failure is None else failure)[:_MAX_MESSAGE],
         last_transition_time=since,
     )
     failed = replace(loaded, type=conditions.failed, status="False" if failure is None else "True")
@@ -103,6 +106,6 @@ def told(
     )
 
 
-def _is_told(device: AllocatedDeviceStatus, conditions: Conditions) -> bool:
+def _is_reported(device: AllocatedDeviceStatus, conditions: BindingConditions) -> bool:
     true = {condition.type for condition in device.conditions if condition.status == "True"}
     return bool(true & {conditions.loaded, conditions.failed})

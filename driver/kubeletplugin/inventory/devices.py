@@ -1,7 +1,11 @@
-"""What this node offers: every published device, what it stands for, and whose backend prepares it. Pure."""
+"""The set of devices that a node publishes, with the partition and the backend of each. Pure.
+
+``build_device_set`` groups cards by kind, orders their partitions for the claims in use (``driver.partitions``), and
+compiles each kind to one pool. A pool whose inputs did not change is not compiled again.
+"""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,9 +15,9 @@ from api.errors import PermanentError
 from api.model.device_attributes import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, pool_name
 from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
-from driver.kubeletplugin.inventory.binding_conditions import Conditions, loads_slowly, with_conditions
-from driver.kubeletplugin.inventory.health import HealthBoard
-from driver.kubeletplugin.inventory.optional_devices import Offers
+from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, add_binding_conditions, loads_slowly
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from driver.partitions.device_names import device_name, exclusive_name, monitored_name
 from driver.partitions.geometry import Card, DeviceKind, Partition
 from driver.partitions.pool_compiler import CompiledPool, build_monitor_slices, compile_pool
@@ -27,195 +31,193 @@ class AmbiguousCardError(PermanentError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where the devices are published."""
+class PublishTarget:
+    """Where devices are published, and what the API server there keeps of them."""
 
     driver: DriverName
     node: str
     layout: SliceLayout
     keeps_counters: bool = True
-    """False: the API server drops shared counters (its gate DRAPartitionableDevices is off). Partitions of one card
-    would look free of one another to the scheduler, so only whole cards are offered."""
-    offers: Offers = Offers()  # noqa: RUF009  (frozen)
-    """What is published because classes ask for it."""
+    """False: the API server drops shared counters (its gate DRAPartitionableDevices is off). To the scheduler the
+    partitions of one card would look independent, so only whole cards are published."""
+    optional_devices: OptionalDevices = OptionalDevices()  # noqa: RUF009  (frozen)
+    """What is published because ResourceClasses ask for it."""
     keeps_shares: bool = True
     """False: the API server drops what makes devices shareable (its gate DRAConsumableCapacity is off)."""
-
     early_load_s: float | None = None
-    """Functions that take so long to load are published with binding conditions (KEP-5007); None: none is."""
+    """Functions whose load takes at least this long are published with binding conditions (KEP-5007); None: none is."""
     keeps_conditions: bool = True
     """False: the API server drops binding conditions (its gate DRADeviceBindingConditions is off)."""
 
     @property
     def can_share(self) -> bool:
+        """Whether devices may be published for several claims to share."""
         return self.keeps_counters and self.keeps_shares and self.layout is SliceLayout.SPLIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedDevice:
-    """A published device."""
+    """A device that a claim may have been allocated, with what it stands for."""
 
     partition: Partition
     backend: str
     """Name of the backend that prepares it."""
     attributes: dict[str, Attribute]
-    """As published."""
+    """The attributes that are published."""
     is_monitor: bool = False
-    """It stands for a card to look at: only for claims with admin access (KEP-5018)."""
+    """Whether it is a monitor device, which only claims with admin access may have (KEP-5018)."""
 
 
-class Source(NamedTuple):
-    """All that the published devices of one kind follow from."""
+class PoolInputs(NamedTuple):
+    """Everything that the published devices of one kind follow from."""
 
-    place: Place
+    target: PublishTarget
     cards: tuple[Card, ...]
     backends: tuple[str, ...]
-    """Of each card."""
+    """The backend of each card."""
     order: PublishOrder
     shared: tuple[Partition, ...]
-    """What is offered in shares too, in its own order."""
+    """The partitions that are also published for sharing, in their own order."""
     taints: Mapping[str, tuple[DeviceTaint, ...]]
-    """By device name."""
+    """The taints by device name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stock:
-    """The devices of one kind, and what they were compiled from."""
+class PublishedPool:
+    """The pool of the devices of one kind."""
 
-    source: Source
+    inputs: PoolInputs
     pool: Pool
-    """As published, in the order in which the scheduler should take devices."""
+    """The pool as published, in the order in which the scheduler should take devices."""
     devices: Mapping[DeviceId, OfferedDevice]
-    """Everything that a claim may have been given for itself."""
+    """The exclusive devices, also those that are not published because counters are dropped."""
 
     def find(self, device: DeviceId) -> OfferedDevice | None:
-        """What ``device`` stands for; one in shares, or to look at, whether or not it is offered now."""
+        """Return what ``device`` stands for. A shared or monitor device is found whether or not it is published now."""
         if (name := exclusive_name(device.device)) is not None:
             offered = self.devices.get(device._replace(device=name))
-            return None if offered is None else _in_shares(offered)
+            return None if offered is None else _as_shared(offered)
         if (name := monitored_name(device.device)) is not None:
             offered = self.devices.get(device._replace(device=name))
-            return None if offered is None else _to_look_at(offered)
+            return None if offered is None else _as_monitor(offered)
         return self.devices.get(device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
-    """One state of the node's devices."""
+class DeviceSet:
+    """The node's devices at one time."""
 
-    stocks: Mapping[DeviceKind, Stock] = field(default_factory=dict)
+    published: Mapping[DeviceKind, PublishedPool] = field(default_factory=dict)
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        return tuple(stock.pool for stock in self.stocks.values())
+        return tuple(published.pool for published in self.published.values())
 
-    def loads_slowly(self, at_least_s: float | None) -> bool:
-        """Whether making any of the devices ready may take so long; None: for ever."""
-        if at_least_s is None:
-            return False
-        sources = (stock.source for stock in self.stocks.values())
-        return any(
+    @property
+    def inputs(self) -> tuple[PoolInputs, ...]:
+        return tuple(published.inputs for published in self.published.values())
+
+    def has_slow_loads(self, at_least_s: float | None) -> bool:
+        """Whether making any of the devices ready may take ``at_least_s`` seconds; False for None."""
+        return at_least_s is not None and any(
             loads_slowly(card, Partition(kind=card.kind, card_uuid=card.uuid), at_least_s)
-            for source in sources
-            for card in source.cards
+            for inputs in self.inputs
+            for card in inputs.cards
         )
 
     def find(self, device: DeviceId) -> OfferedDevice | None:
-        found = (stock.find(device) for stock in self.stocks.values())
+        """Return what ``device`` stands for; None: it is not a device of this node."""
+        found = (published.find(device) for published in self.published.values())
         return next((offered for offered in found if offered is not None), None)
 
 
-def take_stock(
-    place: Place,
+def build_device_set(
+    target: PublishTarget,
     cards: Mapping[str, Sequence[Card]],
     taken: Collection[Partition],
-    board: HealthBoard,
-    previous: Inventory,
-) -> Inventory:
-    """The inventory of ``cards`` (by backend) while ``taken`` are in use.
+    health_tracker: DeviceHealthTracker,
+    previous: DeviceSet,
+) -> DeviceSet:
+    """Build the device set of ``cards`` (by backend) while the partitions ``taken`` are in use.
 
-    The order of ``previous`` is kept where a new one would change nothing that the scheduler could choose now, and its
-    devices where nothing changed at all. Raises AmbiguousCardError and CompileError.
+    The order of ``previous`` is kept where a new one changes nothing that the scheduler could choose now. Raises
+    AmbiguousCardError when two cards cannot be told apart, and CompileError when a pool does not fit into slices.
     """
-    _refuse_ambiguous(cards)
-    stocks = {}
+    _check_unambiguous(cards)
+    published = {}
     for kind in DeviceKind:
         members = [(card, backend) for backend, held in cards.items() for card in held if card.kind is kind]
         if members:
-            stocks[kind] = _stock(place, members, taken, board, previous.stocks.get(kind))
-    return Inventory(stocks=stocks)
+            published[kind] = _build_pool(target, members, taken, health_tracker, previous.published.get(kind))
+    return DeviceSet(published=published)
 
 
-def _stock(
-    place: Place,
+def _build_pool(
+    target: PublishTarget,
     members: Sequence[tuple[Card, str]],
     taken: Collection[Partition],
-    board: HealthBoard,
-    previous: Stock | None,
-) -> Stock:
+    health_tracker: DeviceHealthTracker,
+    previous: PublishedPool | None,
+) -> PublishedPool:
     cards = tuple(card for card, _ in members)
     order = publish_order(cards, taken)
-    if previous is not None and not needs_republish(previous.source.order, order):
-        order = previous.source.order
+    if previous is not None and not needs_republish(previous.inputs.order, order):
+        order = previous.inputs.order
     backends = tuple(backend for _, backend in members)
-    shared = order_shared_partitions(cards, order.partitions, place.offers.shareable, taken) if place.can_share else ()
-    source = Source(place, cards, backends, order, shared, _taints(cards, order, board))
-    return previous if previous is not None and previous.source == source else _compile(source)
+    shareable = target.optional_devices.shareable
+    shared = order_shared_partitions(cards, order.partitions, shareable, taken) if target.can_share else ()
+    inputs = PoolInputs(target, cards, backends, order, shared, _build_taints(cards, order, health_tracker))
+    return previous if previous is not None and previous.inputs == inputs else _compile(inputs)
 
 
-def _compile(source: Source) -> Stock:
-    place, cards, backends, order, shared, taints = source
-    name = pool_name(place.node, cards[0].kind)
-    compiled = compile_pool(name, place.node, cards, layout=place.layout, order=order, shared=shared, taints=taints)
-    of_card = {card.uuid: backend for card, backend in zip(cards, backends, strict=True)}
+def _compile(inputs: PoolInputs) -> PublishedPool:
+    target, cards, backends, order, shared, taints = inputs
+    name = pool_name(target.node, cards[0].kind)
+    compiled = compile_pool(name, target.node, cards, layout=target.layout, order=order, shared=shared, taints=taints)
+    backend_of = {card.uuid: backend for card, backend in zip(cards, backends, strict=True)}
     devices = {
-        DeviceId(place.driver, name, device.name): OfferedDevice(
+        DeviceId(target.driver, name, device.name): OfferedDevice(
             partition=(partition := compiled.partitions[device.name]),
-            backend=of_card[partition.card_uuid],
+            backend=backend_of[partition.card_uuid],
             attributes=device.attributes,
         )
         for content in compiled.pool.slices
         for device in content.devices
         if not compiled.partitions[device.name].shared
     }
-    pool = compiled.pool if place.keeps_counters else _whole_cards(compiled)
-    if place.early_load_s is not None and place.keeps_conditions:
-        slow = _slow_devices(cards, compiled, place.early_load_s)
-        pool = with_conditions(pool, slow, Conditions.of(place.driver))
-    if cards[0].kind in place.offers.monitors:
-        pool = replace(pool, slices=(*pool.slices, *build_monitor_slices(cards, place.node)))
-    return Stock(source=source, pool=pool, devices=devices)
+    pool = compiled.pool if target.keeps_counters else _select_whole_cards(compiled)
+    if target.early_load_s is not None and target.keeps_conditions:
+        by_uuid = {card.uuid: card for card in cards}
+        slow = {
+            device
+            for device, partition in compiled.partitions.items()
+            if loads_slowly(by_uuid[partition.card_uuid], partition, target.early_load_s)
+        }
+        pool = add_binding_conditions(pool, slow, BindingConditions.of_driver(target.driver))
+    if cards[0].kind in target.optional_devices.monitors:
+        pool = replace(pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node)))
+    return PublishedPool(inputs=inputs, pool=pool, devices=devices)
 
 
-def _slow_devices(cards: Iterable[Card], compiled: CompiledPool, at_least_s: float) -> set[str]:
-    by_uuid = {card.uuid: card for card in cards}
-    return {
-        device
-        for device, partition in compiled.partitions.items()
-        if loads_slowly(by_uuid[partition.card_uuid], partition, at_least_s)
-    }
-
-
-def _in_shares(offered: OfferedDevice) -> OfferedDevice:
+def _as_shared(offered: OfferedDevice) -> OfferedDevice:
     attributes = offered.attributes | {ATTRIBUTE_SHARED: Attribute.of(True)}
     partition = dataclasses.replace(offered.partition, shared=True)
     return dataclasses.replace(offered, partition=partition, attributes=attributes)
 
 
-def _to_look_at(offered: OfferedDevice) -> OfferedDevice:
+def _as_monitor(offered: OfferedDevice) -> OfferedDevice:
     attributes = offered.attributes | {ATTRIBUTE_CUT: Attribute.of("monitor")}
     return dataclasses.replace(offered, attributes=attributes, is_monitor=True)
 
 
-def _whole_cards(compiled: CompiledPool) -> Pool:
-    """The pool without partitions and counters."""
+def _select_whole_cards(compiled: CompiledPool) -> Pool:
     devices = (device for slice_ in compiled.pool.slices for device in slice_.devices)
     whole = [replace(device, consumes_counters=()) for device in devices if compiled.partitions[device.name].is_whole]
     slices = [SliceContent(devices=tuple(whole[at : at + MAX_DEVICES])) for at in range(0, len(whole), MAX_DEVICES)]
     return Pool(name=compiled.pool.name, slices=tuple(slices))
 
 
-def _refuse_ambiguous(cards: Mapping[str, Sequence[Card]]) -> None:
+def _check_unambiguous(cards: Mapping[str, Sequence[Card]]) -> None:
     owners: dict[str, str] = {}
     for backend, held in cards.items():
         for card in held:
@@ -225,12 +227,14 @@ def _refuse_ambiguous(cards: Mapping[str, Sequence[Card]]) -> None:
                 )
 
 
-def _taints(cards: Sequence[Card], order: PublishOrder, board: HealthBoard) -> dict[str, tuple[DeviceTaint, ...]]:
-    if board.is_clear:
+def _build_taints(
+    cards: Sequence[Card], order: PublishOrder, health_tracker: DeviceHealthTracker
+) -> dict[str, tuple[DeviceTaint, ...]]:
+    if not health_tracker.has_taints:
         return {}
     by_uuid = {card.uuid: card for card in cards}
     return {
         device_name(by_uuid[partition.card_uuid], partition): taints
         for partition in order.partitions
-        if (taints := board.taints(partition))
+        if (taints := health_tracker.build_taints(partition))
     }

@@ -1,8 +1,8 @@
-"""Which devices are not well, as their backends say: as taints, and as reports for the kubelet.
+"""The health of devices: which taints they are published with, and what the kubelet is told.
 
-What is ill works and should get nothing new (NoSchedule); what is lost cannot serve its pods any longer, and they are
-better started again elsewhere (NoExecute: kube-controller-manager evicts those that do not tolerate it, KEP-5055). A
-taint goes when its cause goes. A card that could not load a function gets no more claims for it, for a while.
+An unhealthy device works but gets no new claims (NoSchedule). A lost device cannot serve its pods any longer; they are
+better started again elsewhere (NoExecute: kube-controller-manager evicts those without a toleration, KEP-5055). A taint
+goes when its cause goes. A card that could not load a function gets no claims for that function for a while.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -12,113 +12,109 @@ from typing import Final, NamedTuple, TypeAlias
 from api.dra.health import DeviceHealth, Health
 from api.model.devices import DeviceTaint
 from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.backends.base import Condition, HealthChange
+from driver.kubeletplugin.backends.base import HealthChange, HealthState, UnhealthyState
 from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part
 
 _Part: TypeAlias = tuple[str, Partition | None]
 """A card's UUID and a partition of it; None: the whole card."""
 
-_EFFECTS: Final = MappingProxyType({Condition.ILL: "NoSchedule", Condition.LOST: "NoExecute"})
+_TAINTS: Final = MappingProxyType(
+    {HealthState.UNHEALTHY: ("ill", "NoSchedule"), HealthState.LOST: ("lost", "NoExecute")}
+)
+"""Value and effect of the published taint; the values are wire format, which tolerations may name."""
 
 
-class Ailment(NamedTuple):
-    """What is wrong with hardware."""
-
-    condition: Condition
-    """ILL or LOST."""
-    reason: str
-
-
-class Setback(NamedTuple):
-    """A function that could not be loaded into a card, lately."""
+class LoadFailure(NamedTuple):
+    """A function that could not be loaded into a card."""
 
     reason: str
-    until: float
-    """Unix time in seconds."""
+    hold_until: float
+    """When the card may get claims for the function again, as Unix time in seconds."""
 
 
-class HealthBoard:
-    """What is known now."""
+class DeviceHealthTracker:
+    """The present health of a node's cards and partitions, and the recent load failures."""
 
     def __init__(self, *, driver: str, now: Callable[[], float]) -> None:
-        """``now``: Unix time in seconds."""
-        key = f"{driver}/unhealthy"
+        """``now`` returns Unix time in seconds."""
         self._taints = {
-            condition: DeviceTaint(key=key, value=condition.value, effect=effect)
-            for condition, effect in _EFFECTS.items()
+            state: DeviceTaint(key=f"{driver}/unhealthy", value=value, effect=effect)
+            for state, (value, effect) in _TAINTS.items()
         }
+        self._load_failure_taint = DeviceTaint(key=f"{driver}/load-failed", effect="NoSchedule")
         self._now = now
-        self._ailments: dict[_Part, Ailment] = {}
-        self._setback_taint = DeviceTaint(key=f"{driver}/load-failed", effect="NoSchedule")
-        self._setbacks: dict[tuple[str, str | None], Setback] = {}
+        self._unhealthy: dict[_Part, UnhealthyState] = {}
+        self._load_failures: dict[tuple[str, str | None], LoadFailure] = {}
 
     @property
-    def ailments(self) -> Mapping[_Part, Ailment]:
-        return self._ailments
+    def unhealthy(self) -> Mapping[_Part, UnhealthyState]:
+        """What backends have reported of cards and partitions that are not healthy."""
+        return self._unhealthy
 
     @property
-    def is_clear(self) -> bool:
-        """Nothing is wrong with anything."""
-        return not self._ailments and not self._setbacks
+    def has_taints(self) -> bool:
+        """Whether any device is tainted."""
+        return bool(self._unhealthy or self._load_failures)
 
     def forget(self, card_uuids: Collection[str]) -> None:
-        """Forget what is known of these cards: their backend begins to tell anew."""
-        for part in [part for part in self._ailments if part[0] in card_uuids]:
-            del self._ailments[part]
+        """Forget what is known of these cards, because their backend is about to report it anew."""
+        for part in [part for part in self._unhealthy if part[0] in card_uuids]:
+            del self._unhealthy[part]
 
-    def note(self, change: HealthChange) -> bool:
-        """Take in a change; False when it tells nothing new."""
+    def update(self, change: HealthChange) -> bool:
+        """Take in a change; returns whether it says anything new."""
         key = (change.card_uuid, change.partition)
-        known = self._ailments.get(key)
-        if change.condition is Condition.WELL:
-            self._ailments.pop(key, None)
+        known = self._unhealthy.get(key)
+        if change.state is HealthState.HEALTHY:
+            self._unhealthy.pop(key, None)
             return known is not None
-        self._ailments[key] = Ailment(change.condition, change.reason)
-        return known != self._ailments[key]
+        self._unhealthy[key] = UnhealthyState(change.state, change.reason)
+        return known != self._unhealthy[key]
 
-    def ailment(self, partition: Partition) -> Ailment | None:
-        """What is wrong with ``partition``, its card or anything that it overlaps: the worst; None when all is well."""
+    def find_unhealthy(self, partition: Partition) -> UnhealthyState | None:
+        """Return the worst state of ``partition``, its card and what it overlaps; None: all are healthy."""
         found = [
-            ailment
-            for (card_uuid, part), ailment in self._ailments.items()
+            unhealthy
+            for (card_uuid, part), unhealthy in self._unhealthy.items()
             if card_uuid == partition.card_uuid and (part is None or part.overlaps(partition))
         ]
-        return max(found, key=lambda ailment: ailment.condition is Condition.LOST, default=None)
+        return max(found, key=lambda unhealthy: unhealthy.state is HealthState.LOST, default=None)
 
-    def taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
-        """What the device of ``partition`` is published with."""
-        ailment = self.ailment(partition)
-        ill = () if ailment is None else (self._taints[ailment.condition],)
-        return ill if self.setback(partition) is None else (*ill, self._setback_taint)
+    def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
+        """Return the taints with which the device of ``partition`` is published."""
+        unhealthy = self.find_unhealthy(partition)
+        taints = () if unhealthy is None else (self._taints[unhealthy.state],)
+        return taints if self.find_load_failure(partition) is None else (*taints, self._load_failure_taint)
 
-    def set_back(self, partition: Partition, reason: str, hold_s: float) -> None:
-        """``partition`` could not be made ready: its card gets no more claims for its function, for ``hold_s``."""
-        self._setbacks[partition.card_uuid, partition.function] = Setback(reason, self._now() + hold_s)
+    def record_load_failure(self, partition: Partition, reason: str, hold_s: float) -> None:
+        """Keep the card of ``partition`` from getting claims for its function, for ``hold_s`` seconds."""
+        failure = LoadFailure(reason, self._now() + hold_s)
+        self._load_failures[partition.card_uuid, partition.function] = failure
 
-    def setback(self, partition: Partition) -> str | None:
-        """Why ``partition`` should not be tried again yet; None: it may be."""
-        setback = self._setbacks.get((partition.card_uuid, partition.function))
-        return setback.reason if setback is not None and self._now() < setback.until else None
+    def find_load_failure(self, partition: Partition) -> str | None:
+        """Return why ``partition`` must not be tried again yet; None: it may be."""
+        failure = self._load_failures.get((partition.card_uuid, partition.function))
+        return failure.reason if failure is not None and self._now() < failure.hold_until else None
 
-    def end_setbacks(self) -> bool:
-        """Forget those whose time is over; says whether there were any."""
-        over = [key for key, setback in self._setbacks.items() if setback.until <= self._now()]
-        for key in over:
-            del self._setbacks[key]
-        return bool(over)
+    def expire_load_failures(self) -> bool:
+        """Forget load failures whose time is over; returns whether there were any."""
+        expired = [key for key, failure in self._load_failures.items() if failure.hold_until <= self._now()]
+        for key in expired:
+            del self._load_failures[key]
+        return bool(expired)
 
-    def reports(self, records: Iterable[PreparedClaim]) -> tuple[DeviceHealth, ...]:
-        """How the devices of claims are, each device once."""
+    def build_reports(self, records: Iterable[PreparedClaim]) -> tuple[DeviceHealth, ...]:
+        """Build the kubelet's report of the devices of claims, with each device once."""
         checked_at_s = int(self._now())
         devices = {device.share.id: from_card_part(device.part) for record in records for device in record.devices}
         return tuple(
             DeviceHealth(
                 pool=device.pool,
                 device=device.device,
-                health=Health.HEALTHY if (ailment := self.ailment(partition)) is None else Health.UNHEALTHY,
+                health=Health.HEALTHY if (unhealthy := self.find_unhealthy(partition)) is None else Health.UNHEALTHY,
                 checked_at_s=checked_at_s,
-                message=ailment.reason if ailment else "",
+                message=unhealthy.reason if unhealthy else "",
             )
             for device, partition in devices.items()
         )

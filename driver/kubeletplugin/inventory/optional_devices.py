@@ -1,7 +1,8 @@
-"""What nodes publish only because a ResourceClass asks for it: partitions in shares, cards to look at.
+"""Devices that nodes publish only because a ResourceClass asks for them: shared partitions, monitor devices.
 
-Clusters without such classes search nothing more than before (docs/shared-partitions.md, docs/admin-access.md). Which
-models and nodes a class wants is left to its selector: a device that no class selects is of no harm.
+A cluster without such classes has no more devices to search than before (docs/shared-partitions.md,
+docs/admin-access.md). Which models and nodes a class wants is left to its selector: a device that no class selects does
+no harm.
 """
 
 from collections.abc import Iterable
@@ -14,19 +15,22 @@ from driver.partitions.geometry import DeviceKind
 from driver.partitions.shared_devices import ShareableProfiles
 
 
-class Offers(NamedTuple):
-    """What is asked for."""
+class OptionalDevices(NamedTuple):
+    """What the cluster's ResourceClasses ask for."""
 
     shareable: ShareableProfiles = frozenset()
-    """What several claims may share (KEP-5075)."""
+    """The profiles that several claims may share (KEP-5075); None among them: whole cards."""
     monitors: frozenset[DeviceKind] = frozenset()
-    """Kinds of cards to look at with admin access (KEP-5018)."""
+    """The kinds of cards that have monitor devices, for admin access (KEP-5018)."""
+
+    def union(self, other: "OptionalDevices") -> "OptionalDevices":
+        return OptionalDevices(self.shareable | other.shareable, self.monitors | other.monitors)
 
 
-def offers(classes: Iterable[ResourceClassObject]) -> Offers:
-    """What ``classes`` ask for. One that cannot be understood asks for nothing: its status says why."""
-    specs = [spec for held in classes if (spec := _spec(held)) is not None]
-    return Offers(
+def find_optional_devices(classes: Iterable[ResourceClassObject]) -> OptionalDevices:
+    """Return what ``classes`` ask for. An invalid class asks for nothing; its status says why it is invalid."""
+    specs = [spec for held in classes if (spec := _decode(held)) is not None]
+    return OptionalDevices(
         shareable=frozenset(
             None if spec.cut == "Whole" else spec.profile for spec in specs if spec.allocation == "Shared"
         ),
@@ -34,11 +38,7 @@ def offers(classes: Iterable[ResourceClassObject]) -> Offers:
     )
 
 
-def together(one: Offers, other: Offers) -> Offers:
-    return Offers(shareable=one.shareable | other.shareable, monitors=one.monitors | other.monitors)
-
-
-def _spec(held: ResourceClassObject) -> ResourceClassSpec | None:
+def _decode(held: ResourceClassObject) -> ResourceClassSpec | None:
     try:
         return decode_resource_class_object(held).spec
     except InvalidDocumentError:

@@ -33,7 +33,7 @@ from driver.kube.http.errors import NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.patches import if_unchanged
 from driver.kube.store import ObjectChange
-from driver.runtime.work_queue import KeyedQueue
+from driver.runtime.work_queue import WorkQueue
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a generated claim with the name of its entry in the pod's ``resourceClaims``."""
@@ -146,7 +146,7 @@ class ClaimController(Generic[ClaimT, TemplateT]):
         self._client = client
         self._lifecycle: ClaimLifecycle[ClaimT, TemplateT] = lifecycle
         self._events = events
-        self._queue: KeyedQueue[ClaimQueueKey] = KeyedQueue()
+        self._queue: WorkQueue[ClaimQueueKey] = WorkQueue()
         self._pods = Informer(client, PODS, on_change=self._pod_changed)
         self._claims: Informer[ClaimT] = Informer(
             client, lifecycle.claims, indexers={"owner": _owners_of}, on_change=self._claim_changed

@@ -28,7 +28,7 @@ from driver.kube.store import ObjectChange
 from driver.local.kubelet.claims import NodeClaims
 from driver.local.kubelet.containers import ContainerBundles
 from driver.local.kubelet.plugins import PluginWatcher
-from driver.runtime.work_queue import KeyedQueue
+from driver.runtime.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +74,8 @@ class Kubelet:
         self._events = events
         self._settings = settings
         self._clock = clock
-        self._queue: KeyedQueue[ObjectRef] = KeyedQueue()
-        self._unregistered: KeyedQueue[str] = KeyedQueue()
+        self._queue: WorkQueue[ObjectRef] = WorkQueue()
+        self._unregistered: WorkQueue[str] = WorkQueue()
         self.plugins = PluginWatcher(settings.root / "plugins_registry", settings.versions, self._driver_changed)
         self._claims = NodeClaims(client, kinds, self.plugins)
         self._started: dict[ObjectRef, Pod] = {}

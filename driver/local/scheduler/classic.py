@@ -26,7 +26,7 @@ from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import AlreadyExistsError, NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.patches import if_unchanged
-from driver.runtime.notifier import Pulse
+from driver.runtime.notifier import Notifier
 from driver.scheduling.node_filter import filter_node, node_view
 
 _RETRY_S: Final = 1.0
@@ -136,7 +136,7 @@ class ClassicScheduler:
         self._client = client
         self._kinds = kinds
         self._events = events
-        self._change = Pulse()
+        self._change = Notifier()
         self._reported: dict[str, str] = {}
         self._pods = Informer(client, PODS, on_change=self._changed)
         self._nodes = Informer(client, NODES, on_change=self._changed)
@@ -152,13 +152,13 @@ class ClassicScheduler:
             for informer in informers:
                 await informer.wait_synced()
             while True:
-                change = self._change.next
+                change = self._change.next_event
                 clean = [await self._try_schedule(pod) for pod in self._pending()]
                 with anyio.move_on_after(None if all(clean) else _RETRY_S):
                     await change.wait()
 
     def _changed(self, _: object) -> None:
-        self._change.beat()
+        self._change.notify()
 
     def _pending(self) -> Iterable[Pod]:
         pods = (pod for pod in self._pods.store.values() if not pod.spec.node_name and not pod.is_terminating)

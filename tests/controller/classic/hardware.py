@@ -4,7 +4,7 @@ from api.core.v1 import Node, NodeStatus
 from api.kerf.node_inventory import NodeInventory
 from api.model.devices import DeviceTaint
 from api.model.metadata import ObjectMeta
-from driver.kubeletplugin.cluster.node_inventory import inventory_spec
+from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from driver.partitions.catalog import gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard, Placement
 
@@ -45,5 +45,5 @@ def inventory(
     renewed_at: str = "1",
     taints: dict[str, tuple[DeviceTaint, ...]] | None = None,
 ) -> NodeInventory:
-    spec = inventory_spec(DRIVER, cards, taints or {}, ready=ready, renewed_at=renewed_at)
+    spec = build_inventory_spec(DRIVER, cards, taints or {}, ready=ready, renewed_at=renewed_at)
     return NodeInventory(metadata=ObjectMeta(name=node, uid=f"inventory-{node}", resource_version="1"), spec=spec)

@@ -10,8 +10,7 @@ from api.model.names import ClaimRef, DeviceId, ShareId
 from driver.kubeletplugin.backends.base import AllocatedDevice
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of
-from driver.kubeletplugin.backends.simulated.faults import Faults
-from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, HardwareStep
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Partition
 
@@ -35,7 +34,7 @@ class Clock:
         await (anyio.sleep_forever() if delay_s == float("inf") else anyio.lowlevel.checkpoint())
 
 
-def config_of(state: Path, *, gpus: int = 2, model: str = "h100-80gb-sxm", shell: str = "quad") -> SimulatedConfig:
+def build_config(state: Path, *, gpus: int = 2, model: str = "h100-80gb-sxm", shell: str = "quad") -> SimulatedConfig:
     return SimulatedConfig(
         state=str(state), cards=(GpuCards(model=model, count=gpus), FpgaCards(shell=shell)), seed="tests"
     )
@@ -44,11 +43,11 @@ def config_of(state: Path, *, gpus: int = 2, model: str = "h100-80gb-sxm", shell
 class HandledBackend(SimulatedBackend):
     """A simulated backend, and what others than the plugin do to its cards."""
 
-    def inject(self, faults: Faults) -> None:
-        """Say what goes wrong from now on."""
-        unborn = self._directory.path / "faults.json.new"
-        unborn.write_bytes(msgspec.json.encode(faults))
-        unborn.rename(unborn.with_suffix(""))
+    def inject(self, faults: HardwareFaults) -> None:
+        """Have these faults strike from now on."""
+        temporary = self._directory / "faults.json.new"
+        temporary.write_bytes(msgspec.json.encode(faults))
+        temporary.rename(temporary.with_suffix(""))
 
     async def cut_by_hand(self, device: AllocatedDevice) -> None:
         """Cut a GPU partition as an administrator would with nvidia-smi; Kerf must never touch it."""
@@ -57,7 +56,7 @@ class HandledBackend(SimulatedBackend):
     def reboot(self) -> None:
         """Boot the machine: every card forgets its partitions, functions and modes. Nothing else changes."""
         for card in self._cards.values():
-            (self._directory.path / f"{card.name}.json").unlink(missing_ok=True)
+            (self._directory / f"{card.name}.json").unlink(missing_ok=True)
 
 
 class Machine:
@@ -66,7 +65,7 @@ class Machine:
     def __init__(self, state: Path, *, model: str = "h100-80gb-sxm", shell: str = "quad") -> None:
         self.state: Final = state
         self.clock: Final = Clock()
-        self.config: Final = config_of(state, model=model, shell=shell)
+        self.config: Final = build_config(state, model=model, shell=shell)
         self.cards: Final[dict[str, Card]] = {card.uuid: card for card in cards_of(self.config)}
 
     def open(self) -> HandledBackend:
@@ -86,6 +85,12 @@ class Machine:
         )
 
 
-GPU_MAKING: Final = (Step.SET_MIG_MODE, Step.CREATE_GPU_INSTANCE, Step.CREATE_COMPUTE_INSTANCE)
-GPU_TAKING_BACK: Final = (Step.DESTROY_COMPUTE_INSTANCE, Step.DESTROY_GPU_INSTANCE)
-FPGA_MAKING: Final = (Step.CHECK, Step.DISABLE_BRIDGES, Step.PROGRAM, Step.ENABLE_BRIDGES, Step.READ_BACK)
+GPU_MAKING: Final = (HardwareStep.SET_MIG_MODE, HardwareStep.CREATE_GPU_INSTANCE, HardwareStep.CREATE_COMPUTE_INSTANCE)
+GPU_TAKING_BACK: Final = (HardwareStep.DESTROY_COMPUTE_INSTANCE, HardwareStep.DESTROY_GPU_INSTANCE)
+FPGA_MAKING: Final = (
+    HardwareStep.CHECK,
+    HardwareStep.DISABLE_BRIDGES,
+    HardwareStep.PROGRAM,
+    HardwareStep.ENABLE_BRIDGES,
+    HardwareStep.READ_BACK,
+)

@@ -15,14 +15,13 @@ from cdi import ContainerEdits, Device, Kind, Spec, validate
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     Backend,
-    Condition,
     HardwareBusyError,
     HardwareRefusedError,
     HealthChange,
+    HealthState,
 )
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
-from driver.kubeletplugin.backends.simulated.faults import Faults
-from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, HardwareStep
 from driver.partitions.geometry import Card, FpgaCard, Partition, Placement
 from driver.partitions.unit_map import get_unit_map
 from tests.kubeletplugin.backends.claims import FPGA_MAKING, GPU_MAKING, GPU_TAKING_BACK, Machine
@@ -430,15 +429,15 @@ def every_partition(machine: Machine) -> list[Partition]:
 
 async def test_an_ill_card_is_told_of_once_and_once_more_when_it_is_well(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
-    backend.inject(Faults(ill={"gpu-0": "Xid 79", "fpga-0-slot-3": "hot", "gpu-9": "no such card"}))
+    backend.inject(HardwareFaults(ill={"gpu-0": "Xid 79", "fpga-0-slot-3": "hot", "gpu-9": "no such card"}))
     changes = backend.health()
     first, second = await anext(changes), await anext(changes)
-    assert [(first.reason, first.partition, first.condition), (second.reason, second.card_uuid)] == [
-        ("hot", slots(machine.card(2), 3, 1), Condition.ILL),
+    assert [(first.reason, first.partition, first.state), (second.reason, second.card_uuid)] == [
+        ("hot", slots(machine.card(2), 3, 1), HealthState.UNHEALTHY),
         ("Xid 79", gpu.uuid),
     ]
-    backend.inject(Faults(ill={"fpga-0-slot-3": "hot"}))
-    well = HealthChange(card_uuid=gpu.uuid, partition=None, condition=Condition.WELL, reason="recovered")
+    backend.inject(HardwareFaults(ill={"fpga-0-slot-3": "hot"}))
+    well = HealthChange(card_uuid=gpu.uuid, partition=None, state=HealthState.HEALTHY, reason="recovered")
     assert await anext(changes) == well
 
 
@@ -446,20 +445,20 @@ async def test_a_device_can_fall_ill_be_lost_and_heal_while_the_plugin_runs(mach
     backend = machine.open()
     changes = backend.health()
     for faults, condition in (
-        (Faults(ill={"gpu-0": "Xid 63"}), Condition.ILL),
-        (Faults(ill={"gpu-0": "Xid 63"}, lost={"gpu-0": "Xid 79"}), Condition.LOST),
-        (Faults(), Condition.WELL),
+        (HardwareFaults(ill={"gpu-0": "Xid 63"}), HealthState.UNHEALTHY),
+        (HardwareFaults(ill={"gpu-0": "Xid 63"}, lost={"gpu-0": "Xid 79"}), HealthState.LOST),
+        (HardwareFaults(), HealthState.HEALTHY),
     ):
         machine.open().inject(faults)
         change = await anext(changes)
-        assert (change.card_uuid, change.condition) == (gpu.uuid, condition)
+        assert (change.card_uuid, change.state) == (gpu.uuid, condition)
 
 
 async def test_a_lost_card_refuses_new_work_but_lets_go_of_old(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
     device = machine.device(gpu_partition(gpu, "1g.10gb", 0))
     handle = await backend.prepare(device, None)
-    backend.inject(Faults(lost={"gpu-0": "Xid 79"}))
+    backend.inject(HardwareFaults(lost={"gpu-0": "Xid 79"}))
     assert await backend.prepare(device, None) == handle, "what is prepared stays prepared"
     with pytest.raises(HardwareRefusedError, match="gpu-0 is lost: Xid 79"):
         await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 1), "other"), None)
@@ -470,10 +469,10 @@ async def test_a_lost_card_refuses_new_work_but_lets_go_of_old(machine: Machine,
 async def test_an_ill_card_does_what_it_is_told(machine: Machine, gpu: Card) -> None:
     """Whoever got it tolerates its taint."""
     backend = machine.open()
-    backend.inject(Faults(ill={"gpu-0": "Xid 63"}))
+    backend.inject(HardwareFaults(ill={"gpu-0": "Xid 63"}))
     await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 1)), None)
     assert len(backend.held()) == 1
 
 
 def test_every_step_has_a_place_in_one_of_the_sequences() -> None:
-    assert {*GPU_MAKING, *GPU_TAKING_BACK, *FPGA_MAKING, Step.KEEP, Step.BLANK} == set(Step)
+    assert {*GPU_MAKING, *GPU_TAKING_BACK, *FPGA_MAKING, HardwareStep.KEEP, HardwareStep.BLANK} == set(HardwareStep)

@@ -11,8 +11,7 @@ import pytest
 from api.kerf.v1alpha1 import FpgaConfig
 from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
-from driver.kubeletplugin.backends.simulated.faults import Fault, Faults, Moment
-from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep, Moment
 from driver.partitions.geometry import Partition
 from tests.kubeletplugin.backends.claims import (
     FPGA_MAKING,
@@ -34,16 +33,16 @@ class Way(NamedTuple):
 
     name: str
     partition: Callable[[Machine], Partition]
-    making: tuple[Step, ...]
-    taking_back: tuple[Step, ...]
+    making: tuple[HardwareStep, ...]
+    taking_back: tuple[HardwareStep, ...]
     config: FpgaConfig | None = None
 
 
 WAYS = [
     Way("partition", lambda machine: gpu_partition(machine.card(0), "2g.20gb", 2), GPU_MAKING, GPU_TAKING_BACK),
-    Way("whole GPU", lambda machine: whole(machine.card(0)), (Step.SET_MIG_MODE,), ()),
-    Way("function", lambda machine: slots(machine.card(2), 1, 2, "fft-large"), FPGA_MAKING, (Step.BLANK,)),
-    Way("kept", lambda machine: slots(machine.card(2), 0, 1, "zstd"), FPGA_MAKING, (Step.KEEP,), KEEP),
+    Way("whole GPU", lambda machine: whole(machine.card(0)), (HardwareStep.SET_MIG_MODE,), ()),
+    Way("function", lambda machine: slots(machine.card(2), 1, 2, "fft-large"), FPGA_MAKING, (HardwareStep.BLANK,)),
+    Way("kept", lambda machine: slots(machine.card(2), 0, 1, "zstd"), FPGA_MAKING, (HardwareStep.KEEP,), KEEP),
 ]
 MAKING = [pytest.param(way, step, id=f"{way.name}-{step}") for way in WAYS for step in way.making]
 TAKING_BACK = [pytest.param(way, step, id=f"{way.name}-{step}") for way in WAYS for step in way.taking_back]
@@ -54,8 +53,10 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "state")
 
 
-def fault(machine: Machine, effect: Effect, step: Step, when: Moment) -> None:
-    machine.open().inject(Faults(faults=(Fault(step=step, effect=effect, when=when, reason="injected"),)))
+def fault(machine: Machine, effect: Effect, step: HardwareStep, when: Moment) -> None:
+    machine.open().inject(
+        HardwareFaults(faults=(HardwareFault(step=step, effect=effect, when=when, reason="injected"),))
+    )
 
 
 async def prepared(machine: Machine, way: Way) -> tuple[AllocatedDevice, Handle]:
@@ -75,7 +76,7 @@ async def assert_usable(machine: Machine, way: Way) -> None:
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize(("way", "step"), MAKING)
 async def test_a_prepare_that_fails_leaves_nothing_and_works_when_it_is_tried_again(
-    machine: Machine, way: Way, step: Step, when: Moment
+    machine: Machine, way: Way, step: HardwareStep, when: Moment
 ) -> None:
     backend, device = machine.open(), machine.device(way.partition(machine))
     fault(machine, "error", step, when)
@@ -90,7 +91,7 @@ async def test_a_prepare_that_fails_leaves_nothing_and_works_when_it_is_tried_ag
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize(("way", "step"), MAKING)
 async def test_a_process_that_dies_while_preparing_is_finished_or_undone_by_the_next(
-    machine: Machine, way: Way, step: Step, when: Moment, recovery: str
+    machine: Machine, way: Way, step: HardwareStep, when: Moment, recovery: str
 ) -> None:
     device = machine.device(way.partition(machine))
     fault(machine, "crash", step, when)
@@ -111,13 +112,15 @@ async def test_a_process_that_dies_while_preparing_is_finished_or_undone_by_the_
 
 
 @pytest.mark.parametrize(("way", "step"), MAKING)
-async def test_a_prepare_that_is_cancelled_takes_back_what_it_made(machine: Machine, way: Way, step: Step) -> None:
+async def test_a_prepare_that_is_cancelled_takes_back_what_it_made(
+    machine: Machine, way: Way, step: HardwareStep
+) -> None:
     backend = machine.open()
     fault(machine, "hang", step, "after")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(backend.prepare, machine.device(way.partition(machine)), way.config)
         with anyio.fail_after(10):
-            while backend._directory.faults().faults:
+            while backend._faults.read().faults:
                 await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
     await assert_usable(machine, way)
@@ -126,7 +129,7 @@ async def test_a_prepare_that_is_cancelled_takes_back_what_it_made(machine: Mach
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize(("way", "step"), TAKING_BACK)
 async def test_an_unprepare_that_fails_ends_when_it_is_tried_again(
-    machine: Machine, way: Way, step: Step, when: Moment
+    machine: Machine, way: Way, step: HardwareStep, when: Moment
 ) -> None:
     _, handle = await prepared(machine, way)
     fault(machine, "error", step, when)
@@ -140,7 +143,7 @@ async def test_an_unprepare_that_fails_ends_when_it_is_tried_again(
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize(("way", "step"), TAKING_BACK)
 async def test_a_process_that_dies_while_unpreparing_is_finished_by_the_next(
-    machine: Machine, way: Way, step: Step, when: Moment, recovery: str
+    machine: Machine, way: Way, step: HardwareStep, when: Moment, recovery: str
 ) -> None:
     device, handle = await prepared(machine, way)
     fault(machine, "crash", step, when)
@@ -157,9 +160,11 @@ async def test_a_process_that_dies_while_unpreparing_is_finished_by_the_next(
 
 
 @pytest.mark.parametrize("when", WHEN)
-@pytest.mark.parametrize("step", [*GPU_TAKING_BACK, Step.BLANK])
-async def test_an_abandon_that_fails_ends_when_it_is_tried_again(machine: Machine, step: Step, when: Moment) -> None:
-    way = WAYS[2] if step is Step.BLANK else WAYS[0]
+@pytest.mark.parametrize("step", [*GPU_TAKING_BACK, HardwareStep.BLANK])
+async def test_an_abandon_that_fails_ends_when_it_is_tried_again(
+    machine: Machine, step: HardwareStep, when: Moment
+) -> None:
+    way = WAYS[2] if step is HardwareStep.BLANK else WAYS[0]
     device, _ = await prepared(machine, way)
     fault(machine, "error", step, when)
     with pytest.raises(HardwareBusyError):
@@ -171,7 +176,7 @@ async def test_an_abandon_that_fails_ends_when_it_is_tried_again(machine: Machin
 async def test_a_gpu_instance_without_a_compute_instance_is_found_by_its_mark(machine: Machine) -> None:
     """Such an instance has no MIG device: a clean-up that walks MIG devices misses it until the machine boots."""
     device = machine.device(WAYS[0].partition(machine))
-    fault(machine, "crash", Step.CREATE_GPU_INSTANCE, "after")
+    fault(machine, "crash", HardwareStep.CREATE_GPU_INSTANCE, "after")
     with pytest.raises(Crashed):
         await machine.open().prepare(device, None)
     backend = machine.open()
@@ -184,7 +189,9 @@ async def test_a_gpu_instance_without_a_compute_instance_is_found_by_its_mark(ma
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("step", FPGA_MAKING[:3])
-async def test_a_load_that_a_death_cut_off_is_not_taken_for_done(machine: Machine, step: Step, when: Moment) -> None:
+async def test_a_load_that_a_death_cut_off_is_not_taken_for_done(
+    machine: Machine, step: HardwareStep, when: Moment
+) -> None:
     """Also when the function is in the slots already: its bridges are still closed."""
     device = machine.device(slots(machine.card(2), 1, 2, "fft-large"))
     fault(machine, "crash", step, when)
@@ -200,10 +207,10 @@ async def test_a_prepare_whose_undoing_fails_too_is_left_to_abandon(
 ) -> None:
     backend, device = machine.open(), machine.device(WAYS[0].partition(machine))
     backend.inject(
-        Faults(
+        HardwareFaults(
             faults=(
-                Fault(step=Step.CREATE_COMPUTE_INSTANCE, reason="first"),
-                Fault(step=Step.DESTROY_GPU_INSTANCE, reason="second"),
+                HardwareFault(step=HardwareStep.CREATE_COMPUTE_INSTANCE, reason="first"),
+                HardwareFault(step=HardwareStep.DESTROY_GPU_INSTANCE, reason="second"),
             )
         )
     )
@@ -221,20 +228,23 @@ async def test_undoing_that_hangs_is_given_up_and_left_to_abandon(
     backend = HandledBackend(machine.config, sleep=machine.clock.sleep, undo_s=0.01)
     device = machine.device(WAYS[0].partition(machine))
     backend.inject(
-        Faults(
-            faults=(Fault(step=Step.CREATE_COMPUTE_INSTANCE), Fault(step=Step.DESTROY_GPU_INSTANCE, effect="hang")),
+        HardwareFaults(
+            faults=(
+                HardwareFault(step=HardwareStep.CREATE_COMPUTE_INSTANCE),
+                HardwareFault(step=HardwareStep.DESTROY_GPU_INSTANCE, effect="hang"),
+            ),
         )
     )
-    with pytest.raises(HardwareBusyError, match=Step.CREATE_COMPUTE_INSTANCE):
+    with pytest.raises(HardwareBusyError, match=HardwareStep.CREATE_COMPUTE_INSTANCE):
         await backend.prepare(device, None)
-    assert "could not be taken back within 0.01 s" in caplog.text
+    assert "could not be undone within 0.01 s" in caplog.text
     await backend.abandon(device)
     assert backend.held() == {}
 
 
 async def test_a_load_that_exceeds_its_time_fails_and_leaves_blank_slots(machine: Machine) -> None:
     backend, device = machine.open(), machine.device(slots(machine.card(2), 0, 1, "zstd"))
-    fault(machine, "hang", Step.PROGRAM, "before")
+    fault(machine, "hang", HardwareStep.PROGRAM, "before")
     config = FpgaConfig(api_version="kerf.dev/v1alpha1", timeout_seconds=7)
     with pytest.raises(HardwareRefusedError, match="fpga-program: not done after 7 s, which is the limit"):
         await backend.prepare(device, config)
@@ -243,13 +253,15 @@ async def test_a_load_that_exceeds_its_time_fails_and_leaves_blank_slots(machine
 
 
 async def test_a_loads_time_is_at_least_half_a_minute(machine: Machine) -> None:
-    fault(machine, "hang", Step.ENABLE_BRIDGES, "before")
+    fault(machine, "hang", HardwareStep.ENABLE_BRIDGES, "before")
     with pytest.raises(HardwareRefusedError, match="not done after 30 s"):
         await machine.open().prepare(machine.device(slots(machine.card(2), 0, 1, "zstd")), None)
 
 
 async def test_the_limit_of_a_load_holds_for_all_its_phases_together(machine: Machine) -> None:
-    slow = msgspec.structs.replace(machine.config, delays={Step.DISABLE_BRIDGES: 20.0, Step.PROGRAM: 20.0})
+    slow = msgspec.structs.replace(
+        machine.config, delays={HardwareStep.DISABLE_BRIDGES: 20.0, HardwareStep.PROGRAM: 20.0}
+    )
     backend = SimulatedBackend(slow, sleep=machine.clock.sleep)
     with pytest.raises(HardwareRefusedError, match="fpga-program: not done after 30 s"):
         await backend.prepare(machine.device(slots(machine.card(2), 0, 1, "zstd")), None)
@@ -263,7 +275,9 @@ async def test_pace_multiplies_every_delay(machine: Machine) -> None:
 
 async def test_a_fault_strikes_as_often_as_it_says_on_the_card_it_names(machine: Machine) -> None:
     backend = machine.open()
-    backend.inject(Faults(faults=(Fault(step=Step.CREATE_GPU_INSTANCE, card="gpu-1", times=2),)))
+    backend.inject(
+        HardwareFaults(faults=(HardwareFault(step=HardwareStep.CREATE_GPU_INSTANCE, card="gpu-1", times=2),))
+    )
     await backend.prepare(machine.device(gpu_partition(machine.card(0), "1g.10gb", 0), "elsewhere"), None)
     device = machine.device(gpu_partition(machine.card(1), "1g.10gb", 0))
     for _ in range(2):
@@ -274,7 +288,9 @@ async def test_a_fault_strikes_as_often_as_it_says_on_the_card_it_names(machine:
 
 async def test_a_permanent_fault_strikes_for_ever_and_says_that_a_retry_is_in_vain(machine: Machine) -> None:
     backend = machine.open()
-    backend.inject(Faults(faults=(Fault(step=Step.CREATE_GPU_INSTANCE, times=None, permanent=True),)))
+    backend.inject(
+        HardwareFaults(faults=(HardwareFault(step=HardwareStep.CREATE_GPU_INSTANCE, times=None, permanent=True),))
+    )
     for _ in range(3):
         with pytest.raises(HardwareRefusedError):
             await backend.prepare(machine.device(gpu_partition(machine.card(0), "1g.10gb", 0)), None)

@@ -15,7 +15,7 @@ from driver.kubeletplugin.backends.simulated import fpga
 from driver.kubeletplugin.backends.simulated import gpu as nvml
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
-from driver.kubeletplugin.backends.simulated.state_store import CardFile, StateDirectory
+from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.partitions.catalog import gpu_model, gpu_models, shell
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import GpuModel, Placement
@@ -119,21 +119,21 @@ def test_the_same_instance_has_the_same_uuid_in_every_life() -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> CardFile[GpuState]:
-    return CardFile(StateDirectory(tmp_path / "state"), "gpu-0", EMPTY)
+def file(tmp_path: Path) -> StateFile[GpuState]:
+    return StateFile(tmp_path / "state", "gpu-0", EMPTY)
 
 
-def test_a_card_that_nothing_was_done_to_is_blank(file: CardFile[GpuState]) -> None:
+def test_a_card_that_nothing_was_done_to_is_blank(file: StateFile[GpuState]) -> None:
     assert file.read() == EMPTY
 
 
-def test_a_change_is_seen_by_the_next_reader(file: CardFile[GpuState], tmp_path: Path) -> None:
+def test_a_change_is_seen_by_the_next_reader(file: StateFile[GpuState], tmp_path: Path) -> None:
     file.change(lambda state: created(state, "3g.40gb", 4, "one"))
-    again = CardFile(StateDirectory(tmp_path / "state"), "gpu-0", EMPTY)
+    again = StateFile(tmp_path / "state", "gpu-0", EMPTY)
     assert again.read().instances == (GpuInstance(id=2, profile="3g.40gb", placement=Placement(4, 4), owner="one"),)
 
 
-def test_a_change_that_raises_changes_nothing(file: CardFile[GpuState]) -> None:
+def test_a_change_that_raises_changes_nothing(file: StateFile[GpuState]) -> None:
     file.change(lambda state: created(state, "3g.40gb", 4, "one"))
     before = file.read()
     with pytest.raises(HardwareBusyError):
@@ -141,7 +141,7 @@ def test_a_change_that_raises_changes_nothing(file: CardFile[GpuState]) -> None:
     assert file.read() == before
 
 
-def test_nobody_else_can_change_the_hardware_during_a_change(file: CardFile[GpuState], tmp_path: Path) -> None:
+def test_nobody_else_can_change_the_hardware_during_a_change(file: StateFile[GpuState], tmp_path: Path) -> None:
     def intrude(state: GpuState) -> GpuState:
         descriptor = os.open(tmp_path / "state", os.O_RDONLY)
         try:
@@ -154,7 +154,7 @@ def test_nobody_else_can_change_the_hardware_during_a_change(file: CardFile[GpuS
     file.change(intrude)
 
 
-def test_what_a_dead_writer_left_is_passed_over(file: CardFile[GpuState], tmp_path: Path) -> None:
+def test_what_a_dead_writer_left_is_passed_over(file: StateFile[GpuState], tmp_path: Path) -> None:
     file.change(lambda state: created(state, "3g.40gb", 4, "one"))
     (tmp_path / "state" / ".gpu-0.json.tmp").write_text("{half a docu")
     assert len(file.read().instances) == 1
@@ -163,7 +163,7 @@ def test_what_a_dead_writer_left_is_passed_over(file: CardFile[GpuState], tmp_pa
 
 
 def test_a_state_that_cannot_be_read_is_named_and_never_taken_for_blank(
-    file: CardFile[GpuState], tmp_path: Path
+    file: StateFile[GpuState], tmp_path: Path
 ) -> None:
     path = tmp_path / "state" / "gpu-0.json"
     path.write_text("{half a docu")

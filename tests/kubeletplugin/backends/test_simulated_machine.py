@@ -12,20 +12,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from api.kerf.v1alpha1 import FpgaConfig
 from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError
-from driver.kubeletplugin.backends.simulated.faults import Fault, Faults
-from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
 from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.unit_map import get_unit_map
 from tests.kubeletplugin.backends.claims import Crashed, Machine
 from tests.partitions.oracle import may_coexist
 
 CLAIMS = st.sampled_from([f"claim-{number}" for number in range(6)])
-NO_FAULT = Faults()
+NO_FAULT = HardwareFaults()
 FAULTS = st.one_of(
     st.just(NO_FAULT),
     st.builds(
-        lambda step, effect, when: Faults(faults=(Fault(step=step, effect=effect, when=when),)),
-        st.sampled_from(Step),
+        lambda step, effect, when: HardwareFaults(faults=(HardwareFault(step=step, effect=effect, when=when),)),
+        st.sampled_from(HardwareStep),
         st.sampled_from(["error", "crash"]),
         st.sampled_from(["before", "after"]),
     ),
@@ -56,7 +55,7 @@ class SimulatedHardware(RuleBasedStateMachine):
             self.directory.cleanup()
 
     @rule(claim=CLAIMS, number=st.integers(0), release=st.sampled_from(["Blank", "Keep"]), faults=FAULTS)
-    def prepare(self, claim: str, number: int, release: str, faults: Faults) -> None:
+    def prepare(self, claim: str, number: int, release: str, faults: HardwareFaults) -> None:
         device = self._device_of(claim) or self.machine.device(self.choices[number % len(self.choices)], claim)
         config = FpgaConfig(api_version="kerf.dev/v1alpha1", release=release) if _is_fpga(device.partition) else None  # type: ignore[arg-type]
         card = self.machine.cards[device.partition.card_uuid]
@@ -81,7 +80,7 @@ class SimulatedHardware(RuleBasedStateMachine):
             self.prepared[claim] = (device, handle)
 
     @rule(claim=CLAIMS, faults=FAULTS)
-    def unprepare(self, claim: str, faults: Faults) -> None:
+    def unprepare(self, claim: str, faults: HardwareFaults) -> None:
         if claim not in self.prepared:
             return
         device, handle = self.prepared.pop(claim)
@@ -162,8 +161,8 @@ class SimulatedHardware(RuleBasedStateMachine):
     def _holds(self, claim: str) -> bool:
         return any(owner.startswith(f"uid-of-{claim}/") for owner in self.backend.held())
 
-    def _struck(self, faults: Faults) -> bool:
-        return self.backend._directory.faults() != faults
+    def _struck(self, faults: HardwareFaults) -> bool:
+        return self.backend._faults.read() != faults
 
     def _slots(self, partition: Partition) -> tuple[str, Placement]:
         """Card and placement: what a half-loaded region has in common with its device."""

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.kubeletplugin.backends.simulated.faults import Fault, Faults
-from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
 from driver.partitions.geometry import Partition
 from tests.kubeletplugin.backends.claims import Machine
 from tests.partitions.cards import gpu_partition, slots
@@ -20,11 +19,11 @@ from pathlib import Path
 import anyio
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from tests.kubeletplugin.backends.claims import Machine
-from tests.partitions.cards import cut, slots
+from tests.partitions.cards import gpu_partition, slots
 
 machine = Machine(Path(sys.argv[1]))
 what, step = sys.argv[2], int(sys.argv[3])
-partition = cut(machine.card(0), "2g.20gb", 2) if what == "gpu" else slots(machine.card(2), 1, 2, "fft-large")
+partition = gpu_partition(machine.card(0), "2g.20gb", 2) if what == "gpu" else slots(machine.card(2), 1, 2, "fft-large")
 begun = 0
 
 async def sleep(delay_s):
@@ -78,7 +77,9 @@ async def test_a_plugin_killed_in_the_middle_of_a_step_leaves_what_the_next_can_
 
 async def test_a_crash_fault_kills_the_process_as_kill_9_does(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "state")
-    machine.open().inject(Faults(faults=(Fault(step=Step.CREATE_GPU_INSTANCE, effect="crash", when="after"),)))
+    machine.open().inject(
+        HardwareFaults(faults=(HardwareFault(step=HardwareStep.CREATE_GPU_INSTANCE, effect="crash", when="after"),))
+    )
     with start(machine, "gpu", 0) as child:
         assert first_line(child) == ""
     assert child.returncode == -signal.SIGKILL

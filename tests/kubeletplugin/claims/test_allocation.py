@@ -14,23 +14,23 @@ from driver.kubeletplugin.claims.allocation import (
     DeviceInUseError,
     NotAllocatedError,
     UnknownDeviceError,
-    config_of,
-    refuse_conflicts,
-    resolve,
+    check_conflicts,
+    decode_config,
+    resolve_devices,
 )
-from driver.kubeletplugin.inventory.devices import Inventory, Place, take_stock
-from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE, claim, config, result
 from tests.kubeletplugin.records import device, record
 
-INVENTORY = take_stock(
-    Place(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT),
+NODE_DEVICES = build_device_set(
+    PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT),
     {"fake": [gpu(0), gpu(1)], "other": [fpga(0)]},
     (),
-    HealthBoard(driver=DRIVER, now=lambda: 0),
-    Inventory(),
+    DeviceHealthTracker(driver=DRIVER, now=lambda: 0),
+    DeviceSet(),
 )
 GPU = "gpu-0-1g-1gb-at-2"
 FPGA = "fpga-0-slot-1"
@@ -47,7 +47,7 @@ def fpga_config(function: str) -> dict[str, Any]:
 
 def chosen(device: PreparedDevice) -> str | None:
     """What tells the configurations of these tests apart."""
-    match config_of(device):
+    match decode_config(device):
         case GpuConfig(sharing=sharing):
             return sharing.time_slicing.interval if sharing.time_slicing else None
         case FpgaConfig(function=function):
@@ -58,7 +58,7 @@ def chosen(device: PreparedDevice) -> str | None:
 def test_devices_are_resolved_to_parts_of_cards_in_the_order_of_the_allocation() -> None:
     admin = result("gpu-1", request="monitor/whole", admin=True)
     foreign = result("nic-0", driver="nic.example.com")
-    devices = resolve(claim("training", FPGA, foreign, GPU, admin), DRIVER, INVENTORY)
+    devices = resolve_devices(claim("training", FPGA, foreign, GPU, admin), DRIVER, NODE_DEVICES)
     assert [(d.share.id.device, d.backend, d.part.card_uuid, d.part.start, d.part.size) for d in devices] == [
         (FPGA, "other", "FPGA-0", 1, 1),
         (GPU, "fake", "GPU-0", 2, 1),
@@ -80,12 +80,12 @@ def test_devices_are_resolved_to_parts_of_cards_in_the_order_of_the_allocation()
 )
 def test_a_claim_without_devices_of_ours_is_an_error_that_says_whose_they_are(held: Any, message: str) -> None:
     with pytest.raises(NotAllocatedError, match=message):
-        resolve(held, DRIVER, INVENTORY)
+        resolve_devices(held, DRIVER, NODE_DEVICES)
 
 
 def test_a_device_that_the_node_does_not_have_is_named() -> None:
     with pytest.raises(UnknownDeviceError, match=r"device kerf\.dev/node-1/gpu/gpu-7 is allocated, but this node"):
-        resolve(claim("training", "gpu-7"), DRIVER, INVENTORY)
+        resolve_devices(claim("training", "gpu-7"), DRIVER, NODE_DEVICES)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_device_that_the_node_does_not_have_is_named() -> None:
 def test_the_last_configuration_that_applies_wins_as_a_whole(
     configs: Sequence[DeviceAllocationConfiguration], expected: str | None
 ) -> None:
-    (device,) = resolve(claim("training", GPU, configs=configs), DRIVER, INVENTORY)
+    (device,) = resolve_devices(claim("training", GPU, configs=configs), DRIVER, NODE_DEVICES)
     assert chosen(device) == expected
 
 
@@ -125,7 +125,7 @@ def test_a_configuration_for_a_request_applies_to_its_subrequests(requests: list
     held = claim(
         "training", result(GPU, request="accelerator/small"), configs=[config(gpu_config("Long"), requests=requests)]
     )
-    (device,) = resolve(held, DRIVER, INVENTORY)
+    (device,) = resolve_devices(held, DRIVER, NODE_DEVICES)
     assert chosen(device) == "Long"
 
 
@@ -135,19 +135,19 @@ def test_a_configuration_for_another_subrequest_does_not_apply() -> None:
         result(GPU, request="accelerator/small"),
         configs=[config(gpu_config("Long"), requests=["accelerator/large"])],
     )
-    (device,) = resolve(held, DRIVER, INVENTORY)
+    (device,) = resolve_devices(held, DRIVER, NODE_DEVICES)
     assert device.config is None
 
 
 def test_each_kind_of_device_gets_the_configuration_of_its_kind() -> None:
     held = claim("training", GPU, FPGA, configs=[config(fpga_config("aes")), config(gpu_config("Long"))])
-    assert [chosen(device) for device in resolve(held, DRIVER, INVENTORY)] == ["Long", "aes"]
+    assert [chosen(device) for device in resolve_devices(held, DRIVER, NODE_DEVICES)] == ["Long", "aes"]
 
 
 def test_a_configuration_of_the_wrong_kind_for_a_named_request_is_an_error() -> None:
     held = claim("training", GPU, configs=[config(fpga_config("aes"), requests=["accelerator"])])
     with pytest.raises(InvalidDocumentError) as raised:
-        resolve(held, DRIVER, INVENTORY)
+        resolve_devices(held, DRIVER, NODE_DEVICES)
     assert str(raised.value) == (
         "device configuration: status.allocation.devices.config[0].opaque.parameters: is for fpga devices, request "
         "'accelerator' got the gpu device gpu-0-1g-1gb-at-2"
@@ -159,7 +159,7 @@ def test_all_problems_of_all_configurations_are_reported_with_their_paths() -> N
     worse = {"apiVersion": "kerf.dev/v1alpha1", "kind": "FpgaConfig", "timeoutSeconds": 0}
     held = claim("training", GPU, configs=[config(gpu_config("Long")), config(bad), config(worse)])
     with pytest.raises(InvalidDocumentError) as raised:
-        resolve(held, DRIVER, INVENTORY)
+        resolve_devices(held, DRIVER, NODE_DEVICES)
     prefix = "status.allocation.devices.config"
     assert [problem.path for problem in raised.value.problems] == [
         f"{prefix}[1].opaque.parameters.shering",
@@ -204,9 +204,9 @@ SHARE_1, SHARE_2 = "8f6c1f52-0000-4000-8000-000000000001", "8f6c1f52-0000-4000-8
 def test_who_is_in_the_way(wanted: PreparedDevice, held: PreparedDevice, conflict: bool) -> None:
     other = record("other", held)
     if not conflict:
-        refuse_conflicts([wanted], [other])
+        check_conflicts([wanted], [other])
         return
     with pytest.raises(DeviceInUseError, match="two claims for one exclusive device") as raised:
-        refuse_conflicts([wanted], [other])
+        check_conflicts([wanted], [other])
     assert raised.value.holder == other.claim
     assert "claim default/other (UID uid-of-other)" in str(raised.value)

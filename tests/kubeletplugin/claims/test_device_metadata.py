@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
-from driver.kubeletplugin.claims.metadata_files import MetadataFileError, MetadataFiles
+from driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
 from tests.fakes.claims import claim, config, result
 from tests.kubeletplugin.harness import Machine, machine
 

@@ -1,5 +1,6 @@
 """Functions are loaded before their pods are bound, and the scheduler is told what came of it (KEP-5007)."""
 
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,21 +17,27 @@ from api.model.metadata import Condition
 from api.model.names import DriverName
 from driver.kube.http.errors import ConflictError, ForbiddenError
 from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.kubeletplugin.claims.early_preparation import Preloading
-from driver.kubeletplugin.inventory.binding_conditions import Conditions, awaited, loads_slowly, told, with_conditions
-from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
+from driver.kubeletplugin.inventory.binding_conditions import (
+    BindingConditions,
+    add_binding_conditions,
+    build_device_statuses,
+    find_awaited_devices,
+    loads_slowly,
+)
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.partitions.geometry import DeviceKind, Partition, Placement
 from driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, claim, ref, result
-from tests.fakes.cluster import FakeCluster, FollowedClaims
-from tests.kubeletplugin.claim_fixture import INVENTORY, Workshop, workshop
+from tests.fakes.cluster import FakeClaimInformer, FakeCluster
+from tests.kubeletplugin.claim_fixture import NODE_DEVICES, SETTINGS, PluginCore, plugin_core
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.wait import until
 
 FUNCTION = "fpga-0-aes-at-0"
 OTHER = "fpga-0-aes-at-1"
-CONDITIONS = Conditions.of(DriverName(DRIVER))
+CONDITIONS = BindingConditions.of_driver(DriverName(DRIVER))
 LOADED, FAILED = "kerf.dev/Loaded", "kerf.dev/LoadFailed"
 POOLS = {"node-1/fpga", "node-1/gpu"}
 
@@ -49,81 +56,79 @@ def seen(held: ResourceClaim) -> AllocatedClaim:
 
 
 @dataclass
-class Site:
+class EarlyPreparationFixture:
     """A node's preloading with what is around it."""
 
-    shop: Workshop
-    board: HealthBoard
-    preloading: Preloading
+    core: PluginCore
+    health_tracker: DeviceHealthTracker
+    early_preparer: EarlyPreparer
     now: list[float] = field(default_factory=lambda: [1000.0])
 
     @property
     def cluster(self) -> FakeCluster:
-        return self.shop.cluster
+        return self.core.cluster
 
     @property
-    def followed(self) -> FollowedClaims:
-        assert self.cluster.followed is not None
-        return self.cluster.followed
+    def informer(self) -> FakeClaimInformer:
+        assert self.cluster.claim_informer is not None
+        return self.cluster.claim_informer
 
     def allocate(self, held: ResourceClaim) -> None:
         self.cluster.add(held)
-        self.followed.put(seen(held))
+        self.informer.put(seen(held))
 
-    def told(self) -> list[tuple[str, str, str]]:
+    def to_reported_devices(self) -> list[tuple[str, str, str]]:
         """Claim, the condition that is true, its message."""
         return [
             (name, condition.type, condition.message)
-            for name, devices in self.cluster.told
+            for name, devices in self.cluster.written
             for device in devices
             for condition in device.conditions
             if condition.status == "True"
         ]
 
     def made(self) -> list[str]:
-        return [one.device for one in self.shop.backend.made.values()]
+        return [one.device for one in self.core.backend.made.values()]
 
 
 @asynccontextmanager
-async def site(root: Path, *, patience_s: float = 15) -> AsyncIterator[Site]:
+async def early_preparation(root: Path, *, retry_s: float = 15) -> AsyncIterator[EarlyPreparationFixture]:
     now = [1000.0]
-    board = HealthBoard(driver=DRIVER, now=lambda: now[0])
-    async with workshop(root, FakeCluster()) as shop, anyio.create_task_group() as group:
+    health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: now[0])
+    async with plugin_core(root, FakeCluster()) as core, anyio.create_task_group() as group:
         group.cancel_scope.deadline = anyio.current_time() + LONGEST_S
-        preloading = Preloading(
-            driver=DriverName(DRIVER),
-            inventorying=shop.inventorying,
-            cluster=shop.cluster,
-            preparing=shop.preparing,
-            checkpoint=shop.checkpoint,
-            board=board,
+        early_preparer = EarlyPreparer(
+            settings=dataclasses.replace(SETTINGS, load_retry_s=retry_s),
+            publisher=core.publisher,
+            cluster=core.cluster,
+            preparer=core.preparer,
+            checkpoint=core.checkpoint,
+            health_tracker=health_tracker,
             now=lambda: now[0],
-            patience_s=patience_s,
-            setback_s=300,
             retries=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
         )
-        group.start_soon(preloading.run)
-        await preloading.followed.wait()
-        yield Site(shop, board, preloading, now)
+        group.start_soon(early_preparer.run)
+        await early_preparer.synced.wait()
+        yield EarlyPreparationFixture(core, health_tracker, early_preparer, now)
         assert not group.cancel_scope.cancel_called, "what the test waits for never came"
         group.cancel_scope.cancel()
 
 
 async def test_a_claim_that_waits_is_made_ready_and_told_and_the_kubelet_finds_it(tmp_path: Path) -> None:
-    async with site(tmp_path) as place:
+    async with early_preparation(tmp_path) as fixture:
         held = waiting("crypto", FUNCTION)
-        place.allocate(held)
-        await until(lambda: bool(place.cluster.told))
-        assert place.told() == [("crypto", LOADED, "the devices of the claim are ready")]
-        record = place.shop.checkpoint.get(ref(held).uid)
+        fixture.allocate(held)
+        await until(lambda: bool(fixture.cluster.written))
+        assert fixture.to_reported_devices() == [("crypto", LOADED, "the devices of the claim are ready")]
+        record = fixture.core.checkpoint.get(ref(held).uid)
         assert record is not None
         assert record.awaits_pod
-        serial = next(iter(place.shop.backend.made.values())).serial
-        record = await place.shop.preparing.prepare(ref(held))
+        serial = next(iter(fixture.core.backend.made.values())).serial
+        record = await fixture.core.preparer.prepare(ref(held))
         assert not record.awaits_pod, "its pod has come"
         assert record.devices[0].handle is not None
         assert record.devices[0].handle["serial"] == serial, "nothing was loaded again"
-        assert place.shop.checkpoint.get(ref(held).uid) == record
+        assert fixture.core.checkpoint.get(ref(held).uid) == record
 
 
 async def test_claims_that_do_not_wait_for_this_node_are_left_alone(tmp_path: Path) -> None:
@@ -132,123 +137,123 @@ async def test_claims_that_do_not_wait_for_this_node_are_left_alone(tmp_path: Pa
     results = tuple(replace(each, pool="node-2/fpga") for each in elsewhere.status.allocation.devices.results)
     devices = replace(elsewhere.status.allocation.devices, results=results)
     status = replace(elsewhere.status, allocation=replace(elsewhere.status.allocation, devices=devices))
-    async with site(tmp_path) as place:
+    async with early_preparation(tmp_path) as fixture:
         for held in (replace(elsewhere, status=status), claim("at-once", FUNCTION), claim("pending")):
-            place.allocate(held)
+            fixture.allocate(held)
         await anyio.wait_all_tasks_blocked()
-        assert (place.cluster.told, place.made()) == ([], [])
+        assert (fixture.cluster.written, fixture.made()) == ([], [])
 
 
 async def test_a_load_that_fails_in_vain_sends_the_pod_elsewhere_and_sets_the_card_back(tmp_path: Path) -> None:
-    async with site(tmp_path) as place:
-        place.shop.backend.fail("prepare", FUNCTION, PermanentError("the image is for another shell"))
-        place.allocate(waiting("crypto", FUNCTION))
-        await until(lambda: bool(place.cluster.told))
-        assert place.told() == [("crypto", FAILED, f"{FUNCTION}: the image is for another shell")]
-        assert place.made() == []
-        assert dict(place.shop.checkpoint.records) == {}
-        place.allocate(waiting("again", OTHER))
-        await until(lambda: len(place.cluster.told) == 2)
-        assert place.told()[1] == ("again", FAILED, f"{FUNCTION}: the image is for another shell")
-        assert place.shop.backend.calls == [("prepare", FUNCTION), ("abandon", FUNCTION)], "not even tried"
-        place.allocate(waiting("bare", "fpga-0-slot-1"))
-        await until(lambda: len(place.cluster.told) == 3)
-        assert place.told()[2][1] == LOADED, "another function"
-        place.now[0] += 300
-        place.allocate(waiting("later", FUNCTION))
-        await until(lambda: len(place.cluster.told) == 4)
-        assert place.told()[3][1] == LOADED
+    async with early_preparation(tmp_path) as fixture:
+        fixture.core.backend.fail("prepare", FUNCTION, PermanentError("the image is for another shell"))
+        fixture.allocate(waiting("crypto", FUNCTION))
+        await until(lambda: bool(fixture.cluster.written))
+        assert fixture.to_reported_devices() == [("crypto", FAILED, f"{FUNCTION}: the image is for another shell")]
+        assert fixture.made() == []
+        assert dict(fixture.core.checkpoint.records) == {}
+        fixture.allocate(waiting("again", OTHER))
+        await until(lambda: len(fixture.cluster.written) == 2)
+        assert fixture.to_reported_devices()[1] == ("again", FAILED, f"{FUNCTION}: the image is for another shell")
+        assert fixture.core.backend.calls == [("prepare", FUNCTION), ("abandon", FUNCTION)], "not even tried"
+        fixture.allocate(waiting("bare", "fpga-0-slot-1"))
+        await until(lambda: len(fixture.cluster.written) == 3)
+        assert fixture.to_reported_devices()[2][1] == LOADED, "another function"
+        fixture.now[0] += 300
+        fixture.allocate(waiting("later", FUNCTION))
+        await until(lambda: len(fixture.cluster.written) == 4)
+        assert fixture.to_reported_devices()[3][1] == LOADED
 
 
 async def test_a_load_that_fails_is_tried_again_before_the_pod_goes_elsewhere(tmp_path: Path) -> None:
-    async with site(tmp_path) as place:
-        place.shop.backend.fail("prepare", FUNCTION, HardwareBusyError("busy"))
-        place.allocate(waiting("crypto", FUNCTION))
-        await until(lambda: bool(place.cluster.told))
-        assert place.told() == [("crypto", LOADED, "the devices of the claim are ready")]
+    async with early_preparation(tmp_path) as fixture:
+        fixture.core.backend.fail("prepare", FUNCTION, HardwareBusyError("busy"))
+        fixture.allocate(waiting("crypto", FUNCTION))
+        await until(lambda: bool(fixture.cluster.written))
+        assert fixture.to_reported_devices() == [("crypto", LOADED, "the devices of the claim are ready")]
 
 
 async def test_patience_has_an_end(tmp_path: Path) -> None:
-    async with site(tmp_path, patience_s=0) as place:
-        place.shop.backend.fail("prepare", FUNCTION, HardwareBusyError("busy"))
-        place.allocate(waiting("crypto", FUNCTION))
-        await until(lambda: bool(place.cluster.told))
-        assert place.told() == [("crypto", FAILED, f"{FUNCTION}: busy")]
+    async with early_preparation(tmp_path, retry_s=0) as fixture:
+        fixture.core.backend.fail("prepare", FUNCTION, HardwareBusyError("busy"))
+        fixture.allocate(waiting("crypto", FUNCTION))
+        await until(lambda: bool(fixture.cluster.written))
+        assert fixture.to_reported_devices() == [("crypto", FAILED, f"{FUNCTION}: busy")]
 
 
 @pytest.mark.parametrize("way", ["deallocated", "deleted", "made anew"])
 async def test_what_was_loaded_for_a_pod_that_never_came_is_taken_back_at_once(way: str, tmp_path: Path) -> None:
-    async with site(tmp_path) as place:
+    async with early_preparation(tmp_path) as fixture:
         held = waiting("crypto", FUNCTION)
-        place.allocate(held)
-        await until(lambda: bool(place.cluster.told))
-        suspicion = place.shop.preparing.suspects.next
+        fixture.allocate(held)
+        await until(lambda: bool(fixture.cluster.written))
+        suspicion = fixture.core.preparer.suspects.next_event
         if way == "deleted":
-            place.cluster.remove(ref(held))
-            place.followed.remove(seen(held))
+            fixture.cluster.remove(ref(held))
+            fixture.informer.remove(seen(held))
         else:
-            place.allocate(claim("crypto", uid="another" if way == "made anew" else ""))
+            fixture.allocate(claim("crypto", uid="another" if way == "made anew" else ""))
         await suspicion.wait()
-        suspects = place.shop.preparing.suspects.take()
+        suspects = fixture.core.preparer.suspects.take()
         assert suspects == {ref(held).uid}
-        await place.shop.collecting.collect(suspects)
-        assert place.made() == [], "without the grace that running pods get"
+        await fixture.core.garbage_collector.collect(suspects)
+        assert fixture.made() == [], "without the grace that running pods get"
 
 
 @pytest.mark.parametrize("now", [None, claim("crypto"), claim("crypto", FUNCTION, uid="another")])
 async def test_a_claim_that_is_gone_before_the_cache_shows_it_is_told_nothing(
     now: ResourceClaim | None, tmp_path: Path
 ) -> None:
-    async with site(tmp_path) as place:
+    async with early_preparation(tmp_path) as fixture:
         if now is not None:
-            place.cluster.add(now)
-        place.followed.put(seen(waiting("crypto", FUNCTION)))
-        await until(lambda: place.cluster.reads == 1)
+            fixture.cluster.add(now)
+        fixture.informer.put(seen(waiting("crypto", FUNCTION)))
+        await until(lambda: fixture.cluster.reads == 1)
         await anyio.wait_all_tasks_blocked()
-        assert (place.cluster.told, place.made(), place.cluster.reads) == ([], [], 1)
+        assert (fixture.cluster.written, fixture.made(), fixture.cluster.reads) == ([], [], 1)
 
 
 async def test_a_successor_tells_what_its_predecessor_made_ready(tmp_path: Path) -> None:
     held = waiting("crypto", FUNCTION)
-    async with site(tmp_path) as place:
-        place.cluster.tell_errors.append(ConflictError("PATCH", 409, "Conflict", "changed"))
-        place.allocate(held)
-        await until(lambda: not place.cluster.tell_errors)
-        assert place.cluster.told == []
-    async with site(tmp_path) as place:
-        place.allocate(held)
-        await until(lambda: bool(place.cluster.told))
-        assert place.told()[0][:2] == ("crypto", LOADED)
-        assert place.shop.backend.calls == [], "it was there already"
+    async with early_preparation(tmp_path) as fixture:
+        fixture.cluster.write_errors.append(ConflictError("PATCH", 409, "Conflict", "changed"))
+        fixture.allocate(held)
+        await until(lambda: not fixture.cluster.write_errors)
+        assert fixture.cluster.written == []
+    async with early_preparation(tmp_path) as fixture:
+        fixture.allocate(held)
+        await until(lambda: bool(fixture.cluster.written))
+        assert fixture.to_reported_devices()[0][:2] == ("crypto", LOADED)
+        assert fixture.core.backend.calls == [], "it was there already"
 
 
 async def test_a_plugin_that_may_not_tell_stops_making_pods_wait(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with site(tmp_path) as place:
-        place.cluster.tell_errors.append(ForbiddenError("PATCH", 403, "Forbidden", "resourceclaims/driver"))
-        place.allocate(waiting("crypto", FUNCTION))
-        await until(lambda: not place.preloading.is_on)
-        assert "the scheduler cannot be told: " in caplog.text
+    async with early_preparation(tmp_path) as fixture:
+        fixture.cluster.write_errors.append(ForbiddenError("PATCH", 403, "Forbidden", "resourceclaims/driver"))
+        fixture.allocate(waiting("crypto", FUNCTION))
+        await until(lambda: not fixture.early_preparer.is_active)
+        assert "as claims cannot be written: " in caplog.text
 
 
 def test_a_claim_waits_until_every_device_is_told() -> None:
     held = seen(waiting("crypto", FUNCTION, "gpu-0"))
-    results = awaited(held.status, DRIVER, POOLS, CONDITIONS)
+    results = find_awaited_devices(held.status, DRIVER, POOLS, CONDITIONS)
     assert [each.device for each in results] == [FUNCTION, "gpu-0"]
     for failure in (None, "in vain"):
-        devices = told(results, CONDITIONS, failure=failure, now=0)
+        devices = build_device_statuses(results, CONDITIONS, failure=failure, now=0)
         half = replace(held.status, devices=devices[:1])
-        assert awaited(half, DRIVER, POOLS, CONDITIONS) == results
-        assert awaited(replace(held.status, devices=devices), DRIVER, POOLS, CONDITIONS) == ()
+        assert find_awaited_devices(half, DRIVER, POOLS, CONDITIONS) == results
+        assert find_awaited_devices(replace(held.status, devices=devices), DRIVER, POOLS, CONDITIONS) == ()
     unsaid = AllocatedDeviceStatus(
         driver=DRIVER, pool="node-1/fpga", device=FUNCTION, conditions=(Condition(type=LOADED, status="False"),)
     )
-    assert awaited(replace(held.status, devices=(unsaid,)), DRIVER, POOLS, CONDITIONS) == results
+    assert find_awaited_devices(replace(held.status, devices=(unsaid,)), DRIVER, POOLS, CONDITIONS) == results
 
 
 def test_what_a_claim_is_told_is_complete() -> None:
-    (device,) = told(
+    (device,) = build_device_statuses(
         [replace(result(FUNCTION, share="s"), binding_conditions=(LOADED,))], CONDITIONS, failure="x", now=60
     )
     assert (device.driver, device.pool, device.device, device.share_id) == (DRIVER, "node-1/fpga", FUNCTION, "s")
@@ -269,8 +274,10 @@ def test_which_functions_load_slowly(function: str | None, at_least_s: float, ex
 
 
 def test_only_slow_devices_get_conditions() -> None:
-    (pool,) = [pool for pool in INVENTORY.pools if pool.name.endswith("fpga")]
-    devices = [device for content in with_conditions(pool, {FUNCTION}, CONDITIONS).slices for device in content.devices]
+    (pool,) = [pool for pool in NODE_DEVICES.pools if pool.name.endswith("fpga")]
+    devices = [
+        device for content in add_binding_conditions(pool, {FUNCTION}, CONDITIONS).slices for device in content.devices
+    ]
     conditional = {device.name: device for device in devices if device.binding_conditions}
     assert set(conditional) == {FUNCTION}
     assert conditional[FUNCTION].binding_conditions == (LOADED,)

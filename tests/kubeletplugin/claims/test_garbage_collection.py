@@ -13,7 +13,7 @@ from driver.kubeletplugin.claims.allocation import DeviceInUseError
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from tests.fakes.claims import claim
 from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.claim_fixture import GRACE_S, Workshop, workshop
+from tests.kubeletplugin.claim_fixture import GRACE_S, PluginCore, plugin_core
 
 SLICE = "gpu-0-1g-1gb-at-0"
 
@@ -30,27 +30,27 @@ class Wavering(FakeCluster):
         return await super().read_claim(claim)
 
 
-async def look(shop: Workshop, at: float) -> list[str]:
+async def look(core: PluginCore, at: float) -> list[str]:
     """What is prepared after a look at this time."""
-    shop.clock[0] = at
-    await shop.collecting.collect(set(shop.checkpoint.records))
-    return sorted(record.claim.name for record in shop.checkpoint.records.values())
+    core.clock[0] = at
+    await core.garbage_collector.collect(set(core.checkpoint.records))
+    return sorted(record.claim.name for record in core.checkpoint.records.values())
 
 
 async def test_a_prepared_claim_is_taken_back_when_it_was_gone_for_longer_than_the_kubelet_needs(
     tmp_path: Path,
 ) -> None:
-    async with workshop(tmp_path, FakeCluster()) as shop:
-        gone = shop.cluster.add(claim("gone", SLICE))
-        kept = shop.cluster.add(claim("kept", "gpu-1"))
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        gone = core.cluster.add(claim("gone", SLICE))
+        kept = core.cluster.add(claim("kept", "gpu-1"))
         for held in (gone, kept):
-            await shop.preparing.prepare(held)
-        shop.cluster.remove(gone)
-        assert await look(shop, 0) == ["gone", "kept"]
-        assert await look(shop, GRACE_S - 1) == ["gone", "kept"]
-        assert await look(shop, GRACE_S) == ["kept"]
-        assert set(shop.backend.made) == {f"{kept.uid}/gpu-1"}
-        assert shop.store.names() == [f"k8s.kerf.dev-claim_{kept.uid}"]
+            await core.preparer.prepare(held)
+        core.cluster.remove(gone)
+        assert await look(core, 0) == ["gone", "kept"]
+        assert await look(core, GRACE_S - 1) == ["gone", "kept"]
+        assert await look(core, GRACE_S) == ["kept"]
+        assert set(core.backend.made) == {f"{kept.uid}/gpu-1"}
+        assert core.store.names() == [f"k8s.kerf.dev-claim_{kept.uid}"]
 
 
 @pytest.mark.parametrize(
@@ -59,111 +59,111 @@ async def test_a_prepared_claim_is_taken_back_when_it_was_gone_for_longer_than_t
     ids=["deallocated", "allocated otherwise", "made anew"],
 )
 async def test_a_claim_that_no_longer_has_its_devices_is_as_good_as_gone(now: Any, tmp_path: Path) -> None:
-    async with workshop(tmp_path, FakeCluster()) as shop:
-        await shop.preparing.prepare(shop.cluster.add(claim("training", SLICE)))
-        shop.cluster.add(now)
-        await look(shop, 0)
-        assert await look(shop, GRACE_S) == []
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        await core.preparer.prepare(core.cluster.add(claim("training", SLICE)))
+        core.cluster.add(now)
+        await look(core, 0)
+        assert await look(core, GRACE_S) == []
 
 
 async def test_a_claim_that_comes_back_is_left_alone_and_its_time_starts_anew(tmp_path: Path) -> None:
-    async with workshop(tmp_path, FakeCluster()) as shop:
-        held = shop.cluster.add(claim("training", SLICE))
-        await shop.preparing.prepare(held)
-        shop.cluster.add(claim("training"))
-        await look(shop, 0)
-        shop.cluster.add(claim("training", SLICE))
-        await look(shop, 1)
-        shop.cluster.add(claim("training"))
-        assert await look(shop, GRACE_S) == ["training"]
-        assert await look(shop, 2 * GRACE_S) == []
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.add(claim("training"))
+        await look(core, 0)
+        core.cluster.add(claim("training", SLICE))
+        await look(core, 1)
+        core.cluster.add(claim("training"))
+        assert await look(core, GRACE_S) == ["training"]
+        assert await look(core, 2 * GRACE_S) == []
 
 
 async def test_a_claim_that_is_allocated_again_at_the_last_moment_keeps_its_devices(tmp_path: Path) -> None:
     """The look that found it gone may be old by the time its devices could be taken; so that looks again."""
     cluster = Wavering()
-    async with workshop(tmp_path, cluster) as shop:
-        await shop.preparing.prepare(cluster.add(claim("training", SLICE)))
+    async with plugin_core(tmp_path, cluster) as core:
+        await core.preparer.prepare(cluster.add(claim("training", SLICE)))
         cluster.misses = 2
-        await look(shop, 0)
-        assert await look(shop, GRACE_S) == ["training"]
+        await look(core, 0)
+        assert await look(core, GRACE_S) == ["training"]
         assert (cluster.misses, cluster.reads) == (0, 2)
 
 
 async def test_what_was_only_begun_is_taken_back_at_once(tmp_path: Path) -> None:
-    async with workshop(tmp_path, FakeCluster()) as shop:
-        held = shop.cluster.add(claim("training", SLICE))
-        shop.backend.fail("prepare", SLICE, HardwareBusyError("busy"))
-        shop.backend.fail("abandon", SLICE, HardwareBusyError("busy"))
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        core.backend.fail("prepare", SLICE, HardwareBusyError("busy"))
+        core.backend.fail("abandon", SLICE, HardwareBusyError("busy"))
         with pytest.raises(DevicesFailedError, match="busy"):
-            await shop.preparing.prepare(held)
-        assert await look(shop, 0) == ["training"], "its claim is there: the kubelet will try again"
-        shop.cluster.remove(held)
-        assert await look(shop, 1) == []
+            await core.preparer.prepare(held)
+        assert await look(core, 0) == ["training"], "its claim is there: the kubelet will try again"
+        core.cluster.remove(held)
+        assert await look(core, 1) == []
 
 
 async def test_a_prepared_claim_of_an_earlier_boot_is_taken_back_at_once(tmp_path: Path) -> None:
     cluster = FakeCluster()
     held = cluster.add(claim("training", SLICE))
-    async with workshop(tmp_path, cluster) as shop:
-        await shop.preparing.prepare(held)
-    async with workshop(tmp_path, cluster, boot_id="boot-2") as shop:
-        assert await look(shop, 0) == ["training"]
+    async with plugin_core(tmp_path, cluster) as core:
+        await core.preparer.prepare(held)
+    async with plugin_core(tmp_path, cluster, boot_id="boot-2") as core:
+        assert await look(core, 0) == ["training"]
         cluster.remove(held)
-        assert await look(shop, 0) == []
+        assert await look(core, 0) == []
 
 
 async def test_one_claim_that_cannot_be_looked_at_or_taken_back_does_not_keep_others(tmp_path: Path) -> None:
-    async with workshop(tmp_path, FakeCluster()) as shop:
-        stuck = shop.cluster.add(claim("a-stuck", SLICE))
-        gone = shop.cluster.add(claim("gone", "gpu-1"))
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        stuck = core.cluster.add(claim("a-stuck", SLICE))
+        gone = core.cluster.add(claim("gone", "gpu-1"))
         for held in (stuck, gone):
-            await shop.preparing.prepare(held)
-            shop.cluster.remove(held)
-        await look(shop, 0)
-        shop.backend.fail("unprepare", SLICE, HardwareBusyError("in use by another client"))
-        assert await look(shop, GRACE_S) == ["a-stuck"]
-        assert await look(shop, GRACE_S + 1) == [], "and it is tried again"
+            await core.preparer.prepare(held)
+            core.cluster.remove(held)
+        await look(core, 0)
+        core.backend.fail("unprepare", SLICE, HardwareBusyError("in use by another client"))
+        assert await look(core, GRACE_S) == ["a-stuck"]
+        assert await look(core, GRACE_S + 1) == [], "and it is tried again"
 
 
 async def test_nothing_is_taken_back_while_the_api_server_is_silent(tmp_path: Path) -> None:
-    async with workshop(tmp_path, FakeCluster()) as shop:
-        held = shop.cluster.add(claim("training", SLICE))
-        await shop.preparing.prepare(held)
-        shop.cluster.remove(held)
-        shop.cluster.is_down = True
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.remove(held)
+        core.cluster.is_down = True
         for at in (0, GRACE_S, 10 * GRACE_S):
-            assert await look(shop, at) == ["training"]
+            assert await look(core, at) == ["training"]
         with pytest.raises(TransientError):
-            await shop.preparing.release_if_gone(held)
+            await core.preparer.release_if_gone(held)
 
 
 async def test_a_claim_that_the_kubelet_unprepared_meanwhile_is_no_longer_looked_at(tmp_path: Path) -> None:
-    async with workshop(tmp_path, FakeCluster()) as shop:
-        held = shop.cluster.add(claim("training", SLICE))
-        await shop.preparing.prepare(held)
-        shop.cluster.remove(held)
-        await look(shop, 0)
-        await shop.preparing.unprepare(held)
-        reads = shop.cluster.reads
-        await shop.collecting.collect({held.uid})
-        assert shop.cluster.reads == reads
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.remove(held)
+        await look(core, 0)
+        await core.preparer.unprepare(held)
+        reads = core.cluster.reads
+        await core.garbage_collector.collect({held.uid})
+        assert core.cluster.reads == reads
 
 
 async def test_a_directory_that_cannot_be_swept_is_told_and_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "cdi").write_text("a file")
-    async with workshop(tmp_path, FakeCluster()) as shop:
-        shop.collecting.sweep_files()
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        core.garbage_collector.remove_stray_files()
     assert "cannot remove stray CDI files" in caplog.text
 
 
 async def test_a_claim_in_the_way_of_another_is_suspected(tmp_path: Path) -> None:
-    async with workshop(tmp_path, FakeCluster()) as shop:
-        first = shop.cluster.add(claim("first", SLICE))
-        second = shop.cluster.add(claim("second", "gpu-0"))
-        await shop.preparing.prepare(first)
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        first = core.cluster.add(claim("first", SLICE))
+        second = core.cluster.add(claim("second", "gpu-0"))
+        await core.preparer.prepare(first)
         with pytest.raises(DeviceInUseError):
-            await shop.preparing.prepare(second)
-        assert shop.preparing.suspects.take() == {first.uid}
+            await core.preparer.prepare(second)
+        assert core.preparer.suspects.take() == {first.uid}

@@ -6,7 +6,15 @@ import pytest
 
 from api.model.names import ShareId
 from api.model.prepared import ClaimState, PreparedClaim
-from driver.kubeletplugin.claims.transitions import MAKE, PREPARE, UNPREPARE, Found, Step, found, is_gone
+from driver.kubeletplugin.claims.transitions import (
+    ACQUIRE,
+    PREPARE,
+    UNPREPARE,
+    RecordState,
+    Step,
+    classify_record,
+    is_gone,
+)
 from tests.fakes.claims import claim
 from tests.kubeletplugin.records import BOOT, device, record
 
@@ -17,33 +25,33 @@ SAME_SHARES = [device().share]
 @pytest.mark.parametrize(
     ("held", "boot_id", "shares", "expected"),
     [
-        (None, BOOT, SAME_SHARES, Found.NOTHING),
-        (None, BOOT, None, Found.NOTHING),
-        (record(state=ClaimState.STARTED), BOOT, SAME_SHARES, Found.STARTED),
-        (record(state=ClaimState.STARTED), BOOT, None, Found.STARTED),
-        (record(state=ClaimState.RELEASING), BOOT, SAME_SHARES, Found.STARTED),
-        (record(state=ClaimState.RELEASING), BOOT, None, Found.STARTED),
-        (record(), BOOT, SAME_SHARES, Found.PREPARED),
-        (record(), BOOT, None, Found.PREPARED),
-        (record(), "boot-2", SAME_SHARES, Found.STARTED),
-        (record(boot_id=""), BOOT, None, Found.STARTED),
-        (record(), BOOT, OTHER_SHARES, Found.OUTDATED),
-        (record(), BOOT, [*SAME_SHARES, *OTHER_SHARES], Found.OUTDATED),
-        (record(state=ClaimState.STARTED), "boot-2", OTHER_SHARES, Found.OUTDATED),
+        (None, BOOT, SAME_SHARES, RecordState.ABSENT),
+        (None, BOOT, None, RecordState.ABSENT),
+        (record(state=ClaimState.STARTED), BOOT, SAME_SHARES, RecordState.STARTED),
+        (record(state=ClaimState.STARTED), BOOT, None, RecordState.STARTED),
+        (record(state=ClaimState.RELEASING), BOOT, SAME_SHARES, RecordState.STARTED),
+        (record(state=ClaimState.RELEASING), BOOT, None, RecordState.STARTED),
+        (record(), BOOT, SAME_SHARES, RecordState.PREPARED),
+        (record(), BOOT, None, RecordState.PREPARED),
+        (record(), "boot-2", SAME_SHARES, RecordState.STARTED),
+        (record(boot_id=""), BOOT, None, RecordState.STARTED),
+        (record(), BOOT, OTHER_SHARES, RecordState.OUTDATED),
+        (record(), BOOT, [*SAME_SHARES, *OTHER_SHARES], RecordState.OUTDATED),
+        (record(state=ClaimState.STARTED), "boot-2", OTHER_SHARES, RecordState.OUTDATED),
     ],
 )
 def test_what_a_record_means(
-    held: PreparedClaim | None, boot_id: str, shares: Sequence[ShareId] | None, expected: Found
+    held: PreparedClaim | None, boot_id: str, shares: Sequence[ShareId] | None, expected: RecordState
 ) -> None:
-    assert found(held, boot_id, shares) is expected
+    assert classify_record(held, boot_id, shares) is expected
 
 
 def test_every_finding_has_a_plan_for_prepare() -> None:
-    assert set(PREPARE) == set(Found)
+    assert set(PREPARE) == set(RecordState)
 
 
 def test_every_finding_without_regard_to_an_allocation_has_a_plan_for_unprepare() -> None:
-    assert set(UNPREPARE) == set(Found) - {Found.OUTDATED}
+    assert set(UNPREPARE) == set(RecordState) - {RecordState.OUTDATED}
 
 
 @pytest.mark.parametrize("steps", [*PREPARE.values(), *UNPREPARE.values()])
@@ -67,8 +75,8 @@ def test_a_cdi_file_never_names_hardware_that_is_being_released(steps: tuple[Ste
 
 
 def test_a_new_claim_goes_through_the_steps_in_the_documented_order() -> None:
-    assert PREPARE[Found.NOTHING] == MAKE
-    assert [str(step) for step in MAKE] == [
+    assert PREPARE[RecordState.ABSENT] == ACQUIRE
+    assert [str(step) for step in ACQUIRE] == [
         "record started",
         "prepare hardware",
         "write CDI file",

@@ -21,8 +21,8 @@ from driver.kube.http.credentials import Access
 from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.cluster.classic import ClassicCluster
-from driver.kubeletplugin.inventory.devices import Inventory, take_stock
-from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.settings import Settings
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.fakes.cards import gpu
@@ -72,8 +72,8 @@ async def inventory(client: Client) -> NodeInventory:
 async def test_the_inventory_says_what_there_is_and_at_the_end_that_nobody_is_there(client: Client) -> None:
     #
     cluster = await cluster_of(client)
-    board = HealthBoard(driver=DriverName("kerf.dev"), now=lambda: 0.0)
-    stock = take_stock(cluster.place, {"simulated": [gpu(0), gpu(1)]}, (), board, Inventory())
+    health_tracker = DeviceHealthTracker(driver=DriverName("kerf.dev"), now=lambda: 0.0)
+    stock = build_device_set(cluster.target, {"simulated": [gpu(0), gpu(1)]}, (), health_tracker, DeviceSet())
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
             cluster.publish(stock)
@@ -100,7 +100,7 @@ async def test_the_inventory_says_what_there_is_and_at_the_end_that_nobody_is_th
 async def test_the_kubelets_version_decides_which_answers_it_gets(
     client: Client, kubelet: str, service: object
 ) -> None:
-    assert (await cluster_of(client, kubelet)).offer.services[0] is service
+    assert (await cluster_of(client, kubelet)).kubelet_services.services[0] is service
 
 
 async def test_a_driver_name_that_old_kubelets_cannot_handle_is_refused(client: Client) -> None:

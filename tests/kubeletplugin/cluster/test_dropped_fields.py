@@ -12,8 +12,8 @@ from api.model.names import DriverName
 from driver.kube.discovery import discover
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
-from driver.kubeletplugin.cluster.dropped_fields import fields_lost
-from driver.kubeletplugin.inventory.devices import Place
+from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields
+from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE
@@ -42,7 +42,9 @@ async def lost(directory: Path, version: str, layout: SliceLayout, dropped: Sequ
     settings = ApiServerSettings(resource_versions=(version,), dropped_fields=fields)
     async with client_of(directory, settings) as client:
         kind = (await discover(client)).resource.resource_slices
-        found = await fields_lost(client, kind, Place(driver=DriverName(DRIVER), node=NODE, layout=layout))
+        found = await probe_dropped_fields(
+            client, kind, PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=layout)
+        )
         assert not (await client.list(kind)).items, "a question leaves nothing behind"
         return set(found)
 
@@ -71,6 +73,6 @@ async def test_a_server_that_refuses_the_question_is_taken_to_keep_all_until_a_l
 ) -> None:
     async with client_of(tmp_path, ApiServerSettings()) as client:
         kind = (await discover(client)).resource.resource_slices
-        nowhere = Place(driver=DriverName(DRIVER), node="not a name", layout=SliceLayout.SPLIT)
-        assert await fields_lost(client, kind, nowhere) == frozenset()
+        nowhere = PublishTarget(driver=DriverName(DRIVER), node="not a name", layout=SliceLayout.SPLIT)
+        assert await probe_dropped_fields(client, kind, nowhere) == frozenset()
     assert "cannot ask which fields of slices the API server keeps" in caplog.text

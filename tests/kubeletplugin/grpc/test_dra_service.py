@@ -204,8 +204,8 @@ async def test_every_log_line_of_a_call_carries_its_claim_and_one_operation_id()
                 logger.removeHandler(handler)
                 logger.setLevel(logging.NOTSET)
     prepared, unprepared = (json.loads(line) for line in lines.getvalue().splitlines())
-    assert prepared["message"] == f"prepared {SLICE} (found: nothing)"
-    assert unprepared["message"] == "unprepared (found: prepared)"
+    assert prepared["message"] == f"prepared {SLICE} (record: absent)"
+    assert unprepared["message"] == "unprepared (record: prepared)"
     for line in (prepared, unprepared):
         assert (line["claim"], line["claim_uid"]) == ("default/training", held.uid)
     assert prepared["request_id"] != unprepared["request_id"]

@@ -7,9 +7,8 @@ import pytest
 
 from api.dra.health import DeviceHealth
 from api.model.devices import Device
-from driver.kubeletplugin.backends.base import Condition
+from driver.kubeletplugin.backends.base import HealthState
 from driver.kubeletplugin.grpc.health_service import HealthFeed
-from driver.kubeletplugin.proxy import Relay
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import V1_37, ClaimError
 from tests.kubeletplugin.harness import Machine, machine
@@ -75,7 +74,7 @@ async def test_an_ill_card_is_tainted_and_the_taint_goes_when_it_is_well_again()
             fpga = {device.name for device in devices_of(node) if device.name.startswith("fpga-0")}
             await until(lambda: tainted(node) == fpga)
             assert len(fpga) == 6
-            node.backend.report("FPGA-0", "fell off the bus", condition=Condition.LOST)
+            node.backend.report("FPGA-0", "fell off the bus", state=HealthState.LOST)
             evicting = {("kerf.dev/unhealthy", "lost", "NoExecute")}
             await until(lambda: taints(node) == evicting)
             node.backend.report("FPGA-0")
@@ -105,28 +104,28 @@ async def test_a_card_that_vanished_is_no_longer_offered_and_its_claims_can_be_u
         assert node.backend.made == {}
 
 
-class Counting(Relay):
-    """Knows of no device, and how often it was asked."""
+class CountingReporter:
+    """Reports no device, and counts how often it was called."""
 
     computed = 0
 
-    def health(self) -> tuple[DeviceHealth, ...]:
+    def report(self) -> tuple[DeviceHealth, ...]:
         self.computed += 1
         return ()
 
 
 async def test_changes_that_follow_at_once_are_told_together() -> None:
-    relay = Counting()
-    feed = HealthFeed(relay, interval_s=60)
+    reporter = CountingReporter()
+    feed = HealthFeed(reporter.report, interval_s=60)
     async with anyio.create_task_group() as kubelet:
         kubelet.start_soon(_read_to_the_end, feed)
-        await until(lambda: relay.computed == 1)
+        await until(lambda: reporter.computed == 1)
         for _ in range(100):
-            feed.changed()
+            feed.notify()
             await anyio.lowlevel.checkpoint()
-        await until(lambda: relay.computed > 1)
+        await until(lambda: reporter.computed > 1)
         feed.close()
-    assert relay.computed == 2
+    assert reporter.computed == 2
 
 
 async def _read_to_the_end(feed: HealthFeed) -> None:

@@ -2,13 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from random import Random
 
 import anyio
 import pytest
 
 from api.registration.v1 import PluginInfo
-from driver.kubeletplugin.grpc.registration import Registering
+from driver.kubeletplugin.grpc.registration import Registrar
 from driver.runtime.backoff import Backoff
 from tests.fakes.kubelet import FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
@@ -16,17 +15,16 @@ from tests.kubeletplugin.wait import until
 
 
 @asynccontextmanager
-async def registering(silence_s: float = 60) -> AsyncIterator[tuple[Registering, FakeKubelet]]:
+async def registrar(silence_s: float = 60) -> AsyncIterator[tuple[Registrar, FakeKubelet]]:
     with short_directory() as root, anyio.fail_after(LONGEST_S):
         info = PluginInfo(name="kerf.dev", endpoint=str(root / "dra.sock"), supported_versions=("v1.DRAPlugin",))
-        offered = Registering(
+        offered = Registrar(
             info,
             root / "plugins_registry/kerf.dev-reg.sock",
             silence_s=silence_s,
             poll_s=0.005,
             grace_s=0.1,
             backoff=Backoff(first_s=0.001, factor=2, limit_s=0.01, jitter=0),
-            random=Random(0),
         )
         async with anyio.create_task_group() as group:
             await group.start(offered.run)
@@ -35,7 +33,7 @@ async def registering(silence_s: float = 60) -> AsyncIterator[tuple[Registering,
 
 
 async def test_there_is_a_problem_until_the_kubelet_says_yes() -> None:
-    async with registering() as (offered, kubelet):
+    async with registrar() as (offered, kubelet):
         assert offered.problem is not None
         assert "the kubelet has not asked for" in offered.problem
         assert await kubelet.register() == kubelet.info
@@ -44,7 +42,7 @@ async def test_there_is_a_problem_until_the_kubelet_says_yes() -> None:
 
 
 async def test_a_refusal_is_told_and_followed_by_a_new_socket(caplog: pytest.LogCaptureFixture) -> None:
-    async with registering() as (offered, kubelet):
+    async with registrar() as (offered, kubelet):
         await kubelet.register(error="plugin kerf.dev is already registered")
         assert offered.problem == "the kubelet refused the registration: plugin kerf.dev is already registered"
         await until(lambda: "has not asked" in str(offered.problem))
@@ -54,7 +52,7 @@ async def test_a_refusal_is_told_and_followed_by_a_new_socket(caplog: pytest.Log
 
 
 async def test_silence_is_followed_by_new_sockets(caplog: pytest.LogCaptureFixture) -> None:
-    async with registering(silence_s=0.02) as (_, kubelet):
+    async with registrar(silence_s=0.02) as (_, kubelet):
         await until(
             lambda: caplog.text.count("offering the plugin to the kubelet again: the kubelet has not asked") > 1
         )
@@ -62,7 +60,7 @@ async def test_silence_is_followed_by_new_sockets(caplog: pytest.LogCaptureFixtu
 
 
 async def test_a_removed_socket_is_made_anew() -> None:
-    async with registering() as (offered, kubelet):
+    async with registrar() as (offered, kubelet):
         await kubelet.register()
         kubelet.sockets[0].unlink()
         await until(lambda: offered.problem is not None and bool(kubelet.sockets))
@@ -71,14 +69,14 @@ async def test_a_removed_socket_is_made_anew() -> None:
 
 
 async def test_a_kubelet_that_restarts_finds_the_plugin_again() -> None:
-    async with registering() as (offered, kubelet):
+    async with registrar() as (offered, kubelet):
         for _ in range(2):
             await kubelet.register()
             await until(lambda: offered.problem is None)
 
 
 async def test_the_socket_goes_with_the_plugin() -> None:
-    async with registering() as (_, kubelet):
+    async with registrar() as (_, kubelet):
         assert len(kubelet.sockets) == 1
         directory = kubelet.root / "plugins_registry"
     assert not directory.exists() or not list(directory.iterdir())

@@ -5,19 +5,19 @@ from dataclasses import replace
 import pytest
 
 from api.model.names import DeviceId, DriverName
-from driver.kubeletplugin.backends.base import Condition, HealthChange
-from driver.kubeletplugin.inventory.devices import AmbiguousCardError, Inventory, Place, take_stock
-from driver.kubeletplugin.inventory.health import HealthBoard
+from driver.kubeletplugin.backends.base import HealthChange, HealthState
+from driver.kubeletplugin.inventory.devices import AmbiguousCardError, DeviceSet, PublishTarget, build_device_set
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.partitions.geometry import DeviceKind, Partition, Placement
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
 
-PLACE = Place(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT)
-WELL = HealthBoard(driver=DRIVER, now=lambda: 0)
+TARGET = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT)
+HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
 
 
-def names(inventory: Inventory, pool: int = 0) -> list[str]:
+def names(inventory: DeviceSet, pool: int = 0) -> list[str]:
     return [device.name for content in inventory.pools[pool].slices for device in content.devices]
 
 
@@ -26,10 +26,10 @@ def slice_of(start: int, card: str = "GPU-0") -> Partition:
 
 
 def test_each_kind_of_device_has_a_pool_and_every_device_its_backend() -> None:
-    inventory = take_stock(PLACE, {"one": [gpu(0)], "two": [gpu(1), fpga(0)]}, (), WELL, Inventory())
+    inventory = build_device_set(TARGET, {"one": [gpu(0)], "two": [gpu(1), fpga(0)]}, (), HEALTHY, DeviceSet())
     assert [pool.name for pool in inventory.pools] == ["node-1/gpu", "node-1/fpga"]
-    stocks = inventory.stocks.values()
-    backends = {device.device: offered.backend for stock in stocks for device, offered in stock.devices.items()}
+    published = inventory.published.values()
+    backends = {device.device: offered.backend for stock in published for device, offered in stock.devices.items()}
     assert (backends["gpu-0"], backends["gpu-1"], backends["fpga-0"]) == ("one", "two", "two")
     assert set(backends) == {*names(inventory, 0), *names(inventory, 1)}
     whole = inventory.find(DeviceId(DRIVER, "node-1/gpu", "gpu-0"))
@@ -39,36 +39,41 @@ def test_each_kind_of_device_has_a_pool_and_every_device_its_backend() -> None:
 
 
 def test_a_node_without_cards_of_a_kind_has_no_pool_for_it() -> None:
-    assert take_stock(PLACE, {"one": []}, (), WELL, Inventory()).pools == ()
+    assert build_device_set(TARGET, {"one": []}, (), HEALTHY, DeviceSet()).pools == ()
 
 
 def test_two_backends_must_not_offer_one_card() -> None:
     with pytest.raises(AmbiguousCardError, match="card GPU-0 is offered by two backends, one and two"):
-        take_stock(PLACE, {"one": [gpu(0)], "two": [gpu(0)]}, (), WELL, Inventory())
+        build_device_set(TARGET, {"one": [gpu(0)], "two": [gpu(0)]}, (), HEALTHY, DeviceSet())
 
 
 def test_the_order_follows_what_is_taken_and_stays_when_a_new_one_means_nothing() -> None:
     cards = {"one": [gpu(0), gpu(1)]}
-    empty = take_stock(PLACE, cards, (), WELL, Inventory())
-    again = take_stock(PLACE, cards, (), WELL, empty)
-    assert again.stocks[DeviceKind.GPU] is empty.stocks[DeviceKind.GPU], "not even compiled again"
-    taken = take_stock(PLACE, cards, [slice_of(0, "GPU-1")], WELL, empty)
+    empty = build_device_set(TARGET, cards, (), HEALTHY, DeviceSet())
+    again = build_device_set(TARGET, cards, (), HEALTHY, empty)
+    assert again.published[DeviceKind.GPU] is empty.published[DeviceKind.GPU], "not even compiled again"
+    taken = build_device_set(TARGET, cards, [slice_of(0, "GPU-1")], HEALTHY, empty)
     assert names(taken)[0] == "gpu-1-1g-1gb-at-1", "beside what is taken, so that the other card stays whole"
     full = [slice_of(start, card) for card in ("GPU-0", "GPU-1") for start in range(4)]
-    assert take_stock(PLACE, cards, full, WELL, taken).pools == taken.pools
+    assert build_device_set(TARGET, cards, full, HEALTHY, taken).pools == taken.pools
 
 
 def test_new_cards_get_a_new_order_even_when_nothing_is_free() -> None:
-    before = take_stock(PLACE, {"one": [gpu(0)]}, [slice_of(start) for start in range(4)], WELL, Inventory())
-    after = take_stock(PLACE, {"one": [gpu(1)]}, [slice_of(start, "GPU-1") for start in range(4)], WELL, before)
+    before = build_device_set(TARGET, {"one": [gpu(0)]}, [slice_of(start) for start in range(4)], HEALTHY, DeviceSet())
+    after = build_device_set(
+        TARGET, {"one": [gpu(1)]}, [slice_of(start, "GPU-1") for start in range(4)], HEALTHY, before
+    )
     assert {name[:5] for name in names(after)} == {"gpu-1"}
 
 
-@pytest.mark.parametrize(("condition", "effect"), [(Condition.ILL, "NoSchedule"), (Condition.LOST, "NoExecute")])
-def test_devices_that_are_not_well_are_tainted_and_no_others(condition: Condition, effect: str) -> None:
-    board = HealthBoard(driver=DRIVER, now=lambda: 0)
-    board.note(HealthChange(card_uuid="GPU-0", partition=slice_of(0), condition=condition, reason="Xid 79"))
-    inventory = take_stock(PLACE, {"one": [gpu(0), gpu(1)]}, (), board, Inventory())
+@pytest.mark.parametrize(
+    ("state", "value", "effect"),
+    [(HealthState.UNHEALTHY, "ill", "NoSchedule"), (HealthState.LOST, "lost", "NoExecute")],
+)
+def test_devices_that_are_not_healthy_are_tainted_and_no_others(state: HealthState, value: str, effect: str) -> None:
+    health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
+    health_tracker.update(HealthChange(card_uuid="GPU-0", partition=slice_of(0), state=state, reason="Xid 79"))
+    inventory = build_device_set(TARGET, {"one": [gpu(0), gpu(1)]}, (), health_tracker, DeviceSet())
     devices = [device for content in inventory.pools[0].slices for device in content.devices]
     assert {device.name for device in devices if device.taints} == {
         "gpu-0",
@@ -76,13 +81,13 @@ def test_devices_that_are_not_well_are_tainted_and_no_others(condition: Conditio
         "gpu-0-2g-2gb-at-0",
         "gpu-0-4g-4gb-at-0",
     }
-    assert {(taint.value, taint.effect) for device in devices for taint in device.taints} == {(condition, effect)}
+    assert {(taint.value, taint.effect) for device in devices for taint in device.taints} == {(value, effect)}
 
 
 @pytest.mark.parametrize("layout", SliceLayout)
 def test_without_counters_only_whole_cards_are_offered_because_partitions_would_overlap(layout: SliceLayout) -> None:
-    place = replace(PLACE, layout=layout, keeps_counters=False)
-    inventory = take_stock(place, {"one": [gpu(0), gpu(1), fpga(0)]}, (), WELL, Inventory())
+    place = replace(TARGET, layout=layout, keeps_counters=False)
+    inventory = build_device_set(place, {"one": [gpu(0), gpu(1), fpga(0)]}, (), HEALTHY, DeviceSet())
     assert (names(inventory, 0), names(inventory, 1)) == (["gpu-0", "gpu-1"], ["fpga-0"])
     contents = [content for pool in inventory.pools for content in pool.slices]
     assert not any(content.shared_counters for content in contents)

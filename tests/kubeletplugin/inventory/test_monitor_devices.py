@@ -21,10 +21,10 @@ from api.model.metadata import ObjectMeta
 from api.model.names import DeviceId
 from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, allocate
 from driver.allocation import Inventory as Published
-from driver.kubeletplugin.claims.allocation import OnlyToLookAtError, resolve
-from driver.kubeletplugin.inventory.devices import Inventory, take_stock
-from driver.kubeletplugin.inventory.health import HealthBoard
-from driver.kubeletplugin.inventory.optional_devices import Offers, offers
+from driver.kubeletplugin.claims.allocation import MonitorDeviceError, resolve_devices
+from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
 from driver.partitions.geometry import DeviceKind
 from driver.partitions.slice_limits import SliceLayout, check_pool
 from tests.fakes.cards import fpga, gpu
@@ -32,13 +32,15 @@ from tests.fakes.claims import DRIVER, NODE, claim, result
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.harness import machine
 
-PLACE = replace(FakeCluster().place, offers=Offers(monitors=frozenset({DeviceKind.GPU})))
-WELL = HealthBoard(driver=DRIVER, now=lambda: 0)
+TARGET = replace(FakeCluster().target, optional_devices=OptionalDevices(monitors=frozenset({DeviceKind.GPU})))
+HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
 MONITOR = "gpu-0-monitor"
 
 
-def stock(layout: SliceLayout = SliceLayout.SPLIT) -> Inventory:
-    return take_stock(replace(PLACE, layout=layout), {"one": [gpu(0), gpu(1), fpga(0)]}, (), WELL, Inventory())
+def stock(layout: SliceLayout = SliceLayout.SPLIT) -> DeviceSet:
+    return build_device_set(
+        replace(TARGET, layout=layout), {"one": [gpu(0), gpu(1), fpga(0)]}, (), HEALTHY, DeviceSet()
+    )
 
 
 def devices(pool: Pool) -> dict[str, Device]:
@@ -65,7 +67,7 @@ def test_classes_ask_for_them_kind_by_kind() -> None:
         ResourceClassObject(metadata=ObjectMeta(name="m"), spec={"device": "fpga", "cut": "Monitor"}),
         ResourceClassObject(metadata=ObjectMeta(name="p"), spec={"device": "gpu", "cut": "Partition"}),
     ]
-    assert offers(classes) == Offers(monitors=frozenset({DeviceKind.FPGA}))
+    assert find_optional_devices(classes) == OptionalDevices(monitors=frozenset({DeviceKind.FPGA}))
 
 
 def test_who_asks_without_admin_access_is_told_what_the_claim_lacks() -> None:
@@ -73,9 +75,9 @@ def test_who_asks_without_admin_access_is_told_what_the_claim_lacks() -> None:
     offered = inventory.find(DeviceId(DRIVER, f"{NODE}/gpu", MONITOR))
     assert offered is not None
     assert offered.attributes["cut"].value == "monitor"
-    with pytest.raises(OnlyToLookAtError, match="needs adminAccess: true"):
-        resolve(claim("nosy", MONITOR), DRIVER, inventory)
-    (device,) = resolve(claim("admin", result(MONITOR, admin=True)), DRIVER, inventory)
+    with pytest.raises(MonitorDeviceError, match="needs adminAccess: true"):
+        resolve_devices(claim("nosy", MONITOR), DRIVER, inventory)
+    (device,) = resolve_devices(claim("admin", result(MONITOR, admin=True)), DRIVER, inventory)
     assert device.admin_access
 
 

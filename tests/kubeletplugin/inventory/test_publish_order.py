@@ -40,8 +40,8 @@ async def test_when_the_api_server_drops_counters_only_whole_cards_are_published
     with machine() as node:
         async with node.plugin():
             await until_published(node, 1)
-            node.cluster.place = replace(node.cluster.place, keeps_counters=False)
-            node.cluster.on_place()
+            node.cluster.target = replace(node.cluster.target, keeps_counters=False)
+            node.cluster.on_target_change()
             await until_published(node, 2)
         names = [device.name for content in node.cluster.published[-1][0].slices for device in content.devices]
         assert names == ["gpu-0", "gpu-1"]

@@ -2,16 +2,16 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from random import Random
 
 import anyio
 import pytest
 
-from driver.kubeletplugin.inventory.health import HealthBoard
-from driver.kubeletplugin.inventory.publisher import LONGEST_SETTLE_S, SETTLE_S, Inventorying
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
+from driver.kubeletplugin.settings import Settings
 from driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import DRIVER
+from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.harness import LONGEST_S
@@ -27,30 +27,35 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
 class Node:
     """Two backends, one with a GPU and one with an FPGA."""
 
-    def __init__(self, timeout_s: float = 60, rest_s: float = 0.0) -> None:
+    def __init__(self, timeout_s: float = 60, min_interval_s: float = 0.0) -> None:
         self.gpus = FakeBackend([gpu(0)])
         self.fpgas = FakeBackend([fpga(0)])
-        self.board = HealthBoard(driver=DRIVER, now=lambda: 0)
+        self.health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
         self.cluster = FakeCluster()
         self.told = 0
-        self.inventorying = Inventorying(
-            place=lambda: self.cluster.place,
+        self.publisher = DevicePublisher(
+            target=lambda: self.cluster.target,
             backends={"gpus": self.gpus, "fpgas": self.fpgas},
             records={},
             publish=self.cluster.publish,
-            board=self.board,
-            on_health=self._hear,
-            interval_s=60,
-            rest_s=rest_s,
-            timeout_s=timeout_s,
-            backoff=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
-            random=Random(0),
+            health_tracker=self.health_tracker,
+            on_health_change=self._hear,
+            settings=Settings(
+                node_name=NODE,
+                backends=(),
+                discovery_interval_s=60,
+                publish_min_interval_s=min_interval_s,
+                discovery_timeout_s=timeout_s,
+                retry=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
+            ),
         )
 
     @property
     def whole_cards(self) -> set[str]:
-        stocks = self.inventorying.inventory.stocks.values()
-        return {id_.device for stock in stocks for id_, offered in stock.devices.items() if offered.partition.is_whole}
+        published = self.publisher.devices.published.values()
+        return {
+            id_.device for stock in published for id_, offered in stock.devices.items() if offered.partition.is_whole
+        }
 
     def _hear(self) -> None:
         self.told += 1
@@ -60,7 +65,7 @@ class Node:
 async def running(node: Node) -> AsyncIterator[None]:
     """It has published what there is."""
     async with anyio.create_task_group() as group:
-        group.start_soon(node.inventorying.run)
+        group.start_soon(node.publisher.run)
         await until(lambda: len(node.cluster.published) == 1)
         yield
         group.cancel_scope.cancel()
@@ -70,82 +75,82 @@ async def running(node: Node) -> AsyncIterator[None]:
 async def watching(node: Node, backend: str) -> AsyncIterator[None]:
     with anyio.fail_after(LONGEST_S):
         async with anyio.create_task_group() as group:
-            group.start_soon(node.inventorying.watch_health, backend)
+            group.start_soon(node.publisher.watch_health, backend)
             yield
             group.cancel_scope.cancel()
 
 
 async def test_a_backend_that_cannot_be_asked_keeps_its_cards_and_hides_nobody_elses() -> None:
     node = Node()
-    await node.inventorying.refresh()
-    assert (node.whole_cards, node.inventorying.problem) == ({"gpu-0", "fpga-0"}, None)
+    await node.publisher.refresh()
+    assert (node.whole_cards, node.publisher.problem) == ({"gpu-0", "fpga-0"}, None)
     node.gpus.discovery_error = RuntimeError("driver not loaded")
     node.fpgas.cards = [fpga(1)]
-    await node.inventorying.refresh()
+    await node.publisher.refresh()
     assert node.whole_cards == {"gpu-0", "fpga-1"}
-    assert node.inventorying.problem == "backend gpus cannot discover its cards: driver not loaded"
+    assert node.publisher.problem == "backend gpus cannot discover its cards: driver not loaded"
     node.gpus.discovery_error = None
-    await node.inventorying.refresh()
-    assert node.inventorying.problem is None
+    await node.publisher.refresh()
+    assert node.publisher.problem is None
 
 
 async def test_a_backend_that_does_not_answer_is_given_up_for_this_time() -> None:
     node = Node(timeout_s=0.01)
     gate = node.gpus.gate("discover", "")
-    await node.inventorying.refresh()
+    await node.publisher.refresh()
     assert node.whole_cards == {"fpga-0"}
-    assert node.inventorying.problem == "backend gpus cannot discover its cards: it gave no answer within 0.01 s"
+    assert node.publisher.problem == "backend gpus cannot discover its cards: it gave no answer within 0.01 s"
     gate.opened.set()
-    await node.inventorying.refresh()
+    await node.publisher.refresh()
     assert node.whole_cards == {"gpu-0", "fpga-0"}
 
 
 async def test_cards_that_contradict_each_other_leave_the_last_inventory(caplog: pytest.LogCaptureFixture) -> None:
     node = Node()
-    await node.inventorying.refresh()
+    await node.publisher.refresh()
     node.fpgas.cards = [gpu(0)]
     for _ in range(3):
-        await node.inventorying.refresh()
+        await node.publisher.refresh()
     assert node.whole_cards == {"gpu-0", "fpga-0"}
-    problem = node.inventorying.problem
+    problem = node.publisher.problem
     assert problem is not None
     assert "card GPU-0 is offered by two backends, gpus and fpgas" in problem
     assert caplog.text.count("the devices cannot be published") == 1, "told once"
     node.fpgas.cards = [fpga(0)]
-    await node.inventorying.refresh()
-    assert node.inventorying.problem is None
+    await node.publisher.refresh()
+    assert node.publisher.problem is None
 
 
 async def test_a_health_stream_that_breaks_is_begun_anew_with_a_clean_board(caplog: pytest.LogCaptureFixture) -> None:
     node = Node()
-    await node.inventorying.refresh()
+    await node.publisher.refresh()
     node.gpus.report("GPU-0", "Xid 79")
     async with watching(node, "gpus"):
-        await until(lambda: bool(node.board.ailments))
+        await until(lambda: bool(node.health_tracker.unhealthy))
         node.gpus.health_error = RuntimeError("event set lost")
         node.gpus.forget_reports()
-        await until(lambda: not node.board.ailments)
+        await until(lambda: not node.health_tracker.unhealthy)
         node.gpus.health_error = None
         node.gpus.report("GPU-0", "Xid 48")
-        await until(lambda: bool(node.board.ailments))
+        await until(lambda: bool(node.health_tracker.unhealthy))
     assert node.told >= 2
     assert "backend gpus cannot watch its cards' health: RuntimeError('event set lost')" in caplog.text
 
 
 async def test_while_nothing_can_be_published_nobody_looks_at_the_hardware() -> None:
-    node = Node(rest_s=60)
+    node = Node(min_interval_s=60)
     async with running(node):
         node.fpgas.cards = []
-        node.inventorying.changed()
+        node.publisher.request_refresh()
         await anyio.sleep(2 * SETTLE_S)
         assert node.whole_cards == {"gpu-0", "fpga-0"}
 
 
 async def test_a_change_is_published_once_it_can_be() -> None:
-    node = Node(rest_s=0.01)
+    node = Node(min_interval_s=0.01)
     async with running(node):
         node.fpgas.cards = []
-        node.inventorying.changed()
+        node.publisher.request_refresh()
         await until(lambda: len(node.cluster.published) == 2)
         assert node.whole_cards == {"gpu-0"}
 
@@ -155,7 +160,7 @@ async def test_changes_that_follow_each_other_are_published_when_they_pause() ->
     async with running(node):
         node.fpgas.cards = []
         for _ in range(5):
-            node.inventorying.changed()
+            node.publisher.request_refresh()
             await anyio.sleep(SETTLE_S / 2)
         assert len(node.cluster.published) == 1
         await anyio.sleep(SETTLE_S)
@@ -168,6 +173,6 @@ async def test_changes_that_never_pause_are_published_nevertheless() -> None:
         begun = anyio.current_time()
         node.fpgas.cards = []
         while len(node.cluster.published) == 1:
-            node.inventorying.changed()
+            node.publisher.request_refresh()
             await anyio.sleep(SETTLE_S / 2)
-            assert anyio.current_time() < begun + LONGEST_SETTLE_S + SETTLE_S
+            assert anyio.current_time() < begun + MAX_SETTLE_S + SETTLE_S

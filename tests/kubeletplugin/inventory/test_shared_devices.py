@@ -14,20 +14,20 @@ from api.model.names import ClaimRef, DeviceId
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.claims.allocation import DeviceInUseError
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.kubeletplugin.inventory.devices import Inventory, take_stock
-from driver.kubeletplugin.inventory.health import HealthBoard
-from driver.kubeletplugin.inventory.optional_devices import Offers, offers
+from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
 from driver.partitions.geometry import DeviceKind, Partition, Placement
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, claim, ref, result
 from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.claim_fixture import Workshop, workshop
+from tests.kubeletplugin.claim_fixture import PluginCore, plugin_core
 
 DEVICE = "gpu-0-1g-1gb-at-0-shared"
 ELSEWHERE = "gpu-0-1g-1gb-at-1"
-PLACE = FakeCluster().place
-WELL = HealthBoard(driver=DRIVER, now=lambda: 0)
+TARGET = FakeCluster().target
+HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
 
 
 def share(name: str, *others: str) -> ResourceClaim:
@@ -45,104 +45,104 @@ def cluster_of(*claims: ResourceClaim) -> FakeCluster:
     return cluster
 
 
-def made(shop: Workshop) -> list[str]:
-    return [one.device for one in shop.backend.made.values()]
+def made(core: PluginCore) -> list[str]:
+    return [one.device for one in core.backend.made.values()]
 
 
 async def test_the_first_share_cuts_and_the_last_takes_back(tmp_path: Path) -> None:
-    async with workshop(tmp_path, cluster_of(FIRST, SECOND)) as shop:
-        one = await shop.preparing.prepare(ref(FIRST))
-        other = await shop.preparing.prepare(ref(SECOND))
+    async with plugin_core(tmp_path, cluster_of(FIRST, SECOND)) as core:
+        one = await core.preparer.prepare(ref(FIRST))
+        other = await core.preparer.prepare(ref(SECOND))
         assert one.devices[0].handle == other.devices[0].handle, "the same partition"
         assert one.devices[0].cdi_ids != other.devices[0].cdi_ids
         assert one.devices[0].cdi_ids == (f"k8s.kerf.dev/claim=claim-{ref(FIRST).uid}-{DEVICE}-share-of-first",)
-        assert made(shop) == [DEVICE]
-        await shop.preparing.unprepare(ref(FIRST))
-        assert made(shop) == [DEVICE]
-        await shop.preparing.unprepare(ref(SECOND))
-        assert made(shop) == []
-        assert dict(shop.checkpoint.records) == {}
+        assert made(core) == [DEVICE]
+        await core.preparer.unprepare(ref(FIRST))
+        assert made(core) == [DEVICE]
+        await core.preparer.unprepare(ref(SECOND))
+        assert made(core) == []
+        assert dict(core.checkpoint.records) == {}
 
 
 async def test_two_last_shares_that_end_at_once_leave_nothing(tmp_path: Path) -> None:
-    async with workshop(tmp_path, cluster_of(FIRST, SECOND)) as shop:
+    async with plugin_core(tmp_path, cluster_of(FIRST, SECOND)) as core:
         for each in (FIRST, SECOND):
-            await shop.preparing.prepare(ref(each))
-        gate = shop.backend.gate("unprepare", DEVICE)
+            await core.preparer.prepare(ref(each))
+        gate = core.backend.gate("unprepare", DEVICE)
         async with anyio.create_task_group() as group:
             for each in (FIRST, SECOND):
-                group.start_soon(shop.preparing.unprepare, ref(each))
+                group.start_soon(core.preparer.unprepare, ref(each))
             await gate.reached.wait()
             gate.opened.set()
-        assert (made(shop), dict(shop.checkpoint.records)) == ([], {})
+        assert (made(core), dict(core.checkpoint.records)) == ([], {})
 
 
 async def test_a_share_that_begins_while_the_last_one_ends_has_its_partition(tmp_path: Path) -> None:
-    async with workshop(tmp_path, cluster_of(FIRST, SECOND)) as shop:
-        before = await shop.preparing.prepare(ref(FIRST))
-        gate = shop.backend.gate("unprepare", DEVICE)
+    async with plugin_core(tmp_path, cluster_of(FIRST, SECOND)) as core:
+        before = await core.preparer.prepare(ref(FIRST))
+        gate = core.backend.gate("unprepare", DEVICE)
         async with anyio.create_task_group() as group:
-            group.start_soon(shop.preparing.unprepare, ref(FIRST))
+            group.start_soon(core.preparer.unprepare, ref(FIRST))
             await gate.reached.wait()
-            group.start_soon(shop.preparing.prepare, ref(SECOND))
+            group.start_soon(core.preparer.prepare, ref(SECOND))
             await anyio.wait_all_tasks_blocked()
             gate.opened.set()
-        after = shop.checkpoint.get(ref(SECOND).uid)
+        after = core.checkpoint.get(ref(SECOND).uid)
         assert after is not None
-        assert made(shop) == [DEVICE]
+        assert made(core) == [DEVICE]
         assert after.devices[0].handle != before.devices[0].handle, "cut anew"
 
 
 async def test_a_share_that_begins_before_the_last_one_looks_keeps_the_partition(tmp_path: Path) -> None:
-    async with workshop(tmp_path, cluster_of(FIRST, SECOND)) as shop:
-        before = await shop.preparing.prepare(ref(FIRST))
-        gate = shop.backend.gate("prepare", DEVICE)
+    async with plugin_core(tmp_path, cluster_of(FIRST, SECOND)) as core:
+        before = await core.preparer.prepare(ref(FIRST))
+        gate = core.backend.gate("prepare", DEVICE)
         async with anyio.create_task_group() as group:
-            group.start_soon(shop.preparing.prepare, ref(SECOND))
+            group.start_soon(core.preparer.prepare, ref(SECOND))
             await gate.reached.wait()
-            group.start_soon(shop.preparing.unprepare, ref(FIRST))
+            group.start_soon(core.preparer.unprepare, ref(FIRST))
             await anyio.wait_all_tasks_blocked()
             gate.opened.set()
-        after = shop.checkpoint.get(ref(SECOND).uid)
+        after = core.checkpoint.get(ref(SECOND).uid)
         assert after is not None
         assert after.devices[0].handle == before.devices[0].handle
 
 
 async def test_a_share_whose_prepare_fails_takes_back_its_own_and_leaves_the_others(tmp_path: Path) -> None:
     failing = share("second", ELSEWHERE)
-    async with workshop(tmp_path, cluster_of(FIRST, failing)) as shop:
+    async with plugin_core(tmp_path, cluster_of(FIRST, failing)) as core:
         for expected, holder in (([], None), ([DEVICE], FIRST)):
             if holder is not None:
-                await shop.preparing.prepare(ref(holder))
-            shop.backend.fail("prepare", ELSEWHERE, HardwareBusyError("busy"))
+                await core.preparer.prepare(ref(holder))
+            core.backend.fail("prepare", ELSEWHERE, HardwareBusyError("busy"))
             with pytest.raises(DevicesFailedError, match="busy"):
-                await shop.preparing.prepare(ref(failing))
-            assert made(shop) == expected
+                await core.preparer.prepare(ref(failing))
+            assert made(core) == expected
 
 
 async def test_two_prepares_that_both_fail_leave_nothing(tmp_path: Path) -> None:
     """While one is undone, the other must not look as if it kept its share."""
     claims = share("first", ELSEWHERE), share("second", "gpu-0-1g-1gb-at-2")
-    async with workshop(tmp_path, cluster_of(*claims)) as shop:
-        shop.backend.fail("prepare", ELSEWHERE, HardwareBusyError("busy"))
-        shop.backend.fail("prepare", "gpu-0-1g-1gb-at-2", HardwareBusyError("busy"))
+    async with plugin_core(tmp_path, cluster_of(*claims)) as core:
+        core.backend.fail("prepare", ELSEWHERE, HardwareBusyError("busy"))
+        core.backend.fail("prepare", "gpu-0-1g-1gb-at-2", HardwareBusyError("busy"))
 
         async def fails(held: ClaimRef) -> None:
             with pytest.raises(DevicesFailedError):
-                await shop.preparing.prepare(held)
+                await core.preparer.prepare(held)
 
         async with anyio.create_task_group() as group:
             for each in claims:
                 group.start_soon(fails, ref(each))
-        assert (made(shop), dict(shop.checkpoint.records)) == ([], {})
+        assert (made(core), dict(core.checkpoint.records)) == ([], {})
 
 
 async def test_the_whole_partition_and_its_shares_exclude_each_other(tmp_path: Path) -> None:
     whole = claim("whole", "gpu-0-1g-1gb-at-0")
-    async with workshop(tmp_path, cluster_of(FIRST, whole)) as shop:
-        await shop.preparing.prepare(ref(FIRST))
+    async with plugin_core(tmp_path, cluster_of(FIRST, whole)) as core:
+        await core.preparer.prepare(ref(FIRST))
         with pytest.raises(DeviceInUseError, match="two claims for one exclusive device"):
-            await shop.preparing.prepare(ref(whole))
+            await core.preparer.prepare(ref(whole))
 
 
 def offer(**spec: object) -> ResourceClassObject:
@@ -158,37 +158,39 @@ def test_what_classes_offer_in_shares() -> None:
         offer(profile="3g.40gb", misspelt=True),
         offer(minimum={"memory": "18Gi"}),
     ]
-    assert offers(classes) == Offers(shareable=frozenset({"1g.10gb", None}))
+    assert find_optional_devices(classes) == OptionalDevices(shareable=frozenset({"1g.10gb", None}))
 
 
-def names(inventory: Inventory) -> list[str]:
+def names(inventory: DeviceSet) -> list[str]:
     return [device.name for pool in inventory.pools for content in pool.slices for device in content.devices]
 
 
 def test_shares_are_published_while_a_class_offers_them_or_a_claim_has_one() -> None:
-    offering = replace(PLACE, offers=Offers(shareable=frozenset({"2g.2gb"})))
+    offering = replace(TARGET, optional_devices=OptionalDevices(shareable=frozenset({"2g.2gb"})))
     cards = {"one": [gpu(0)]}
-    plain = take_stock(PLACE, cards, (), WELL, Inventory())
+    plain = build_device_set(TARGET, cards, (), HEALTHY, DeviceSet())
     assert not [name for name in names(plain) if name.endswith("-shared")]
-    both = take_stock(offering, cards, (), WELL, plain)
+    both = build_device_set(offering, cards, (), HEALTHY, plain)
     assert names(both) == [*names(plain), "gpu-0-2g-2gb-at-0-shared", "gpu-0-2g-2gb-at-2-shared"]
     placement = Placement(2, 2)
     held = Partition(kind=DeviceKind.GPU, card_uuid="GPU-0", profile="2g.2gb", placement=placement, shared=True)
-    kept = take_stock(PLACE, cards, [held], WELL, both)
+    kept = build_device_set(TARGET, cards, [held], HEALTHY, both)
     assert [name for name in names(kept) if name.endswith("-shared")] == ["gpu-0-2g-2gb-at-2-shared"]
-    assert not [name for name in names(take_stock(PLACE, cards, (), WELL, kept)) if name.endswith("-shared")]
+    assert not [name for name in names(build_device_set(TARGET, cards, (), HEALTHY, kept)) if name.endswith("-shared")]
 
 
 @pytest.mark.parametrize(
     "lacking", [{"keeps_shares": False}, {"keeps_counters": False}, {"layout": SliceLayout.COMBINED}]
 )
 def test_where_shares_cannot_be_published_there_are_none(lacking: dict[str, object]) -> None:
-    place = replace(PLACE, offers=Offers(shareable=frozenset({"2g.2gb"})), **lacking)  # type: ignore[arg-type]
-    assert not [name for name in names(take_stock(place, {"one": [gpu(0)]}, (), WELL, Inventory())) if "shared" in name]
+    place = replace(TARGET, optional_devices=OptionalDevices(shareable=frozenset({"2g.2gb"})), **lacking)  # type: ignore[arg-type]
+    assert not [
+        name for name in names(build_device_set(place, {"one": [gpu(0)]}, (), HEALTHY, DeviceSet())) if "shared" in name
+    ]
 
 
 def test_a_share_that_was_allocated_can_be_prepared_though_its_class_has_gone() -> None:
-    stock = take_stock(PLACE, {"one": [gpu(0)]}, (), WELL, Inventory())
+    stock = build_device_set(TARGET, {"one": [gpu(0)]}, (), HEALTHY, DeviceSet())
     offered = stock.find(DeviceId(DRIVER, "node-1/gpu", "gpu-0-2g-2gb-at-2-shared"))
     assert offered is not None
     assert offered.partition.shared

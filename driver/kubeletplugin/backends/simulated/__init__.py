@@ -1,6 +1,8 @@
 """Simulated GPUs and FPGAs that behave like hardware: the backend of tests and of ``kerf demo``.
 
-The factory of the entry point ``simulated`` is ``open_backend``.
+``config`` says which cards there are; ``backend`` hands each call to ``gpu_card`` or ``fpga_card``, which change the
+card's state (``gpu``, ``fpga``: pure rules; ``state_store``: files) by ``steps``, with delays and injected faults.
+``handles`` is what the checkpoint keeps, and what containers get.
 """
 
 from driver.kubeletplugin.backends.simulated.backend import SimulatedBackend, open_backend

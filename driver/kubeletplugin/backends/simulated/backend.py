@@ -1,45 +1,55 @@
-"""The Backend protocol over the simulated cards."""
+"""The Backend protocol over simulated cards."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 
 from api.errors import KerfError, PermanentError
 from api.kerf.v1alpha1 import DeviceConfig
 from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import AllocatedDevice, Condition, Handle, HardwareRefusedError, HealthChange
-from driver.kubeletplugin.backends.simulated.card import SimulatedCard
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    Handle,
+    HardwareRefusedError,
+    HealthChange,
+    HealthState,
+    UnhealthyState,
+)
 from driver.kubeletplugin.backends.simulated.config import SimulatedConfig, cards_of, read_config
-from driver.kubeletplugin.backends.simulated.container_edits import container_edits
-from driver.kubeletplugin.backends.simulated.faults import Ailment
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
 from driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
-from driver.kubeletplugin.backends.simulated.handles import from_json, owner_of, to_json
-from driver.kubeletplugin.backends.simulated.state_store import CardFile, StateDirectory
-from driver.kubeletplugin.backends.simulated.step_runner import Sleep, Stepper, die
+from driver.kubeletplugin.backends.simulated.handles import (
+    container_edits,
+    from_json,
+    owner_of,
+    to_json,
+)
+from driver.kubeletplugin.backends.simulated.state_store import StateFile
+from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, Sleep, StepRunner, die
 from driver.partitions.device_names import card_name, device_name
 from driver.partitions.geometry import Card, GpuCard, Partition
 from driver.partitions.unit_map import get_unit_map
 
 _log = logging.getLogger(__name__)
 
-_RECOVERED: Final = Ailment(Condition.WELL, "recovered")
-
 _UNDO_S: Final = 10.0
-"""A prepare that fails or is cancelled takes back what it made within this time: longer than the usual steps need,
-short enough for a plugin that is told to stop. What is left after it is found by ``abandon``."""
+"""Limit for undoing a prepare that fails or is cancelled: longer than the usual steps need, short enough for a plugin
+that is told to stop. ``abandon`` finds what is left after it."""
+
+
+SimulatedCard: TypeAlias = SimulatedGpu | SimulatedFpga
 
 
 class SimulatedBackend:
-    """A Backend without hardware. Its cards live in a directory, which other processes may use at the same time.
+    """A Backend without hardware. The state of its cards lies in a directory that several processes may use at once.
 
-    What it makes carries the mark of the claim's device; partitions without such a mark are left alone.
+    Each partition that it makes carries the mark of a claim's device; partitions without a mark are left alone.
     """
 
     name = "simulated"
@@ -52,17 +62,18 @@ class SimulatedBackend:
         crash: Callable[[], None] = die,
         undo_s: float = _UNDO_S,
     ) -> None:
-        """``sleep``, ``crash`` and ``undo_s`` are given by tests.
+        """Tests give ``sleep``, ``crash`` and ``undo_s``.
 
         Raises PermanentError when the state directory was made for other cards.
         """
-        self._directory = StateDirectory(Path(config.state))
+        self._directory = Path(config.state)
+        self._faults = StateFile(self._directory, "faults", HardwareFaults())
         self._sleep = sleep
         self._undo_s = undo_s
         self._health_poll_s = config.health_poll_seconds
-        stepper = Stepper(self._directory, delays_s=config.delays, pace=config.pace, sleep=sleep, crash=crash)
+        step_runner = StepRunner(self._faults, delays_s=config.delays, pace=config.pace, sleep=sleep, crash=crash)
         self._cards: Mapping[str, SimulatedCard] = {
-            card.uuid: _simulated(card, self._directory, stepper) for card in cards_of(config)
+            card.uuid: _simulated(card, self._directory, step_runner) for card in cards_of(config)
         }
 
     async def discover(self) -> Sequence[Card]:
@@ -82,7 +93,7 @@ class SimulatedBackend:
         known = from_json(handle)
         card = self._cards.get(known.card)
         if card is not None and known.owner:
-            await card.take_back(known)
+            await card.release(known)
 
     async def abandon(self, device: AllocatedDevice) -> None:
         if not device.admin_access:
@@ -93,21 +104,21 @@ class SimulatedBackend:
 
     async def health(self) -> AsyncIterator[HealthChange]:
         devices = self._devices()
-        told: Mapping[str, Ailment] = {}
+        reported: Mapping[str, UnhealthyState] = {}
         while True:
-            ailments = self._ailments()
-            for name in sorted(told.keys() | ailments.keys()):
-                if told.get(name) == ailments.get(name):
+            unhealthy = self._read_unhealthy()
+            for name in sorted(reported.keys() | unhealthy.keys()):
+                if reported.get(name) == unhealthy.get(name):
                     continue
                 if name in devices:
-                    yield _health_change(devices[name], ailments.get(name, _RECOVERED))
+                    yield _health_change(devices[name], unhealthy.get(name))
                 else:
-                    _log.warning("faults.json: there is no device %s that could be ill", name)
-            told = ailments
+                    _log.warning("faults.json: there is no device %s", name)
+            reported = unhealthy
             await self._sleep(self._health_poll_s)
 
     def held(self) -> dict[str, Partition]:
-        """What the cards hold, half-made partitions included, by its owner's mark."""
+        """Return what the cards hold, half-made partitions included, by the owner's mark."""
         return {owner: partition for card in self._cards.values() for owner, partition in card.held()}
 
     def _card(self, partition: Partition) -> SimulatedCard:
@@ -117,29 +128,29 @@ class SimulatedBackend:
         return card
 
     def _devices(self) -> Mapping[str, Partition]:
-        """Every device that can be published, by name: what ``faults.json`` may call ill or lost."""
+        """Return every device that can be published, by the name that ``faults.json`` uses."""
         cards = [card.discover() for card in self._cards.values()]
         partitions = [(card, spec.of(card.uuid)) for card in cards for spec in get_unit_map(card).specs]
         return {device_name(card, partition): partition for card, partition in partitions}
 
-    def _ailments(self) -> Mapping[str, Ailment]:
+    def _read_unhealthy(self) -> Mapping[str, UnhealthyState]:
         try:
-            return self._directory.faults().ailments
+            return self._faults.read().unhealthy
         except HardwareRefusedError as error:
             _log.warning("%s", error)
             return {}
 
     def _refuse_lost(self, card: SimulatedCard) -> None:
-        reason = self._directory.faults().lost.get(card.name)
+        reason = self._faults.read().lost.get(card.name)
         if reason is not None:
             raise HardwareRefusedError(f"{card.name} is lost: {reason}")
 
 
 def open_backend(config: Path | None) -> SimulatedBackend:
-    """The factory of the entry point ``simulated``: the cards that the YAML document ``config`` describes.
+    """Open the cards that the YAML document ``config`` describes; the factory of the backend ``simulated``.
 
-    Raises InvalidDocumentError for the document, PermanentError when there is none or its state directory belongs to
-    other cards.
+    Raises InvalidDocumentError when the document is invalid, PermanentError when there is none, or when its state
+    directory was made for other cards.
     """
     if config is None:
         raise PermanentError(
@@ -149,36 +160,36 @@ def open_backend(config: Path | None) -> SimulatedBackend:
     return SimulatedBackend(read_config(config))
 
 
-def _simulated(card: Card, directory: StateDirectory, stepper: Stepper) -> SimulatedCard:
+def _simulated(card: Card, directory: Path, step_runner: StepRunner) -> SimulatedCard:
     if isinstance(card, GpuCard):
-        gpu_file = CardFile(directory, card_name(card), GpuState(model=card.model.id))
+        gpu_file = StateFile(directory, card_name(card), GpuState(model=card.model.id))
         _check_same(card, gpu_file.read().model, card.model.id, directory)
-        return SimulatedGpu(card, gpu_file, stepper)
-    fpga_file = CardFile(directory, card_name(card), FpgaState(shell=card.shell.name))
+        return SimulatedGpu(card, gpu_file, step_runner)
+    fpga_file = StateFile(directory, card_name(card), FpgaState(shell=card.shell.name))
     _check_same(card, fpga_file.read().shell, card.shell.name, directory)
-    return SimulatedFpga(card, fpga_file, stepper)
+    return SimulatedFpga(card, fpga_file, step_runner)
 
 
-def _check_same(card: Card, remembered: str, configured: str, directory: StateDirectory) -> None:
+def _check_same(card: Card, remembered: str, configured: str, directory: Path) -> None:
     if remembered != configured:
         raise PermanentError(
-            f"{directory.path} remembers {card_name(card)} as a {remembered}, but it is configured as a {configured}: "
+            f"{directory} remembers {card_name(card)} as a {remembered}, but it is configured as a {configured}: "
             "choose another state directory, or remove this one when nothing is prepared on it"
         )
 
 
-def _health_change(partition: Partition, ailment: Ailment) -> HealthChange:
+def _health_change(partition: Partition, unhealthy: UnhealthyState | None) -> HealthChange:
     return HealthChange(
         card_uuid=partition.card_uuid,
         partition=None if partition.is_whole else partition,
-        condition=ailment.condition,
-        reason=ailment.reason,
+        state=unhealthy.state if unhealthy else HealthState.HEALTHY,
+        reason=unhealthy.reason if unhealthy else "recovered",
     )
 
 
 @asynccontextmanager
 async def _undone_on_failure(card: SimulatedCard, owner: str, limit_s: float) -> AsyncIterator[None]:
-    """Take back what ``owner`` has of ``card`` when the body fails or is cancelled."""
+    """Remove what ``owner`` has of ``card`` when the body fails or is cancelled."""
     try:
         yield
     except (Exception, anyio.get_cancelled_exc_class()):
@@ -186,7 +197,7 @@ async def _undone_on_failure(card: SimulatedCard, owner: str, limit_s: float) ->
             try:
                 await card.abandon(owner)
             except KerfError as error:
-                _log.warning("a failed prepare could not be taken back: %s", error)
+                _log.warning("a failed prepare could not be undone: %s", error)
         if scope.cancelled_caught:
-            _log.warning("a failed prepare could not be taken back within %g s", limit_s)
+            _log.warning("a failed prepare could not be undone within %g s", limit_s)
         raise

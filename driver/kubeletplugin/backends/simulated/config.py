@@ -1,4 +1,4 @@
-"""The configuration of the simulated backend: which cards there are, where their state lies, how fast they are.
+"""The configuration of the simulated backend: its cards, the place of their state, and their speed.
 
 .. code-block:: yaml
 
@@ -21,20 +21,20 @@ import yaml
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.scalar_types import PositiveInt
 from api.kerf.v1alpha1 import Strict
-from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from driver.partitions.catalog import UnknownModelError, gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard
 
 _NAMESPACE: Final = uuid.UUID("2a6f0d0e-94c2-5d1b-8c8e-0d7f4d7a1f3b")
-"""Of the UUIDs of simulated cards."""
+"""The namespace of the UUIDs of simulated cards (RFC 9562, version 5)."""
 _DRIVER_VERSION: Final = "1.0.0"
 _GPU_DOMAIN: Final = 0
 _FPGA_DOMAIN: Final = 1
-"""PCI domain of each kind, so that addresses never meet."""
+"""PCI domain of each kind, so that no two cards have one address."""
 _BUS: Final = 32
 """Devices on one PCI bus."""
 _SOCKETS: Final = 2
-"""Simulated machines have two NUMA nodes; cards take turns."""
+"""NUMA nodes of a simulated machine; consecutive cards alternate between them."""
 
 NonNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -43,7 +43,7 @@ class GpuCards(Strict, tag_field="kind", tag="gpu"):
     """Some GPUs of one model."""
 
     model: str
-    """As ``catalogue.gpu_model`` takes it."""
+    """A model that ``gpu_model`` knows (``driver.partitions``)."""
     count: PositiveInt = 1
 
 
@@ -55,26 +55,26 @@ class FpgaCards(Strict, tag_field="kind", tag="fpga"):
 
 
 class SimulatedConfig(Strict):
-    """The document."""
+    """The configuration document."""
 
     state: str
-    """Directory of the hardware's state; relative to the document. Made when it is not there."""
+    """Directory of the hardware's state, relative to the document; made when it is not there."""
     cards: tuple[GpuCards | FpgaCards, ...]
-    delays: dict[Step, NonNegative] = {}
-    """Seconds that a step takes instead of the usual ones."""
+    delays: dict[HardwareStep, NonNegative] = {}
+    """Seconds that a step takes in place of ``steps.DELAYS_S``."""
     pace: NonNegative = 1.0
-    """Every delay times this; 0: the hardware takes no time."""
+    """Factor of every delay; 0: the hardware takes no time."""
     seed: str = ""
-    """What the cards' UUIDs depend on, beside kind and number; empty: the state directory's path."""
+    """What the cards' UUIDs depend on beside kind and number; empty: the state directory's path."""
     health_poll_seconds: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    """How often to look whether a card has fallen ill: fast enough to watch, slow enough to cost nothing."""
+    """Interval between two looks at the cards' health: short enough to watch, long enough to cost nothing."""
 
 
 def read_config(path: Path) -> SimulatedConfig:
-    """The configuration in the YAML file ``path``, its ``state`` made absolute.
+    """Read the configuration from the YAML file ``path``, with ``state`` made absolute.
 
-    Raises InvalidDocumentError with the path of what is wrong: a field that is unknown, missing or of another type, a
-    model or shell that is not in the catalogue, a file that cannot be read.
+    Raises InvalidDocumentError, with the path of what is wrong, for a field that is unknown, missing or of another
+    type, a model or shell that is not in the catalog, and a file that cannot be read.
     """
     try:
         document = yaml.safe_load(path.read_bytes())
@@ -90,7 +90,7 @@ def read_config(path: Path) -> SimulatedConfig:
 
 
 def cards_of(config: SimulatedConfig) -> tuple[Card, ...]:
-    """The cards, numbered by kind in the order of the document. The same document gives the same UUIDs."""
+    """Build the cards, numbered by kind in the order of the document. The same document gives the same UUIDs."""
     gpus = [row.model for row in config.cards if isinstance(row, GpuCards) for _ in range(row.count)]
     fpgas = [row.shell for row in config.cards if isinstance(row, FpgaCards) for _ in range(row.count)]
     seed = config.seed or config.state

@@ -1,9 +1,9 @@
-"""What a simulated MIG GPU knows and allows: NVML's rules as functions from state to state. Pure.
+"""The rules of a simulated MIG GPU, as functions from state to state. Pure.
 
-Written after NVML's documented behaviour, without the counters that Kerf publishes, so that one can be tested against
-the other: a GPU instance needs a legal, free placement, fewer than the most of its profile, and enough of the engines
-that instances compete for; it cannot be destroyed while it has a compute instance; MIG mode cannot change while there
-are instances.
+They follow NVML's documented behavior, without the counters that Kerf publishes, so that one can be tested against the
+other. A GPU instance needs a legal, free placement, fewer instances of its profile than the maximum, and enough of the
+engines that instances compete for. It cannot be destroyed while it has a compute instance. MIG mode cannot change while
+there are instances.
 """
 
 import uuid
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
-from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from driver.partitions.geometry import GpuModel, Placement, Profile
 
 _NO_RESOURCES: Final = "Insufficient Resources"
@@ -27,18 +27,18 @@ class GpuInstance(msgspec.Struct, frozen=True, kw_only=True):
     profile: str
     placement: Placement
     owner: str
-    """Which claim's device it was made for; empty: not by Kerf."""
+    """The mark of the claim's device that it was made for; empty: Kerf did not make it."""
     mig_uuid: str = ""
-    """Of the compute instance that fills the GPU instance; empty: there is none yet."""
+    """UUID of the compute instance that fills the GPU instance; empty: there is none yet."""
 
 
 class GpuState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a GPU remembers until the machine boots."""
+    """The state of a GPU until the machine boots."""
 
     model: str
     mig: bool = False
     whole: str = ""
-    """Which claim's device has the whole card; empty: none."""
+    """The mark of the claim's device that has the whole card; empty: none."""
     instances: tuple[GpuInstance, ...] = ()
 
     def of(self, owner: str) -> GpuInstance | None:
@@ -46,16 +46,22 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def enable_mig(state: GpuState) -> GpuState:
-    """Let the card be cut. Takes effect at once, as on Hopper and later."""
+    """Switch MIG on. Takes effect at once, as on Hopper and later.
+
+    Raises HardwareBusyError while a claim's device has the whole card.
+    """
     if state.whole:
-        raise HardwareBusyError(f"{Step.SET_MIG_MODE}: {_IN_USE}")
+        raise HardwareBusyError(f"{HardwareStep.SET_MIG_MODE}: {_IN_USE}")
     return msgspec.structs.replace(state, mig=True)
 
 
 def take_whole(state: GpuState, owner: str) -> GpuState:
-    """Switch MIG off, which no instance survives, and give the whole card to ``owner``."""
+    """Switch MIG off and give the whole card to ``owner``.
+
+    Raises HardwareBusyError while there are instances, or another owner has the card.
+    """
     if state.instances or state.whole not in ("", owner):
-        raise HardwareBusyError(f"{Step.SET_MIG_MODE}: {_IN_USE}")
+        raise HardwareBusyError(f"{HardwareStep.SET_MIG_MODE}: {_IN_USE}")
     return msgspec.structs.replace(state, mig=False, whole=owner)
 
 
@@ -66,27 +72,30 @@ def release_whole(state: GpuState, owner: str) -> GpuState:
 def create_gpu_instance(
     state: GpuState, model: GpuModel, profile_name: str, placement: Placement, owner: str
 ) -> GpuState:
-    """A GPU instance without a compute instance.
+    """Create a GPU instance without a compute instance.
 
-    Raises HardwareRefusedError for what the model never allows, HardwareBusyError while others are in the way.
+    Raises HardwareRefusedError for what the model never allows, HardwareBusyError while other instances are in the way.
     """
     profile = model.profile(profile_name)
     if profile is None or placement not in profile.placements:
         raise HardwareRefusedError(
-            f"{Step.CREATE_GPU_INSTANCE}: {_INVALID}: {model.id} has no {profile_name} at {placement.start}:"
+            f"{HardwareStep.CREATE_GPU_INSTANCE}: {_INVALID}: {model.id} has no {profile_name} at {placement.start}:"
             f"{placement.size}"
         )
     if not state.mig or not _has_room(state, model, profile, placement):
-        raise HardwareBusyError(f"{Step.CREATE_GPU_INSTANCE}: {_NO_RESOURCES}")
+        raise HardwareBusyError(f"{HardwareStep.CREATE_GPU_INSTANCE}: {_NO_RESOURCES}")
     made = GpuInstance(id=instance_id(model, placement), profile=profile.name, placement=placement, owner=owner)
     return msgspec.structs.replace(state, instances=(*state.instances, made))
 
 
 def create_compute_instance(state: GpuState, card_uuid: str, owner: str) -> GpuState:
-    """The compute instance that fills the GPU instance of ``owner``. Its UUID depends on card and ids alone."""
+    """Create the compute instance that fills the GPU instance of ``owner``. Its UUID depends on card and ids alone.
+
+    Raises HardwareRefusedError when there is no such GPU instance.
+    """
     instance = state.of(owner)
     if instance is None:
-        raise HardwareRefusedError(f"{Step.CREATE_COMPUTE_INSTANCE}: {_INVALID}: the GPU instance is gone")
+        raise HardwareRefusedError(f"{HardwareStep.CREATE_COMPUTE_INSTANCE}: {_INVALID}: the GPU instance is gone")
     mig_uuid = f"MIG-{uuid.uuid5(uuid.NAMESPACE_URL, f'{card_uuid}/{instance.id}/0')}"
     return _replaced(state, instance, msgspec.structs.replace(instance, mig_uuid=mig_uuid))
 
@@ -99,7 +108,7 @@ def destroy_compute_instance(state: GpuState, owner: str) -> GpuState:
 def destroy_gpu_instance(state: GpuState, owner: str) -> GpuState:
     instance = state.of(owner)
     if instance is not None and instance.mig_uuid:
-        raise HardwareBusyError(f"{Step.DESTROY_GPU_INSTANCE}: {_IN_USE}")
+        raise HardwareBusyError(f"{HardwareStep.DESTROY_GPU_INSTANCE}: {_IN_USE}")
     return _replaced(state, instance, None) if instance else state
 
 
@@ -121,5 +130,5 @@ def _has_room(state: GpuState, model: GpuModel, profile: Profile, placement: Pla
 
 
 def instance_id(model: GpuModel, placement: Placement) -> int:
-    """Ids as the driver gives them on cards of eight slices: 7g 0, 3g and 4g 1-2, two slices 3-6, one slice 7-13."""
+    """Return the id as the driver gives it; with eight slices: 7g 0, 3g and 4g 1-2, two slices 3-6, one slice 7-13."""
     return model.memory_slices // placement.size - 1 + placement.start // placement.size

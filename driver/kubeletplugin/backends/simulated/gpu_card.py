@@ -1,4 +1,4 @@
-"""Simulated GPUs: a claim's partition or whole card, by NVML's steps."""
+"""Simulated GPU cards: a claim's partition or whole card is made and removed by NVML's steps."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,34 +10,32 @@ from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedE
 from driver.kubeletplugin.backends.simulated import gpu
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
 from driver.kubeletplugin.backends.simulated.handles import GpuHandle, SimulatedHandle, owner_of
-from driver.kubeletplugin.backends.simulated.state_store import CardFile
-from driver.kubeletplugin.backends.simulated.step_runner import Stepper
-from driver.kubeletplugin.backends.simulated.steps import Step
+from driver.kubeletplugin.backends.simulated.state_store import StateFile
+from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import DeviceKind, GpuCard, Partition
 
 
-def _memory_limit(device: AllocatedDevice) -> int | None:
-    """What the claim's share has of the device's memory; the name may come with the driver's domain."""
-    names = (CAPACITY_MEMORY, f"{device.share.id.driver}/{CAPACITY_MEMORY}")
-    found = [amount for name, amount in device.consumed_capacity.items() if name in names]
-    return int(found[0]) if found else None
-
-
 class SimulatedGpu:
-    """A SimulatedCard that is a GPU."""
+    """One simulated GPU. An owner is a mark on the hardware (``owner_of``).
 
-    def __init__(self, card: GpuCard, file: CardFile[GpuState], stepper: Stepper) -> None:
+    Every method may be called again after any failure, also by a new process, and raises HardwareBusyError and
+    HardwareRefusedError as those of Backend do.
+    """
+
+    def __init__(self, card: GpuCard, file: StateFile[GpuState], step_runner: StepRunner) -> None:
         self.kind = DeviceKind.GPU
         self.name = card_name(card)
         self._card = card
         self._file = file
-        self._stepper = stepper
+        self._step_runner = step_runner
 
     def discover(self) -> GpuCard:
+        """Return the card as it is now."""
         return self._card
 
     def handle(self, device: AllocatedDevice, config: DeviceConfig | None) -> GpuHandle:
+        """Return the handle of ``device`` as it is now, complete once the device is made. Changes nothing."""
         if isinstance(config, FpgaConfig):
             raise HardwareRefusedError(f"{device.share} is a GPU, but the claim gives it an FpgaConfig")
         handle = GpuHandle(
@@ -55,33 +53,38 @@ class SimulatedGpu:
         return msgspec.structs.replace(handle, visible=instance.mig_uuid, instance=instance.id)
 
     def has(self, owner: str) -> bool:
+        """Whether everything that ``make`` does for ``owner`` is done."""
         state = self._file.read()
         instance = state.of(owner)
         return state.whole == owner or (instance is not None and bool(instance.mig_uuid))
 
     async def make(self, device: AllocatedDevice, config: DeviceConfig | None, owner: str) -> None:
+        """Make the partition or load the function, or go on where an earlier try was cut off."""
         del config  # how containers share the device is told to them, not to the card
         partition = device.partition
         if partition.placement is None:
-            await self._step(Step.SET_MIG_MODE, lambda state: gpu.take_whole(state, owner))
+            await self._step(HardwareStep.SET_MIG_MODE, lambda state: gpu.take_whole(state, owner))
             return
         profile, placement = partition.profile or "", partition.placement
         state = self._file.read()
         if not state.mig:
-            await self._step(Step.SET_MIG_MODE, gpu.enable_mig)
+            await self._step(HardwareStep.SET_MIG_MODE, gpu.enable_mig)
         if state.of(owner) is None:
             await self._step(
-                Step.CREATE_GPU_INSTANCE,
+                HardwareStep.CREATE_GPU_INSTANCE,
                 lambda state: gpu.create_gpu_instance(state, self._card.model, profile, placement, owner),
             )
         await self._step(
-            Step.CREATE_COMPUTE_INSTANCE, lambda state: gpu.create_compute_instance(state, self._card.uuid, owner)
+            HardwareStep.CREATE_COMPUTE_INSTANCE,
+            lambda state: gpu.create_compute_instance(state, self._card.uuid, owner),
         )
 
-    async def take_back(self, handle: SimulatedHandle) -> None:
+    async def release(self, handle: SimulatedHandle) -> None:
+        """Release what ``handle`` stands for; nothing there is success."""
         await self.abandon(handle.owner)
 
     async def abandon(self, owner: str) -> None:
+        """Remove whatever ``owner`` has, complete or half made."""
         state = self._file.read()
         if state.whole == owner:
             self._file.change(lambda state: gpu.release_whole(state, owner))  # no call of NVML: the card is just idle
@@ -89,10 +92,13 @@ class SimulatedGpu:
         if instance is None:
             return
         if instance.mig_uuid:
-            await self._step(Step.DESTROY_COMPUTE_INSTANCE, lambda state: gpu.destroy_compute_instance(state, owner))
-        await self._step(Step.DESTROY_GPU_INSTANCE, lambda state: gpu.destroy_gpu_instance(state, owner))
+            await self._step(
+                HardwareStep.DESTROY_COMPUTE_INSTANCE, lambda state: gpu.destroy_compute_instance(state, owner)
+            )
+        await self._step(HardwareStep.DESTROY_GPU_INSTANCE, lambda state: gpu.destroy_gpu_instance(state, owner))
 
     def held(self) -> Iterator[tuple[str, Partition]]:
+        """Yield each owner with what it holds, half-made partitions included."""
         state = self._file.read()
         if state.whole:
             yield state.whole, Partition(kind=self.kind, card_uuid=self._card.uuid)
@@ -105,5 +111,12 @@ class SimulatedGpu:
             )
             yield instance.owner, partition
 
-    async def _step(self, step: Step, change: Callable[[GpuState], GpuState]) -> None:
-        await self._stepper.run(step, self.name, self._file, change)
+    async def _step(self, step: HardwareStep, change: Callable[[GpuState], GpuState]) -> None:
+        await self._step_runner.run(step, self.name, self._file, change)
+
+
+def _memory_limit(device: AllocatedDevice) -> int | None:
+    """Return the bytes of the device's memory that the share has; the name may come with the driver's domain."""
+    names = (CAPACITY_MEMORY, f"{device.share.id.driver}/{CAPACITY_MEMORY}")
+    found = [amount for name, amount in device.consumed_capacity.items() if name in names]
+    return int(found[0]) if found else None

@@ -1,32 +1,50 @@
-"""What a prepared simulated device is remembered by: the handles in the plugin's checkpoint.
+"""Handles of prepared simulated devices, as the plugin's checkpoint keeps them, and the container edits made from them.
 
 A field added later needs a default: records of older versions are read by newer ones.
+
+Paths and names in container edits are those of real cards. Every device node is ``/dev/null`` of the host, so that a
+real runtime can start a real container. No management node is among them: no ``nvidia-cap1`` (MIG configuration), no
+``dfl-fme``.
 """
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from cdi import ContainerEdits, DeviceNode
 from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareRefusedError
+
+_NULL_MAJOR: Final = 1
+_NULL_MINOR: Final = 3
+"""``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
+_MIB: Final = 2**20
+_FIRST_CAPABILITY: Final = 3
+"""Number of the first instance's first capability node; nvidia-cap1 and -cap2 are MIG configuration and monitoring."""
+_INSTANCES: Final = 15
+"""GPU instance ids of each GPU, 0 to 14."""
+_NODES: Final = 9
+"""Capability nodes of a GPU instance: one of its own, and one for each of up to eight compute instances."""
 
 
 class GpuHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="gpu"):
     """A GPU partition, or a whole GPU."""
 
     card: str
-    """UUID."""
+    """UUID of the card."""
     device: str
     """Name of the published device."""
     owner: str
-    """Mark on the hardware; empty: admin access, nothing was made and nothing is taken back."""
+    """Mark on the hardware (``owner_of``); empty: admin access, nothing was made and nothing is removed."""
     minor: int
+    """Number of the card's device node, ``/dev/nvidia0``."""
     visible: str
-    """UUID for ``CUDA_VISIBLE_DEVICES``: of the MIG device, or of the card."""
+    """UUID of the MIG device, or of the whole card."""
     instance: int | None = None
     """Id of the GPU instance; None: the whole card."""
     sharing: str = "Exclusive"
+    """How containers share the device (GpuConfig's strategy)."""
     memory_limit_bytes: int | None = None
-    """The share of the device's memory; None: all of it."""
+    """The share's part of the device's memory; None: all of it."""
 
 
 class FpgaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="fpga"):
@@ -36,10 +54,11 @@ class FpgaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     device: str
     owner: str
     ports: tuple[int, ...]
-    """Numbers of the port nodes."""
+    """Numbers of the port nodes, one for each slot."""
     function: str = ""
-    """Empty with admin access: whatever is loaded."""
+    """The loaded function; empty with admin access: whatever is loaded."""
     release: Literal["Blank", "Keep"] = "Blank"
+    """What becomes of the function when the device is released."""
 
 
 SimulatedHandle: TypeAlias = GpuHandle | FpgaHandle
@@ -51,7 +70,7 @@ def to_json(handle: SimulatedHandle) -> Handle:
 
 
 def from_json(handle: Handle) -> SimulatedHandle:
-    """Raises HardwareRefusedError when another backend, or a version to come, has written it."""
+    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
     try:
         return msgspec.convert(handle, type=GpuHandle | FpgaHandle)
     except msgspec.ValidationError as error:
@@ -59,6 +78,45 @@ def from_json(handle: Handle) -> SimulatedHandle:
 
 
 def owner_of(device: AllocatedDevice) -> str:
-    """The mark on the hardware: whose it is. What several claims share belongs to none of them."""
+    """Return the mark that hardware made for ``device`` carries. What several claims share belongs to none of them."""
     holder = "shared" if device.partition.shared else device.claim.uid
     return f"{holder}/{device.share.id.device}"
+
+
+def container_edits(handle: SimulatedHandle) -> ContainerEdits:
+    """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
+    return _gpu_edits(handle) if isinstance(handle, GpuHandle) else _fpga_edits(handle)
+
+
+def _gpu_edits(handle: GpuHandle) -> ContainerEdits:
+    # "void" keeps the NVIDIA runtime from adding every GPU to a privileged container (nvidia-container-toolkit).
+    env = ["NVIDIA_VISIBLE_DEVICES=void", f"{_variable('KERF_DEVICE', handle.device)}={handle.visible}"]
+    if handle.sharing != "Exclusive":
+        env.append(f"{_variable('KERF_SHARING', handle.device)}={handle.sharing}")
+    if handle.memory_limit_bytes is not None:
+        env.append(f"{_variable('KERF_MEMORY_LIMIT', handle.device)}={handle.memory_limit_bytes}")
+        if handle.sharing == "Mps":
+            # Device 0, the only one of a container with one share (NVIDIA MPS, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT").
+            env.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={handle.memory_limit_bytes // _MIB}M")
+    paths = ["/dev/nvidiactl", f"/dev/nvidia{handle.minor}"]
+    if handle.instance is not None:
+        number = _FIRST_CAPABILITY + (handle.minor * _INSTANCES + handle.instance) * _NODES
+        paths += [f"/dev/nvidia-caps/nvidia-cap{number}", f"/dev/nvidia-caps/nvidia-cap{number + 1}"]
+    return ContainerEdits(env=tuple(env), device_nodes=tuple(_null(path) for path in paths))
+
+
+def _fpga_edits(handle: FpgaHandle) -> ContainerEdits:
+    return ContainerEdits(
+        env=(f"{_variable('KERF_DEVICE', handle.device)}={handle.function}",),
+        device_nodes=tuple(_null(f"/dev/dfl-port.{port}") for port in handle.ports),
+    )
+
+
+def _variable(prefix: str, device: str) -> str:
+    return f"{prefix}_{device.upper().replace('-', '_')}"
+
+
+def _null(path: str) -> DeviceNode:
+    return DeviceNode(
+        path=path, host_path="/dev/null", type="c", major=_NULL_MAJOR, minor=_NULL_MINOR, permissions="rw"
+    )
