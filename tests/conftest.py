@@ -1,4 +1,4 @@
-"""Shared by all tests: the async backend, hypothesis's profiles, and how long a test may take."""
+"""Configuration of all tests: the async backend, hypothesis's profiles, and time limits."""
 
 import faulthandler
 import os
@@ -21,13 +21,13 @@ PROFILE: Final = os.environ.get("KERF_HYPOTHESIS_PROFILE", "default")
 settings.load_profile(PROFILE)
 
 LIMITS_S: Final = {"realcluster": 1800, "oracle": 1800, "long": 3600}
-"""For tests with these marks instead of the limit in pyproject.toml: real clusters start and settle, oracles judge
-thousands of cases, and "long" has forty times the generated cases."""
+"""For tests with these marks instead of the limit in pyproject.toml: real clusters start and settle, oracles
+compare thousands of cases, and "long" has forty times the generated cases."""
 _TO_RETURN_S: Final = 15
 """At its limit a test is interrupted as soon as Python code runs again. One that has not ended so much later, because a
 C call or a fixture hangs, ends its process: pytest-xdist reports the crash of that test and goes on with the others."""
 _LAST_S: Final = pytest.StashKey[float]()
-"""After how many seconds the process of a test is ended."""
+"""The seconds after which the process of a test is ended."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,12 +43,13 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Again, because pytest and its plugins forget their timers when a test fails: its fixtures may hang as well."""
+    """Set the watchdog again: pytest and its plugins cancel their timers when a test fails, and fixtures may hang,
+    too."""
     _set_watchdog(item)
 
 
 def _set_watchdog(item: pytest.Item) -> None:
-    """The interpreter's own watchdog needs no lock of Python's; it writes the stacks, which name the test."""
+    """Start the interpreter's watchdog, which needs no lock; it writes the stacks, which name the test."""
     if _LAST_S in item.stash and not item.config.getoption("usepdb"):
         file = item.config.stash[fault_handler_stderr_fd_key]
         faulthandler.dump_traceback_later(item.stash[_LAST_S], exit=True, file=file)
@@ -60,5 +61,5 @@ def pytest_runtest_logfinish() -> None:
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, object]]:
-    """asyncio: grpc.aio and aiohttp run nowhere else."""
+    """The backend asyncio, the only one for grpc.aio and aiohttp."""
     return REAL_TIME

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for model values, derived from the structs' own type information."""
+"""Hypothesis strategies for model values, derived from the type information of the structs."""
 
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ QUANTITIES = st.builds(
 
 
 def values(type_: type[T]) -> st.SearchStrategy[T]:
-    """Any value of a struct, every field drawn by its type; fields with a default also take it."""
+    """Return a strategy for the struct ``type_``, with every field drawn by its type or left at its default."""
     return _of(msgspec.inspect.type_info(type_))
 
 

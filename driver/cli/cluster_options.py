@@ -20,10 +20,10 @@ from api.errors import InvalidDocumentError, KerfError
 from driver.allocation import Budget
 from driver.cli.options import FILE, option
 from driver.cli.output import EXIT_BAD_INPUT, EXIT_NO_ANSWER
-from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import decode, redacted
-from driver.diagnostics.errors import QuestionError
+from driver.diagnostics.dump import decode_dump, redact
+from driver.diagnostics.errors import QueryError
 from driver.runtime.lifecycle import iter_leaf_errors
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ def deadline_option(command: Callable[P, T]) -> Callable[P, T]:
     )(command)
 
 
-def choose_nodes(cluster: Cluster, patterns: Sequence[str]) -> frozenset[str]:
+def choose_nodes(cluster: ClusterIndex, patterns: Sequence[str]) -> frozenset[str]:
     """The names of the nodes that match ``patterns``, or of all nodes.
 
     Raises QuestionError when a pattern matches none.
@@ -92,7 +92,7 @@ def choose_nodes(cluster: Cluster, patterns: Sequence[str]) -> frozenset[str]:
     for pattern in (part for each in patterns for part in each.split(",")):
         found = fnmatch.filter(names, pattern)
         if not found:
-            raise QuestionError(f"--nodes: no node is called {pattern!r}; there is {abbreviate(names) or 'no node'}")
+            raise QueryError(f"--nodes: no node is called {pattern!r}; there is {abbreviate(names) or 'no node'}")
         chosen.update(found)
     return frozenset(chosen or names)
 
@@ -106,7 +106,7 @@ def with_exit_codes(command: Callable[P, int]) -> Callable[P, int]:
             return command(*args, **kwargs)
         except InvalidDocumentError:
             raise  # ``main`` reports each problem
-        except QuestionError as error:
+        except QueryError as error:
             click.echo(f"kerf: {error}", err=True)
             return EXIT_BAD_INPUT
         except KerfError as error:
@@ -131,10 +131,10 @@ class StateSource(NamedTuple):
     """The context's, as for kubectl."""
 
 
-def build_cluster_index(source: StateSource, deadline_s: float = _DEADLINE_S) -> Cluster:
+def build_cluster_index(source: StateSource, deadline_s: float = _DEADLINE_S) -> ClusterIndex:
     """The index of the cluster of ``source``; its searches are given up after ``deadline_s``."""
     budget = Budget(steps=int(deadline_s * _STEPS_PER_S), seconds=deadline_s, clock=time.monotonic)
-    return Cluster(source.state, budget=budget)
+    return ClusterIndex(source.state, budget=budget)
 
 
 def read_state(kubeconfig: Path | None, context: str | None, dump: Path | None) -> StateSource:
@@ -142,19 +142,19 @@ def read_state(kubeconfig: Path | None, context: str | None, dump: Path | None) 
     if dump is not None:
         if kubeconfig is not None or context is not None:
             raise click.UsageError("--from asks a file; --kubeconfig and --context have no meaning beside it")
-        return StateSource(decode(dump.read_bytes(), str(dump)), "default")
+        return StateSource(decode_dump(dump.read_bytes(), str(dump)), "default")
     return anyio.run(_gather, kubeconfig, context)
 
 
 async def _gather(kubeconfig: Path | None, context: str | None) -> StateSource:
-    from driver.diagnostics.collector import gather  # aiohttp is not needed offline
+    from driver.diagnostics.collector import collect_state  # aiohttp is not needed offline
     from driver.kube.http.client import Client
     from driver.kube.http.config import load_access
 
     access = await load_access(kubeconfig, context)
     async with Client(access, user_agent="kerf-answers") as client, anyio.create_task_group() as tasks:
         tasks.start_soon(_report_when_slow, f"reading the cluster at {access.server}")
-        state = redacted(await gather(client, lambda: datetime.now(UTC).isoformat(timespec="seconds")))
+        state = redact(await collect_state(client, lambda: datetime.now(UTC).isoformat(timespec="seconds")))
         tasks.cancel_scope.cancel()
     return StateSource(state, access.namespace)
 

@@ -19,7 +19,7 @@ from driver.cli.cluster_options import (
 from driver.cli.options import option
 from driver.cli.output import OutputFormat, format_table, output_option, print_document
 from driver.diagnostics.defragmentation import Advice
-from driver.diagnostics.frag import CardFigures, FragAnswer, frag
+from driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
 
 _CARDS = 40
 """Cards listed as text; of larger clusters only those with stranded units are shown."""
@@ -44,7 +44,7 @@ def command(
     Exit code 0, also when nothing is free; 2: bad input; 3: no answer.
     """
     cluster = build_cluster_index(read_state(kubeconfig, context, dump))
-    answer = frag(cluster, nodes=choose_nodes(cluster, nodes), size=size, track=Progress())
+    answer = measure_fragmentation(cluster, nodes=choose_nodes(cluster, nodes), size=size, track=Progress())
     if output == "text":
         click.echo("\n".join(_lines(answer)))
     else:
@@ -52,7 +52,7 @@ def command(
     return 0
 
 
-def _lines(answer: FragAnswer) -> Iterator[str]:
+def _lines(answer: FragmentationReport) -> Iterator[str]:
     if not answer.cards:
         yield "no card that Kerf publishes"
     else:

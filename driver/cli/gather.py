@@ -7,7 +7,7 @@ import click
 
 from driver.cli.cluster_options import access_options, format_count, read_state, with_exit_codes
 from driver.cli.options import option
-from driver.diagnostics.dump import encode
+from driver.diagnostics.dump import encode_dump
 
 
 @click.command(short_help="Write what decides over devices into one file.")
@@ -27,7 +27,7 @@ def command(kubeconfig: Path | None, context: str | None, output_file: Path) -> 
     `kerf plan` and `kerf frag` reads the file.
     """
     state = read_state(kubeconfig, context, None).state
-    data = encode(state, compress=output_file.suffix == ".gz")
+    data = encode_dump(state, compress=output_file.suffix == ".gz")
     if str(output_file) == "-":
         sys.stdout.buffer.write(data)
         return 0

@@ -7,8 +7,13 @@ from typing import Any
 
 import click
 
+from api.core.v1 import Node
 from api.errors import InvalidDocumentError, Problem
+from api.kerf.v1alpha1 import ResourceClass
 from api.model.base import JsonObject
+from api.model.claims import DeviceClass
+from api.model.devices import ResourceSlice
+from api.model.names import KERF_DRIVER
 from driver.cli.cluster_options import (
     Progress,
     build_cluster_index,
@@ -31,9 +36,11 @@ from driver.cli.output import (
     print_document,
 )
 from driver.cli.why import reason_lines
+from driver.controller.device_types import device_type_of, known_device_types
+from driver.controller.structured.class_compiler import compile_class
 from driver.diagnostics.explain.report import Verdict
-from driver.diagnostics.plan import More, Placed, PlanAnswer, plan
-from driver.diagnostics.workload import read_demands
+from driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
+from driver.diagnostics.workload import read_workloads
 
 _ROWS = 60
 """Placements listed as text; JSON output has all of them."""
@@ -75,12 +82,16 @@ def command(
     documents = [document for file in files for document in _documents(file)]
     source = read_state(kubeconfig, context, dump)
     cluster = build_cluster_index(source, deadline_s)
-    wanted = read_demands(cluster, documents, namespace=namespace or source.namespace)
-    if not wanted.demands:
+    manifests = read_workloads(
+        cluster, documents, namespace=namespace or source.namespace, compile_classes=compile_classes
+    )
+    if not manifests.workloads:
         names = ", ".join(map(str, files))
         raise InvalidDocumentError(names, [Problem("", "asks for nothing: there is no pod, claim or claim template")])
-    narrowed = cluster.with_classes(wanted.classes).narrowed(choose_nodes(cluster, nodes))
-    answer = plan(narrowed, wanted.demands, copies=copies, passed_over=wanted.passed_over, track=Progress())
+    cluster = cluster.with_classes(manifests.classes).restricted_to(choose_nodes(cluster, nodes))
+    answer = plan_workloads(
+        cluster, manifests.workloads, copies=copies, passed_over=manifests.passed_over, track=Progress()
+    )
     if output == "text":
         click.echo("\n".join(_lines(answer)))
     else:
@@ -88,7 +99,19 @@ def command(
     return _exit(answer)
 
 
-def _exit(answer: PlanAnswer) -> int:
+def compile_classes(
+    resource_classes: Sequence[ResourceClass], nodes: Sequence[Node], slices: Sequence[ResourceSlice]
+) -> list[DeviceClass]:
+    """The DeviceClasses that Kerf's controller would make of ``resource_classes``. Raises UnsatisfiableError."""
+    published = (device for slice_ in slices for device in slice_.spec.devices)
+    device_types = known_device_types(frozenset(map(device_type_of, published))) if resource_classes else frozenset()
+    return [
+        compile_class(each, driver=KERF_DRIVER, nodes=nodes, device_types=device_types).device_class
+        for each in resource_classes
+    ]
+
+
+def _exit(answer: PlanReport) -> int:
     if any(each.why.verdict is Verdict.UNDECIDED for each in answer.unplaced):
         return EXIT_NO_ANSWER
     return 0 if answer.fits else EXIT_DOES_NOT_FIT
@@ -117,7 +140,7 @@ def _documents(path: Path) -> Iterator[JsonObject]:
             raise InvalidDocumentError(str(path), [Problem(f"document {number}", message)])
 
 
-def _lines(answer: PlanAnswer) -> Iterator[str]:
+def _lines(answer: PlanReport) -> Iterator[str]:
     if answer.placed:
         yield _placements(answer.placed)
         yield ""
@@ -144,7 +167,7 @@ def _lines(answer: PlanAnswer) -> Iterator[str]:
         yield f"\nwithout devices, passed over: {', '.join(answer.passed_over)}"
 
 
-def _placements(placed: Sequence[Placed]) -> str:
+def _placements(placed: Sequence[PlacedCopy]) -> str:
     rows = [
         (each.demand, each.copy, _node(each), device.claim, device.request, device.device)
         for each in placed
@@ -154,10 +177,10 @@ def _placements(placed: Sequence[Placed]) -> str:
     return text if len(rows) <= _ROWS else f"{text}\nand {len(rows) - _ROWS} more; --output json has them all"
 
 
-def _node(placed: Placed) -> str:
+def _node(placed: PlacedCopy) -> str:
     return f"{placed.node} (or {placed.fitting_nodes - 1} more)" if placed.fitting_nodes > 1 else placed.node
 
 
-def _more(more: More) -> str:
+def _more(more: Headroom) -> str:
     least = "at least " if more.is_bound else ""
     return f"{least}{more.copies or 'no'} more of {more.demand} would fit"

@@ -26,8 +26,8 @@ from driver.cli.output import (
     output_option,
     print_document,
 )
-from driver.diagnostics.explain.report import InTheWay, NearMiss, NodeGroup, NodeReason, Remedy, Verdict, WhyAnswer
-from driver.diagnostics.explain.why import why_claim, why_pod
+from driver.diagnostics.explain.report import BlockedCard, NearMiss, NodeGroup, NodeReason, Verdict, Victims, WhyReport
+from driver.diagnostics.explain.why import explain_claim, explain_pod
 
 _EXITS: Final = {
     Verdict.HAS_DEVICES: 0,
@@ -65,7 +65,7 @@ def command(
     Exit code 0: it has its devices, or it fits; 1: it does not fit; 2: bad input; 3: no answer.
     """
     source = read_state(kubeconfig, context, dump)
-    ask = why_pod if kind == "pod" else why_claim
+    ask = explain_pod if kind == "pod" else explain_claim
     answer = ask(build_cluster_index(source, deadline_s), ObjectRef(namespace or source.namespace, name), Progress())
     if output == "text":
         click.echo("\n".join(_lines(answer)))
@@ -74,7 +74,7 @@ def command(
     return _EXITS[answer.verdict]
 
 
-def _lines(answer: WhyAnswer) -> Iterator[str]:
+def _lines(answer: WhyReport) -> Iterator[str]:
     subject = answer.subject
     kind = "pod" if subject.kind == "Pod" else "claim"
     color = _COLORS[_EXITS[answer.verdict]]
@@ -91,7 +91,7 @@ def _lines(answer: WhyAnswer) -> Iterator[str]:
         yield f"\nthe scheduler says: {answer.scheduler_says}"
 
 
-def reason_lines(answer: WhyAnswer) -> Iterator[str]:
+def reason_lines(answer: WhyReport) -> Iterator[str]:
     """The obstacles by node, and what would help."""
     for group in answer.groups:
         yield ""
@@ -125,7 +125,7 @@ def _near_miss(miss: NearMiss) -> Iterator[str]:
         yield f"      {' '.join(unmet.condition.split())}" + (f": {has}" if has else "") + f"  ({unmet.source})"
 
 
-def _in_the_way(one: InTheWay, *, with_node: bool) -> str:
+def _in_the_way(one: BlockedCard, *, with_node: bool) -> str:
     at = f"{one.node}: " if with_node else ""
     what = _runs(one.counters) if one.counters else "in use"
     holders = f", held by {abbreviate(one.claims, 4)}" if one.claims else ", more than there is"
@@ -149,7 +149,7 @@ def _number(name: str) -> int:
     return int(tail) if tail.isdecimal() else -1
 
 
-def _remedies(answer: WhyAnswer) -> Iterator[str]:
+def _remedies(answer: WhyReport) -> Iterator[str]:
     if not answer.remedies:
         if answer.remedies_searched:
             nodes = format_count(answer.remedies_searched, "node")
@@ -162,7 +162,7 @@ def _remedies(answer: WhyAnswer) -> Iterator[str]:
         yield f"  on {remedy.node}: {_ending(remedy)}"
 
 
-def _ending(remedy: Remedy) -> str:
+def _ending(remedy: Victims) -> str:
     return ", ".join(
         f"{claim.claim}" + (f" (pod {abbreviate(claim.pods)})" if claim.pods else "") for claim in remedy.claims
     )

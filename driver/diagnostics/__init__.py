@@ -1,6 +1,9 @@
-"""Answers to an administrator's questions about a cluster: why something waits, what would fit, how fragmented it is.
+"""Diagnostics of a cluster's devices: why a pod waits, what would fit, and how fragmented the cards are.
 
-``gathering`` is the one part with I/O: it reads a cluster into a value (``state``), which ``dump`` writes and reads as
-one file. All answers are pure functions of that value; they ask the allocator that agrees with kube-scheduler and
-never reason about it, so that what they say has been tried.
+Data flow: ``collector`` (the only I/O) or a ``dump`` -> ``cluster_state`` (a snapshot) -> ``cluster_index`` (indexes,
+and the allocator over them) -> a report of ``explain`` (``kerf why``), ``plan`` or ``frag``. Reports are pure functions
+of the snapshot. Everything they state has been tried with the allocator that agrees with kube-scheduler.
+
+Must never import ``driver.local``, ``driver.controller`` or ``driver.kubeletplugin``; only ``collector`` imports
+``driver.kube``.
 """

@@ -1,7 +1,7 @@
-"""From published devices back to cards: which cards there are, how each can be cut, and what is cut from them.
+"""The cards behind published devices, and the partitions of each card that claims hold.
 
-Kerf's devices say all that this needs (``api.model.device_attributes``). Devices of other drivers have no geometry that
-we know, and are left out.
+Cards are reconstructed from the attributes of Kerf's devices (``api.model.device_attributes``). Devices of other
+drivers are ignored, because their geometry is unknown.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ _ABSENT = Attribute()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedCard:
-    """A card of the cluster, and what is published of it."""
+    """A card of the cluster with the devices that are published for it."""
 
     node: str
     pool: str
@@ -29,7 +29,7 @@ class PublishedCard:
 
     @property
     def name(self) -> str:
-        """``gpu-0``."""
+        """The name of the card within its pool, such as ``gpu-0``."""
         return card_name(self.card)
 
     @property
@@ -37,7 +37,7 @@ class PublishedCard:
         return self.card.model.id if isinstance(self.card, GpuCard) else self.card.shell.name
 
     def partition(self, device: str) -> Partition:
-        """What one of its devices stands for."""
+        """Return the partition that ``device`` represents."""
         return _partition(self.card, self.devices[device])
 
     def id_of(self, device: str) -> DeviceId:
@@ -46,27 +46,27 @@ class PublishedCard:
 
 @dataclass(frozen=True, slots=True)
 class PublishedCards:
-    """The cards of a cluster."""
+    """The cards that Kerf publishes in a cluster."""
 
     known: tuple[PublishedCard, ...]
-    """By node and index."""
+    """The cards of known models, by node and index."""
     unknown: tuple[str, ...]
-    """``node/card: model`` of cards whose geometry is in no table of ours."""
+    """Cards whose model is in no table, each as ``node/card: model``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CardUse:
-    """A card, and who has what of it."""
+class CardUsage:
+    """A card with the devices of it that claims hold."""
 
-    site: PublishedCard
+    published: PublishedCard
     holders: Mapping[str, tuple[ObjectRef, ...]]
-    """The claims that have a device, for each device that is in use."""
-    taken: Mapping[str, Partition]
-    """What each device in use stands for."""
+    """The claims that hold each device in use, by device name."""
+    partitions: Mapping[str, Partition]
+    """The partition that each device in use represents, by device name."""
 
 
-def published_cards(slices: Iterable[ResourceSlice]) -> PublishedCards:
-    """The cards that Kerf publishes in ``slices``."""
+def find_published_cards(slices: Iterable[ResourceSlice]) -> PublishedCards:
+    """Return the cards that Kerf publishes in ``slices``."""
     known: list[PublishedCard] = []
     unknown: list[str] = []
     for (pool, (kind, index)), devices in sorted(_by_card(_newest(slices)).items()):
@@ -78,14 +78,14 @@ def published_cards(slices: Iterable[ResourceSlice]) -> PublishedCards:
     return PublishedCards(tuple(known), tuple(unknown))
 
 
-def in_use(card: PublishedCard, holders: Mapping[DeviceId, tuple[ObjectRef, ...]]) -> CardUse:
-    """What ``holders`` have of a card. What is no longer published, or is held of no card of ours, is passed over."""
+def build_usage(card: PublishedCard, holders: Mapping[DeviceId, tuple[ObjectRef, ...]]) -> CardUsage:
+    """Return what ``holders`` hold of a card; devices that are no longer published are ignored."""
     held = {name: holders[id_] for name in card.devices if (id_ := card.id_of(name)) in holders}
-    return CardUse(card, held, {name: card.partition(name) for name in held})
+    return CardUsage(card, held, {name: card.partition(name) for name in held})
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
-    """Of each pool the slices of the newest generation."""
+    """Yield the slices of the newest generation of each of Kerf's pools."""
     ours = [slice_ for slice_ in slices if slice_.spec.driver == KERF_DRIVER]
     newest: dict[str, int] = {}
     for slice_ in ours:
@@ -94,7 +94,7 @@ def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
 
 
 def _by_card(slices: Iterable[ResourceSlice]) -> dict[tuple[str, tuple[str, int]], dict[str, Device]]:
-    """Devices by their name, for each pool, and kind and number of a card."""
+    """Return the devices by name, for each card: its pool, its kind and its index."""
     found: dict[tuple[str, tuple[str, int]], dict[str, Device]] = defaultdict(dict)
     for slice_ in slices:
         for device in slice_.spec.devices:
@@ -104,27 +104,22 @@ def _by_card(slices: Iterable[ResourceSlice]) -> dict[tuple[str, tuple[str, int]
 
 
 def _card(device: Device) -> Card:
-    """The card that a device belongs to. Raises UnknownModelError."""
+    """Return the card of a device. Raises UnknownModelError when no table has its model."""
     uuid, index = _text(device, v.ATTRIBUTE_PARENT), _number(device, v.ATTRIBUTE_INDEX)
-    pci_bus_id, numa_node = _text(device, v.ATTRIBUTE_PCI_BUS_ID), _number(device, v.ATTRIBUTE_NUMA_NODE)
+    pci, numa = _text(device, v.ATTRIBUTE_PCI_BUS_ID), _number(device, v.ATTRIBUTE_NUMA_NODE)
     version, model = _text(device, v.ATTRIBUTE_DRIVER_VERSION), _text(device, v.ATTRIBUTE_MODEL)
     if _text(device, v.ATTRIBUTE_KIND) == DeviceKind.FPGA:
         return FpgaCard(
             uuid=uuid,
             index=index,
             shell=shell(model),
-            pci_bus_id=pci_bus_id,
-            numa_node=numa_node,
+            pci_bus_id=pci,
+            numa_node=numa,
             driver_version=version,
             loaded={},
         )
     return GpuCard(
-        uuid=uuid,
-        index=index,
-        model=gpu_model(model),
-        pci_bus_id=pci_bus_id,
-        numa_node=numa_node,
-        driver_version=version,
+        uuid=uuid, index=index, model=gpu_model(model), pci_bus_id=pci, numa_node=numa, driver_version=version
     )
 
 

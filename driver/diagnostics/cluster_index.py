@@ -1,4 +1,4 @@
-"""A cluster's state made ready to be asked: indexes, who holds what, and the allocator over both."""
+"""Indexes over the snapshot of a cluster, and the allocator over them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,18 +16,18 @@ from api.model.names import ObjectRef
 from driver.allocation import AllocatedState, Budget, ClusterAllocator, Features, Inventory, Outcome, allocate
 from driver.allocation.explain.diagnosis import Diagnosis, diagnose
 from driver.allocation.explain.holders import Holdings, PoolKey
-from driver.diagnostics.card_usage import CardUse, PublishedCards, in_use, published_cards
+from driver.diagnostics.card_usage import CardUsage, PublishedCards, build_usage, find_published_cards
 from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.explain.feature_gates import features_of
+from driver.diagnostics.feature_gates import detect_features
 from driver.scheduling.node_filter import node_view
 
 _BUDGET: Final = Budget()
-_OF_SLICES: Final = ("inventory", "cards", "_slice_pools", "_slices_by_pool")
-"""What follows from the slices alone."""
+_SHARED: Final = ("features", "inventory", "cards", "_slice_pools", "_slices_by_pool")
+"""The properties of a ``ClusterIndex`` that a derived one shares: its features, and what depends on slices only."""
 
 
-class Occupancy:
-    """Which allocated claims hold something of which pool. Claims can be added and taken away."""
+class ClaimsByPool:
+    """The allocated claims, indexed by the pools of which they hold devices."""
 
     def __init__(self, claims: Iterable[ResourceClaim]) -> None:
         self._by_pool: dict[PoolKey, dict[ObjectRef, ResourceClaim]] = defaultdict(dict)
@@ -42,55 +42,58 @@ class Occupancy:
         for pool in _pools(claim):
             self._by_pool[pool].pop(claim.ref, None)
 
-    def copy(self) -> "Occupancy":
-        """A copy that changes for itself."""
-        copy = Occupancy(())
+    def copy(self) -> "ClaimsByPool":
+        """Return an independent copy."""
+        copy = ClaimsByPool(())
         copy._by_pool = defaultdict(dict, {pool: dict(claims) for pool, claims in self._by_pool.items()})
         return copy
 
-    def of(self, pools: Iterable[PoolKey]) -> tuple[ResourceClaim, ...]:
-        """The claims that hold something of any of ``pools``."""
+    def find(self, pools: Iterable[PoolKey]) -> tuple[ResourceClaim, ...]:
+        """Return the claims that hold devices of any of ``pools``."""
         found: dict[ObjectRef, ResourceClaim] = {}
         for pool in pools:
             found |= self._by_pool.get(pool, {})
         return tuple(found.values())
 
 
-class Cluster:
-    """One state, indexed. Everything is worked out when it is first asked for."""
+class ClusterIndex:
+    """A snapshot with indexes, each of which is built on first use."""
 
-    def __init__(self, state: ClusterState, features: Features | None = None, budget: Budget = _BUDGET) -> None:
+    def __init__(self, state: ClusterState, budget: Budget = _BUDGET) -> None:
         self.state = state
-        self.features = features or features_of(state)
         self.budget = budget
-        """Of each attempt on one node."""
-        self.occupancy = Occupancy(state.claims)
-        """Who holds what now; an answer that plays something through changes a copy of its own."""
+        """The search budget of each attempt on one node."""
+        self.claims_by_pool = ClaimsByPool(state.claims)
+        """The claims that hold devices now; a trial changes a copy of it."""
 
-    def narrowed(self, names: Collection[str]) -> "Cluster":
-        """The same cluster with only these nodes."""
+    def restricted_to(self, names: Collection[str]) -> "ClusterIndex":
+        """Return this cluster with only the nodes ``names``."""
         nodes = tuple(node for node in self.state.nodes if node.metadata.name in names)
         return self._derived(msgspec.structs.replace(self.state, nodes=nodes))
 
-    def with_classes(self, classes: Iterable[DeviceClass]) -> "Cluster":
-        """The same cluster with these classes beside its own, or in their place."""
+    def with_classes(self, classes: Iterable[DeviceClass]) -> "ClusterIndex":
+        """Return this cluster with ``classes`` added, or in place of those of the same name."""
         by_name = {**self.classes, **{each.metadata.name: each for each in classes}}
         return self._derived(msgspec.structs.replace(self.state, classes=tuple(by_name.values())))
 
-    def with_claims(self, claims: Iterable[ResourceClaim]) -> "Cluster":
-        """The same cluster with these claims beside its own, or in their place."""
+    def with_claims(self, claims: Iterable[ResourceClaim]) -> "ClusterIndex":
+        """Return this cluster with ``claims`` added, or in place of those of the same name."""
         by_ref = {**self.claims, **{each.ref: each for each in claims}}
         return self._derived(msgspec.structs.replace(self.state, claims=tuple(by_ref.values())))
 
-    def _derived(self, state: ClusterState) -> "Cluster":
-        """A cluster with the same slices, which are expensive to index."""
-        derived = Cluster(state, self.features, self.budget)
-        derived.__dict__ |= {name: getattr(self, name) for name in _OF_SLICES}
+    def _derived(self, state: ClusterState) -> "ClusterIndex":
+        """Return an index over ``state``, which has the same slices, without indexing them again."""
+        derived = ClusterIndex(state, self.budget)
+        derived.__dict__ |= {name: getattr(self, name) for name in _SHARED}
         return derived
 
     @cached_property
+    def features(self) -> Features:
+        return detect_features(self.state)
+
+    @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """By name, the order in which answers try them."""
+        """The nodes by name, the order in which they are tried."""
         return tuple(sorted(self.state.nodes, key=lambda node: node.metadata.name))
 
     @cached_property
@@ -115,22 +118,22 @@ class Cluster:
 
     @cached_property
     def all_holdings(self) -> Holdings:
-        """Who holds what of everything."""
+        """What claims hold of all pools."""
         return Holdings(self.state.slices, self.state.claims)
 
     @cached_property
     def cards(self) -> PublishedCards:
-        """Kerf's cards, on all nodes."""
-        return published_cards(self.state.slices)
+        """Kerf's cards on all nodes."""
+        return find_published_cards(self.state.slices)
 
-    def cards_in_use(self, nodes: Collection[str] = ()) -> list[CardUse]:
-        """Who has what of the cards of ``nodes``; empty: of all."""
+    def card_usages(self, nodes: Collection[str] = ()) -> list[CardUsage]:
+        """Return the usage of each card of ``nodes``, or of all nodes if ``nodes`` is empty."""
         holders = self.all_holdings.holders
-        return [in_use(card, holders) for card in self.cards.known if not nodes or card.node in nodes]
+        return [build_usage(card, holders) for card in self.cards.known if not nodes or card.node in nodes]
 
     @cached_property
     def _slice_pools(self) -> tuple[Mapping[str, frozenset[PoolKey]], frozenset[PoolKey]]:
-        """The pools with slices for one node by its name, and those with other slices."""
+        """The pools with slices for a single node, by node name, and the pools with other slices."""
         of_node: dict[str, set[PoolKey]] = defaultdict(set)
         shared: set[PoolKey] = set()
         for slice_ in self.state.slices:
@@ -142,15 +145,15 @@ class Cluster:
         return {node: frozenset(pools) for node, pools in of_node.items()}, frozenset(shared)
 
     def pools(self, node: Node) -> frozenset[PoolKey]:
-        """The pools of which the node may be able to use something."""
+        """Return the pools whose devices the node may be able to use."""
         of_node, shared = self._slice_pools
         return of_node.get(node.metadata.name, frozenset()) | shared
 
     def holdings(self, node: Node) -> Holdings:
-        """Who holds what of the node's pools."""
+        """Return what claims hold of the pools of ``node``."""
         pools = self.pools(node)
         slices = [slice_ for pool in sorted(pools) for slice_ in self._slices_by_pool[pool]]
-        return Holdings(slices, self.occupancy.of(pools))
+        return Holdings(slices, self.claims_by_pool.find(pools))
 
     @cached_property
     def _slices_by_pool(self) -> Mapping[PoolKey, Sequence[ResourceSlice]]:
@@ -162,28 +165,34 @@ class Cluster:
     def attempt(
         self, claims: Sequence[ResourceClaim], node: Node, held: Iterable[ResourceClaim] | None = None
     ) -> Outcome:
-        """What the allocator says to ``claims`` on ``node`` while ``held`` have their devices; None: as things are."""
+        """Allocate ``claims`` on ``node`` while the claims ``held`` keep their devices; None stands for all claims."""
         numbers = count()
         return allocate(
             self.inventory,
             claims,
             node_view(node),
             self.classes,
-            AllocatedState.from_claims(self.occupancy.of(self.pools(node)) if held is None else held),
+            AllocatedState.from_claims(self.claims_by_pool.find(self.pools(node)) if held is None else held),
             self.features,
             share_id=lambda: f"{claims[0].ref}#{next(numbers)}",
             budget=self.budget,
         )
 
-    def allocator(self) -> ClusterAllocator:
-        """An allocator for all nodes as things are, to play something through."""
+    def build_allocator(self) -> ClusterAllocator:
+        """Return an allocator for all nodes, for trials that change what is allocated."""
         return ClusterAllocator(
             self.features, self.inventory, nodes=map(node_view, self.nodes), claims=self.state.claims
         )
 
     def diagnose(self, claims: Sequence[ResourceClaim], node: Node, holdings: Holdings) -> tuple[Diagnosis, ...]:
-        """Why ``claims`` do not fit on ``node``, once ``attempt`` has said so."""
+        """Return why ``claims`` do not fit on ``node``, after ``attempt`` has failed."""
         return diagnose(self.inventory, claims, node_view(node), self.classes, holdings, self.features)
+
+
+def pods_of(claim: ResourceClaim) -> list[ObjectRef]:
+    """Return the pods for which ``claim`` is reserved."""
+    namespace = claim.metadata.namespace
+    return [ObjectRef(namespace, user.name) for user in claim.status.reserved_for if user.resource == "pods"]
 
 
 def _by_ref(objects: Iterable[ObjectT]) -> dict[ObjectRef, ObjectT]:

@@ -1,4 +1,4 @@
-"""What a cluster was like at one moment, as far as answers need it: the content of a dump."""
+"""A snapshot of the objects of a cluster that diagnostics need: the content of a dump."""
 
 import msgspec
 
@@ -9,15 +9,15 @@ from api.model.devices import DeviceTaintRule, ResourceSlice
 
 
 class ClusterState(Value):
-    """All objects that decide over devices, without what is secret or of no use (``dump.redacted``)."""
+    """The objects on which allocation depends; ``dump.redact`` removes what is secret or not needed."""
 
     kubernetes: str = ""
-    """Version of the API server, ``1.37``."""
+    """The version of the API server, such as ``1.37``."""
     gathered_at: str = ""
-    """RFC 3339, by the clock of who gathered."""
+    """The time of collection in RFC 3339, by the collector's clock."""
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
-    """Those that ask for devices."""
+    """The pods that use devices."""
     claims: tuple[ResourceClaim, ...] = msgspec.field(default=(), name="resourceClaims")
     templates: tuple[ResourceClaimTemplate, ...] = msgspec.field(default=(), name="resourceClaimTemplates")
     classes: tuple[DeviceClass, ...] = msgspec.field(default=(), name="deviceClasses")

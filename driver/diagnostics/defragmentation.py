@@ -1,13 +1,16 @@
-"""Which claims to recreate so that a large partition becomes free.
+"""Defragmentation: which claims to recreate so that a large partition becomes free.
 
-Claims cannot be moved: a pod must end and be made again. So the advice says which, and where each would find room
-again, and both have been tried: the wanted partition is set aside, then the allocator places the claims anew, the
-largest first, where their pods may run. A pod's claims go together.
+An allocated claim cannot be moved, only recreated together with its pod. The problem is to choose the partition of the
+requested size whose occupants need the fewest units elsewhere. The search is greedy: it tries target partitions from
+the cheapest; for each it reserves the partition and lets the allocator place the occupants again, the largest first, on
+nodes where their pods may run. All claims of a pod are recreated together. Example: a card holds a claim of one slice
+at position 0, which blocks ``4g.40gb``; the advice is to recreate that claim, which fits at another position.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
+from itertools import chain
 from typing import Final, NamedTuple
 
 import msgspec
@@ -23,137 +26,121 @@ from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta
 from api.model.names import DeviceId, ObjectRef
 from driver.allocation import Fits
-from driver.diagnostics.card_usage import CardUse
-from driver.diagnostics.cluster_index import Cluster, Occupancy
+from driver.diagnostics.card_usage import CardUsage
+from driver.diagnostics.cluster_index import ClaimsByPool, ClusterIndex, pods_of
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Partition
 from driver.partitions.unit_map import get_unit_map
 from driver.scheduling.node_filter import explain_filter
 
 WHOLE: Final = "whole"
-"""The size of a whole card."""
+"""The size name of a whole card."""
 SLOTS: Final = "slots"
-"""The size of FPGA slots without a function."""
+"""The size name of FPGA slots without a function."""
 
-_TRIED: Final = 8
-"""Places that are tried for one size, the cheapest first: where these fail there is hardly any room elsewhere."""
+_MOST_TARGETS: Final = 8
+"""Target partitions that are tried for one size: if the cheapest fail, hardly anything fits elsewhere."""
 
 _replace = msgspec.structs.replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A claim to recreate."""
+class Recreation:
+    """A claim that has to be recreated."""
 
     claim: str
     pods: tuple[str, ...]
-    """Who uses it, and has to be made again."""
+    """The pods that use the claim and have to be recreated, too."""
     devices: tuple[str, ...]
+    """The devices that the claim holds."""
     room_at: tuple[str, ...]
-    """Where there is room for it: the devices that the allocator gave it in a trial."""
+    """The devices that the allocator gave the claim in the trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Recreating these claims frees one partition of ``size``."""
+    """The claims whose recreation frees one partition of ``size``."""
 
     model: str
     size: str
     node: str
     device: str
     """The partition that becomes free."""
-    moves: tuple[Move, ...]
-    """In the order in which to make them anew: the large before the small, which would take their room. Empty: it is
-    free now."""
+    moves: tuple[Recreation, ...]
+    """The claims in the order of recreation, large before small; empty when the partition is free now."""
 
 
-class _Place(NamedTuple):
-    """A partition of the wanted size, and who is in the way there."""
+class _Target(NamedTuple):
+    """A partition of the requested size with the claims that occupy it."""
 
     cost: int
-    """Units that have to find room elsewhere."""
+    """The number of units that the occupants need elsewhere."""
     number: int
-    """Of the card among all: ties go to the first."""
-    card: CardUse
+    """The position of the card among all, which breaks ties."""
+    card: CardUsage
     partition: Partition
-    in_the_way: frozenset[ObjectRef]
+    occupants: frozenset[ObjectRef]
 
 
-def advise(cluster: Cluster, cards: Sequence[CardUse], model: str, size: str, room: int) -> Advice | None:
-    """How to win one partition of ``size`` on a card of ``model`` with the least recreating; None: no way was found.
+def find_advice(
+    cluster: ClusterIndex, cards: Sequence[CardUsage], model: str, size: str, usable_units: int
+) -> Advice | None:
+    """Return how to free one partition of ``size`` on a card of ``model`` most cheaply; None when no way is found.
 
-    ``room`` is how many units of ``cards`` are free and of use: what takes more need not be tried.
+    ``usable_units`` is the number of free units of ``cards`` that partitions can use, which bounds the cost.
     """
-    affordable = (place for place in _places(cards, model, size) if place.cost <= room)
-    for place in nsmallest(_TRIED, affordable, key=lambda place: place[:2]):
-        groups = _groups(cluster, place.in_the_way)
-        device = device_name(place.card.site.card, place.partition)
-        moves = _moves(cluster, groups, place.card.site.id_of(device)) if _is_freed(place, groups) else None
+    affordable = (target for target in _find_targets(cards, model, size) if target.cost <= usable_units)
+    for target in nsmallest(_MOST_TARGETS, affordable, key=lambda target: (target.cost, target.number)):
+        published = target.card.published
+        groups = _group_claims(cluster, target.occupants)
+        device = device_name(published.card, target.partition)
+        moves = _recreate(cluster, groups, published.id_of(device)) if _is_freed(target, groups) else None
         if moves is not None:
-            return Advice(model=model, size=size, node=place.card.site.node, device=device, moves=moves)
+            return Advice(model=model, size=size, node=published.node, device=device, moves=moves)
     return None
 
 
-def size_of(partition: Partition) -> str:
-    """What the size of a partition is called."""
+def _size_name(partition: Partition) -> str:
+    """Return the size name of a partition."""
     return WHOLE if partition.is_whole else partition.profile or partition.function or SLOTS
 
 
-def _places(cards: Sequence[CardUse], model: str, size: str) -> Iterator[_Place]:
+def _find_targets(cards: Sequence[CardUsage], model: str, size: str) -> Iterator[_Target]:
     for number, card in enumerate(cards):
-        if card.site.model == model:
-            for spec in get_unit_map(card.site.card).specs:
-                partition = spec.of(card.site.card.uuid)
-                if size_of(partition) == size:
-                    yield _place(number, card, partition)
+        if card.published.model != model:
+            continue
+        for spec in get_unit_map(card.published.card).specs:
+            partition = spec.of(card.published.card.uuid)
+            if _size_name(partition) == size:
+                overlapping = {name: each for name, each in card.partitions.items() if each.overlaps(partition)}
+                whole = card.published.card.units
+                units = (each.placement.size if each.placement else whole for each in overlapping.values())
+                occupants = frozenset(ref for name in overlapping for ref in card.holders[name])
+                yield _Target(cost=sum(units), number=number, card=card, partition=partition, occupants=occupants)
 
 
-def _place(number: int, card: CardUse, partition: Partition) -> _Place:
-    held = [name for name, taken in card.taken.items() if taken.overlaps(partition)]
-    cost = sum(_units(card, name) for name in held)
-    in_the_way = frozenset(ref for name in held for ref in card.holders[name])
-    return _Place(cost=cost, number=number, card=card, partition=partition, in_the_way=in_the_way)
-
-
-def _units(card: CardUse, device: str) -> int:
-    placement = card.taken[device].placement
-    return placement.size if placement else card.site.card.units
-
-
-def _is_freed(place: _Place, groups: Iterable[Sequence[ResourceClaim]]) -> bool:
-    """Whether the partition can be cut once ``groups`` have gone: engines may be held by others."""
-    gone = {claim.ref for group in groups for claim in group}
-    card = place.card
-    staying = [card.taken[name] for name, refs in card.holders.items() if not gone.issuperset(refs)]
-    unit_map = get_unit_map(card.site.card)
-    spec = next(spec for spec in unit_map.specs if spec.of(card.site.card.uuid) == place.partition)
+def _is_freed(target: _Target, groups: Iterable[Sequence[ResourceClaim]]) -> bool:
+    """Return whether the partition can be created once ``groups`` have ended: other claims may hold its engines."""
+    gone = {claim.ref for claim in chain.from_iterable(groups)}
+    card = target.card
+    staying = [card.partitions[name] for name, refs in card.holders.items() if not gone.issuperset(refs)]
+    unit_map = get_unit_map(card.published.card)
+    spec = next(spec for spec in unit_map.specs if spec.of(card.published.card.uuid) == target.partition)
     return unit_map.fits(spec, unit_map.free(staying))
 
 
-def _groups(cluster: Cluster, refs: Iterable[ObjectRef]) -> list[tuple[ResourceClaim, ...]]:
-    """The claims ``refs``, with all others that go with them because a pod uses both; large groups first."""
+def _group_claims(cluster: ClusterIndex, refs: Iterable[ObjectRef]) -> list[tuple[ResourceClaim, ...]]:
+    """Return the claims ``refs``, grouped with all claims that share a pod with them; large groups first."""
     left, groups = sorted(refs), []
     while left:
         group = [left.pop(0)]
-        for ref in group:  # grows as we go
-            claim = cluster.claims[ref]
-            for user in _users(claim):
-                pod = cluster.pods.get(user)
-                names = pod.claim_names().values() if pod else ()
-                group += [
-                    other
-                    for name in names
-                    if (other := ObjectRef(ref.namespace, name)) in cluster.claims and other not in group
-                ]
+        for ref in group:  # the list grows in the loop
+            pods = (cluster.pods[user] for user in pods_of(cluster.claims[ref]) if user in cluster.pods)
+            others = (ObjectRef(ref.namespace, name) for pod in pods for name in pod.claim_names().values())
+            group += [other for other in dict.fromkeys(others) if other in cluster.claims and other not in group]
         left = [ref for ref in left if ref not in group]
         groups.append(tuple(cluster.claims[ref] for ref in group))
     return sorted(groups, key=lambda group: -sum(map(cluster.all_holdings.weight, group)))
-
-
-def _users(claim: ResourceClaim) -> list[ObjectRef]:
-    return [
-        ObjectRef(claim.metadata.namespace, user.name) for user in claim.status.reserved_for if user.resource == "pods"
-    ]
 
 
 def _devices(claim: ResourceClaim) -> list[DeviceId]:
@@ -161,24 +148,25 @@ def _devices(claim: ResourceClaim) -> list[DeviceId]:
     return [result.id for result in allocation.devices.results] if allocation else []
 
 
-def _moves(cluster: Cluster, groups: Sequence[Sequence[ResourceClaim]], wanted: DeviceId) -> tuple[Move, ...] | None:
-    """Where everything finds room once ``wanted`` is set aside; None: something does not."""
-    occupancy = cluster.occupancy.copy()
+def _recreate(
+    cluster: ClusterIndex, groups: Sequence[Sequence[ResourceClaim]], wanted: DeviceId
+) -> tuple[Recreation, ...] | None:
+    """Return where the claims fit once ``wanted`` is reserved; None when one of them fits nowhere."""
+    claims_by_pool = cluster.claims_by_pool.copy()
+    for claim in chain.from_iterable(groups):
+        claims_by_pool.remove(claim)
+    claims_by_pool.add(_reserve(wanted))
+    moves: list[Recreation] = []
     for group in groups:
-        for claim in group:
-            occupancy.remove(claim)
-    occupancy.add(_holding(wanted))
-    moves: list[Move] = []
-    for group in groups:
-        placed = _place_anew(cluster, occupancy, group)
+        placed = _place_group(cluster, claims_by_pool, group)
         if placed is None:
             return None
         for before, after in zip(group, placed, strict=True):
-            occupancy.add(after)
+            claims_by_pool.add(after)
             moves.append(
-                Move(
+                Recreation(
                     claim=str(before.ref),
-                    pods=tuple(map(str, _users(before))),
+                    pods=tuple(map(str, pods_of(before))),
                     devices=tuple(map(str, _devices(before))),
                     room_at=tuple(map(str, _devices(after))),
                 )
@@ -186,14 +174,16 @@ def _moves(cluster: Cluster, groups: Sequence[Sequence[ResourceClaim]], wanted: 
     return tuple(moves)
 
 
-def _place_anew(cluster: Cluster, occupancy: Occupancy, group: Sequence[ResourceClaim]) -> list[ResourceClaim] | None:
-    """The claims with new devices, on the first node by name where their pods may run and all fit."""
+def _place_group(
+    cluster: ClusterIndex, claims_by_pool: ClaimsByPool, group: Sequence[ResourceClaim]
+) -> list[ResourceClaim] | None:
+    """Return the claims with new devices on the first node by name that fits, or None."""
     claims = [_replace(claim, status=ResourceClaimStatus()) for claim in group]
-    pods: list[Pod | None] = [pod for claim in group for ref in _users(claim) if (pod := cluster.pods.get(ref))]
+    pods: list[Pod | None] = [pod for claim in group for ref in pods_of(claim) if (pod := cluster.pods.get(ref))]
     for node in cluster.nodes:
         if any(explain_filter(pod, (), node) for pod in pods or [None]):
             continue
-        outcome = cluster.attempt(claims, node, occupancy.of(cluster.pools(node)))
+        outcome = cluster.attempt(claims, node, claims_by_pool.find(cluster.pools(node)))
         if isinstance(outcome, Fits):
             return [
                 _replace(claim, status=ResourceClaimStatus(allocation=result))
@@ -202,8 +192,8 @@ def _place_anew(cluster: Cluster, occupancy: Occupancy, group: Sequence[Resource
     return None
 
 
-def _holding(id_: DeviceId) -> ResourceClaim:
-    """A claim that nobody made, which keeps a device free of others."""
+def _reserve(id_: DeviceId) -> ResourceClaim:
+    """Return a fictitious claim that holds a device."""
     result = DeviceRequestAllocationResult(request="", driver=id_.driver, pool=id_.pool, device=id_.device)
     allocation = AllocationResult(devices=DeviceAllocationResult(results=(result,)))
-    return ResourceClaim(metadata=ObjectMeta(name="set-aside"), status=ResourceClaimStatus(allocation=allocation))
+    return ResourceClaim(metadata=ObjectMeta(name="reserved"), status=ResourceClaimStatus(allocation=allocation))

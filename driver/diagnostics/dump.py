@@ -1,9 +1,8 @@
-"""A cluster in one file: JSON, without secrets, readable by people and by later versions of Kerf.
+"""Dumps: the state of a cluster as one JSON file without secrets, which later versions of Kerf can read.
 
-What is left out: everything of containers but the claims and amounts they ask for (commands and environments hold
-passwords), annotations, drivers' opaque parameters, what drivers report of devices, the text of conditions but the
-scheduler's, and the labels of all but nodes. What is kept decides over devices, names and addresses them, or says how
-they are used.
+Redaction removes everything of containers but their resources (commands and environments hold passwords), annotations,
+opaque parameters of drivers, device data that drivers report, messages of conditions other than the scheduler's, and
+the labels of all objects but nodes. What allocation depends on, and what identifies devices and their users, stays.
 """
 
 import gzip
@@ -12,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from api.core.v1 import Container, Pod, PodSpec, PodStatus
+from api.core.v1 import Container, Node, Pod, PodSpec, PodStatus
 from api.errors import InvalidDocumentError, InvalidQuantityError, Problem
 from api.model.allocations import (
     AllocatedDeviceStatus,
@@ -39,13 +38,13 @@ API_VERSION: Final = "kerf.dev/v1alpha1"
 KIND: Final = "ClusterDump"
 
 _GZIP: Final = b"\x1f\x8b"
-"""How compressed data begins (RFC 1952)."""
+"""The first bytes of gzip data (RFC 1952)."""
 _LEVEL: Final = 4
-"""Slices repeat themselves: higher levels take thrice as long for a tenth less."""
+"""The compression level: slices are repetitive, and higher levels take three times as long to save a tenth."""
 _SCHEDULER: Final = "PodScheduled"
-"""The condition in which kube-scheduler says why a pod waits."""
+"""The condition in which kube-scheduler reports why a pod waits."""
 
-replace = msgspec.structs.replace
+_replace = msgspec.structs.replace
 
 
 class _Dump(Value, omit_defaults=False):
@@ -57,15 +56,15 @@ class _Dump(Value, omit_defaults=False):
 _DECODER: Final = msgspec.json.Decoder(_Dump, dec_hook=dec_hook)
 
 
-def encode(state: ClusterState, *, compress: bool = False) -> bytes:
-    """``state`` as one JSON document, or the same in gzip, a thirtieth of its size. The caller redacts."""
+def encode_dump(state: ClusterState, *, compress: bool = False) -> bytes:
+    """Return ``state`` as a JSON document, with ``compress`` in gzip (about a thirtieth of the size), not redacted."""
     dump = _Dump(api_version=API_VERSION, kind=KIND, state=state)
     data = msgspec.json.encode(dump, enc_hook=enc_hook)
     return gzip.compress(data, _LEVEL, mtime=0) if compress else data
 
 
-def decode(data: bytes, subject: str) -> ClusterState:
-    """The state in a dump, compressed or not. Raises InvalidDocumentError with ``subject`` when it is none of ours."""
+def decode_dump(data: bytes, subject: str) -> ClusterState:
+    """Return the state in a dump, compressed or not. Raises InvalidDocumentError for ``subject`` when it is no dump."""
     try:
         dump = _DECODER.decode(gzip.decompress(data) if data.startswith(_GZIP) else data)
     except (msgspec.DecodeError, InvalidQuantityError, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
@@ -76,19 +75,11 @@ def decode(data: bytes, subject: str) -> ClusterState:
     return dump.state
 
 
-def redacted(state: ClusterState) -> ClusterState:
-    """``state`` without what a stranger should not see."""
-    return replace(
+def redact(state: ClusterState) -> ClusterState:
+    """Return ``state`` without secrets and without what no report needs."""
+    return _replace(
         state,
-        nodes=tuple(
-            replace(
-                _bare(node, labels=node.metadata.labels),
-                status=replace(
-                    node.status, conditions=_conditions(node.status.conditions, "Ready", with_message=False)
-                ),
-            )
-            for node in state.nodes
-        ),
+        nodes=tuple(map(_node, state.nodes)),
         pods=tuple(map(_pod, state.pods)),
         claims=tuple(map(_claim, state.claims)),
         templates=tuple(map(_template, state.templates)),
@@ -100,7 +91,7 @@ def redacted(state: ClusterState) -> ClusterState:
 
 def _bare(value: ObjectT, labels: dict[str, str] | None = None) -> ObjectT:
     metadata = value.metadata
-    return replace(
+    return _replace(
         value,
         metadata=ObjectMeta(
             name=metadata.name,
@@ -114,13 +105,13 @@ def _bare(value: ObjectT, labels: dict[str, str] | None = None) -> ObjectT:
     )
 
 
-def _conditions(conditions: tuple[Condition, ...], type_: str, *, with_message: bool) -> tuple[Condition, ...]:
+def _conditions(conditions: tuple[Condition, ...], type_: str) -> tuple[Condition, ...]:
     return tuple(
         Condition(
             type=each.type,
             status=each.status,
             reason=each.reason,
-            message=each.message if with_message else "",
+            message=each.message if type_ == _SCHEDULER else "",
             last_transition_time=each.last_transition_time,
         )
         for each in conditions
@@ -128,9 +119,14 @@ def _conditions(conditions: tuple[Condition, ...], type_: str, *, with_message: 
     )
 
 
+def _node(node: Node) -> Node:
+    status = _replace(node.status, conditions=_conditions(node.status.conditions, "Ready"))
+    return _replace(_bare(node, labels=node.metadata.labels), status=status)
+
+
 def _pod(pod: Pod) -> Pod:
     spec, status = pod.spec, pod.status
-    return replace(
+    return _replace(
         _bare(pod),
         spec=PodSpec(
             containers=tuple(map(_container, spec.containers)),
@@ -145,7 +141,7 @@ def _pod(pod: Pod) -> Pod:
         ),
         status=PodStatus(
             phase=status.phase,
-            conditions=_conditions(status.conditions, _SCHEDULER, with_message=True),
+            conditions=_conditions(status.conditions, _SCHEDULER),
             resource_claim_statuses=status.resource_claim_statuses,
         ),
     )
@@ -156,15 +152,17 @@ def _container(container: Container) -> Container:
 
 
 def _claim(claim: ResourceClaim) -> ResourceClaim:
-    return replace(_bare(claim), spec=_spec(claim.spec), status=_status(claim.status))
+    return _replace(_bare(claim), spec=_spec(claim.spec), status=_status(claim.status))
 
 
 def _template(template: ResourceClaimTemplate) -> ResourceClaimTemplate:
-    return replace(_bare(template), spec=replace(template.spec, metadata=ObjectMeta(), spec=_spec(template.spec.spec)))
+    return _replace(
+        _bare(template), spec=_replace(template.spec, metadata=ObjectMeta(), spec=_spec(template.spec.spec))
+    )
 
 
 def _spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
-    """Configurations stay, with their requests, but without what they say."""
+    """Configurations keep their requests and lose their parameters."""
     devices = spec.devices
     config = tuple(DeviceClaimConfiguration(requests=each.requests) for each in devices.config)
     return ResourceClaimSpec(
@@ -182,7 +180,7 @@ def _status(status: ResourceClaimStatus) -> ResourceClaimStatus:
                 pool=each.pool,
                 device=each.device,
                 share_id=each.share_id,
-                conditions=tuple(replace(condition, message="") for condition in each.conditions),
+                conditions=tuple(_replace(condition, message="") for condition in each.conditions),
             )
             for each in status.devices
         ),
@@ -192,9 +190,9 @@ def _status(status: ResourceClaimStatus) -> ResourceClaimStatus:
 def _allocation(allocation: AllocationResult) -> AllocationResult:
     devices = allocation.devices
     config = tuple(DeviceAllocationConfiguration(source=each.source, requests=each.requests) for each in devices.config)
-    return replace(allocation, devices=DeviceAllocationResult(results=devices.results, config=config))
+    return _replace(allocation, devices=DeviceAllocationResult(results=devices.results, config=config))
 
 
 def _class(class_: DeviceClass) -> DeviceClass:
     config = tuple(DeviceClassConfiguration() for _ in class_.spec.config)
-    return replace(_bare(class_), spec=replace(class_.spec, config=config))
+    return _replace(_bare(class_), spec=_replace(class_.spec, config=config))

@@ -1,10 +1,4 @@
-"""What can be wrong with a question.
-
-::
-
-    KerfError
-    └── QuestionError           the question cannot be asked of this cluster: a name that it does not have
-"""
+"""The error of diagnostics: a query about something that the cluster does not have."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -13,12 +7,12 @@ from api.errors import KerfError
 from api.model.names import ObjectRef
 
 
-class QuestionError(KerfError):
-    """The cluster does not have what the question is about: ask another one."""
+class QueryError(KerfError):
+    """A query names something that the cluster does not have."""
 
     @classmethod
-    def unknown(cls, kind: str, ref: ObjectRef, known: Iterable[ObjectRef]) -> "QuestionError":
-        """There is no such object; names that are spelled alike are told."""
+    def unknown(cls, kind: str, ref: ObjectRef, known: Iterable[ObjectRef]) -> "QueryError":
+        """Return the error for an object that does not exist, with similar names of those that do."""
         texts = {str(each): each for each in known}
         elsewhere = sorted(text for text, each in texts.items() if each.name == ref.name)
         near = elsewhere or get_close_matches(str(ref), texts, n=3)

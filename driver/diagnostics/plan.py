@@ -1,12 +1,12 @@
-"""What would be placed where, how much more would fit, and which sizes would be left.
+"""``kerf plan``: a dry run that places workloads, counts how many more would fit, and which partition sizes remain.
 
-Pods are placed one after the other, each on the first node by name where it fits, on the devices that the scheduler's
-first-fit takes there. Among several nodes where a pod fits, kube-scheduler chooses by its scores, which see CPU, memory
-and images: name a node to see what happens there.
+Pods are placed one after the other, each on the first node by name on which it fits, on the devices that the
+scheduler's first-fit allocation takes there. Where several nodes fit, kube-scheduler chooses by scores that depend on
+CPU, memory and images, which are not modeled here: restrict the plan to one node to see what happens on it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -17,70 +17,71 @@ from api.model.allocations import AllocationResult, ResourceClaimStatus
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
 from driver.allocation import NodeAllocation
-from driver.diagnostics.cluster_index import Cluster
-from driver.diagnostics.explain.feature_gates import unheeded
-from driver.diagnostics.explain.report import Subject, WhyAnswer
-from driver.diagnostics.explain.why import why_not
-from driver.diagnostics.frag import sizes_left
-from driver.diagnostics.progress import Track, unwatched
-from driver.diagnostics.workload import Demand
+from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.explain.report import Subject, WhyReport
+from driver.diagnostics.explain.why import explain_misfit
+from driver.diagnostics.feature_gates import find_unsupported
+from driver.diagnostics.frag import count_sizes
+from driver.diagnostics.progress import ProgressTracker, without_progress
+from driver.diagnostics.workload import Workload
 from driver.scheduling.node_filter import explain_filter
 
 MOST_COUNTED: Final = 1000
-"""Copies of each demand that are counted beyond the plan: "at least 1000" is all that anybody needs to know."""
+"""Copies of a workload that are counted beyond the plan: nobody needs a more exact number than "at least 1000"."""
 
 _replace = msgspec.structs.replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDevice:
-    """One device of a planned pod."""
+    """A device that a planned pod would get."""
 
     claim: str
-    """Its name in the pod, or that of the shared claim."""
+    """The name of the claim in the pod, or of the shared claim."""
     request: str
     device: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """One copy of a demand that would get its devices."""
+class PlacedCopy:
+    """A copy of a workload that would get its devices."""
 
     demand: str
+    """The workload, as ``Kind namespace/name``."""
     copy: int
-    """From 1."""
+    """The number of the copy, from 1."""
     node: str
     fitting_nodes: int
-    """On how many nodes it would have fitted; 0 for copies after the first, of which only one node is looked for."""
+    """The number of nodes on which the copy fits; 0 for copies after the first, for which only one node is sought."""
     devices: tuple[PlannedDevice, ...]
-    """Only those that it does not have already."""
+    """The devices that are newly allocated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unplaced:
-    """Copies of a demand that would wait, and why."""
+class UnplacedCopies:
+    """Copies of a workload that would wait."""
 
     demand: str
     copies: int
-    why: WhyAnswer
+    why: WhyReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class More:
-    """How many more copies of one demand would fit after the plan, if nothing else came.
+class Headroom:
+    """The number of further copies of one workload that would fit after the plan, if nothing else came.
 
-    There is none of demands that take nothing more: pods with no claims of their own.
+    Workloads whose pods take no devices of their own have none.
     """
 
     demand: str
     copies: int
     is_bound: bool
-    """True: counting ended there, it may be more."""
+    """Whether counting stopped at ``MOST_COUNTED``, so that ``copies`` is a lower bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizeLeft:
-    """How many of one size can be had at once, before and after the plan."""
+class SizeChange:
+    """The number of partitions of one size that can be had at once, before and after the plan."""
 
     model: str
     size: str
@@ -89,121 +90,124 @@ class SizeLeft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanAnswer:
-    """What would happen."""
+class PlanReport:
+    """The document that ``kerf plan --output json`` prints; its field names are the format."""
 
     fits: bool
-    """Whether everything would be placed."""
-    placed: tuple[Placed, ...]
-    unplaced: tuple[Unplaced, ...]
-    more: tuple[More, ...]
-    sizes: tuple[SizeLeft, ...]
+    """Whether all copies would be placed."""
+    placed: tuple[PlacedCopy, ...]
+    unplaced: tuple[UnplacedCopies, ...]
+    more: tuple[Headroom, ...]
+    sizes: tuple[SizeChange, ...]
     passed_over: tuple[str, ...]
-    """Documents that have nothing to do with devices."""
+    """Documents of kinds that have nothing to do with devices."""
     unheeded: tuple[str, ...]
-    """What the demands have that the cluster does not heed, with the feature gate that it takes."""
+    """Features that the workloads use and the cluster ignores, each with its feature gate."""
 
 
-def plan(
-    cluster: Cluster,
-    demands: Sequence[Demand],
+def plan_workloads(
+    cluster: ClusterIndex,
+    workloads: Sequence[Workload],
     *,
     copies: int = 1,
     passed_over: tuple[str, ...] = (),
-    track: Track = unwatched,
-) -> PlanAnswer:
-    """What ``copies`` of all ``demands`` would get on the nodes of ``cluster``, in their order."""
-    planner = _Planner(cluster, demands)
-    order = [position for _ in range(copies) for position, each in enumerate(demands) for _ in range(each.replicas)]
-    placed: list[Placed] = []
+    track: ProgressTracker = without_progress,
+) -> PlanReport:
+    """Return where ``copies`` of all ``workloads``, in their order, would be placed on the nodes of ``cluster``."""
+    planner = _Planner(cluster, workloads)
+    order = [position for _ in range(copies) for position, each in enumerate(workloads) for _ in range(each.replicas)]
+    placed: list[PlacedCopy] = []
     tried: Counter[int] = Counter()
     missing: Counter[int] = Counter()
     for position in track(order, "placing"):
         tried[position] += 1
-        found = planner.place(position, tried[position]) if position not in missing else None
-        if found is None:
+        copy = planner.place(position, tried[position]) if position not in missing else None
+        if copy is None:
             missing[position] += 1
         else:
-            placed.append(found)
+            placed.append(copy)
     after = cluster.with_claims(planner.allocated)
-    return PlanAnswer(
+    return PlanReport(
         fits=not missing,
         placed=tuple(placed),
         unplaced=tuple(
-            Unplaced(demand=str(demands[position]), copies=copies, why=planner.why_not(position, after, track))
-            for position, copies in sorted(missing.items())
+            UnplacedCopies(demand=str(workloads[position]), copies=number, why=planner.explain(position, after, track))
+            for position, number in sorted(missing.items())
         ),
         more=tuple(
-            planner.more(position, tried[position], track)
-            for position, demand in enumerate(demands)
-            if position not in missing and demand.takes_more
+            planner.count_headroom(position, tried[position], track)
+            for position, workload in enumerate(workloads)
+            if position not in missing and workload.takes_more
         ),
-        sizes=tuple(_sizes(cluster, after)),
+        sizes=tuple(_compare_sizes(cluster, after)),
         passed_over=passed_over,
-        unheeded=unheeded((asked.claim for demand in demands for asked in demand.claims), cluster.features),
+        unheeded=find_unsupported((each.claim for workload in workloads for each in workload.claims), cluster.features),
     )
 
 
-def _sizes(before: Cluster, after: Cluster) -> Iterator[SizeLeft]:
+def _compare_sizes(before: ClusterIndex, after: ClusterIndex) -> Iterator[SizeChange]:
     nodes = {node.metadata.name for node in before.nodes}
-    left = {(each.model, each.size): each.free for each in sizes_left(after, nodes)}
-    for each in sizes_left(before, nodes):
-        yield SizeLeft(model=each.model, size=each.size, before=each.free, after=left[each.model, each.size])
+    remaining = {(each.model, each.size): each.free for each in count_sizes(after, nodes)}
+    for each in count_sizes(before, nodes):
+        yield SizeChange(model=each.model, size=each.size, before=each.free, after=remaining[each.model, each.size])
 
 
 class _Planner:
-    """Places demands one after the other and remembers what they took."""
+    """Places workloads one after the other; what is placed holds its devices from then on."""
 
-    def __init__(self, cluster: Cluster, demands: Sequence[Demand]) -> None:
+    def __init__(self, cluster: ClusterIndex, workloads: Sequence[Workload]) -> None:
         self._cluster = cluster
-        self._demands = demands
-        self._allocator = cluster.allocator()
+        self._workloads = workloads
+        self._allocator = cluster.build_allocator()
         self._shared: dict[ObjectRef, ResourceClaim] = {}
+        """Shared claims that the plan has allocated."""
         self._nodes: dict[object, frozenset[str]] = {}
         self.allocated: list[ResourceClaim] = []
 
-    def place(self, position: int, copy: int) -> Placed | None:
-        """Devices for one more copy of a demand; None: there is no node for it."""
-        demand = self._demands[position]
-        claims = self._claims(demand, copy)
+    def place(self, position: int, copy: int) -> PlacedCopy | None:
+        """Allocate devices for one more copy of a workload; None when no node has them."""
+        workload = self._workloads[position]
+        claims = self._claims(workload, copy)
         unallocated = [claim for claim in claims if claim.status.allocation is None]
-        nodes = self._nodes_for(position, claims)
+        nodes = self._find_nodes(position, claims)
         if unallocated:
             numbers = count()
-            placement = self._allocator.place(
+            allocation = self._allocator.place(
                 unallocated,
                 self._cluster.classes,
                 share_id=lambda: f"{unallocated[0].ref}#{next(numbers)}",
                 budget=self._cluster.budget,
                 nodes=nodes,
             )
-            if not isinstance(placement, NodeAllocation):
+            if not isinstance(allocation, NodeAllocation):
                 return None
-            node, results = placement.node, placement.results
+            node, results = allocation.node, allocation.results
         elif nodes:
             node, results = min(nodes), ()
         else:
             return None
-        return Placed(
-            demand=str(demand),
+        return PlacedCopy(
+            demand=str(workload),
             copy=copy,
             node=node,
-            fitting_nodes=self._count_fitting(unallocated, nodes) if copy == 1 else 0,
-            devices=tuple(self._take(demand, claims, results)),
+            fitting_nodes=len(self._find_fitting(unallocated, nodes)) if copy == 1 else 0,
+            devices=tuple(self._take(workload, claims, results)),
         )
 
-    def _count_fitting(self, claims: Sequence[ResourceClaim], nodes: frozenset[str]) -> int:
-        if not claims:
-            return len(nodes)
-        fitting = self._allocator.fitting_nodes(claims, self._cluster.classes, budget=self._cluster.budget, nodes=nodes)
-        return len(fitting)
+    def _find_fitting(self, claims: Sequence[ResourceClaim], nodes: frozenset[str]) -> Collection[str]:
+        cluster = self._cluster
+        return (
+            self._allocator.fitting_nodes(claims, cluster.classes, budget=cluster.budget, nodes=nodes)
+            if claims
+            else nodes
+        )
 
-    def more(self, position: int, placed: int, track: Track) -> More:
-        """How many more copies fit, found by going on as long as they do, and then taking them away again."""
-        demand = self._demands[position]
+    def count_headroom(self, position: int, placed: int, track: ProgressTracker) -> Headroom:
+        """Count how many more copies fit by placing them, and take them away again."""
+        workload = self._workloads[position]
         before, shared = len(self.allocated), dict(self._shared)
         copies = 0
-        for number in track(range(1, 1 + MOST_COUNTED), f"counting how many more of {demand} fit"):
+        for number in track(range(1, 1 + MOST_COUNTED), f"counting how many more of {workload} fit"):
             if self.place(position, placed + number) is None:
                 break
             copies += 1
@@ -211,52 +215,51 @@ class _Planner:
             self._allocator.remove_claim(claim.ref)
         del self.allocated[before:]
         self._shared = shared
-        return More(demand=str(demand), copies=copies, is_bound=copies == MOST_COUNTED)
+        return Headroom(demand=str(workload), copies=copies, is_bound=copies == MOST_COUNTED)
 
-    def why_not(self, position: int, after: Cluster, track: Track) -> WhyAnswer:
-        """Why one more copy does not fit, where ``after`` is the cluster with all that was placed."""
-        demand = self._demands[position]
-        subject = Subject(kind=demand.kind, namespace=demand.name.namespace, name=demand.name.name)
+    def explain(self, position: int, after: ClusterIndex, track: ProgressTracker) -> WhyReport:
+        """Return why one more copy does not fit; ``after`` is the cluster with all that was placed."""
+        workload = self._workloads[position]
+        subject = Subject(kind=workload.kind, namespace=workload.name.namespace, name=workload.name.name)
         claims = [
-            _replace(claim, metadata=_replace(claim.metadata, name=asked.claim.metadata.name))
-            for claim, asked in zip(self._claims(demand, 0), demand.claims, strict=True)
+            _replace(claim, metadata=_replace(claim.metadata, name=each.claim.metadata.name))
+            for claim, each in zip(self._claims(workload, 0), workload.claims, strict=True)
         ]
         planned = frozenset(claim.ref for claim in self.allocated)
-        return why_not(after, subject, demand.pod, claims, staying=planned, track=track)
+        return explain_misfit(after, subject, workload.pod, claims, staying=planned, track=track)
 
-    def _claims(self, demand: Demand, copy: int) -> list[ResourceClaim]:
-        """The claims of one copy: shared ones as they are by now, the others new."""
+    def _claims(self, workload: Workload, copy: int) -> list[ResourceClaim]:
+        """The claims of one copy: shared ones as they are now, the others new."""
         return [
-            self._shared.get(asked.claim.ref, asked.claim) if asked.is_shared else _own(asked.claim, demand, copy)
-            for asked in demand.claims
+            self._shared.get(each.claim.ref, each.claim) if each.is_shared else _copy_claim(each.claim, workload, copy)
+            for each in workload.claims
         ]
 
-    def _nodes_for(self, position: int, claims: Sequence[ResourceClaim]) -> frozenset[str]:
-        """The nodes where a demand's pods may run, and can use what its ``claims`` have already."""
+    def _find_nodes(self, position: int, claims: Sequence[ResourceClaim]) -> frozenset[str]:
+        """Return the nodes on which a workload's pods may run and can use what its ``claims`` hold already."""
         key = position, *(claim.ref for claim in claims if claim.status.allocation)
         if key not in self._nodes:
-            pod = self._demands[position].pod
+            pod = self._workloads[position].pod
             fitting = (node for node in self._cluster.nodes if explain_filter(pod, claims, node) is None)
             self._nodes[key] = frozenset({node.metadata.name for node in fitting})
         return self._nodes[key]
 
     def _take(
-        self, demand: Demand, claims: Sequence[ResourceClaim], results: Sequence[AllocationResult]
+        self, workload: Workload, claims: Sequence[ResourceClaim], results: Sequence[AllocationResult]
     ) -> Iterator[PlannedDevice]:
-        unallocated = (
-            (claim, asked) for claim, asked in zip(claims, demand.claims, strict=True) if not claim.status.allocation
-        )
-        for (claim, asked), result in zip(unallocated, results, strict=True):
+        pairs = zip(claims, workload.claims, strict=True)
+        unallocated = ((claim, each) for claim, each in pairs if not claim.status.allocation)
+        for (claim, each), result in zip(unallocated, results, strict=True):
             holding = _replace(claim, status=ResourceClaimStatus(allocation=result))
             self._allocator.set_claim(holding)
             self.allocated.append(holding)
-            if asked.is_shared:
-                self._shared[asked.claim.ref] = holding
-            for each in result.devices.results:
-                yield PlannedDevice(claim=asked.claim.metadata.name, request=each.request, device=str(each.id))
+            if each.is_shared:
+                self._shared[each.claim.ref] = holding
+            for device in result.devices.results:
+                yield PlannedDevice(claim=each.claim.metadata.name, request=device.request, device=str(device.id))
 
 
-def _own(claim: ResourceClaim, demand: Demand, copy: int) -> ResourceClaim:
-    """A claim of one copy, under a name that nobody else has: no DNS name has a slash."""
-    name = f"{demand.name.name}/{copy}/{claim.metadata.name}"
+def _copy_claim(claim: ResourceClaim, workload: Workload, copy: int) -> ResourceClaim:
+    """The claim of one copy, under a name that no object can have: no DNS name has a slash."""
+    name = f"{workload.name.name}/{copy}/{claim.metadata.name}"
     return _replace(claim, metadata=_replace(claim.metadata, name=name))

@@ -1,4 +1,4 @@
-"""How a long answer tells how far it is: whoever asks may watch the steps go by."""
+"""The interface through which a long computation reports its progress."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -6,11 +6,11 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Track(Protocol):
-    """Passes ``steps`` on, one by one; ``what`` says what is done with them."""
+class ProgressTracker(Protocol):
+    """Iterates over ``steps`` and reports each one; ``what`` describes them in a message."""
 
     def __call__(self, steps: Sequence[T], what: str) -> Iterable[T]: ...
 
 
-def unwatched(steps: Sequence[T], what: str) -> Iterable[T]:  # noqa: ARG001  (nobody is told)
+def without_progress(steps: Sequence[T], what: str) -> Iterable[T]:  # noqa: ARG001  (reports nothing)
     return steps

@@ -1,81 +1,88 @@
-"""What documents ask for: pods with their claims, from manifests and from what the cluster has already.
+"""Workloads: the pods that manifests create, with their claims, as ``kerf plan`` places them.
 
-Understood are pods, everything that makes pods from a template, claims and claim templates; classes in the documents
-stand beside those of the cluster. Claims and templates that no pod of the documents uses are asked for by themselves.
+Pods, objects that create pods from a template, claims and claim templates are read. Classes in the manifests are used
+beside those of the cluster, or in their place. A claim or template that no pod of the manifests uses is a workload of
+its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from api.core.v1 import PODS, Pod
+from api.core.v1 import PODS, Node, Pod
 from api.errors import InvalidDocumentError, KerfError, Problem
 from api.kerf.decoder import decode_resource_class
 from api.kerf.v1alpha1 import ResourceClass
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
-from api.model.names import KERF_DRIVER, ObjectRef
+from api.model.names import ObjectRef
 from api.resource.v1 import KINDS
-from driver.controller.device_types import device_type_of, known_device_types
-from driver.controller.structured.class_compiler import compile_class
-from driver.diagnostics.cluster_index import Cluster
-from driver.diagnostics.errors import QuestionError
+from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.errors import QueryError
 from driver.scheduling.extended_resources import expected_claim
 
-_COPIES: Final = {
+T = TypeVar("T")
+ClassCompiler: TypeAlias = Callable[
+    [Sequence[ResourceClass], Sequence[Node], Sequence[ResourceSlice]], list[DeviceClass]
+]
+"""What makes DeviceClasses of ResourceClasses, given the nodes and slices of the cluster, as Kerf's controller does."""
+
+_REPLICA_FIELDS: Final = {
     ("apps/v1", "Deployment"): "replicas",
     ("apps/v1", "ReplicaSet"): "replicas",
     ("apps/v1", "StatefulSet"): "replicas",
     ("batch/v1", "Job"): "parallelism",
 }
-"""Kinds with a pod template, and the field of their spec that says how many pods there are at once."""
+"""Kinds with a pod template, and the field of their spec that has the number of pods at one time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One claim of a demand."""
+class WorkloadClaim:
+    """One claim of a workload."""
 
     claim: ResourceClaim
     is_shared: bool
-    """All replicas use this very claim; else each gets one of its own."""
+    """Whether all replicas use this claim; else each replica gets a claim of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """Something to place, once or several times."""
+class Workload:
+    """A pod, or a claim without a pod, that is to be placed ``replicas`` times."""
 
     kind: str
     name: ObjectRef
     replicas: int
     pod: Pod | None
-    claims: tuple[Asked, ...]
-    """In the order in which the scheduler allocates them."""
+    """None for a claim or template that no pod uses."""
+    claims: tuple[WorkloadClaim, ...]
+    """The claims in the order in which the scheduler allocates them."""
 
     @property
     def takes_more(self) -> bool:
         """Whether one more replica takes devices of its own."""
-        return any(not asked.is_shared for asked in self.claims)
+        return any(not each.is_shared for each in self.claims)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demands:
-    """All that documents ask for."""
+class ParsedManifests:
+    """The content of manifests."""
 
-    demands: tuple[Demand, ...]
+    workloads: tuple[Workload, ...]
     classes: tuple[DeviceClass, ...]
-    """Those of the documents."""
+    """The classes of the manifests, compiled."""
     passed_over: tuple[str, ...]
     """Documents of kinds that have nothing to do with devices."""
 
 
-class _Pods(NamedTuple):
-    """Pods of one document."""
+class _PodTemplate(NamedTuple):
+    """The pods of one document."""
 
     kind: str
     replicas: int
@@ -84,7 +91,7 @@ class _Pods(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Documents:
-    pods: list[_Pods] = field(default_factory=list)
+    pods: list[_PodTemplate] = field(default_factory=list)
     claims: dict[ObjectRef, ResourceClaim] = field(default_factory=dict)
     templates: dict[ObjectRef, ResourceClaimTemplate] = field(default_factory=dict)
     classes: list[DeviceClass] = field(default_factory=list)
@@ -92,33 +99,32 @@ class _Documents:
     passed_over: list[str] = field(default_factory=list)
 
 
-def read_demands(cluster: Cluster, documents: Sequence[JsonObject], *, namespace: str) -> Demands:
-    """What ``documents`` ask of ``cluster``; ``namespace`` is theirs where they name none.
+def read_workloads(
+    cluster: ClusterIndex, documents: Sequence[JsonObject], *, namespace: str, compile_classes: ClassCompiler
+) -> ParsedManifests:
+    """Return the workloads of ``documents``, which belong to ``namespace`` where they name none.
 
-    Raises InvalidDocumentError for documents that cannot be read, and QuestionError for names that neither they nor the
-    cluster have.
+    Raises InvalidDocumentError when a document cannot be read or a class cannot be compiled, and QueryError when a pod
+    names a claim or template that neither the documents nor the cluster have.
     """
     found = _Documents()
     for body in documents:
         _read(found, body, namespace)
-    classes = (*found.classes, *_compiled(cluster, found.resource_classes))
+    compiled = compile_classes(found.resource_classes, cluster.nodes, cluster.state.slices)
+    classes = (*found.classes, *compiled)
     known = {**cluster.classes, **{each.metadata.name: each for each in classes}}
     used: set[ObjectRef] = set()
-    demands = [_of_pod(cluster, found, known, each, used) for each in found.pods]
-    for ref, claim in found.claims.items():
-        if ref not in used:
-            demands.append(
-                Demand(kind="ResourceClaim", name=ref, replicas=1, pod=None, claims=(Asked(claim, is_shared=False),))
-            )
-    for ref, template in found.templates.items():
-        if ref not in used:
-            own = (Asked(_claim_of(template, ref), is_shared=False),)
-            demands.append(Demand(kind="ResourceClaimTemplate", name=ref, replicas=1, pod=None, claims=own))
-    return Demands(
-        demands=tuple(demands),
-        classes=classes,
-        passed_over=tuple(found.passed_over),
-    )
+    workloads = [_build_workload(cluster, found, known, each, used) for each in found.pods]
+    unused = [("ResourceClaim", ref, claim) for ref, claim in found.claims.items() if ref not in used]
+    unused += [
+        ("ResourceClaimTemplate", ref, _claim_of(template, ref))
+        for ref, template in found.templates.items()
+        if ref not in used
+    ]
+    for kind, ref, claim in unused:
+        claims = (WorkloadClaim(claim, is_shared=False),)
+        workloads.append(Workload(kind=kind, name=ref, replicas=1, pod=None, claims=claims))
+    return ParsedManifests(workloads=tuple(workloads), classes=classes, passed_over=tuple(found.passed_over))
 
 
 def _read(found: _Documents, body: JsonObject, namespace: str) -> None:
@@ -128,10 +134,10 @@ def _read(found: _Documents, body: JsonObject, namespace: str) -> None:
     subject = f"{key[1] or 'document'} {metadata.get('name') or metadata.get('generateName') or '(no name)'}"
     namespaced = {**body, "metadata": {"namespace": namespace, **metadata}}
     try:
-        if key in _COPIES:
-            found.pods.append(_templated(namespaced, key))
+        if key in _REPLICA_FIELDS:
+            found.pods.append(_read_pod_template(namespaced, key))
         elif key == ("v1", "Pod"):
-            found.pods.append(_Pods("Pod", 1, PODS.decode(msgspec.json.encode(namespaced))))
+            found.pods.append(_PodTemplate("Pod", 1, PODS.decode(msgspec.json.encode(namespaced))))
         elif key == ("resource.k8s.io/v1", "ResourceClaim"):
             claim = KINDS.resource_claims.decode(msgspec.json.encode(namespaced))
             found.claims[claim.ref] = claim
@@ -152,62 +158,51 @@ def _read(found: _Documents, body: JsonObject, namespace: str) -> None:
         raise InvalidDocumentError(subject, [Problem("", str(error))]) from error
 
 
-def _templated(body: JsonObject, key: tuple[str, str]) -> _Pods:
+def _read_pod_template(body: JsonObject, key: tuple[str, str]) -> _PodTemplate:
     spec: Any = body.get("spec") or {}
     template: Any = spec.get("template") or {}
     pod = {"metadata": body["metadata"], "spec": template.get("spec") or {}}
-    replicas = spec.get(_COPIES[key], 1)
+    replicas = spec.get(_REPLICA_FIELDS[key], 1)
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         message = f"is {replicas!r}, not a number of pods"
-        raise InvalidDocumentError(
-            f"{key[1]} {body['metadata'].get('name')}", [Problem(f"spec.{_COPIES[key]}", message)]
-        )
-    return _Pods(key[1], replicas, PODS.decode(msgspec.json.encode(pod)))
+        subject = f"{key[1]} {body['metadata'].get('name')}"
+        raise InvalidDocumentError(subject, [Problem(f"spec.{_REPLICA_FIELDS[key]}", message)])
+    return _PodTemplate(key[1], replicas, PODS.decode(msgspec.json.encode(pod)))
 
 
-def _of_pod(
-    cluster: Cluster, found: _Documents, classes: Mapping[str, DeviceClass], pods: _Pods, used: set[ObjectRef]
-) -> Demand:
-    pod = pods.pod
-    asked: list[Asked] = []
+def _build_workload(
+    cluster: ClusterIndex,
+    found: _Documents,
+    classes: Mapping[str, DeviceClass],
+    template: _PodTemplate,
+    used: set[ObjectRef],
+) -> Workload:
+    """Return the workload of a document with pods; adds to ``used`` the claims and templates that it names."""
+    pod = template.pod
+    namespace = pod.metadata.namespace
+    claims: list[WorkloadClaim] = []
     for entry in pod.spec.resource_claims:
         if entry.resource_claim_name:
-            ref = ObjectRef(pod.metadata.namespace, entry.resource_claim_name)
-            claims = {**cluster.claims, **found.claims}
-            if ref not in claims:
-                raise QuestionError.unknown("ResourceClaim", ref, claims)
-            asked.append(Asked(claims[ref], is_shared=True))
+            ref = ObjectRef(namespace, entry.resource_claim_name)
+            claim = _look_up("ResourceClaim", ref, {**cluster.claims, **found.claims})
+            claims.append(WorkloadClaim(claim, is_shared=True))
         else:
-            ref = ObjectRef(pod.metadata.namespace, entry.resource_claim_template_name or "")
-            known = {**cluster.templates, **found.templates}
-            if ref not in known:
-                raise QuestionError.unknown("ResourceClaimTemplate", ref, known)
-            asked.append(Asked(_claim_of(known[ref], ObjectRef(ref.namespace, entry.name)), is_shared=False))
+            ref = ObjectRef(namespace, entry.resource_claim_template_name or "")
+            own = _look_up("ResourceClaimTemplate", ref, {**cluster.templates, **found.templates})
+            claims.append(WorkloadClaim(_claim_of(own, ObjectRef(namespace, entry.name)), is_shared=False))
         used.add(ref)
     extended = expected_claim(pod, classes.values())
     if extended is not None:
-        asked.append(Asked(extended, is_shared=False))
-    name = pod.metadata.name or pod.metadata.generate_name
-    return Demand(
-        kind=pods.kind,
-        name=ObjectRef(pod.metadata.namespace, name),
-        replicas=pods.replicas,
-        pod=pod,
-        claims=tuple(asked),
-    )
+        claims.append(WorkloadClaim(extended, is_shared=False))
+    name = ObjectRef(namespace, pod.metadata.name or pod.metadata.generate_name)
+    return Workload(kind=template.kind, name=name, replicas=template.replicas, pod=pod, claims=tuple(claims))
+
+
+def _look_up(kind: str, ref: ObjectRef, known: Mapping[ObjectRef, T]) -> T:
+    if ref not in known:
+        raise QueryError.unknown(kind, ref, known)
+    return known[ref]
 
 
 def _claim_of(template: ResourceClaimTemplate, name: ObjectRef) -> ResourceClaim:
     return ResourceClaim(metadata=ObjectMeta(name=name.name, namespace=name.namespace), spec=template.spec.spec)
-
-
-def _compiled(cluster: Cluster, resource_classes: Sequence[ResourceClass]) -> list[DeviceClass]:
-    """The DeviceClasses that the controller would make. Raises UnsatisfiableError."""
-    if not resource_classes:
-        return []
-    published = (device for slice_ in cluster.state.slices for device in slice_.spec.devices)
-    device_types = known_device_types(frozenset(map(device_type_of, published)))
-    return [
-        compile_class(each, driver=KERF_DRIVER, nodes=cluster.nodes, device_types=device_types).device_class
-        for each in resource_classes
-    ]

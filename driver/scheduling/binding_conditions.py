@@ -1,4 +1,4 @@
-"""Whether a pod may be bound, as far as its devices have a say (KEP-5007): pure, after kube-scheduler's PreBind."""
+"""Binding conditions of devices (KEP-5007): whether a pod may be bound, as kube-scheduler's PreBind decides."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,34 +9,35 @@ from api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocation
 from api.model.claims import ResourceClaim
 
 TIMEOUT_S: Final = 600.0
-"""How long devices may take: the scheduler's default (DynamicResourcesArgs.bindingTimeout)."""
+"""The time that devices have to become ready: the scheduler's default (DynamicResourcesArgs.bindingTimeout)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """The pod may be bound."""
+class BindingReady:
+    """All devices are ready: the pod may be bound."""
 
 
 @dataclass(frozen=True, slots=True)
-class NotYet:
-    """A device is still being made ready; its time is over in ``left_s`` seconds."""
+class BindingPending:
+    """A device is not ready yet."""
 
     left_s: float
+    """Seconds until the first device times out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """``claim`` should be allocated anew."""
+class BindingFailed:
+    """A device has failed or timed out: its claim should be deallocated."""
 
     claim: ResourceClaim
     message: str
 
 
-Verdict: TypeAlias = Ready | NotYet | Failed
+BindingState: TypeAlias = BindingReady | BindingPending | BindingFailed
 
 
-def check_binding(claims: Iterable[ResourceClaim], now: datetime) -> Verdict:
-    """What the devices of a pod's allocated claims say."""
+def check_binding(claims: Iterable[ResourceClaim], now: datetime) -> BindingState:
+    """Return whether all devices of a pod's allocated ``claims`` are ready for binding."""
     left_s: float | None = None
     for claim in claims:
         allocation = claim.status.allocation
@@ -46,19 +47,19 @@ def check_binding(claims: Iterable[ResourceClaim], now: datetime) -> Verdict:
             true = _true_conditions(claim.status.devices, result)
             if failure := true.keys() & set(result.binding_failure_conditions):
                 message = f"device {result.id}: {'; '.join(true[type_] for type_ in sorted(failure))}"
-                return Failed(claim, message)
+                return BindingFailed(claim, message)
             if true.keys() >= set(result.binding_conditions):
                 continue
             since = allocation.allocation_timestamp if allocation else None
             waited_s = (now - datetime.fromisoformat(since)).total_seconds() if since else 0.0
             if waited_s >= TIMEOUT_S:
-                return Failed(claim, f"device {result.id} is not ready after {TIMEOUT_S:g} s")
+                return BindingFailed(claim, f"device {result.id} is not ready after {TIMEOUT_S:g} s")
             left_s = min(TIMEOUT_S - waited_s, left_s if left_s is not None else TIMEOUT_S)
-    return Ready() if left_s is None else NotYet(left_s)
+    return BindingReady() if left_s is None else BindingPending(left_s)
 
 
 def _true_conditions(devices: Iterable[AllocatedDeviceStatus], result: DeviceRequestAllocationResult) -> dict[str, str]:
-    """Types and messages of the conditions that are true of an allocated device."""
+    """Return the messages of an allocated device's true conditions, by type."""
     return {
         condition.type: condition.message
         for device in devices

@@ -1,9 +1,9 @@
-"""Extended resources that devices stand behind: a pod asks in ``limits``, without a claim (KEP-5004). Pure.
+"""Extended resources backed by DRA (KEP-5004): a pod requests devices in ``limits``, without a claim of its own.
 
-After kube-scheduler's dynamicresources plugin: one claim for all of a pod's extended resources, one request for each
-container and resource, and a note in the pod's status which container gets which request. Resources that no class
-stands for come from device plugins, and are none of Kerf's business. A node whose device plugin offers the same
-resource would serve the pod without a claim; that is not looked at.
+As in kube-scheduler's dynamicresources plugin, one claim covers all extended resources of a pod, with one request for
+each container and resource; the pod's status records which container gets which request. Resources that no class backs
+belong to device plugins and are ignored. Limitation: a device plugin that offers the same resource on a node would
+serve the pod without a claim, which is not considered here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,13 +23,13 @@ from api.model.claims import (
 from api.model.metadata import ObjectMeta, OwnerReference
 
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation on such a claim, with the value ``true``."""
+"""The annotation that marks such a claim, with the value ``true``."""
 IMPLICIT_DOMAIN: Final = "deviceclass.resource.kubernetes.io/"
-"""Before a DeviceClass's name: the extended resource that every class has."""
+"""The prefix that makes an extended resource of the name of any DeviceClass."""
 
 
 def classes_by_resource(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
-    """Extended resource name to the name of its class: of several the newest, then the first by name."""
+    """Return the class of each extended resource: the newest of several, then the first by name."""
     by_name = sorted(classes, key=lambda class_: class_.metadata.name, reverse=True)
     found: dict[str, str] = {}
     for class_ in sorted(by_name, key=lambda class_: class_.metadata.creation_timestamp or ""):
@@ -42,9 +42,9 @@ def classes_by_resource(classes: Iterable[DeviceClass]) -> Mapping[str, str]:
 def build_requests(
     pod: Pod, classes: Mapping[str, str]
 ) -> tuple[tuple[DeviceRequest, ...], tuple[ContainerExtendedResourceRequest, ...]]:
-    """The requests of the pod's extended resources, and which container gets which.
+    """Return the requests for the pod's extended resources, and which container gets which.
 
-    A request is named by the positions of its container and of its resource among all that the container asks for.
+    A request is named by the index of its container and the index of its resource among those of the container.
     """
     requests: list[DeviceRequest] = []
     mappings: list[ContainerExtendedResourceRequest] = []
@@ -66,7 +66,7 @@ def build_requests(
 
 
 def build_claim(pod: Pod, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
-    """The claim that the pod gets for them: owned by the pod, gone with it."""
+    """Return the claim for ``requests``, owned by the pod and so deleted with it."""
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
     metadata = ObjectMeta(
         generate_name=f"{pod.metadata.name}-extended-resources-",
@@ -78,7 +78,7 @@ def build_claim(pod: Pod, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
 
 
 def expected_claim(pod: Pod, classes: Iterable[DeviceClass]) -> ResourceClaim | None:
-    """The claim that the scheduler would make for ``pod``, with a name; None: it asks for no such resource."""
+    """Return the claim that the scheduler would create for ``pod``, with a name; None when it needs none."""
     requests, _ = build_requests(pod, classes_by_resource(classes))
     if not requests:
         return None

@@ -1,4 +1,4 @@
-"""Whether labels meet the requirements of a label selector (``metav1.LabelSelector``). Pure."""
+"""Evaluation of label selectors (``metav1.LabelSelector``)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,7 +6,7 @@ from api.model.metadata import LabelSelectorRequirement
 
 
 def match_labels(requirements: Iterable[LabelSelectorRequirement], labels: Mapping[str, str]) -> bool:
-    """Whether ``labels`` meet all ``requirements``; no requirement: every label does."""
+    """Return whether ``labels`` meet all ``requirements``."""
     return all(_meets(requirement, labels) for requirement in requirements)
 
 
@@ -15,18 +15,18 @@ def _meets(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> 
     match requirement.operator:
         case "In":
             return value is not None and value in requirement.values
-        case "NotIn":  # a label that is absent is in no set
+        case "NotIn":  # an absent label is in no set
             return value is None or value not in requirement.values
         case "Exists":
             return value is not None
         case "DoesNotExist":
             return value is None
         case _:
-            return _is_beyond(value, requirement)
+            return _compare(value, requirement)
 
 
-def _is_beyond(value: str | None, requirement: LabelSelectorRequirement) -> bool:
-    """Gt and Lt, which selectors in the text form of requests have (``k8s.io/apimachinery`` ``labels``)."""
+def _compare(value: str | None, requirement: LabelSelectorRequirement) -> bool:
+    """Evaluate Gt and Lt, which only the text form of selectors has (``k8s.io/apimachinery`` ``labels``)."""
     try:
         number = int(value or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whether a pod may go to a node at all, before devices are looked at: pure, after kube-scheduler's Filter plugins."""
+"""The node filter: whether a pod may run on a node regardless of devices, after kube-scheduler's Filter plugins."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -8,12 +8,12 @@ from driver.allocation import NodeView, node_matches
 
 
 def node_view(node: Node) -> NodeView:
-    """The node as selectors see it."""
+    """Return the properties of ``node`` that node selectors read."""
     return NodeView(node.metadata.name, node.metadata.labels, frozenset(node.status.declared_features))
 
 
 def filter_node(pod: Pod, node: Node) -> str | None:
-    """Why the pod cannot run on the node, as kube-scheduler words it; None when it can."""
+    """Return why the pod cannot run on the node, in kube-scheduler's words; None when it can."""
     if not node.is_ready:
         return "node(s) were not ready"
     if node.spec.unschedulable and not _tolerates_all(pod.spec.tolerations, [_UNSCHEDULABLE]):
@@ -31,7 +31,7 @@ def filter_node(pod: Pod, node: Node) -> str | None:
 
 
 def find_claim_elsewhere(claims: Iterable[ResourceClaim], node: Node) -> ResourceClaim | None:
-    """The first of a pod's claims that is allocated already and cannot be used on the node."""
+    """Return the first of a pod's claims that is allocated and cannot be used on the node."""
     for claim in claims:
         selector = claim.status.allocation and claim.status.allocation.node_selector
         if selector and not node_matches(node_view(node), None, None, selector):
@@ -40,10 +40,10 @@ def find_claim_elsewhere(claims: Iterable[ResourceClaim], node: Node) -> Resourc
 
 
 def explain_filter(pod: Pod | None, claims: Sequence[ResourceClaim], node: Node) -> str | None:
-    """Why the pod cannot run on the node, whatever devices are free there, for people; None when it can.
+    """Return a message on why the pod cannot run on the node regardless of free devices; None when it can.
 
-    ``claims`` are the pod's: those that are allocated bind it to where they can be used. Without a pod only the node's
-    readiness counts.
+    ``claims`` are the pod's: allocated ones restrict it to nodes where they can be used. Without a pod, only the
+    readiness of the node and its taints count.
     """
     reason = filter_node(pod or Pod(), node)
     if reason is not None:
@@ -56,7 +56,7 @@ def explain_filter(pod: Pod | None, claims: Sequence[ResourceClaim], node: Node)
 
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""What stands for ``spec.unschedulable`` when tolerations are compared."""
+"""The taint that stands for ``spec.unschedulable`` when tolerations are evaluated."""
 
 
 def _blocking_taints(node: Node) -> list[Taint]:

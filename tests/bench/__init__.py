@@ -1,1 +1,1 @@
-"""Measurements, each beside a baseline of the same run: ``make bench``. Nothing here is an assertion."""
+"""Benchmarks, each with a baseline that is measured in the same run (``make bench``). None of them asserts anything."""

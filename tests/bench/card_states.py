@@ -1,7 +1,7 @@
-"""What lies where on a few H100 cards, as the states of a chain: for the policies there are, and for the best.
+"""Markov chains of the partitions on a few H100 cards, under a given placement policy or under any.
 
-A card is the units of each partition in use, as bits. Which profile a partition has no longer matters once it is there:
-all leave at the same rate.
+A card is a tuple with a bitset of units for each partition in use. The profile of a partition does not matter once it
+exists, because all partitions end at the same rate.
 """
 
 from collections import Counter
@@ -15,17 +15,17 @@ from driver.partitions.publish_order import rank_placement
 from driver.partitions.unit_map import FreeUnits, get_unit_map
 from tests.bench.markov_decision import Chain, explore
 from tests.bench.offline_optimum import MODEL
-from tests.bench.repack_policy import packs
+from tests.bench.repack_policy import can_pack
 from tests.partitions.cards import gpu
 from tests.partitions.loss_system import MEMORY_SLICES
 
 Card: TypeAlias = tuple[int, ...]
-"""Ascending."""
+"""The bitset of each partition in use, ascending."""
 State: TypeAlias = tuple[Card, ...]
 Policy: TypeAlias = Callable[[State, str], Iterable[tuple[int, int]]]
-"""The places a request may get: which card, which units."""
+"""What gives the placements that a request may get: the index of the card and the units."""
 
-PLACES: Final = {
+PLACEMENTS: Final = {
     profile: [unit_mask(place) for place in known.placements]
     for profile in MEMORY_SLICES
     if (known := MODEL.profile(profile))
@@ -33,15 +33,15 @@ PLACES: Final = {
 UNITS: Final = range(MODEL.memory_slices)
 
 
-def placed(cards: int, policy: Policy, same: Callable[[State], State] = lambda state: state) -> Chain:
-    """``same`` gives one state for all that are alike to the policy."""
+def build_chain(cards: int, policy: Policy, canonical: Callable[[State], State] = lambda state: state) -> Chain:
+    """Return the chain of ``policy``; ``canonical`` maps states that the policy cannot tell apart to one of them."""
 
     def choices(state: State, profile: str) -> set[State]:
-        return {same(_with(state, card, (*state[card], units))) for card, units in policy(state, profile)}
+        return {canonical(_with(state, card, (*state[card], units))) for card, units in policy(state, profile)}
 
     def leaving(state: State) -> Counter[State]:
         return Counter(
-            same(_with(state, number, card[:at] + card[at + 1 :]))
+            canonical(_with(state, number, card[:at] + card[at + 1 :]))
             for number, card in enumerate(state)
             for at in range(len(card))
         )
@@ -54,14 +54,14 @@ def _with(state: State, number: int, card: Card) -> State:
     return (*state[:number], tuple(sorted(card)), *state[number + 1 :])
 
 
-def anywhere(state: State, profile: str) -> Iterator[tuple[int, int]]:
-    """Wherever it fits."""
+def all_placements(state: State, profile: str) -> Iterator[tuple[int, int]]:
+    """Yield every placement that fits."""
     for number, card in enumerate(state):
-        yield from ((number, units) for units in PLACES[profile] if not units & sum(card))
+        yield from ((number, units) for units in PLACEMENTS[profile] if not units & sum(card))
 
 
-def repacked(cards: int) -> Chain:
-    """Where every partition may be moved at any time, so that only how many of each profile there are matters.
+def build_repacking_chain(cards: int) -> Chain:
+    """Return the chain in which every partition may be moved at any time, so that a state is a count of each profile.
 
     Whatever is accepted on cards where nothing can be moved can be accepted here. So no policy that does not know the
     future, refuses what it likes and puts the rest where it likes, accepts more than the best of this chain.
@@ -70,7 +70,7 @@ def repacked(cards: int) -> Chain:
 
     def choices(state: tuple[int, ...], profile: str) -> list[tuple[int, ...]]:
         more = _changed(state, profiles.index(profile), 1)
-        return [more] if packs(dict(zip(profiles, more, strict=True)), cards) else []
+        return [more] if can_pack(dict(zip(profiles, more, strict=True)), cards) else []
 
     def leaving(state: tuple[int, ...]) -> dict[tuple[int, ...], int]:
         return {_changed(state, at, -1): count for at, count in enumerate(state) if count}
@@ -83,18 +83,18 @@ def _changed(counts: tuple[int, ...], at: int, by: int) -> tuple[int, ...]:
 
 
 def first_fit(state: State, profile: str) -> list[tuple[int, int]]:
-    return list(anywhere(state, profile))[:1]
+    return list(all_placements(state, profile))[:1]
 
 
-def kept(state: State, profile: str) -> list[tuple[int, int]]:
-    """Where the publish order has it first."""
+def publish_order(state: State, profile: str) -> list[tuple[int, int]]:
+    """Return the placement that comes first in the publish order."""
     best = [(rank, number, units) for number, card in enumerate(state) for rank, units in _best(sum(card), profile)]
     return [min(best)[1:]] if best else []
 
 
 @cache
 def _best(used: int, profile: str) -> list[tuple[tuple[int, ...], int]]:
-    """Of one card, with its rank."""
+    """Return the first placement of the publish order on one card, with its rank."""
     card = gpu()
     unit_map = get_unit_map(card)
     free = FreeUnits(unit_map.all.mask & ~used, unit_map.all.engines)
@@ -103,33 +103,33 @@ def _best(used: int, profile: str) -> list[tuple[tuple[int, ...], int]]:
     return [min(ranks)] if ranks else []
 
 
-def alike(state: State) -> State:
-    """The same for states with the same future under the best policy: cards stand in no order, nor do equal places."""
-    return tuple(sorted(_alike(card) for card in state))
+def canonicalize(state: State) -> State:
+    """Return one representative of the states that differ only in the order of cards and in symmetries of a card."""
+    return tuple(sorted(_canonicalize_card(card) for card in state))
 
 
 @cache
-def _alike(card: Card) -> Card:
+def _canonicalize_card(card: Card) -> Card:
     blocked = [_blocked(units) for units in card]
-    return min(tuple(sorted(_moved(units, order) for units in blocked)) for order in _symmetries())
+    return min(tuple(sorted(_permute(units, order) for units in blocked)) for order in _symmetries())
 
 
 def _blocked(units: int) -> int:
-    """With what cannot be had while ``units`` are in use: nothing is cut from the last unit alone."""
-    free = [place for places in PLACES.values() for place in places if not place & units]
+    """Return ``units`` with all units that no partition can use while ``units`` are in use."""
+    free = [place for places in PLACEMENTS.values() for place in places if not place & units]
     return sum(1 << unit for unit in UNITS if not any(place >> unit & 1 for place in free))
 
 
 @cache
 def _symmetries() -> list[tuple[int, ...]]:
-    """Orders of a card's units by which the places of every profile only change among each other."""
+    """Return the permutations of a card's units that map the placements of each profile onto themselves."""
     return [
         order
         for order in permutations(UNITS)
-        if all({_moved(place, order) for place in places} == set(places) for places in PLACES.values())
+        if all({_permute(place, order) for place in places} == set(places) for places in PLACEMENTS.values())
     ]
 
 
 @cache
-def _moved(units: int, order: tuple[int, ...]) -> int:
+def _permute(units: int, order: tuple[int, ...]) -> int:
     return sum(1 << order[unit] for unit in UNITS if units >> unit & 1)

@@ -1,4 +1,4 @@
-"""A thousand spec files read and eight devices injected, beside the Go library (release 1.1.1), in turns: CPU time.
+"""CPU time of reading a thousand CDI spec files and injecting eight devices, compared with the Go library (1.1.1).
 
 ``python -m tests.bench.cdi`` is the process that is measured: it answers as ``tests/oracle/cdi/main.go`` does.
 """

@@ -1,7 +1,7 @@
-"""Where drivers allocate (Kubernetes 1.30): Kerf's controller beside the same writes in a bare loop, and its decisions.
+"""Allocation by Kerf's controller on Kubernetes 1.30, compared with a bare loop that makes the same writes.
 
-200 nodes with 8 GPUs each, none with a kubelet: nobody but the API server, the scheduler and the controller works. A
-controller that stands still (SIGSTOP) while claims are made, or deleted, begins with all of them at once.
+200 nodes with 8 GPUs each have no kubelet, so only the API server, the scheduler and the controller work. The
+controller is stopped (SIGSTOP) while claims are created or deleted, so that it begins with all of them at once.
 """
 
 import itertools
@@ -55,19 +55,19 @@ CLAIMS: Final = 500
 """Allocated and deallocated at once: a few seconds, shorter than the lease of a controller that stands still."""
 ROUNDS: Final = 3
 """Of each measurement and of its baseline, in turns."""
-QUESTIONS: Final = 20
+DECISIONS: Final = 20
 AT_A_TIME: Final = 8
 """Claims in the bare loop: as many as the controller works on."""
 CALLS: Final = 16
 """At once, of the administrator."""
 PENDING: Final = {1: 10, 50: 2, 200: 1}
 """Pods created at once, and how often."""
-MANY: Final = 10_000
+MANY_CLAIMS: Final = 10_000
 OTHER: Final = "bare.test"
 """The driver for which the bare loop allocates."""
 
-_REMEMBERING: Final = (placement.matching, requests._satisfiable, requests._spec, node_model._left)
-"""What the process remembers beside its state of the cluster."""
+_CACHED: Final = (placement.matching, requests._satisfiable, requests._spec, node_model._left)
+"""The functions of the controller whose results are cached in the process."""
 
 Work: TypeAlias = Callable[[], Awaitable[object]]
 Named: TypeAlias = Callable[[Document], str]
@@ -75,7 +75,7 @@ Named: TypeAlias = Callable[[Document], str]
 
 
 class _Worker(Enum):
-    """Who writes."""
+    """The writer of the measured requests."""
 
     LOOP = "the same writes"
     FOLLOWING_LOOP = "the same writes and a watch"
@@ -92,7 +92,7 @@ async def measure() -> list[Row]:
         Api(cluster.kubeconfig) as api,
         Client(await load_access(cluster.kubeconfig), user_agent="bench/1") as client,
     ):
-        await _offer(cluster, api, client, names)
+        await _install(cluster, api, client, names)
         async with anyio.create_task_group() as plugins:
             plugins.start_soon(_renew, client, names)
             measured = [*await _claims(cluster, api, client), *await _pods(api), *await _many(cluster, api)]
@@ -101,16 +101,16 @@ async def measure() -> list[Row]:
 
 
 def _decisions(names: tuple[str, ...]) -> list[Row]:
-    """UnsuitableNodes for a pod that waits, as the pure core answers."""
+    """Measure how long the controller computes ``unsuitableNodes`` for a waiting pod."""
     rows = []
     for what, taken in (("all empty", False), ("each taken otherwise", True)):
         scene = _scene(names, taken=taken)
         first = []
         for _ in range(ROUNDS):
-            for function in _REMEMBERING:
+            for function in _CACHED:
                 function.cache_clear()
-            first.append(_question(_scene(names, taken=taken), names))
-        later = [_question(scene, names) for _ in range(QUESTIONS)]
+            first.append(_time_decision(_scene(names, taken=taken), names))
+        later = [_time_decision(scene, names) for _ in range(DECISIONS)]
         name = f"UnsuitableNodes, {NODES} nodes x {CARDS} GPU, {what}"
         rows.append(Row(name=name, unit="ms", samples=later, goal="<= 5"))
         rows.append(Row(name=f"{name}: asked for the first time", unit="ms", samples=first, goal="<= 5"))
@@ -130,8 +130,8 @@ def _scene(names: Sequence[str], *, taken: bool) -> Scene:
     return scene
 
 
-def _question(scene: Scene, names: tuple[str, ...]) -> float:
-    """Milliseconds of one answer."""
+def _time_decision(scene: Scene, names: tuple[str, ...]) -> float:
+    """Return the milliseconds of one decision."""
     asked = context(potential=names)
     begin = time.perf_counter()
     plan = plan_context(asked, pod(), scene.world)
@@ -152,7 +152,7 @@ def _allocation(node: str, devices: Sequence[str], driver: str = KERF_DRIVER) ->
     )
 
 
-async def _offer(cluster: Cluster, api: Api, client: Client, names: Sequence[str]) -> None:
+async def _install(cluster: Cluster, api: Api, client: Client, names: Sequence[str]) -> None:
     kerf = Kerf(cluster, api)
     await kerf.install()
     examples = yaml.safe_load_all((DEPLOY / "examples" / "classic" / "classes.yaml").read_text())
@@ -164,17 +164,17 @@ async def _offer(cluster: Cluster, api: Api, client: Client, names: Sequence[str
     template = {"apiVersion": RESOURCE, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
     await api.create(template)
     told = [inventory(name, *(gpu(name, index) for index in range(CARDS))) for name in names]
-    await in_flight(CALLS, [partial(_tell, client, one) for one in told])
+    await in_flight(CALLS, [partial(_apply_inventory, client, one) for one in told])
     await kerf.start_controller()
 
 
-async def _tell(client: Client, value: NodeInventory) -> None:
+async def _apply_inventory(client: Client, value: NodeInventory) -> None:
     document = {"metadata": {"name": value.metadata.name}, "spec": to_builtins(value.spec)}
     await client.apply(NODE_INVENTORIES, document, field_manager="bench")
 
 
 async def _renew(client: Client, names: Sequence[str]) -> None:
-    """As the nodes' plugins do: a node whose plugin is silent gets nothing."""
+    """Renew the inventories as plugins do: a node whose plugin is silent gets no claims."""
     for turn in itertools.count(1):
         await anyio.sleep(RENEW_S)
         for name in names:
@@ -195,13 +195,13 @@ async def _claims(cluster: Cluster, api: Api, client: Client) -> list[Row]:
             partial(in_flight, AT_A_TIME, [partial(do, client, name) for name in names]) for do in _WRITES.values()
         ]
         ours = worker is _Worker.CONTROLLER
-        async with _standing_still(cluster) as go_on, _following(client, worker):
+        async with _paused_controller(cluster) as go_on, _watch_claims(client, worker):
             await in_flight(CALLS, [partial(_create, api, name, ours=ours) for name in names])
-            seconds = await _until_all(api, names, _allocated, go_on if ours else loops[0])
+            seconds = await _time_until_all(api, names, _allocated, go_on if ours else loops[0])
         rates["allocated"][worker].append(CLAIMS / seconds)
-        async with _standing_still(cluster) as go_on, _following(client, worker):
+        async with _paused_controller(cluster) as go_on, _watch_claims(client, worker):
             await api.request("DELETE", await api.path(RESOURCE, CLAIM, SPACE))
-            seconds = await _until_all(api, names, _gone, go_on if ours else loops[1])
+            seconds = await _time_until_all(api, names, _gone, go_on if ours else loops[1])
         rates["deallocated"][worker].append(CLAIMS / seconds)
     return [
         Row(
@@ -218,8 +218,8 @@ async def _claims(cluster: Cluster, api: Api, client: Client) -> list[Row]:
 
 
 @asynccontextmanager
-async def _following(client: Client, worker: _Worker) -> AsyncIterator[None]:
-    """Claims are listed and watched in this process, if that is how ``worker`` works."""
+async def _watch_claims(client: Client, worker: _Worker) -> AsyncIterator[None]:
+    """List and watch claims in this process if ``worker`` does so."""
     async with anyio.create_task_group() as group:
         if worker is _Worker.FOLLOWING_LOOP:
             informer = Informer(client, KINDS.claims)
@@ -255,8 +255,8 @@ async def _patch(client: Client, name: str, patch: Document, subresource: str = 
 
 
 @asynccontextmanager
-async def _standing_still(cluster: Cluster) -> AsyncIterator[Work]:
-    """The controller does nothing until the context ends, or what is yielded is called."""
+async def _paused_controller(cluster: Cluster) -> AsyncIterator[Work]:
+    """Stop the controller until the context ends or the function that is yielded is called."""
 
     async def go_on() -> None:
         cluster.processes.signal(CONTROLLER, signal.SIGCONT)
@@ -268,22 +268,22 @@ async def _standing_still(cluster: Cluster) -> AsyncIterator[Work]:
         await go_on()
 
 
-async def _until_all(
+async def _time_until_all(
     api: Api, names: Sequence[str], name_in: Named, work: Work, *, within_s: float = PATIENCE_S
 ) -> float:
     """Seconds from the beginning of ``work`` until ``name_in`` has found all these names in events of claims."""
     times: dict[str, float] = {}
-    async with _noting(api, names, name_in, times, within_s=within_s):
+    async with _record_times(api, names, name_in, times, within_s=within_s):
         begin = time.perf_counter()
         await work()
     return max(times.values()) - begin
 
 
 @asynccontextmanager
-async def _noting(
+async def _record_times(
     api: Api, names: Sequence[str], name_in: Named, times: dict[str, float], *, within_s: float = PATIENCE_S
 ) -> AsyncIterator[None]:
-    """Note when each name was found first; the context ends once all are."""
+    """Record in ``times`` when ``name_in`` first returns each name; the context ends once all are recorded."""
     listed = await api.request("GET", await api.path(RESOURCE, CLAIM), query={"limit": "1"})
 
     async def follow(*, task_status: TaskStatus[None]) -> None:
@@ -344,7 +344,7 @@ async def _burst(api: Api, count: int) -> list[float]:
         created[name] = time.perf_counter()
         await api.create(_pod(name))
 
-    async with _noting(api, names, _allocated_for, allocated):
+    async with _record_times(api, names, _allocated_for, allocated):
         await in_flight(CALLS, [partial(create, name) for name in names])
     await in_flight(CALLS, [partial(api.delete, "v1", "Pod", name, SPACE, grace_s=0) for name in names])
 
@@ -365,16 +365,20 @@ def _pod(name: str) -> Document:
 async def _many(cluster: Cluster, api: Api) -> list[Row]:
     """The controller's memory while it allocates as many claims as there is hardly a cluster with, and after it."""
     before = resident_mb(cluster.processes.pid(CONTROLLER))
-    names = [f"c{secrets.token_hex(4)}" for _ in range(MANY)]
-    say(f"{MANY} claims are made and allocated")
+    names = [f"c{secrets.token_hex(4)}" for _ in range(MANY_CLAIMS)]
+    say(f"{MANY_CLAIMS} claims are made and allocated")
     calls = [partial(_create, api, name) for name in names]
     making = partial(in_flight, CALLS, calls)
-    seconds = await _until_all(api, names, _allocated, making, within_s=3 * PATIENCE_S)
+    seconds = await _time_until_all(api, names, _allocated, making, within_s=3 * PATIENCE_S)
     memory = resident_mb(cluster.processes.pid(CONTROLLER))
     return [
-        Row(name=f"{MANY} claims made and allocated on {NODES} nodes", unit="claims/s", samples=[MANY / seconds]),
         Row(
-            name=f"controller: memory with {MANY} claims",
+            name=f"{MANY_CLAIMS} claims made and allocated on {NODES} nodes",
+            unit="claims/s",
+            samples=[MANY_CLAIMS / seconds],
+        ),
+        Row(
+            name=f"controller: memory with {MANY_CLAIMS} claims",
             unit="MB",
             samples=[memory],
             baseline_name="before them",

@@ -1,4 +1,4 @@
-"""Waiting for a cluster, as precisely as a bench needs it."""
+"""Waiting for the state of a cluster with a precision of milliseconds."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ _POLL_S: Final = 0.005
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again, a few milliseconds apart. Raises TimeoutError."""
+    """Poll ``condition`` every few milliseconds. Raises TimeoutError."""
     with anyio.fail_after(PATIENCE_S):
         while not await condition():  # noqa: ASYNC110  (a process or a server is asked)
             await anyio.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""``kerf demo`` from its start to its exit code, beside an interpreter that imports what it imports."""
+"""The run time of ``kerf demo``, compared with an interpreter that imports the same modules."""
 
 import subprocess
 import sys

@@ -1,19 +1,18 @@
-"""Answers about 500 nodes with eight H100 each: full of little partitions, and half full."""
+"""Diagnostics of 500 nodes with eight H100 each, full of small partitions and half full."""
 
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from api.model.names import ObjectRef
-from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import decode, encode
-from driver.diagnostics.explain.why import why_claim
-from driver.diagnostics.frag import frag
-from driver.diagnostics.plan import plan
-from driver.diagnostics.workload import read_demands
+from driver.diagnostics.dump import decode_dump, encode_dump
+from driver.diagnostics.explain.why import explain_claim
+from driver.diagnostics.frag import measure_fragmentation
+from driver.diagnostics.plan import plan_workloads
 from tests.bench.measurement import Row
-from tests.diagnostics.clusters import claim, gpus, placed, replace
+from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, parse, replace
 
 NODES: Final = 500
 CARDS: Final = 8
@@ -29,7 +28,7 @@ TEMPLATE: Final = {
 
 
 async def measure() -> list[Row]:
-    return [row for load, claims in LOADS.items() for row in _measure(load, encode(_busy(claims)))]
+    return [row for load, claims in LOADS.items() for row in _measure(load, encode_dump(_busy(claims)))]
 
 
 def _measure(load: str, data: bytes) -> Iterator[Row]:
@@ -37,20 +36,20 @@ def _measure(load: str, data: bytes) -> Iterator[Row]:
         begin = time.perf_counter()
         work()
         seconds = time.perf_counter() - begin
-        return Row(name=f"answers, {NODES} nodes, {load}: {what}", unit="s", samples=[seconds], goal=GOAL)
+        return Row(name=f"diagnostics, {NODES} nodes, {load}: {what}", unit="s", samples=[seconds], goal=GOAL)
 
-    cluster = Cluster(decode(data, "dump"))
-    yield timed(f"read a dump of {len(data) / 2**20:.0f} MiB", lambda: decode(data, "dump"))
+    cluster = ClusterIndex(decode_dump(data, "dump"))
+    yield timed(f"read a dump of {len(data) / 2**20:.0f} MiB", lambda: decode_dump(data, "dump"))
     yield timed("index it", lambda: cluster.inventory)
-    yield timed("why", lambda: why_claim(cluster, ObjectRef("default", "waiting")))
-    yield timed("frag", lambda: frag(cluster))
-    demands = read_demands(cluster, [TEMPLATE], namespace="default").demands
-    yield timed("plan of 10 copies", lambda: plan(cluster, demands, copies=10))
+    yield timed("why", lambda: explain_claim(cluster, ObjectRef("default", "waiting")))
+    yield timed("frag", lambda: measure_fragmentation(cluster))
+    workloads = parse(cluster, TEMPLATE).workloads
+    yield timed("plan of 10 copies", lambda: plan_workloads(cluster, workloads, copies=10))
 
 
 def _busy(claims: int) -> ClusterState:
-    """Every node like the first: claims are placed there once, and repeated."""
-    like = placed(gpus(1, CARDS), *(claim(f"c{number}", "1g-10gb") for number in range(claims)))
+    """Return a cluster whose nodes all hold what the allocator placed on the first."""
+    like = allocate_claims(gpu_cluster(1, CARDS), *(claim(f"c{number}", "1g-10gb") for number in range(claims)))
     everywhere = []
     for number in range(1, NODES + 1):
         for one in like.claims:
@@ -60,4 +59,4 @@ def _busy(claims: int) -> ClusterState:
             moved = replace(allocation, devices=replace(allocation.devices, results=results))
             metadata = replace(one.metadata, name=f"n{number}-{one.metadata.name}")
             everywhere.append(replace(one, metadata=metadata, status=replace(one.status, allocation=moved)))
-    return replace(gpus(NODES, CARDS), claims=(*everywhere, claim("waiting", "7g-80gb")))
+    return replace(gpu_cluster(NODES, CARDS), claims=(*everywhere, claim("waiting", "7g-80gb")))

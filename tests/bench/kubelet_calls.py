@@ -1,4 +1,4 @@
-"""Calls of the kubelet's to a plugin, timed, and claims to call it with."""
+"""The kubelet's calls of a plugin, with their durations, and claims for them."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

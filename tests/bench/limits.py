@@ -1,7 +1,7 @@
-"""What is accepted at best by one who knows the future, beside KEEP and one who moves everything, of the same requests.
+"""Clairvoyant schedules and the offline bound beside KEEP and the repacking policy, on the same requests.
 
-All begin on empty cards, and the first requests do not count. Who knows the future looks for the most requests and,
-another time, for the most memory slices; of each search its own figure counts.
+All begin on empty cards, and the first requests do not count. The clairvoyant schedules maximize requests in one run
+and memory slices in another; each figure comes from its own run.
 """
 
 from collections.abc import Sequence
@@ -13,38 +13,40 @@ from tests.bench import clairvoyant_search, offline_optimum, policies, repack_po
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted, Request
 
-HEADER: Final = ("WHAT", "KEEP", "REPACKED", "FOREPLACED", "FORESEEN", "BOUND", "FORESEEN − REPACKED")
+HEADER: Final = ("WHAT", "KEEP", "REPACKED", "CLAIRVOYANT", "SELECTIVE", "BOUND", "SELECTIVE − REPACKED")
 SEEDS: Final = range(3)
 REQUESTS: Final = 3_000
 WARM_UP: Final = 1_000
-"""Two windows: later ones begin where nobody remembers that the cards were empty."""
+"""Two windows: afterwards the empty cards at the beginning have no influence."""
 WINDOW: Final = 500
-"""Requests foreseen at once: with 2,000 at once the bound was 0.1 points lower, in twice the time."""
+"""Requests in one integer program: with 2,000 the bound was 0.1 points lower, in twice the time."""
 WINDOW_S: Final = 60.0
 """Most windows take a few seconds; the bound holds wherever the search ends."""
 WIDTH: Final = 30
-"""Arrangements from which the search for places goes on: 100 in place of 20 found 0.3 to 1.5 points more requests."""
+"""The width of the beam: 100 in place of 20 found 0.3 to 1.5 points more requests."""
 
 
 class Limits(NamedTuple):
-    """Of the same requests."""
+    """What each schedule accepts of the same requests."""
 
     kept: Accepted
     repacked: Accepted
-    foreplaced: Accepted
-    foreseen: Accepted
+    clairvoyant: Accepted
+    """By the clairvoyant search, which refuses nothing that fits."""
+    selective: Accepted
+    """By the clairvoyant search among the requests that the offline optimum accepts."""
     bound: Accepted
 
 
 def row(cards: int, mix: str, load: float) -> tuple[str, ...]:
-    """Means of all seeds; the last difference with its standard error, as most chance is common to the two."""
+    """Return a row of means over all seeds; the last column is a difference with its standard error."""
     found = [limits(cards, mix, load, seed) for seed in SEEDS]
     means = [
         f"{mean(each.requests for each in column):.1f} ({mean(each.slices for each in column):.1f})"
         for column in zip(*found, strict=True)
     ]
-    requests = _difference([each.foreseen.requests - each.repacked.requests for each in found])
-    slices = _difference([each.foreseen.slices - each.repacked.slices for each in found])
+    requests = _difference([each.selective.requests - each.repacked.requests for each in found])
+    slices = _difference([each.selective.slices - each.repacked.slices for each in found])
     return f"{cards} H100, {mix}, load {load}", *means, f"{requests} ({slices})"
 
 
@@ -53,35 +55,39 @@ def _difference(samples: Sequence[float]) -> str:
 
 
 def limits(cards: int, mix: str, load: float, seed: int, count: int = REQUESTS, warm_up: int = WARM_UP) -> Limits:
-    """Of ``count`` requests, of which the first ``warm_up`` do not count."""
+    """Return the limits for ``count`` requests, of which the first ``warm_up`` do not count."""
     requests = list(loss_system.arrivals(cards=cards, mix=mix, load=load, seed=seed, requests=count))
     kept, repacked = (
         loss_system.replay(policy, requests, cards=cards, warm_up=warm_up)
         for policy in (policies.keep(), repack_policy.repacked())
     )
-    by_requests = _known(requests, cards, [1] * len(requests), warm_up)
-    by_slices = _known(requests, cards, [MEMORY_SLICES[each.profile] for each in requests], warm_up)
+    by_requests = _measure_clairvoyant(requests, cards, [1] * len(requests), warm_up)
+    by_slices = _measure_clairvoyant(requests, cards, [MEMORY_SLICES[each.profile] for each in requests], warm_up)
     return Limits(kept, repacked, *map(Accepted, by_requests, by_slices))
 
 
-def _known(requests: Sequence[Request], cards: int, worth: Sequence[int], warm_up: int) -> tuple[float, float, float]:
-    """In percent of what all are worth: foreplaced, foreseen, and the bound."""
+def _measure_clairvoyant(
+    requests: Sequence[Request], cards: int, worth: Sequence[int], warm_up: int
+) -> tuple[float, float, float]:
+    """Return the clairvoyant and selective schedules and the bound, in percent of the worth of all requests."""
     before, counted = (
-        offline_optimum.windows(requests[part], cards=cards, worth=worth[part], size=WINDOW, limit_s=WINDOW_S)
+        offline_optimum.solve_windows(requests[part], cards=cards, worth=worth[part], size=WINDOW, limit_s=WINDOW_S)
         for part in (slice(warm_up), slice(warm_up, None))
     )
     wanted = [*before.accepted, *counted.accepted]
     offered = sum(worth[warm_up:])
     accepted = (
-        sum(compress(worth[warm_up:], _placed(requests, cards, worth, among)[warm_up:]))
+        sum(compress(worth[warm_up:], _search_placements(requests, cards, worth, among)[warm_up:]))
         for among in ([True] * len(requests), wanted)
     )
-    foreplaced, foreseen = (100 * each / offered for each in accepted)
-    return foreplaced, foreseen, 100 * counted.bound / offered
+    clairvoyant, selective = (100 * each / offered for each in accepted)
+    return clairvoyant, selective, 100 * counted.bound / offered
 
 
-def _placed(requests: Sequence[Request], cards: int, worth: Sequence[int], wanted: Sequence[bool]) -> list[bool]:
-    """Of all, those that are wanted and for which the search finds places."""
+def _search_placements(
+    requests: Sequence[Request], cards: int, worth: Sequence[int], wanted: Sequence[bool]
+) -> list[bool]:
+    """Return which of the ``wanted`` requests the clairvoyant search places."""
     chosen, values = list(compress(requests, wanted)), list(compress(worth, wanted))
     found = iter(clairvoyant_search.search(chosen, cards=cards, worth=values, width=WIDTH))
     return [each and next(found) for each in wanted]

@@ -33,7 +33,7 @@ from driver.partitions.slice_limits import SliceLayout
 from tests.bench.cluster_wait import PATIENCE_S, pods_from_now, until
 from tests.bench.kubelet_calls import in_flight, milliseconds
 from tests.bench.measurement import Row, say
-from tests.bench.node import SPACE, none_left, offer, resident_mb
+from tests.bench.node import SPACE, create_class, pods_are_gone, resident_mb
 from tests.diagnostics.clusters import card
 from tests.e2e import pods
 from tests.kube.awaited_publisher import AwaitedPublisher
@@ -190,7 +190,7 @@ async def _counted(api: Api) -> Counter[tuple[str, str]]:
 
 
 async def _scheduling(cluster: Cluster, api: Api) -> list[Row]:
-    await offer(api)
+    await create_class(api)
     bound: dict[bool, list[float]] = {True: [], False: []}
     for number in range(ROUNDS):
         for claims, rates in bound.items():
@@ -228,7 +228,7 @@ async def _scheduled(cluster: Cluster, api: Api, *, claims: bool) -> float:
                     waiting.discard(pod["metadata"]["name"])
             seconds = time.perf_counter() - begin
     await in_flight(CALLS, [partial(api.delete, "v1", "Pod", name, SPACE, grace_s=0) for name in names])
-    await until(lambda: none_left(api))
+    await until(lambda: pods_are_gone(api))
     return seconds
 
 
@@ -244,6 +244,6 @@ def _memory(cluster: Cluster) -> Row:
 
 
 def _held_back(cluster: Cluster) -> Row:
-    logs = [cluster.places.log(part).read_text() for part in ("scheduler", "controller-manager")]
+    logs = [cluster.paths.log(part).read_text() for part in ("scheduler", "controller-manager")]
     times = sum(log.count(HELD_BACK) for log in logs)
     return Row(name="rate limits that showed", unit="", samples=[times], goal="0")

@@ -1,4 +1,4 @@
-"""The most that policies of a small loss system accept in the long run: exactly, without simulation.
+"""Exact values of the best policies of a small loss system, by a Markov decision process.
 
 Requests for each profile arrive at a rate (Poisson) and hold what they get for an exponential time of mean 1. So what
 is in use is a Markov chain in continuous time, and whoever chooses among places controls it: a Markov decision process.
@@ -76,7 +76,7 @@ def _columns(rows: Sequence[Sequence[int]], nothing: int) -> list[tuple[int, ...
     return list(zip_longest(*rows, fillvalue=nothing)) or [(nothing,) * len(rows)]
 
 
-def most(
+def solve_best_policy(
     chain: Chain, arrivals: Sequence[float], rewards: Sequence[float], *, may_refuse: bool, within: float = 0.01
 ) -> Range:
     """What the best policy accepts of the offered rewards; ``arrivals`` and ``rewards`` by profile.
@@ -85,7 +85,7 @@ def most(
     """
     offered = sum(rate * reward for rate, reward in zip(arrivals, rewards, strict=True))
     values = before = np.zeros(chain.leaving.shape[1])
-    step, momentum = _pace(sum(arrivals) + chain.rates.sum(axis=0).max())
+    step, momentum = _choose_step_sizes(sum(arrivals) + chain.rates.sum(axis=0).max())
     for _ in range(SWEEPS):
         change = _change(chain, values, arrivals, rewards, may_refuse)
         answer = Range(100 * float(change.min()) / offered, 100 * float(change.max()) / offered)
@@ -95,7 +95,7 @@ def most(
     raise ArithmeticError(f"{SWEEPS} sweeps were not enough for an answer within {within} percent")
 
 
-def _pace(busiest: float) -> tuple[float, float]:
+def _choose_step_sizes(busiest: float) -> tuple[float, float]:
     """Step and momentum of the heavy-ball method (Polyak, 1964).
 
     They suit a linear system whose eigenvalues lie from ``SLOWEST`` to twice the highest rate at which a state is

@@ -1,4 +1,4 @@
-"""Samples, and how they are told: median, spread, and the ratio to a baseline measured in turns with them."""
+"""Rows of a benchmark's table: median, spread, and the ratio to a baseline measured alternately with the samples."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ _BEGAN: Final = time.monotonic()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure. ``samples`` and ``baseline`` are in ``unit``; without a baseline there is no ratio."""
+    """One measured quantity. ``samples`` and ``baseline`` are in ``unit``; without a baseline there is no ratio."""
 
     name: str
     unit: str
@@ -25,7 +25,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Of the medians."""
+        """The ratio of the medians."""
         return median(self.samples) / median(self.baseline) if self.baseline else None
 
     def cells(self) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ class Row:
         )
 
     def document(self) -> JsonObject:
-        """For programs."""
+        """Return the row as JSON."""
         document = {"name": self.name, "unit": self.unit, "goal": self.goal, **_figures(self.samples)}
         if self.baseline:
             document["baseline"] = {"name": self.baseline_name, **_figures(self.baseline)}
@@ -52,13 +52,13 @@ HEADER = ("WHAT", "MEDIAN", "MIN-P99", "BASELINE", "RATIO", "GOAL")
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
-    """Nearest rank."""
+    """Return the nearest-rank percentile."""
     ordered = sorted(samples)
     return ordered[min(len(ordered) - 1, round(percent / 100 * len(ordered)))]
 
 
 def say(progress: str) -> None:
-    """On the terminal, beside what is printed at the end."""
+    """Print progress on stderr, because stdout has the table."""
     minutes, seconds = divmod(int(time.monotonic() - _BEGAN), 60)
     print(f"{minutes:2}:{seconds:02} {progress} …", file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""A real node of Kubernetes 1.37: pods with claims beside the same pods without, and the plugin's own start."""
+"""A real node of Kubernetes 1.37: pods with claims compared with pods without, and the start of the plugin."""
 
 import os
 import secrets
@@ -45,12 +45,12 @@ async def measure() -> list[Row]:
         await kerf.start_controller()
         kerf.describe_hardware(NODE, HARDWARE)
         await kerf.start_plugin(NODE)
-        await offer(api)
+        await create_class(api)
         starts = await _starts(cluster, api, kerf)
         return [*starts, *await _pods(api), memory(cluster, NODE, "after these pods")]
 
 
-async def offer(api: Api) -> None:
+async def create_class(api: Api) -> None:
     """A class, and a template for claims of it."""
     spec = {"device": "gpu", "profile": "1g.10gb"}
     document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": "small"}, "spec": spec}
@@ -97,7 +97,7 @@ async def _start(cluster: Cluster, api: Api, kerf: Kerf, published: int) -> Mapp
     ends: dict[str, float] = {}
 
     async def is_offered_and_published() -> bool:
-        return _is_offered(cluster.node_places(NODE).kubelet) and await _slices(api) == published
+        return _is_offered(cluster.node_paths(NODE).kubelet) and await _slices(api) == published
 
     async def is_registered() -> bool:
         try:
@@ -166,7 +166,7 @@ async def _pods(api: Api) -> list[Row]:
             say(f"{count} pods at once, {number + 1} of {times}")
             for claims in seen:
                 seconds = await _burst(api, count, claims=claims)
-                unseen = await _unseen(api)
+                unseen = await _count_unreadable(api)
                 seen[claims] += [value for name, value in seconds.items() if name not in unseen]
                 late += [value for name, value in seconds.items() if name in unseen]
         rows.append(
@@ -209,16 +209,16 @@ async def _burst(api: Api, count: int, *, claims: bool) -> Mapping[str, float]:
                     break
     for name in names:
         await api.delete("v1", "Pod", name, SPACE)
-    await until(lambda: none_left(api))
+    await until(lambda: pods_are_gone(api))
     return {name: end - created[name] for name, end in seconds.items()}
 
 
-async def none_left(api: Api) -> bool:
-    """All pods and their claims are gone."""
+async def pods_are_gone(api: Api) -> bool:
+    """Return whether all pods and their claims are gone."""
     return not await api.list("v1", "Pod", SPACE) and not await api.list(pods.RESOURCE, "ResourceClaim", SPACE)
 
 
-async def _unseen(api: Api) -> frozenset[str]:
-    """Pods whose claims the kubelet was not allowed to read at first."""
+async def _count_unreadable(api: Api) -> frozenset[str]:
+    """Return the pods whose claims the kubelet was not allowed to read at first."""
     events = await api.list("v1", "Event", SPACE, fieldSelector="reason=FailedPrepareDynamicResources")
     return frozenset(one["involvedObject"]["name"] for one in events if UNSEEN in one["message"])

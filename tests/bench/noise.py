@@ -1,4 +1,4 @@
-"""How steady the machine is: one and the same calculation, timed whenever nothing is measured."""
+"""The noise of the machine: a fixed calculation, timed between the benchmarks."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The kubelet plugin as a process: start, memory, and prepare over its socket, with hardware that takes no time.
+"""The kubelet plugin as a process: start, memory, and prepare calls over its socket, with instantaneous hardware.
 
 Baselines: a bare Python process with the same libraries that opens a gRPC socket, and a bare grpc.aio server that
 answers every claim at once. The API server is the embedded one, in a process of its own. What the hardware remembers is

@@ -1,4 +1,4 @@
-"""Prepares as a kubelet asks for them, with claims that the plugin reads from a real API server.
+"""Prepare calls as a kubelet makes them, with claims that the plugin reads from a real API server.
 
 The node has no kubelet: the calls are made here, by its stand-in, which watches the devices' health, too. Figures of a
 Go plugin of the same kind, which the goals stand on: 3.1, 15 and 63 ms at the median for 1, 8 and 32 in flight, 6.2, 29
@@ -70,7 +70,7 @@ async def _measure(hardware: Hardware) -> list[Row]:
 async def _called(cluster: Cluster) -> AsyncIterator[grpc.aio.Channel]:
     """The plugin's service, once it has registered."""
     registered = anyio.Event()
-    registry = cluster.node_places(NODE).kubelet / "plugins_registry"
+    registry = cluster.node_paths(NODE).kubelet / "plugins_registry"
     watcher = PluginWatcher(registry, (SERVICE.supported_version,), lambda *_: registered.set())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watcher.run)

@@ -1,4 +1,4 @@
-"""A policy of the loss system that may move everything: a request is lost only where no arrangement has room for it.
+"""The repacking policy of the loss system: it may move every partition, and refuses only what fits in no arrangement.
 
 No driver can do this, as a partition in use cannot be moved. What it accepts more than KEEP is what
 fragmentation costs.
@@ -12,8 +12,8 @@ from driver.partitions.geometry import DeviceKind, GpuCard, Partition
 from tests.partitions.loss_system import Policy
 
 
-def packs(wanted: Mapping[str | None, int], cards: int) -> bool:
-    """Whether so many partitions of each profile fit on H100 cards that are otherwise empty.
+def can_pack(wanted: Mapping[str | None, int], cards: int) -> bool:
+    """Return whether ``wanted`` partitions of each profile fit on ``cards`` empty H100 cards.
 
     No profile but 7g crosses the middle of a card, so the halves fill on their own. An upper half lacks the place of a
     4g, and its last pair of units that of a 2g and of a second 1g. So each profile goes where it leaves the most: 3g in
@@ -30,12 +30,12 @@ def packs(wanted: Mapping[str | None, int], cards: int) -> bool:
 
 
 def repacked() -> Policy:
-    """What it gives says the profile only; the place is not kept."""
+    """Return the policy; the partitions that it gives have a profile and no placement."""
     numbers = count()
 
     def policy(cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
         wanted = Counter(each.profile for each in taken) + Counter([profile])
-        if not packs(wanted, len(cards)):
+        if not can_pack(wanted, len(cards)):
             return None
         return Partition(kind=DeviceKind.GPU, card_uuid=f"any-{next(numbers)}", profile=profile)
 

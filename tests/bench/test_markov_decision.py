@@ -1,4 +1,4 @@
-"""Exact values of small chains: against formulas, against each other, and against the policies that they stand for."""
+"""Exact values of small chains, compared with formulas, with each other, and with simulated policies."""
 
 import itertools
 from collections.abc import Collection, Sequence
@@ -9,8 +9,8 @@ import pytest
 from driver.partitions.geometry import GpuCard, Partition
 from driver.partitions.partition_specs import unit_mask
 from tests.bench import card_states, online
-from tests.bench.markov_decision import Chain, explore, most
-from tests.bench.repack_policy import packs
+from tests.bench.markov_decision import Chain, explore, solve_best_policy
+from tests.bench.repack_policy import can_pack
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, MIXES
 
@@ -24,7 +24,9 @@ def value(
     chain: Chain, mix: str, *, worth: Sequence[float] = ONE_EACH, cards: int = 1, may_refuse: bool = False
 ) -> float:
     rate = loss_system.rate(cards=cards, mix=mix, load=1.0)
-    low, high = most(chain, [rate * share for share in MIXES[mix]], worth, may_refuse=may_refuse, within=WITHIN)
+    low, high = solve_best_policy(
+        chain, [rate * share for share in MIXES[mix]], worth, may_refuse=may_refuse, within=WITHIN
+    )
     assert 0 <= high - low <= WITHIN
     return (low + high) / 2
 
@@ -40,16 +42,16 @@ def lines(servers: int) -> Chain:
 def test_equal_requests_are_lost_as_erlang_says(servers: int, load: float) -> None:
     """Erlang's B formula (1917)."""
     terms = [load**busy / factorial(busy) for busy in range(servers + 1)]
-    low, high = most(lines(servers), [load], [1], may_refuse=False)
+    low, high = solve_best_policy(lines(servers), [load], [1], may_refuse=False)
     assert low - 1e-9 <= 100 * (1 - terms[-1] / sum(terms)) <= high + 1e-9
 
 
 def test_only_one_profile_on_one_card_is_erlangs_formula_too() -> None:
     """Seven places of 1g.10gb, whoever places: none stands in the way of another."""
     only_small = [7.0, 0, 0, 0, 0, 0]
-    erlang = most(lines(7), [7.0], [1], may_refuse=False)
-    for policy in (card_states.first_fit, card_states.kept, card_states.anywhere):
-        low, high = most(card_states.placed(1, policy), only_small, ONE_EACH, may_refuse=False)
+    erlang = solve_best_policy(lines(7), [7.0], [1], may_refuse=False)
+    for policy in (card_states.first_fit, card_states.publish_order, card_states.all_placements):
+        low, high = solve_best_policy(card_states.build_chain(1, policy), only_small, ONE_EACH, may_refuse=False)
         assert low <= erlang.high
         assert erlang.low <= high
 
@@ -58,8 +60,8 @@ def test_a_cheap_request_is_refused_where_a_dear_one_may_come() -> None:
     """One server: who refuses what is worth 1 has, of every 10 dear ones that come at rate 1, half."""
     chain = explore(0, ["cheap", "dear"], lambda busy, _: [] if busy else [1], lambda busy: {0: 1} if busy else {})
     arrivals, worth = [1, 1], [1, 10]
-    assert most(chain, arrivals, worth, may_refuse=False).low == pytest.approx(100 / 3, abs=WITHIN)
-    assert most(chain, arrivals, worth, may_refuse=True).low == pytest.approx(100 * 5 / 11, abs=WITHIN)
+    assert solve_best_policy(chain, arrivals, worth, may_refuse=False).low == pytest.approx(100 / 3, abs=WITHIN)
+    assert solve_best_policy(chain, arrivals, worth, may_refuse=True).low == pytest.approx(100 * 5 / 11, abs=WITHIN)
 
 
 def test_where_everything_moves_and_nothing_is_refused_the_shares_are_a_product() -> None:
@@ -68,7 +70,7 @@ def test_where_everything_moves_and_nothing_is_refused_the_shares_are_a_product(
     states = [  # as many of each as a card has at most, and those together for which it has room
         counts
         for counts in itertools.product(*map(range, (8, 5, 4, 3, 2, 2)))
-        if packs(dict(zip(PROFILES, counts, strict=True)), 1)
+        if can_pack(dict(zip(PROFILES, counts, strict=True)), 1)
     ]
 
     def weight(counts: tuple[int, ...]) -> float:
@@ -82,7 +84,7 @@ def test_where_everything_moves_and_nothing_is_refused_the_shares_are_a_product(
         sum(weight(each) for each in states if (*each[:at], each[at] + 1, *each[at + 1 :]) in known) for at in range(6)
     ]
     expected = 100 * sum(room) / 6 / sum(map(weight, states))
-    assert value(card_states.repacked(1), "uniform") == pytest.approx(expected, abs=WITHIN)
+    assert value(card_states.build_repacking_chain(1), "uniform") == pytest.approx(expected, abs=WITHIN)
 
 
 @pytest.mark.parametrize("cards", [1, 2])
@@ -92,17 +94,17 @@ def test_the_states_of_the_best_policy_are_those_whose_future_differs(cards: int
     A lower half is two pairs in no order, or one of four units; an upper half two different pairs, or one of four; a
     card is both, or one of eight.
     """
-    assert card_states.placed(1, card_states.anywhere).leaving.shape[1] == 417
-    alike = card_states.placed(cards, card_states.anywhere, card_states.alike)
-    assert alike.leaving.shape[1] == {1: 11 * 9 + 1, 2: 100 * 101 // 2}[cards]
+    assert card_states.build_chain(1, card_states.all_placements).leaving.shape[1] == 417
+    merged = card_states.build_chain(cards, card_states.all_placements, card_states.canonicalize)
+    assert merged.leaving.shape[1] == {1: 11 * 9 + 1, 2: 100 * 101 // 2}[cards]
 
 
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("worth", [ONE_EACH, SIZES])
 def test_states_with_the_same_future_may_be_one(mix: str, worth: list[int]) -> None:
     chains = (
-        card_states.placed(1, card_states.anywhere),
-        card_states.placed(1, card_states.anywhere, card_states.alike),
+        card_states.build_chain(1, card_states.all_placements),
+        card_states.build_chain(1, card_states.all_placements, card_states.canonicalize),
     )
     apart, together = (value(chain, mix, worth=worth) for chain in chains)
     assert apart == pytest.approx(together, abs=WITHIN)
@@ -111,10 +113,10 @@ def test_states_with_the_same_future_may_be_one(mix: str, worth: list[int]) -> N
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("worth", [ONE_EACH, SIZES])
 def test_more_freedom_never_accepts_less(mix: str, worth: list[int]) -> None:
-    best = card_states.placed(1, card_states.anywhere, card_states.alike)
-    repacked = card_states.repacked(1)
+    best = card_states.build_chain(1, card_states.all_placements, card_states.canonicalize)
+    repacked = card_states.build_repacking_chain(1)
     ladder = [
-        value(card_states.placed(1, card_states.kept), mix, worth=worth),
+        value(card_states.build_chain(1, card_states.publish_order), mix, worth=worth),
         value(best, mix, worth=worth),
         value(best, mix, worth=worth, may_refuse=True),
         value(repacked, mix, worth=worth, may_refuse=True),
@@ -125,7 +127,7 @@ def test_more_freedom_never_accepts_less(mix: str, worth: list[int]) -> None:
 @pytest.mark.parametrize("cards", [1, 2, 3])
 @pytest.mark.parametrize(
     ("policy", "meant"),
-    [(card_states.first_fit, loss_system.first_fit), (card_states.kept, loss_system.published_order)],
+    [(card_states.first_fit, loss_system.first_fit), (card_states.publish_order, loss_system.published_order)],
 )
 def test_a_chain_places_as_its_policy_does(cards: int, policy: card_states.Policy, meant: loss_system.Policy) -> None:
     def both(node: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
@@ -146,7 +148,7 @@ def test_the_exact_value_of_keep_is_what_a_simulation_comes_to() -> None:
     run = loss_system.run(
         loss_system.published_order, cards=1, mix="small", load=1.0, seed=0, requests=6_000, warm_up=0
     )
-    chain = card_states.placed(1, card_states.kept)
+    chain = card_states.build_chain(1, card_states.publish_order)
     assert run.requests == pytest.approx(value(chain, "small"), abs=2 * 0.54)
     assert run.slices == pytest.approx(value(chain, "small", worth=SIZES), abs=2 * 0.70)
 

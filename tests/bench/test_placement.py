@@ -1,14 +1,14 @@
-"""What the bench holds the placement policies against: the arrangement of partitions, and the programme."""
+"""The references of the placement benchmark: packing of partitions, and the integer program."""
 
 import itertools
 
 import pytest
 
-from tests.bench.card_states import PLACES
+from tests.bench.card_states import PLACEMENTS
 from tests.bench.clairvoyant_search import search
 from tests.bench.limits import limits
-from tests.bench.offline_optimum import MODEL, solve, windows
-from tests.bench.repack_policy import packs, repacked
+from tests.bench.offline_optimum import MODEL, solve, solve_windows
+from tests.bench.repack_policy import can_pack, repacked
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Request
 
@@ -17,7 +17,7 @@ PROFILES = list(MEMORY_SLICES)
 
 def arrangements(free: int, first: int = 0) -> set[tuple[int, ...]]:
     """How many of each profile lie together on one card, by trying everything."""
-    places = [(number, mask) for number, profile in enumerate(PROFILES) for mask in PLACES[profile]]
+    places = [(number, mask) for number, profile in enumerate(PROFILES) for mask in PLACEMENTS[profile]]
     found = {(0,) * len(PROFILES)}
     for at in range(first, len(places)):
         number, mask = places[at]
@@ -33,9 +33,9 @@ def test_profiles_pack_where_some_arrangement_on_two_cards_has_them_all() -> Non
         tuple(map(sum, zip(left, right, strict=True)))
         for left, right in itertools.combinations_with_replacement(one, 2)
     }
-    most = [max(counts) + 2 for counts in zip(*two, strict=True)]
-    for counts in itertools.product(*map(range, most)):
-        assert packs(dict(zip(PROFILES, counts, strict=True)), 2) == (counts in two), counts
+    highest = [max(counts) + 2 for counts in zip(*two, strict=True)]
+    for counts in itertools.product(*map(range, highest)):
+        assert can_pack(dict(zip(PROFILES, counts, strict=True)), 2) == (counts in two), counts
 
 
 def test_who_may_move_everything_loses_what_nobody_has_room_for() -> None:
@@ -53,7 +53,7 @@ def optimum(
     busy = tuple(each for each in taken if each[0] > request.at)
     answers = [
         worth[0] + optimum(later, worth[1:], may_refuse=may_refuse, taken=(*busy, (request.until, mask)))
-        for mask in PLACES[request.profile]
+        for mask in PLACEMENTS[request.profile]
         if not any(mask & other for _, other in busy)
     ]
     if may_refuse or not answers:
@@ -90,7 +90,7 @@ def test_a_narrow_search_finds_no_more_than_a_programme_that_may_refuse() -> Non
 def test_nobody_passes_the_bound() -> None:
     """Forty of sixty requests, so few that each part is one window: begun on empty cards, where more is possible."""
     found = limits(2, "uniform", 1.5, seed=0, count=60, warm_up=20)
-    for one in found.kept, found.foreplaced, found.foreseen:
+    for one in found.kept, found.clairvoyant, found.selective:
         assert 0 < one.requests <= found.bound.requests <= 100
         assert 0 < one.slices <= found.bound.slices <= 100
 
@@ -98,6 +98,6 @@ def test_nobody_passes_the_bound() -> None:
 def test_windows_never_lower_the_bound() -> None:
     requests = list(loss_system.arrivals(cards=2, mix="uniform", load=1.5, seed=0, requests=60))
     whole = solve(requests, cards=2, worth=[1] * 60, time_limit_s=10)
-    parts = windows(requests, cards=2, worth=[1] * 60, size=20, limit_s=10)
+    parts = solve_windows(requests, cards=2, worth=[1] * 60, size=20, limit_s=10)
     assert parts.bound >= whole.bound
     assert len(parts.accepted) == len(whole.accepted)

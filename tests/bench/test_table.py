@@ -1,4 +1,4 @@
-"""What a bench prints, and that it finds what it is asked for."""
+"""The printed table of a benchmark, and the choice of benchmarks by name."""
 
 import inspect
 from importlib import import_module

@@ -10,8 +10,8 @@ from cdi.document.fast_decoder import decode_fast
 from cdi.document.rules import READING
 from cdi.document.validation import has_no_findings
 from tests.cdi.strategies import SPECS
-from tests.oracle.cdi.documents import document
-from tests.oracle.cdi.mutations import damaged
+from tests.oracle.cdi.documents import generate_document
+from tests.oracle.cdi.mutations import generate_mutated_document
 
 PLAIN = b"""---
 # One card
@@ -157,5 +157,5 @@ def test_what_we_write_is_read_alike_both_ways(spec: Spec) -> None:
 
 @given(seed=st.integers(0, 2**64 - 1))
 def test_any_document_is_read_alike_both_ways(seed: int) -> None:
-    assert_alike(document(seed).encode())
-    assert_alike(damaged(seed))
+    assert_alike(generate_document(seed).encode())
+    assert_alike(generate_mutated_document(seed))

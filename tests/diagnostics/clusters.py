@@ -1,4 +1,4 @@
-"""Clusters for the tests of answers: nodes with real cards, claims that the allocator has placed."""
+"""Builders of clusters for the tests of diagnostics: nodes with real cards, and claims that the allocator placed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -18,6 +18,7 @@ from api.core.v1 import (
     Taint,
 )
 from api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
+from api.model.base import JsonObject
 from api.model.claims import (
     CelSelector,
     DeviceClaim,
@@ -35,8 +36,10 @@ from api.model.devices import DeviceTaintRule, ResourcePool, ResourceSlice, Reso
 from api.model.metadata import Condition, ObjectMeta
 from api.model.names import KERF_DRIVER
 from driver.allocation import Fits
-from driver.diagnostics.cluster_index import Cluster
+from driver.cli.plan import compile_classes
+from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.workload import ParsedManifests, read_workloads
 from driver.partitions.catalog import gpu_model
 from driver.partitions.geometry import GpuCard
 from driver.partitions.pool_compiler import compile_pool
@@ -58,7 +61,7 @@ def card(index: int, node: str = "node-1", model: str = "h100-80gb-sxm") -> GpuC
 
 
 def slices(node: str, cards: int = 1, model: str = "h100-80gb-sxm") -> list[ResourceSlice]:
-    """What a node with so many GPUs publishes."""
+    """Return the slices of a node with ``cards`` GPUs."""
     name = pool_name(node, "gpu")
     pool = compile_pool(name, node, [card(index, node, model) for index in range(cards)], layout=SliceLayout.SPLIT).pool
     return [
@@ -90,7 +93,7 @@ def device_class(name: str, *expressions: str) -> DeviceClass:
 
 
 def profile_class(profile: str) -> DeviceClass:
-    """As ``kerf controller`` compiles it."""
+    """Return a class as ``kerf controller`` compiles it."""
     return device_class(
         profile.replace(".", "-"),
         f'device.driver == "{KERF_DRIVER}" &&\n{ATTRIBUTES}.kind == "gpu" &&\n{ATTRIBUTES}.cut == "partition" &&\n'
@@ -110,7 +113,7 @@ def request(name: str, class_name: str, *selectors: str, **fields: Any) -> Devic
 
 
 def claim(name: str, *requests: DeviceRequest | str, constraints: Iterable[DeviceConstraint] = ()) -> ResourceClaim:
-    """Requests may be given by their class alone."""
+    """Return a claim; a request may be given as the name of its class."""
     asked = tuple(request(f"r{index}", each) if isinstance(each, str) else each for index, each in enumerate(requests))
     return ResourceClaim(
         metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
@@ -119,7 +122,7 @@ def claim(name: str, *requests: DeviceRequest | str, constraints: Iterable[Devic
 
 
 def pod(name: str, *claims: str, conditions: Sequence[Condition] = (), **spec: Any) -> Pod:
-    """A pod that waits for claims of these names."""
+    """Return a pod that waits for claims of these names."""
     return Pod(
         metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
         spec=PodSpec(
@@ -140,7 +143,7 @@ def templated_pod(name: str, template: str, claim_name: str | None = None) -> Po
     )
 
 
-def holding(claim: ResourceClaim, allocation: AllocationResult, *pods: str) -> ResourceClaim:
+def allocated_claim(claim: ResourceClaim, allocation: AllocationResult, *pods: str) -> ResourceClaim:
     users = tuple(ResourceClaimConsumerReference(resource="pods", name=each, uid=f"uid-{each}") for each in pods)
     return replace(claim, status=ResourceClaimStatus(allocation=allocation, reserved_for=users))
 
@@ -165,19 +168,26 @@ def state(
     )
 
 
-def placed(now: ClusterState, *claims: ResourceClaim, on: str | None = None) -> ClusterState:
-    """``now`` with ``claims`` allocated one after the other, each on the first node that has room, or ``on`` that one;
-    each is used by a pod of its own name."""
+def allocate_claims(now: ClusterState, *claims: ResourceClaim, on: str | None = None) -> ClusterState:
+    """Return ``now`` with ``claims`` allocated in order, each on the first node that fits or on the node ``on``.
+
+    Each claim is used by a pod of the same name.
+    """
     for each in claims:
-        cluster = Cluster(now)
+        cluster = ClusterIndex(now)
         candidates = [one for one in cluster.nodes if on in (None, one.metadata.name)]
         outcomes = (cluster.attempt([each], one) for one in candidates)
         fit = next(outcome for outcome in outcomes if isinstance(outcome, Fits))
-        now = replace(now, claims=(*now.claims, holding(each, fit.results[0], each.metadata.name)))
+        now = replace(now, claims=(*now.claims, allocated_claim(each, fit.results[0], each.metadata.name)))
     return now
 
 
-def gpus(nodes: int = 1, cards: int = 1) -> ClusterState:
-    """``node-1`` … with H100s."""
+def gpu_cluster(nodes: int = 1, cards: int = 1) -> ClusterState:
+    """Return a cluster of nodes ``node-1`` … with H100 cards."""
     names = [f"node-{number}" for number in range(1, nodes + 1)]
     return state(*map(node, names), published=[each for name in names for each in slices(name, cards)])
+
+
+def parse(cluster: ClusterIndex, *documents: JsonObject, namespace: str = "default") -> ParsedManifests:
+    """Return the content of ``documents``, with ResourceClasses compiled as ``kerf plan`` does."""
+    return read_workloads(cluster, documents, namespace=namespace, compile_classes=compile_classes)

@@ -1,21 +1,21 @@
-"""From published devices back to the cards they were made from."""
+"""Cards are reconstructed from published devices."""
 
 import pytest
 
 from api.model.devices import Attribute
 from api.model.names import ObjectRef
 from driver.allocation.explain.holders import Holdings
-from driver.diagnostics.card_usage import in_use, published_cards
+from driver.diagnostics.card_usage import build_usage, find_published_cards
 from driver.partitions.catalog import gpu_models, shell
 from driver.partitions.geometry import FpgaCard
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
-from tests.diagnostics.clusters import card, claim, gpus, placed, replace, slices
+from tests.diagnostics.clusters import allocate_claims, card, claim, gpu_cluster, replace, slices
 
 
 @pytest.mark.parametrize("model", [model.id for model in gpu_models()])
 def test_every_gpu_model_comes_back_with_all_its_partitions(model: str) -> None:
-    [found] = published_cards(slices("node-1", model=model)).known
+    [found] = find_published_cards(slices("node-1", model=model)).known
     expected = compile_pool("node-1/gpu", "node-1", [card(0, model=model)], layout=SliceLayout.SPLIT)
     assert found.card == card(0, model=model)
     assert {name: found.partition(name) for name in found.devices} == expected.partitions
@@ -39,14 +39,14 @@ def test_an_fpga_comes_back_with_functions_and_slots() -> None:
         )
         for content in compiled.pool.slices
     ]
-    [found] = published_cards(published).known
+    [found] = find_published_cards(published).known
     assert found.card == fpga
     assert {name: found.partition(name) for name in found.devices} == compiled.partitions
 
 
 def test_cards_come_in_the_order_of_nodes_and_numbers() -> None:
     published = [*slices("node-2"), *slices("node-1", cards=2)]
-    assert [(found.node, found.name) for found in published_cards(published).known] == [
+    assert [(found.node, found.name) for found in find_published_cards(published).known] == [
         ("node-1", "gpu-0"),
         ("node-1", "gpu-1"),
         ("node-2", "gpu-0"),
@@ -54,11 +54,11 @@ def test_cards_come_in_the_order_of_nodes_and_numbers() -> None:
 
 
 def test_who_holds_what_is_known() -> None:
-    now = placed(gpus(), claim("a", "7g-80gb"))
-    [found] = published_cards(now.slices).known
-    used = in_use(found, Holdings((), now.claims).holders)
+    now = allocate_claims(gpu_cluster(), claim("a", "7g-80gb"))
+    [found] = find_published_cards(now.slices).known
+    used = build_usage(found, Holdings((), now.claims).holders)
     assert used.holders == {"gpu-0-7g-80gb-at-0": (ObjectRef("default", "a"),)}
-    assert {name: partition.profile for name, partition in used.taken.items()} == {"gpu-0-7g-80gb-at-0": "7g.80gb"}
+    assert {name: partition.profile for name, partition in used.partitions.items()} == {"gpu-0-7g-80gb-at-0": "7g.80gb"}
 
 
 def test_a_model_that_is_in_no_table_is_told() -> None:
@@ -76,7 +76,7 @@ def test_a_model_that_is_in_no_table_is_told() -> None:
         )
         for each in published
     ]
-    found = published_cards(changed)
+    found = find_published_cards(changed)
     assert (found.known, found.unknown) == ((), ("node-1/gpu-0: x100",))
 
 
@@ -86,4 +86,4 @@ def test_old_generations_and_other_drivers_are_passed_over() -> None:
         replace(each, spec=replace(each.spec, pool=replace(each.spec.pool, generation=2))) for each in published[:-1]
     ]
     other = [replace(each, spec=replace(each.spec, driver="gpu.nvidia.com", node_name="n2")) for each in published]
-    assert len(published_cards([*published, *newer, *other]).known) == 0
+    assert len(find_published_cards([*published, *newer, *other]).known) == 0

@@ -1,4 +1,4 @@
-"""``kerf why`` and its sisters as people and programs use them, offline."""
+"""``kerf why``, ``plan``, ``frag`` and ``gather`` from the command line, on dumps."""
 
 import gzip
 import json
@@ -12,8 +12,8 @@ from api.errors import TransientError
 from driver.cli import main
 from driver.cli.cluster_options import Progress, abbreviate, with_exit_codes
 from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import decode, encode
-from tests.diagnostics.clusters import claim, gpus, placed, pod, replace, request
+from driver.diagnostics.dump import decode_dump, encode_dump
+from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 
@@ -31,14 +31,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def written(state: ClusterState, file: Path) -> str:
-    file.write_bytes(encode(state, compress=file.suffix == ".gz"))
+    file.write_bytes(encode_dump(state, compress=file.suffix == ".gz"))
     return str(file)
 
 
 @pytest.fixture
 def dump(tmp_path: Path) -> str:
     """A full node, one claim that waits for it, and one that fits nowhere."""
-    now = placed(gpus(), *(claim(f"c{index}", "1g-10gb") for index in range(7)))
+    now = allocate_claims(gpu_cluster(), *(claim(f"c{index}", "1g-10gb") for index in range(7)))
     hopeless = claim("hopeless", request("gpu", "1g-10gb", count=8))
     now = replace(now, claims=(*now.claims, claim("big", "3g-40gb"), hopeless), pods=(pod("p", "big"),))
     return written(now, tmp_path / "dump.json.gz")
@@ -133,7 +133,7 @@ def manifests(tmp_path: Path) -> str:
 
 @pytest.fixture
 def idle(tmp_path: Path) -> str:
-    return written(gpus(2), tmp_path / "idle.json")
+    return written(gpu_cluster(2), tmp_path / "idle.json")
 
 
 def test_plan_tells_devices_what_more_fits_and_what_is_left(run: Run, idle: str, manifests: str) -> None:
@@ -189,8 +189,8 @@ def test_plan_and_frag_print_documents(run: Run, idle: str, manifests: str) -> N
 
 
 def test_frag_tells_sizes_cards_and_advice(run: Run, tmp_path: Path) -> None:
-    now = placed(gpus(2), claim("a", "1g-10gb"), on="node-1")
-    now = placed(now, claim("b", "1g-10gb"), on="node-2")
+    now = allocate_claims(gpu_cluster(2), claim("a", "1g-10gb"), on="node-1")
+    now = allocate_claims(now, claim("b", "1g-10gb"), on="node-2")
     code, out, _ = run("frag", "--from", written(now, tmp_path / "d.json"), "--size", "7g.80gb")
     assert code == 0
     lines = [line.split() for line in out.splitlines()]
@@ -253,4 +253,4 @@ def test_long_lists_are_cut() -> None:
 
 def test_compressed_dumps_are_gzip(dump: str) -> None:
     data = Path(dump).read_bytes()
-    assert decode(gzip.decompress(data), dump) == decode(data, dump)
+    assert decode_dump(gzip.decompress(data), dump) == decode_dump(data, dump)

@@ -1,4 +1,4 @@
-"""A cluster in a file: everything that answers need, nothing that is secret."""
+"""A dump has everything that diagnostics need, and nothing that is secret."""
 
 import json
 
@@ -17,18 +17,18 @@ from api.model.claims import (
 )
 from api.model.metadata import Condition, ObjectMeta
 from api.model.quantity import Quantity
-from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import decode, encode, redacted
-from driver.diagnostics.explain.why import why_claim
-from tests.diagnostics.clusters import CLASSES, claim, gpus, node, placed, pod, replace, slices, state
+from driver.diagnostics.dump import decode_dump, encode_dump, redact
+from driver.diagnostics.explain.why import explain_claim
+from tests.diagnostics.clusters import CLASSES, allocate_claims, claim, gpu_cluster, node, pod, replace, slices, state
 
 SECRET = "hunter2"
 OPAQUE = OpaqueDeviceConfiguration(driver="kerf.dev", parameters={"token": SECRET})
 
 
 def with_secrets() -> ClusterState:
-    """The word stands wherever users or drivers may put what is nobody's business."""
+    """Return a state with the secret in every field that users or drivers may fill with private data."""
     metadata = ObjectMeta(
         name="x",
         namespace="default",
@@ -40,7 +40,7 @@ def with_secrets() -> ClusterState:
         finalizers=(SECRET,),
     )
     config = (DeviceClaimConfiguration(requests=("r0",), opaque=OPAQUE),)
-    held = placed(gpus(), claim("held", "1g-10gb")).claims[0]
+    held = allocate_claims(gpu_cluster(), claim("held", "1g-10gb")).claims[0]
     result = held.status.allocation
     assert result is not None
     spec = replace(held.spec, devices=replace(held.spec.devices, config=config))
@@ -96,13 +96,13 @@ def test_no_secret_gets_into_a_dump() -> None:
         ),
     )
     full = replace(full, templates=templates)
-    assert encode(full).decode().count(SECRET) > 20
-    assert SECRET not in encode(redacted(full)).decode()
+    assert encode_dump(full).decode().count(SECRET) > 20
+    assert SECRET not in encode_dump(redact(full)).decode()
 
 
 def test_what_decides_over_devices_stays() -> None:
     full = with_secrets()
-    kept = redacted(full)
+    kept = redact(full)
     assert kept.nodes[0].metadata.labels == {"zone": "east"}
     assert kept.claims[0].status.allocation == full.claims[0].status.allocation
     assert kept.claims[0].spec.devices.requests == full.claims[0].spec.devices.requests
@@ -113,27 +113,29 @@ def test_what_decides_over_devices_stays() -> None:
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_dump_reads_back_as_it_was_written(compress: bool) -> None:
-    full = placed(gpus(2, 2), claim("a", "1g-10gb"), claim("b", "3g-40gb"))
-    assert decode(encode(full, compress=compress), "dump.json") == full
+    full = allocate_claims(gpu_cluster(2, 2), claim("a", "1g-10gb"), claim("b", "3g-40gb"))
+    assert decode_dump(encode_dump(full, compress=compress), "dump.json") == full
 
 
 def test_an_answer_from_a_dump_is_the_answer_of_the_cluster() -> None:
-    now = placed(gpus(2, 1), *(claim(f"c{index}", "7g-80gb") for index in range(2)))
+    now = allocate_claims(gpu_cluster(2, 1), *(claim(f"c{index}", "7g-80gb") for index in range(2)))
     now = replace(now, claims=(*now.claims, claim("wanted", "3g-40gb")))
-    again = decode(encode(redacted(now)), "dump.json")
-    assert why_claim(Cluster(again), claim("wanted").ref) == why_claim(Cluster(now), claim("wanted").ref)
+    again = decode_dump(encode_dump(redact(now)), "dump.json")
+    assert explain_claim(ClusterIndex(again), claim("wanted").ref) == explain_claim(
+        ClusterIndex(now), claim("wanted").ref
+    )
 
 
 def test_a_dump_says_what_it_is() -> None:
-    document = json.loads(encode(gpus()))
+    document = json.loads(encode_dump(gpu_cluster()))
     assert (document["apiVersion"], document["kind"]) == ("kerf.dev/v1alpha1", "ClusterDump")
     assert document["state"].keys() == {"kubernetes", "gatheredAt", "nodes", "deviceClasses", "resourceSlices"}
 
 
 def test_fields_of_later_versions_are_passed_over() -> None:
-    document = json.loads(encode(gpus()))
+    document = json.loads(encode_dump(gpu_cluster()))
     document["state"]["futureObjects"] = [1]
-    assert decode(msgspec.json.encode(document), "dump.json") == gpus()
+    assert decode_dump(msgspec.json.encode(document), "dump.json") == gpu_cluster()
 
 
 @pytest.mark.parametrize(
@@ -146,11 +148,11 @@ def test_fields_of_later_versions_are_passed_over() -> None:
         b"\x1f\x8bgarbage",
         b'{"apiVersion": "v1", "kind": "List", "state": {}}',
         b'{"apiVersion": "kerf.dev/v1alpha1", "kind": "ClusterDump", "state": {"nodes": 3}}',
-        encode(gpus(), compress=True)[:-20],
-        encode(gpus()).replace(b"81152Mi", b"81152Mx"),
+        encode_dump(gpu_cluster(), compress=True)[:-20],
+        encode_dump(gpu_cluster()).replace(b"81152Mi", b"81152Mx"),
     ],
     ids=["empty", "no fields", "text", "binary", "bad gzip", "other kind", "wrong type", "cut off", "bad quantity"],
 )
 def test_what_is_no_dump_is_refused_with_the_name_of_the_file(data: bytes) -> None:
     with pytest.raises(InvalidDocumentError, match=r"^some-file: "):
-        decode(data, "some-file")
+        decode_dump(data, "some-file")

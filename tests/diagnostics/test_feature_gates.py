@@ -1,4 +1,4 @@
-"""Which features a cluster has: those of its version, and those that its objects show."""
+"""The features of a cluster: the defaults of its version, and those that its objects use."""
 
 import dataclasses
 from typing import Any
@@ -10,21 +10,20 @@ from api.model.claims import ResourceClaim
 from api.model.devices import Device
 from api.wire import dec_hook
 from driver.allocation import Features
-from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.explain.feature_gates import features_of, unheeded
 from driver.diagnostics.explain.report import Verdict
-from driver.diagnostics.plan import plan
-from driver.diagnostics.workload import read_demands
-from tests.diagnostics.clusters import gpus, replace
+from driver.diagnostics.feature_gates import detect_features, find_unsupported
+from driver.diagnostics.plan import plan_workloads
+from tests.diagnostics.clusters import gpu_cluster, parse, replace
 from tests.diagnostics.test_plan import template
 
 FIELDS = [field.name for field in dataclasses.fields(Features)]
 NEWEST = {field for field in FIELDS if getattr(Features(), field)}
 
 
-def on(state: ClusterState) -> set[str]:
-    features = features_of(state)
+def enabled_features(state: ClusterState) -> set[str]:
+    features = detect_features(state)
     return {field for field in FIELDS if getattr(features, field)}
 
 
@@ -40,7 +39,7 @@ def on(state: ClusterState) -> set[str]:
     ],
 )
 def test_an_empty_cluster_has_what_its_version_has_by_default(version: str, features: set[str]) -> None:
-    assert on(ClusterState(kubernetes=version)) == features
+    assert enabled_features(ClusterState(kubernetes=version)) == features
 
 
 DEVICES: dict[str, dict[str, Any]] = {
@@ -61,7 +60,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-def asking(request: dict[str, Any]) -> ResourceClaim:
+def claim_with_request(request: dict[str, Any]) -> ResourceClaim:
     spec = {"devices": {"requests": [{"name": "r", **request}]}}
     return msgspec.convert(
         {"metadata": {"name": "c", "namespace": "n"}, "spec": spec}, ResourceClaim, dec_hook=dec_hook
@@ -71,18 +70,18 @@ def asking(request: dict[str, Any]) -> ResourceClaim:
 @pytest.mark.parametrize("feature", DEVICES)
 def test_what_a_device_has_is_on_whatever_the_version(feature: str) -> None:
     device = msgspec.convert({"name": "d", **DEVICES[feature]}, Device, dec_hook=dec_hook)
-    published = gpus().slices[-1]
+    published = gpu_cluster().slices[-1]
     published = replace(published, spec=replace(published.spec, devices=(device,), shared_counters=()))
-    assert on(ClusterState(kubernetes="1.32", slices=(published,))) == {feature}
+    assert enabled_features(ClusterState(kubernetes="1.32", slices=(published,))) == {feature}
 
 
 @pytest.mark.parametrize("feature", REQUESTS)
 def test_what_a_claim_has_is_on_and_what_a_document_has_besides_is_told(feature: str) -> None:
-    claim = asking(REQUESTS[feature])
+    claim = claim_with_request(REQUESTS[feature])
     state = ClusterState(kubernetes="1.32", claims=(claim,))
-    assert on(state) == {feature}
-    assert len(unheeded([claim], features_of(ClusterState(kubernetes="1.32")))) == 1
-    assert not unheeded([claim], features_of(state))
+    assert enabled_features(state) == {feature}
+    assert len(find_unsupported([claim], detect_features(ClusterState(kubernetes="1.32")))) == 1
+    assert not find_unsupported([claim], detect_features(state))
 
 
 def test_a_plan_for_an_older_cluster_says_what_would_be_dropped() -> None:
@@ -90,9 +89,9 @@ def test_a_plan_for_an_older_cluster_says_what_would_be_dropped() -> None:
     document = template("t", "1g-10gb")
     request = document["spec"]["spec"]["devices"]["requests"][0]["exactly"]
     request["capacity"] = {"requests": {"memory": "1Gi"}}
-    cluster = Cluster(replace(gpus(), kubernetes="1.34"))
-    answer = plan(cluster, read_demands(cluster, [document], namespace="default").demands)
+    cluster = ClusterIndex(replace(gpu_cluster(), kubernetes="1.34"))
+    answer = plan_workloads(cluster, parse(cluster, document).workloads)
     assert answer.unheeded == ("capacity requests (DRAConsumableCapacity)",)
     assert answer.unplaced[0].why.verdict is Verdict.INVALID
-    newest = Cluster(replace(gpus(), kubernetes="1.37"))
-    assert not plan(newest, read_demands(newest, [document], namespace="default").demands).unheeded
+    newest = ClusterIndex(replace(gpu_cluster(), kubernetes="1.37"))
+    assert not plan_workloads(newest, parse(newest, document).workloads).unheeded

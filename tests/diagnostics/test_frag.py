@@ -1,4 +1,4 @@
-"""How fragmented cards are, and advice that has been tried."""
+"""The fragmentation of cards, and advice that has been tried."""
 
 import pytest
 from hypothesis import example, given
@@ -7,25 +7,35 @@ from hypothesis import strategies as st
 from api.model.allocations import ResourceClaimStatus
 from api.model.claims import ResourceClaim
 from driver.allocation import Fits
-from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.defragmentation import Advice
-from driver.diagnostics.errors import QuestionError
-from driver.diagnostics.frag import frag
-from tests.diagnostics.clusters import ATTRIBUTES, claim, device_class, gpus, node, placed, pod, replace, request
+from driver.diagnostics.errors import QueryError
+from driver.diagnostics.frag import measure_fragmentation
+from tests.diagnostics.clusters import (
+    ATTRIBUTES,
+    allocate_claims,
+    claim,
+    device_class,
+    gpu_cluster,
+    node,
+    pod,
+    replace,
+    request,
+)
 
 
-def at(name: str, profile: str, start: int) -> ResourceClaim:
-    """A claim for a partition at one place."""
+def claim_at(name: str, profile: str, start: int) -> ResourceClaim:
+    """Return a claim for the partition that begins at ``start``."""
     return claim(name, request("gpu", profile, f"{ATTRIBUTES}.start == {start}"))
 
 
-def free(now: ClusterState) -> dict[str, int]:
-    return {each.size: each.free for each in frag(Cluster(now)).sizes}
+def free_sizes(now: ClusterState) -> dict[str, int]:
+    return {each.size: each.free for each in measure_fragmentation(ClusterIndex(now)).sizes}
 
 
 def test_an_idle_card_has_everything_once_over() -> None:
-    assert free(gpus()) == {
+    assert free_sizes(gpu_cluster()) == {
         "1g.10gb": 7,
         "1g.10gb+me": 1,
         "1g.20gb": 4,
@@ -38,8 +48,8 @@ def test_an_idle_card_has_everything_once_over() -> None:
 
 
 def test_sizes_are_added_up_over_cards_and_compared_with_what_is_possible() -> None:
-    now = placed(gpus(2, 2), at("a", "1g-10gb", 1), at("b", "1g-10gb", 5), on="node-1")
-    answer = frag(Cluster(now))
+    now = allocate_claims(gpu_cluster(2, 2), claim_at("a", "1g-10gb", 1), claim_at("b", "1g-10gb", 5), on="node-1")
+    answer = measure_fragmentation(ClusterIndex(now))
     large = next(each for each in answer.sizes if each.size == "3g.40gb")
     assert (large.free, large.possible) == (6, 8)
     [used, *_] = answer.cards
@@ -48,13 +58,15 @@ def test_sizes_are_added_up_over_cards_and_compared_with_what_is_possible() -> N
 
 
 def test_only_the_nodes_that_are_asked_for_count() -> None:
-    assert {each.node for each in frag(Cluster(gpus(3)), nodes=["node-2"]).cards} == {"node-2"}
+    assert {each.node for each in measure_fragmentation(ClusterIndex(gpu_cluster(3)), nodes=["node-2"]).cards} == {
+        "node-2"
+    }
 
 
 def test_the_cheapest_claims_to_recreate_are_told_with_the_room_they_find() -> None:
-    now = placed(gpus(2), claim("a", "1g-10gb"), on="node-1")
-    now = placed(now, claim("b", "1g-10gb"), claim("c", "1g-20gb"), on="node-2")
-    [advice] = frag(Cluster(now), size="7g.80gb").advice
+    now = allocate_claims(gpu_cluster(2), claim("a", "1g-10gb"), on="node-1")
+    now = allocate_claims(now, claim("b", "1g-10gb"), claim("c", "1g-20gb"), on="node-2")
+    [advice] = measure_fragmentation(ClusterIndex(now), size="7g.80gb").advice
     assert (advice.node, advice.device) == ("node-1", "gpu-0-7g-80gb-at-0")
     [move] = advice.moves
     assert (move.claim, move.pods) == ("default/a", ("default/a",))
@@ -62,27 +74,27 @@ def test_the_cheapest_claims_to_recreate_are_told_with_the_room_they_find() -> N
 
 
 def test_what_is_free_needs_no_recreating() -> None:
-    [advice] = frag(Cluster(gpus()), size="3g.40gb").advice
+    [advice] = measure_fragmentation(ClusterIndex(gpu_cluster()), size="3g.40gb").advice
     assert advice.moves == ()
 
 
 def test_by_default_advice_is_for_sizes_of_which_none_is_free_the_largest_first() -> None:
-    now = placed(gpus(2), claim("a", "1g-10gb"), on="node-1")
-    now = placed(now, claim("b", "1g-10gb"), on="node-2")
-    assert [each.size for each in frag(Cluster(now)).advice] == ["whole", "7g.80gb"]
+    now = allocate_claims(gpu_cluster(2), claim("a", "1g-10gb"), on="node-1")
+    now = allocate_claims(now, claim("b", "1g-10gb"), on="node-2")
+    assert [each.size for each in measure_fragmentation(ClusterIndex(now)).advice] == ["whole", "7g.80gb"]
 
 
 def test_no_advice_is_told_where_what_is_in_the_way_finds_no_room() -> None:
-    now = placed(gpus(2), claim("a", "3g-40gb"), claim("b", "3g-40gb"), on="node-1")
-    now = placed(now, claim("c", "3g-40gb"), on="node-2")
-    answer = frag(Cluster(now), size="whole")
+    now = allocate_claims(gpu_cluster(2), claim("a", "3g-40gb"), claim("b", "3g-40gb"), on="node-1")
+    now = allocate_claims(now, claim("c", "3g-40gb"), on="node-2")
+    answer = measure_fragmentation(ClusterIndex(now), size="whole")
     assert answer.advice == ()
     assert [each.size for each in answer.no_advice] == ["whole"]
 
 
 def test_claims_of_one_pod_go_together() -> None:
-    now = placed(gpus(2, 2), at("a", "1g-10gb", 0), at("b", "1g-10gb", 3), on="node-1")
-    now = placed(now, claim("x", "7g-80gb"), claim("y", "1g-10gb"), on="node-2")
+    now = allocate_claims(gpu_cluster(2, 2), claim_at("a", "1g-10gb", 0), claim_at("b", "1g-10gb", 3), on="node-1")
+    now = allocate_claims(now, claim("x", "7g-80gb"), claim("y", "1g-10gb"), on="node-2")
     users = tuple(
         replace(each, status=replace(each.status, reserved_for=(replace(each.status.reserved_for[0], name="p"),)))
         if each.metadata.name in {"a", "b"}
@@ -90,26 +102,26 @@ def test_claims_of_one_pod_go_together() -> None:
         for each in now.claims
     )
     now = replace(now, claims=users, pods=(replace(pod("p", "a", "b")),))
-    [advice] = frag(Cluster(now), size="whole").advice
+    [advice] = measure_fragmentation(ClusterIndex(now), size="whole").advice
     if any(move.claim == "default/a" for move in advice.moves):
         assert {move.claim for move in advice.moves} == {"default/a", "default/b"}
-    assert frees(now, advice)
+    assert frees_partition(now, advice)
 
 
 def test_a_claim_is_only_sent_where_its_pod_may_run() -> None:
-    now = replace(gpus(2), nodes=(node("node-1", labels={"disk": "ssd"}), node("node-2")))
-    now = placed(now, claim("a", "1g-10gb"), on="node-1")
-    now = placed(now, claim("b", "3g-40gb"), claim("c", "3g-40gb"), on="node-2")
+    now = replace(gpu_cluster(2), nodes=(node("node-1", labels={"disk": "ssd"}), node("node-2")))
+    now = allocate_claims(now, claim("a", "1g-10gb"), on="node-1")
+    now = allocate_claims(now, claim("b", "3g-40gb"), claim("c", "3g-40gb"), on="node-2")
     now = replace(now, pods=(pod("a", "a", node_selector={"disk": "ssd"}),))
-    assert frag(Cluster(now), size="whole", nodes=["node-1"]).advice == ()
+    assert measure_fragmentation(ClusterIndex(now), size="whole", nodes=["node-1"]).advice == ()
 
 
 def test_a_size_that_no_card_has_is_a_bad_question() -> None:
-    with pytest.raises(QuestionError, match=r"no card can be cut to '5g'; there is 1g.10gb, "):
-        frag(Cluster(gpus()), size="5g")
+    with pytest.raises(QueryError, match=r"no card can be cut to '5g'; there is 1g.10gb, "):
+        measure_fragmentation(ClusterIndex(gpu_cluster()), size="5g")
 
 
-def frees(now: ClusterState, advice: Advice) -> bool:
+def frees_partition(now: ClusterState, advice: Advice) -> bool:
     """Whether the advice works out when it is followed: everything is recreated in its order, and the partition is had.
 
     The order matters: small claims that come first may take what a larger one needs.
@@ -117,21 +129,21 @@ def frees(now: ClusterState, advice: Advice) -> bool:
     moving = {move.claim for move in advice.moves}
     staying = tuple(each for each in now.claims if str(each.ref) not in moving)
     wanted = claim("wanted", request("gpu", "any-gpu", _is(advice.device)))
-    taken = placed(
+    taken = allocate_claims(
         replace(now, claims=staying, classes=(*now.classes, device_class("any-gpu"))), wanted, on=advice.node
     )
     claims = {str(each.ref): each for each in now.claims}
     for move in advice.moves:
         fresh = replace(claims[move.claim], status=ResourceClaimStatus())
-        cluster = Cluster(taken)
+        cluster = ClusterIndex(taken)
         if not any(isinstance(cluster.attempt([fresh], one), Fits) for one in cluster.nodes):
             return False
-        taken = placed(taken, fresh)
+        taken = allocate_claims(taken, fresh)
     return True
 
 
 def _is(device: str) -> str:
-    """A selector for a device by what its name says: profile and start."""
+    """Return a selector for a device by the profile and start in its name."""
     if "-at-" not in device:
         return f'{ATTRIBUTES}.cut == "whole"'
     body, _, start = device.rpartition("-at-")
@@ -149,13 +161,13 @@ ORDER_MATTERS = [("1g-10gb", "node-1")] * 2 + [("1g-20gb", "node-1")] * 2 + [("2
 @example(ORDER_MATTERS)
 @given(st.lists(st.tuples(PROFILES, st.sampled_from(["node-1", "node-2"])), min_size=2, max_size=6))
 def test_whoever_follows_the_advice_gets_the_partition(running: list[tuple[str, str]]) -> None:
-    now = gpus(2, 1)
+    now = gpu_cluster(2, 1)
     for number, (profile, node_name) in enumerate(running):
         try:
-            now = placed(now, claim(f"c{number}", profile), on=node_name)
+            now = allocate_claims(now, claim(f"c{number}", profile), on=node_name)
         except StopIteration:
             continue
-    told = frag(Cluster(now)).advice
+    told = measure_fragmentation(ClusterIndex(now)).advice
     assert told or running != ORDER_MATTERS
     for advice in told:
-        assert frees(now, advice), advice
+        assert frees_partition(now, advice), advice

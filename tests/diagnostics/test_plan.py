@@ -1,4 +1,4 @@
-"""Plans: what would be placed where, and how much more."""
+"""Plans: where workloads would be placed, and how many more would fit."""
 
 from typing import Any
 
@@ -7,13 +7,12 @@ import pytest
 from api.core.v1 import Taint
 from api.errors import InvalidDocumentError
 from driver.allocation import Budget
-from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.errors import QuestionError
+from driver.diagnostics.errors import QueryError
 from driver.diagnostics.explain.report import Verdict
-from driver.diagnostics.plan import PlanAnswer, plan
-from driver.diagnostics.workload import read_demands
-from tests.diagnostics.clusters import claim, gpus, node, placed, replace, slices, state
+from driver.diagnostics.plan import PlanReport, plan_workloads
+from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, node, parse, replace, slices, state
 
 Document = dict[str, Any]
 
@@ -47,18 +46,20 @@ def by_name(name: str) -> Document:
     return {"resourceClaimName": name}
 
 
-def planned(now: ClusterState, *documents: Document, copies: int = 1, namespace: str = "default") -> PlanAnswer:
-    cluster = Cluster(now)
-    wanted = read_demands(cluster, documents, namespace=namespace)
-    return plan(cluster.with_classes(wanted.classes), wanted.demands, copies=copies, passed_over=wanted.passed_over)
+def plan_documents(now: ClusterState, *documents: Document, copies: int = 1, namespace: str = "default") -> PlanReport:
+    cluster = ClusterIndex(now)
+    wanted = parse(cluster, *documents, namespace=namespace)
+    return plan_workloads(
+        cluster.with_classes(wanted.classes), wanted.workloads, copies=copies, passed_over=wanted.passed_over
+    )
 
 
-def devices(answer: PlanAnswer) -> list[tuple[str, str]]:
+def devices(answer: PlanReport) -> list[tuple[str, str]]:
     return [(each.node, device.device.rpartition("/")[2]) for each in answer.placed for device in each.devices]
 
 
 def test_copies_are_placed_one_after_the_other_and_the_rest_is_counted() -> None:
-    answer = planned(gpus(2), template("t", "3g-40gb"), pod("p", by_template("t")), copies=3)
+    answer = plan_documents(gpu_cluster(2), template("t", "3g-40gb"), pod("p", by_template("t")), copies=3)
     assert answer.fits
     assert devices(answer) == [
         ("node-1", "gpu-0-3g-40gb-at-4"),
@@ -71,13 +72,13 @@ def test_copies_are_placed_one_after_the_other_and_the_rest_is_counted() -> None
 
 
 def test_sizes_are_told_before_and_after() -> None:
-    answer = planned(gpus(), template("t", "3g-40gb"), pod("p", by_template("t")))
+    answer = plan_documents(gpu_cluster(), template("t", "3g-40gb"), pod("p", by_template("t")))
     assert {each.size: (each.before, each.after) for each in answer.sizes}["3g.40gb"] == (2, 1)
     assert {each.size: (each.before, each.after) for each in answer.sizes}["whole"] == (1, 0)
 
 
 def test_what_does_not_fit_is_told_with_the_reasons_after_the_plan() -> None:
-    answer = planned(gpus(), template("t", "3g-40gb"), pod("p", by_template("t")), copies=3)
+    answer = plan_documents(gpu_cluster(), template("t", "3g-40gb"), pod("p", by_template("t")), copies=3)
     assert not answer.fits
     [unplaced] = answer.unplaced
     assert (unplaced.demand, unplaced.copies, unplaced.why.verdict) == ("Pod default/p", 1, Verdict.DOES_NOT_FIT)
@@ -87,30 +88,32 @@ def test_what_does_not_fit_is_told_with_the_reasons_after_the_plan() -> None:
 
 
 def test_running_claims_may_make_room_for_a_plan() -> None:
-    now = placed(gpus(), claim("old", "7g-80gb"))
-    [unplaced] = planned(now, template("t", "3g-40gb")).unplaced
+    now = allocate_claims(gpu_cluster(), claim("old", "7g-80gb"))
+    [unplaced] = plan_documents(now, template("t", "3g-40gb")).unplaced
     assert [each.claim for each in unplaced.why.remedies[0].claims] == ["default/old"]
 
 
 def test_a_shared_claim_is_allocated_once_and_keeps_its_pods_together() -> None:
-    answer = planned(gpus(2), named("s", "7g-80gb"), pod("p", by_name("s")), pod("q", by_name("s")))
+    answer = plan_documents(gpu_cluster(2), named("s", "7g-80gb"), pod("p", by_name("s")), pod("q", by_name("s")))
     assert [(each.node, len(each.devices)) for each in answer.placed] == [("node-1", 1), ("node-1", 0)]
     assert answer.more == (), "more pods would take nothing more"
 
 
 def test_more_pods_with_a_shared_claim_are_counted_where_it_can_be_used() -> None:
     documents = named("s", "3g-40gb"), template("t", "3g-40gb"), pod("p", by_name("s"), by_template("t"))
-    assert planned(gpus(2, 2), *documents).more[0].copies == 2, "all on the node that has the shared claim"
+    assert plan_documents(gpu_cluster(2, 2), *documents).more[0].copies == 2, (
+        "all on the node that has the shared claim"
+    )
 
 
 def test_claims_and_templates_of_the_cluster_can_be_named() -> None:
-    now = placed(gpus(2), claim("old", "1g-10gb"), on="node-2")
-    answer = planned(now, template("t", "1g-10gb"), pod("p", by_name("old"), by_template("t")))
+    now = allocate_claims(gpu_cluster(2), claim("old", "1g-10gb"), on="node-2")
+    answer = plan_documents(now, template("t", "1g-10gb"), pod("p", by_name("old"), by_template("t")))
     assert [each.node for each in answer.placed] == ["node-2"]
 
 
 def test_claims_and_templates_without_a_pod_are_placed_by_themselves() -> None:
-    answer = planned(gpus(), template("t", "1g-10gb"), named("n", "1g-20gb"))
+    answer = plan_documents(gpu_cluster(), template("t", "1g-10gb"), named("n", "1g-20gb"))
     assert {each.demand for each in answer.placed} == {
         "ResourceClaim default/n",
         "ResourceClaimTemplate default/t",
@@ -129,13 +132,13 @@ def test_claims_and_templates_without_a_pod_are_placed_by_themselves() -> None:
 def test_workloads_are_placed_replica_by_replica(kind: str, version: str, field: str | None, replicas: int) -> None:
     spec: Document = {"template": {"spec": pod("x", by_template("t"))["spec"]}} | ({field: replicas} if field else {})
     workload = {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec}
-    answer = planned(gpus(), template("t", "1g-10gb"), workload)
+    answer = plan_documents(gpu_cluster(), template("t", "1g-10gb"), workload)
     assert [each.demand for each in answer.placed] == [f"{kind} default/w"] * replicas
 
 
 def test_a_pods_claims_are_placed_together_in_their_order() -> None:
     both = pod("p", by_template("large"), by_template("small"))
-    answer = planned(gpus(), template("small", "1g-10gb"), template("large", "3g-40gb"), both)
+    answer = plan_documents(gpu_cluster(), template("small", "1g-10gb"), template("large", "3g-40gb"), both)
     [placed_pod] = answer.placed
     assert [each.claim for each in placed_pod.devices] == ["c0", "c1"]
     assert "3g" in placed_pod.devices[0].device
@@ -148,14 +151,16 @@ def test_the_nodes_taints_and_selectors_count() -> None:
         node("node-3", labels={"disk": "ssd"}),
         published=[*slices("node-1"), *slices("node-2"), *slices("node-3")],
     )
-    [found] = planned(now, template("t", "7g-80gb"), pod("p", by_template("t"), nodeSelector={"disk": "ssd"})).placed
+    [found] = plan_documents(
+        now, template("t", "7g-80gb"), pod("p", by_template("t"), nodeSelector={"disk": "ssd"})
+    ).placed
     assert (found.node, found.fitting_nodes) == ("node-2", 2)
 
 
 def test_only_the_nodes_that_are_left_are_planned_on() -> None:
-    cluster = Cluster(gpus(3)).narrowed({"node-3"})
-    wanted = read_demands(cluster, [template("t", "7g-80gb")], namespace="default")
-    answer = plan(cluster, wanted.demands, copies=2)
+    cluster = ClusterIndex(gpu_cluster(3)).restricted_to({"node-3"})
+    wanted = parse(cluster, template("t", "7g-80gb"))
+    answer = plan_workloads(cluster, wanted.workloads, copies=2)
     assert [each.node for each in answer.placed] == ["node-3"]
     assert {each.size: each.before for each in answer.sizes}["whole"] == 1
 
@@ -167,22 +172,22 @@ def test_classes_of_the_documents_stand_beside_those_of_the_cluster() -> None:
         "metadata": {"name": "at-least-30gi"},
         "spec": {"device": "gpu", "minimum": {"memory": "30Gi"}},
     }
-    answer = planned(gpus(), resource_class, template("t", "at-least-30gi"))
+    answer = plan_documents(gpu_cluster(), resource_class, template("t", "at-least-30gi"))
     assert devices(answer) == [("node-1", "gpu-0-3g-40gb-at-4")]
 
 
 def test_documents_without_devices_are_passed_over_by_name() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
-    assert planned(gpus(), service, template("t", "1g-10gb")).passed_over == ("Service web",)
+    assert plan_documents(gpu_cluster(), service, template("t", "1g-10gb")).passed_over == ("Service web",)
 
 
 BAD: dict[str, tuple[Document, type[Exception], str]] = {
     "no such template": (
         pod("p", by_template("nope")),
-        QuestionError,
+        QueryError,
         "there is no ResourceClaimTemplate default/nope",
     ),
-    "no such claim": (pod("p", by_name("nope")), QuestionError, "there is no ResourceClaim default/nope"),
+    "no such claim": (pod("p", by_name("nope")), QueryError, "there is no ResourceClaim default/nope"),
     "a field of another type": (
         pod("p", resourceClaims=3),
         InvalidDocumentError,
@@ -220,42 +225,42 @@ BAD: dict[str, tuple[Document, type[Exception], str]] = {
 def test_bad_documents_are_refused_with_their_names(case: tuple[Document, type[Exception], str]) -> None:
     document, error, message = case
     with pytest.raises(error, match=message.replace(".", r"\.")):
-        planned(gpus(), document)
+        plan_documents(gpu_cluster(), document)
 
 
 def test_a_search_that_is_given_up_places_nothing() -> None:
-    cluster = Cluster(gpus(), budget=Budget(0))
-    [unplaced] = plan(cluster, read_demands(cluster, [template("t", "1g-10gb")], namespace="default").demands).unplaced
+    cluster = ClusterIndex(gpu_cluster(), budget=Budget(0))
+    [unplaced] = plan_workloads(cluster, parse(cluster, template("t", "1g-10gb")).workloads).unplaced
     assert unplaced.why.verdict is Verdict.UNDECIDED
 
 
 def test_a_missing_class_is_told_for_the_demand() -> None:
-    [unplaced] = planned(gpus(), template("t", "nope")).unplaced
+    [unplaced] = plan_documents(gpu_cluster(), template("t", "nope")).unplaced
     assert unplaced.why.verdict is Verdict.INVALID
 
 
 def test_counting_ends_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("driver.diagnostics.plan.MOST_COUNTED", 5)
-    [more] = planned(gpus(), template("t", "1g-10gb")).more
+    [more] = plan_documents(gpu_cluster(), template("t", "1g-10gb")).more
     assert (more.copies, more.is_bound) == (5, True)
 
 
 def test_a_plan_changes_nothing() -> None:
-    now = gpus()
-    cluster = Cluster(now)
-    wanted = read_demands(cluster, [template("t", "7g-80gb")], namespace="default").demands
-    assert plan(cluster, wanted) == plan(cluster, wanted)
+    now = gpu_cluster()
+    cluster = ClusterIndex(now)
+    wanted = parse(cluster, template("t", "7g-80gb")).workloads
+    assert plan_workloads(cluster, wanted) == plan_workloads(cluster, wanted)
 
 
 def test_a_plan_is_what_placing_one_after_the_other_gives() -> None:
-    answer = planned(gpus(2, 2), template("t", "2g-20gb"), copies=9)
-    now = gpus(2, 2)
+    answer = plan_documents(gpu_cluster(2, 2), template("t", "2g-20gb"), copies=9)
+    now = gpu_cluster(2, 2)
     for index in range(9):
-        now = placed(now, claim(f"c{index}", "2g-20gb"))
+        now = allocate_claims(now, claim(f"c{index}", "2g-20gb"))
     results = [each.status.allocation for each in now.claims]
     assert devices(answer) == [
         (result.devices.results[0].pool.partition("/")[0], result.devices.results[0].device)
         for result in results
         if result is not None
     ]
-    assert replace(now, claims=()) == gpus(2, 2)
+    assert replace(now, claims=()) == gpu_cluster(2, 2)

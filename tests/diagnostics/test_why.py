@@ -1,4 +1,4 @@
-"""Why a pod or a claim waits: each kind of obstacle, grouped over nodes, and whose end would help."""
+"""Why a pod or a claim waits: each kind of obstacle, groups of nodes, and victims."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec,
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from api.model.names import ObjectRef
 from driver.allocation import Budget, Fits
-from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.errors import QuestionError
-from driver.diagnostics.explain.report import Verdict, WhyAnswer
-from driver.diagnostics.explain.why import why_claim, why_pod
+from driver.diagnostics.errors import QueryError
+from driver.diagnostics.explain.report import Verdict, WhyReport
+from driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.diagnostics.clusters import (
     ATTRIBUTES,
+    allocate_claims,
+    allocated_claim,
     claim,
-    gpus,
-    holding,
+    gpu_cluster,
     node,
-    placed,
     pod,
     profile_class,
     replace,
@@ -41,16 +41,16 @@ def ref(name: str) -> ObjectRef:
     return ObjectRef("default", name)
 
 
-def asked(now: ClusterState, *wanted: object, **spec: object) -> WhyAnswer:
-    """Why the pod ``p`` waits, which asks for one claim ``wanted`` with these requests."""
+def explain_requests(now: ClusterState, *wanted: object, **spec: object) -> WhyReport:
+    """Return why the pod ``p`` waits, which has one claim ``wanted`` with these requests."""
     constraints = spec.pop("constraints", ())
     one = claim("wanted", *wanted, constraints=constraints)  # type: ignore[arg-type]
     now = replace(now, claims=(*now.claims, one), pods=(*now.pods, pod("p", "wanted", **spec)))  # type: ignore[arg-type]
-    return why_pod(Cluster(now), ref("p"))
+    return explain_pod(ClusterIndex(now), ref("p"))
 
 
-def full(nodes: int = 1, profile: str = "7g-80gb") -> ClusterState:
-    return placed(gpus(nodes), *(claim(f"c{index}", profile) for index in range(1, nodes + 1)))
+def full_cluster(nodes: int = 1, profile: str = "7g-80gb") -> ClusterState:
+    return allocate_claims(gpu_cluster(nodes), *(claim(f"c{index}", profile) for index in range(1, nodes + 1)))
 
 
 @dataclass(frozen=True)
@@ -75,26 +75,31 @@ UPDATING = [
 ]
 CASES: dict[str, Case] = {
     "selector": Case(
-        gpus(),
+        gpu_cluster(),
         (request("gpu", "1g-10gb", f"{ATTRIBUTES}.start == 9"),),
         "selector",
         f"none of the 7 devices of class 1g-10gb matches selector 0: {ATTRIBUTES}.start == 9",
     ),
-    "class": Case(gpus(), ("5g-50gb",), "class", "none of the 26 devices for this node is of class 5g-50gb"),
-    "counters": Case(full(profile="1g-10gb"), ("7g-80gb",), "counters", "1 device matches, but what it needs is taken"),
-    "in use": Case(full(), ("7g-80gb",), "in-use", "1 device matches, but is in use"),
+    "class": Case(gpu_cluster(), ("5g-50gb",), "class", "none of the 26 devices for this node is of class 5g-50gb"),
+    "counters": Case(
+        full_cluster(profile="1g-10gb"), ("7g-80gb",), "counters", "1 device matches, but what it needs is taken"
+    ),
+    "in use": Case(full_cluster(), ("7g-80gb",), "in-use", "1 device matches, but is in use"),
     "too few": Case(
-        gpus(), (request("gpu", "1g-10gb", count=8),), "too-few", "8 devices are wanted, but only 7 devices match"
+        gpu_cluster(),
+        (request("gpu", "1g-10gb", count=8),),
+        "too-few",
+        "8 devices are wanted, but only 7 devices match",
     ),
     "constraint": Case(
-        gpus(),
+        gpu_cluster(),
         (request("gpu", "1g-10gb", count=2),),
         "constraint",
         "distinctAttribute kerf.dev/parent cannot hold over the devices that are free",
         {"constraints": [DeviceConstraint(distinct_attribute=ATTRIBUTE_OF_CARD)]},
     ),
     "taint": Case(
-        replace(gpus(), taint_rules=(SICK,)),
+        replace(gpu_cluster(), taint_rules=(SICK,)),
         ("7g-80gb",),
         "tainted",
         "1 device matches, but is tainted: ill=ecc:NoSchedule",
@@ -109,14 +114,14 @@ CASES: dict[str, Case] = {
         state(node("node-1"), published=[]), ("7g-80gb",), "no-pool", "no driver publishes devices for this node"
     ),
     "the pod's node selector": Case(
-        gpus(),
+        gpu_cluster(),
         ("7g-80gb",),
         "node-filter",
         "the node does not match Pod's node affinity/selector: the pod wants disk=ssd, it has no such label",
         {"node_selector": {"disk": "ssd"}},
     ),
     "the pod's node affinity": Case(
-        gpus(),
+        gpu_cluster(),
         ("7g-80gb",),
         "node-filter",
         "the node does not match Pod's node affinity/selector",
@@ -154,13 +159,13 @@ CASES: dict[str, Case] = {
 
 
 def with_class(now: ClusterState, name: str) -> ClusterState:
-    """There is a class of that name, for a profile that no card has."""
+    """Return ``now`` with a class of that name, for a profile that no card has."""
     return replace(now, classes=(*now.classes, profile_class(name)))
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_each_obstacle_is_told_for_the_nodes_that_have_it(case: Case) -> None:
-    answer = asked(with_class(case.now, "5g.50gb"), *case.wanted, **case.spec)
+    answer = explain_requests(with_class(case.now, "5g.50gb"), *case.wanted, **case.spec)
     assert (answer.verdict, answer.message) == (Verdict.DOES_NOT_FIT, "it does not fit on the one node there is")
     [group] = answer.groups
     assert group.nodes == ("node-1",)
@@ -168,9 +173,9 @@ def test_each_obstacle_is_told_for_the_nodes_that_have_it(case: Case) -> None:
 
 
 def test_equal_nodes_are_told_together_though_their_claims_differ() -> None:
-    now = full(3)
+    now = full_cluster(3)
     now = replace(now, nodes=(*now.nodes, node("node-4", unschedulable=True)))
-    answer = asked(now, "7g-80gb")
+    answer = explain_requests(now, "7g-80gb")
     assert answer.message == "it fits on none of 4 nodes"
     assert [group.nodes for group in answer.groups] == [("node-1", "node-2", "node-3"), ("node-4",)]
     assert [(one.node, one.card, one.claims) for one in answer.groups[0].in_the_way] == [
@@ -179,7 +184,7 @@ def test_equal_nodes_are_told_together_though_their_claims_differ() -> None:
 
 
 def test_the_nearest_miss_names_the_attribute_that_differs() -> None:
-    answer = asked(with_class(gpus(), "5g.50gb"), "5g-50gb")
+    answer = explain_requests(with_class(gpu_cluster(), "5g.50gb"), "5g-50gb")
     nearest = answer.groups[0].reasons[0].near_misses[0]
     [unmet] = nearest.unmet
     assert (unmet.source, unmet.condition) == ("class 5g-50gb", f'{ATTRIBUTES}.profile == "5g.50gb"')
@@ -188,17 +193,17 @@ def test_the_nearest_miss_names_the_attribute_that_differs() -> None:
 
 def test_a_claim_that_waits_is_judged_with_its_pod() -> None:
     wanted = claim("wanted", "1g-10gb")
-    now = replace(gpus(), claims=(wanted,), pods=(pod("p", "wanted", node_selector={"disk": "ssd"}),))
-    assert why_claim(Cluster(now), wanted.ref).groups[0].reasons[0].obstacle == "node-filter"
+    now = replace(gpu_cluster(), claims=(wanted,), pods=(pod("p", "wanted", node_selector={"disk": "ssd"}),))
+    assert explain_claim(ClusterIndex(now), wanted.ref).groups[0].reasons[0].obstacle == "node-filter"
     alone = replace(now, pods=())
-    assert why_claim(Cluster(alone), wanted.ref).verdict is Verdict.FITS
+    assert explain_claim(ClusterIndex(alone), wanted.ref).verdict is Verdict.FITS
 
 
 def test_what_fits_is_told_with_the_nodes() -> None:
     said = [Condition(type="PodScheduled", status="False", reason="Unschedulable", message="0/2 nodes: too little cpu")]
     wanted = claim("wanted", "1g-10gb")
-    now = replace(gpus(2), claims=(wanted,), pods=(pod("p", "wanted", conditions=said),))
-    answer = why_pod(Cluster(now), ref("p"))
+    now = replace(gpu_cluster(2), claims=(wanted,), pods=(pod("p", "wanted", conditions=said),))
+    answer = explain_pod(ClusterIndex(now), ref("p"))
     assert (answer.verdict, answer.fitting_nodes) == (Verdict.FITS, ("node-1", "node-2"))
     assert answer.message == (
         "as far as devices go it fits on node-1 and 1 more; what keeps it waiting is something else, or is over by now"
@@ -207,16 +212,16 @@ def test_what_fits_is_told_with_the_nodes() -> None:
 
 
 def test_what_has_its_devices_is_told_with_them() -> None:
-    now = placed(gpus(), claim("c", "7g-80gb"))
-    answer = why_claim(Cluster(now), ref("c"))
+    now = allocate_claims(gpu_cluster(), claim("c", "7g-80gb"))
+    answer = explain_claim(ClusterIndex(now), ref("c"))
     assert answer.verdict is Verdict.HAS_DEVICES
     assert answer.claims[0].devices == ("kerf.dev/node-1/gpu/gpu-0-7g-80gb-at-0",)
 
 
 def test_an_allocated_claim_keeps_its_pod_on_its_node() -> None:
-    now = placed(gpus(2), claim("c", "1g-10gb"), on="node-2")
+    now = allocate_claims(gpu_cluster(2), claim("c", "1g-10gb"), on="node-2")
     now = replace(now, claims=(*now.claims, claim("d", "1g-10gb")), pods=(pod("p", "c", "d"),))
-    answer = why_pod(Cluster(now), ref("p"))
+    answer = explain_pod(ClusterIndex(now), ref("p"))
     assert answer.fitting_nodes == ("node-2",)
     assert answer.groups[0].reasons[0].message == (
         "claim default/c is allocated already, and cannot be used on this node"
@@ -224,32 +229,32 @@ def test_an_allocated_claim_keeps_its_pod_on_its_node() -> None:
 
 
 def test_binding_conditions_that_are_awaited_are_told() -> None:
-    [held] = placed(gpus(), claim("c", "7g-80gb")).claims
+    [held] = allocate_claims(gpu_cluster(), claim("c", "7g-80gb")).claims
     allocation = held.status.allocation
     assert allocation is not None
     results = tuple(replace(each, binding_conditions=("Prepared",)) for each in allocation.devices.results)
-    waiting = holding(held, replace(allocation, devices=replace(allocation.devices, results=results)))
-    answer = why_claim(Cluster(replace(gpus(), claims=(waiting,))), ref("c"))
+    waiting = allocated_claim(held, replace(allocation, devices=replace(allocation.devices, results=results)))
+    answer = explain_claim(ClusterIndex(replace(gpu_cluster(), claims=(waiting,))), ref("c"))
     assert answer.claims[0].waits_for == ("Prepared of kerf.dev/node-1/gpu/gpu-0-7g-80gb-at-0",)
 
 
 BLOCKED: dict[str, tuple[Callable[[], ClusterState], str]] = {
     "a gate": (
         lambda: replace(
-            gpus(),
+            gpu_cluster(),
             claims=(claim("c", "1g-10gb"),),
             pods=(pod("p", "c", scheduling_gates=(PodSchedulingGate(name="quota"),)),),
         ),
         "scheduling gate quota",
     ),
-    "a missing claim": (lambda: replace(gpus(), pods=(pod("p", "c"),)), "claim default/c does not exist"),
+    "a missing claim": (lambda: replace(gpu_cluster(), pods=(pod("p", "c"),)), "claim default/c does not exist"),
     "a missing template": (
-        lambda: replace(gpus(), pods=(templated_pod("p", "t"),)),
+        lambda: replace(gpu_cluster(), pods=(templated_pod("p", "t"),)),
         "ResourceClaimTemplate default/t does not exist",
     ),
     "a claim on its way out": (
         lambda: replace(
-            gpus(),
+            gpu_cluster(),
             claims=(
                 replace(
                     claim("c", "1g-10gb"),
@@ -266,36 +271,36 @@ BLOCKED: dict[str, tuple[Callable[[], ClusterState], str]] = {
 @pytest.mark.parametrize("case", BLOCKED.values(), ids=BLOCKED.keys())
 def test_what_has_to_happen_first_is_told(case: tuple[Callable[[], ClusterState], str]) -> None:
     now, message = case
-    answer = why_pod(Cluster(now()), ref("p"))
+    answer = explain_pod(ClusterIndex(now()), ref("p"))
     assert answer.verdict is Verdict.BLOCKED
     assert message in answer.message
 
 
 def test_a_search_that_was_given_up_is_no_verdict() -> None:
     wanted = claim("wanted", request("gpu", "1g-10gb", count=3))
-    answer = why_claim(Cluster(replace(gpus(), claims=(wanted,)), budget=Budget(1)), wanted.ref)
+    answer = explain_claim(ClusterIndex(replace(gpu_cluster(), claims=(wanted,)), budget=Budget(1)), wanted.ref)
     assert answer.verdict is Verdict.UNDECIDED
     assert answer.groups[0].reasons[0].message == "no decision within 1 steps"
 
 
 def test_a_claim_that_no_node_can_decide_is_told_as_invalid() -> None:
-    answer = asked(gpus(), "nope")
+    answer = explain_requests(gpu_cluster(), "nope")
     assert answer.verdict is Verdict.INVALID
     assert "device class nope does not exist" in answer.message
 
 
 def test_a_name_that_is_not_there_is_told_with_names_like_it() -> None:
-    now = replace(gpus(), claims=(claim("train", "1g-10gb"),))
-    with pytest.raises(QuestionError, match="there is no ResourceClaim default/trian; there is default/train"):
-        why_claim(Cluster(now), ref("trian"))
-    with pytest.raises(QuestionError, match="there is default/train"):
-        why_claim(Cluster(now), ObjectRef("team", "train"))
+    now = replace(gpu_cluster(), claims=(claim("train", "1g-10gb"),))
+    with pytest.raises(QueryError, match="there is no ResourceClaim default/trian; there is default/train"):
+        explain_claim(ClusterIndex(now), ref("trian"))
+    with pytest.raises(QueryError, match="there is default/train"):
+        explain_claim(ClusterIndex(now), ObjectRef("team", "train"))
 
 
 def test_the_smallest_remedy_is_told_with_the_pods_that_would_lose_their_devices() -> None:
-    now = placed(gpus(2), *(claim(f"a{index}", "1g-10gb") for index in range(7)), on="node-1")
-    now = placed(now, claim("b0", "3g-40gb"), claim("b1", "3g-40gb"), on="node-2")
-    answer = asked(now, "3g-40gb")
+    now = allocate_claims(gpu_cluster(2), *(claim(f"a{index}", "1g-10gb") for index in range(7)), on="node-1")
+    now = allocate_claims(now, claim("b0", "3g-40gb"), claim("b1", "3g-40gb"), on="node-2")
+    answer = explain_requests(now, "3g-40gb")
     best = answer.remedies[0]
     assert best.node == "node-2"
     [ending] = best.claims
@@ -303,9 +308,9 @@ def test_the_smallest_remedy_is_told_with_the_pods_that_would_lose_their_devices
 
 
 def test_a_remedy_has_been_tried_and_nobody_in_it_could_stay() -> None:
-    now = placed(gpus(1, 2), *(claim(f"a{index}", "1g-10gb") for index in range(14)))
-    answer = asked(now, "3g-40gb")
-    cluster = Cluster(replace(now, claims=(*now.claims, claim("wanted", "3g-40gb"))))
+    now = allocate_claims(gpu_cluster(1, 2), *(claim(f"a{index}", "1g-10gb") for index in range(14)))
+    answer = explain_requests(now, "3g-40gb")
+    cluster = ClusterIndex(replace(now, claims=(*now.claims, claim("wanted", "3g-40gb"))))
     wanted, place = [cluster.claims[ref("wanted")]], cluster.nodes[0]
 
     def fits(ended: set[str]) -> bool:
@@ -321,7 +326,7 @@ def test_a_remedy_has_been_tried_and_nobody_in_it_could_stay() -> None:
 
 
 def test_no_remedy_is_told_where_none_would_help() -> None:
-    answer = asked(full(), request("gpu", "1g-10gb", count=9))
+    answer = explain_requests(full_cluster(), request("gpu", "1g-10gb", count=9))
     assert answer.remedies == ()
 
 
@@ -335,15 +340,15 @@ PROFILES = st.sampled_from(["1g-10gb", "1g-20gb", "2g-20gb", "3g-40gb", "4g-40gb
 def test_every_remedy_is_enough_and_where_there_is_none_nothing_would_be(
     running: list[tuple[str, str]], wanted: list[str]
 ) -> None:
-    now = gpus(2, 1)
+    now = gpu_cluster(2, 1)
     for number, (profile, on) in enumerate(running):
         try:
-            now = placed(now, claim(f"c{number}", profile), on=on)
+            now = allocate_claims(now, claim(f"c{number}", profile), on=on)
         except StopIteration:
             continue
     asked_for = claim("wanted", *wanted)
-    cluster = Cluster(replace(now, claims=(*now.claims, asked_for)))
-    answer = why_claim(cluster, asked_for.ref)
+    cluster = ClusterIndex(replace(now, claims=(*now.claims, asked_for)))
+    answer = explain_claim(cluster, asked_for.ref)
     event(str(answer.verdict))
     nodes = {each.metadata.name: each for each in cluster.nodes}
 

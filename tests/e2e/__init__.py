@@ -1,6 +1,6 @@
-"""Kerf on a real Kubernetes: scheduler, kubelet, containerd and runc are the judges (``make e2e``).
+"""End-to-end tests on a real Kubernetes with scheduler, kubelet, containerd and runc (``make e2e``).
 
-Every module of tests has a cluster of its own (``HARDWARE`` says which cards its node has), every test a namespace of
-its own. What a container got is told by the container itself: it writes its environment and its device nodes to its
-log (``pods.TELL``). After each test nothing may be left of it: no partition, no CDI file, no record.
+Each test module has its own cluster, whose node has the cards that ``HARDWARE`` describes; each test has its own
+namespace. A container reports what it got by writing its environment and device nodes to its log
+(``pods.REPORT_COMMAND``). After each test no partition, CDI file or record of it may be left.
 """

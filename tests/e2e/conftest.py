@@ -8,15 +8,15 @@ from typing import Final
 import anyio
 import pytest
 
-from tests.e2e.log_capture import logs_kept
-from tests.e2e.namespace import Space
+from tests.e2e.log_capture import keep_logs_on_failure
+from tests.e2e.namespace import Namespace
 from tests.e2e.node import NodeView
 from tests.e2e.wait import eventually
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
 from tests.realcluster.cluster import Cluster, running
 from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import USUAL, Kerf
+from tests.realcluster.kerf import DEFAULT_HARDWARE, Kerf
 from tests.realcluster.versions import KubernetesVersion
 from tests.runtime.real_time import REAL_TIME
 
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> tuple[str, dict[str, object]]:
-    """For a session, so that fixtures of a module may be asynchronous."""
+    """The backend, for the session, so that fixtures of a module may be asynchronous."""
     return REAL_TIME
 
 
@@ -48,24 +48,24 @@ def version() -> KubernetesVersion:
 async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     bare_nodes = getattr(request.module, "BARE_NODES", ())
     async with running(version, nodes=(NODE,), bare_nodes=bare_nodes) as cluster:
-        with logs_kept(cluster, request.session, request.module.__name__):
+        with keep_logs_on_failure(cluster, request.session, request.module.__name__):
             yield cluster
 
 
 @pytest.fixture(scope="module")
 async def api(cluster: Cluster) -> AsyncIterator[Api]:
-    """An administrator's."""
+    """The API server as an administrator."""
     async with Api(cluster.kubeconfig) as api:
         yield api
 
 
 @pytest.fixture(scope="module")
 async def kerf(cluster: Cluster, api: Api, request: pytest.FixtureRequest) -> Kerf:
-    """Installed and running, with the cards that the module's ``HARDWARE`` describes (and ``PLUGIN_ARGUMENTS``)."""
+    """Kerf, installed and running with the cards of the module's ``HARDWARE`` and with its ``PLUGIN_ARGUMENTS``."""
     kerf = Kerf(cluster, api)
     await kerf.install()
     await kerf.start_controller()
-    kerf.describe_hardware(NODE, getattr(request.module, "HARDWARE", USUAL))
+    kerf.describe_hardware(NODE, getattr(request.module, "HARDWARE", DEFAULT_HARDWARE))
     await kerf.start_plugin(NODE, getattr(request.module, "PLUGIN_ARGUMENTS", ()))
     return kerf
 
@@ -77,32 +77,32 @@ def node(cluster: Cluster, kerf: Kerf) -> NodeView:
 
 @pytest.fixture(scope="module")
 async def idle_order(api: Api, node: NodeView) -> Sequence[str]:
-    """The order in which devices are published while none is taken.
+    """The order in which devices are published while none is allocated.
 
-    Where the API server drops fields the plugin notices with its first slices, and publishes less.
+    The order may change once: a plugin notices with its first slices that the API server drops fields.
     """
-    space = Space(api, "", {node.name: node})
+    namespace = Namespace(api, "", {node.name: node})
     order: Sequence[str] = ()
-    while order != (now := await eventually("devices are published", space.published)):
+    while order != (now := await eventually("devices are published", namespace.published_devices)):
         order = now
         await anyio.sleep(SETTLING_S)
     return order
 
 
 @pytest.fixture
-async def space(api: Api, node: NodeView, idle_order: Sequence[str]) -> AsyncIterator[Space]:
-    """A namespace of the test's own on an idle node, after which nothing may be left."""
-    space = Space(api, f"t{secrets.token_hex(3)}", {node.name: node})
-    await space.settle(idle_order)
-    await space.open()
-    yield space
+async def namespace(api: Api, node: NodeView, idle_order: Sequence[str]) -> AsyncIterator[Namespace]:
+    """A new namespace on an idle node, of which nothing may be left at the end."""
+    namespace = Namespace(api, f"t{secrets.token_hex(3)}", {node.name: node})
+    await namespace.wait_published(idle_order)
+    await namespace.open()
+    yield namespace
     node.repair()
-    await space.close()
+    await namespace.close()
 
 
 @pytest.fixture(autouse=True)
-def _nobody_has_died(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A part that ends by itself fails the test during which it did."""
+def _all_parts_run(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails the test during which a part of the cluster has ended by itself."""
     cluster: Cluster = request.getfixturevalue("cluster")
     yield
     ended = [name for name in cluster.processes.names if not cluster.processes.is_running(name)]

@@ -1,4 +1,4 @@
-"""What a container says of itself: environment, device nodes and files about them, read from its log."""
+"""The reports that test containers write to their logs: environment, device nodes and device metadata files."""
 
 import re
 from collections.abc import Mapping
@@ -17,18 +17,19 @@ _DIRECTORY: Final = re.compile(r"^(/dev\S*):$")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One start of a container, in its own words."""
+class ContainerReport:
+    """What a container sees after one start."""
 
     environment: Mapping[str, str]
     device_nodes: Mapping[str, tuple[int, int]]
-    """Path to major and minor number."""
+    """The major and minor number of each device node, by path."""
     files: Mapping[str, str]
-    """Path to content, of those that drivers write for containers (KEP-5304)."""
+    """The content, by path, of the device metadata files (KEP-5304)."""
 
     @property
     def kerf_devices(self) -> Mapping[str, str]:
-        """Device to what it stands for, as the simulated backend tells containers: ``gpu-0-1g-10gb-at-0`` to a UUID."""
+        """The UUID of each device, such as ``gpu-0-1g-10gb-at-0``, from the variables that the simulated backend
+        sets."""
         prefix = "KERF_DEVICE_"
         return {
             name.removeprefix(prefix).lower().replace("_", "-"): value
@@ -38,12 +39,12 @@ class Told:
 
     @property
     def card_nodes(self) -> frozenset[str]:
-        """Device nodes of cards, without those that every container has."""
+        """The device nodes of cards."""
         return frozenset(path for path in self.device_nodes if path.startswith(("/dev/nvidia", "/dev/dfl")))
 
 
-def read(log: Path) -> Told | None:
-    """The last start that has said all; None when none has yet."""
+def read(log: Path) -> ContainerReport | None:
+    """Return the report of the last start that is complete in the log; None without one."""
     try:
         text = log.read_text()
     except FileNotFoundError:
@@ -56,7 +57,7 @@ def read(log: Path) -> Told | None:
     return _parse(lines[begin : ends[-1]])
 
 
-def _parse(lines: list[str]) -> Told:
+def _parse(lines: list[str]) -> ContainerReport:
     environment: dict[str, str] = {}
     nodes: dict[str, tuple[int, int]] = {}
     files: dict[str, str] = {}
@@ -71,7 +72,7 @@ def _parse(lines: list[str]) -> Told:
             nodes[f"{directory}/{match[3]}"] = (int(match[1]), int(match[2]))
         elif not directory and (match := _VARIABLE.match(line)):
             environment[match[1]] = match[2]
-    return Told(environment=environment, device_nodes=nodes, files=files)
+    return ContainerReport(environment=environment, device_nodes=nodes, files=files)
 
 
 def _files(lines: list[str]) -> dict[str, str]:

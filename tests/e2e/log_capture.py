@@ -1,4 +1,4 @@
-"""Logs of all parts of a cluster are kept when a test on it fails."""
+"""Capture of the logs of all parts of a cluster when a test on it fails."""
 
 import os
 import shutil
@@ -12,12 +12,12 @@ import pytest
 from tests.realcluster.cluster import Cluster
 
 KEPT: Final = Path(os.environ.get("KERF_E2E_LOGS", "/tmp/kerf-e2e-logs"))
-"""Where the logs of failed tests go."""
+"""The folder for the logs of failed tests."""
 
 
 @contextmanager
-def logs_kept(cluster: Cluster, session: pytest.Session, name: str) -> Iterator[None]:
-    """In a folder ``name``, if a test of this process fails in between."""
+def keep_logs_on_failure(cluster: Cluster, session: pytest.Session, name: str) -> Iterator[None]:
+    """Copy the logs to the folder ``name`` if a test of this process fails within the context."""
     failed = session.testsfailed
     try:
         yield
@@ -25,5 +25,5 @@ def logs_kept(cluster: Cluster, session: pytest.Session, name: str) -> Iterator[
         if session.testsfailed > failed:
             target = KEPT / name
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(cluster.places.logs, target)
+            shutil.copytree(cluster.paths.logs, target)
             print(f"\nlogs of all parts: {target}")

@@ -1,43 +1,43 @@
-"""A test's own namespace: what is made in it, and what is seen of it."""
+"""The namespace of one test: creating objects in it, and waiting for their state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.e2e import container_log, pods
-from tests.e2e.container_log import Told
+from tests.e2e.container_log import ContainerReport
 from tests.e2e.node import NodeView
 from tests.e2e.wait import PATIENCE_S, eventually
 from tests.realcluster.api import Api, Document
 
 GONE_S: Final = 90.0
-"""For everything of a test to go; the kubelet looks every 60 s for claims that it has to unprepare by itself."""
+"""The time limit for cleanup after a test: the kubelet looks every 60 s for claims that it has to unprepare."""
 SETTLED_S: Final = 90.0
-"""For slices to follow what is taken: seconds, but a client that has lost the API server may ask only every 60 s."""
+"""The time limit for slices to follow allocations: a client that has lost the API server may retry only every 60 s."""
 
 _KERF: Final = "kerf.dev/v1alpha1"
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A pod that runs, and what its containers said."""
+class RunningPod:
+    """A running pod with the reports of its containers."""
 
     pod: Document
-    containers: Mapping[str, Told]
+    containers: Mapping[str, ContainerReport]
 
     @property
-    def main(self) -> Told:
-        """What the first container said."""
+    def main(self) -> ContainerReport:
+        """The report of the first container."""
         return next(iter(self.containers.values()))
 
     @property
     def starts(self) -> Sequence[tuple[str, int]]:
-        """Container id and number of restarts: the same for as long as nobody touched the containers."""
+        """The ID and restart count of each container, which stay the same while the containers run."""
         return [(one["containerID"], one["restartCount"]) for one in self.pod["status"]["containerStatuses"]]
 
 
-class Space:
-    """One namespace, and the classes that its test has made beside it."""
+class Namespace:
+    """One namespace, and the ResourceClasses that its test has created."""
 
     def __init__(self, api: Api, name: str, nodes: Mapping[str, NodeView]) -> None:
         self.api = api
@@ -47,11 +47,11 @@ class Space:
 
     @property
     def node(self) -> NodeView:
-        """The one real node."""
+        """The first node, which has a kubelet."""
         return next(iter(self.nodes.values()))
 
     async def open(self, **labels: str) -> None:
-        """``labels`` of the namespace, ``_`` for ``-`` and ``__`` for ``/``."""
+        """Create the namespace with ``labels``, written with ``_`` for ``-`` and ``__`` for ``/``."""
         named = {key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()}
         await self.api.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name, "labels": named}}
@@ -63,22 +63,22 @@ class Space:
         await eventually(f"service account default in {self.name}", has_account)
 
     async def close(self) -> None:
-        """Delete everything. Fails when anything of it stays on the node."""
+        """Delete everything, and fail if anything of it stays on a node."""
         for pod in await self.api.list("v1", "Pod", self.name):
             await self.api.delete("v1", "Pod", pod["metadata"]["name"], self.name)
-        await self.nothing_left()
+        await self.wait_clean()
         await self.api.delete("v1", "Namespace", self.name)
         for name in self._classes:
             await self.api.delete(_KERF, "ResourceClass", name)
 
-    async def nothing_left(self) -> None:
-        """No partition, CDI file or record on any node. Fails when something stays."""
+    async def wait_clean(self) -> None:
+        """Wait until no node has a partition, CDI file or record."""
 
         async def left() -> list[object]:
             return [
                 left
                 for node in self.nodes.values()
-                for left in (*node.cut, *node.loaded, *node.cdi_files, await node.claim_records())
+                for left in (*node.gpu_partitions, *node.fpga_functions, *node.cdi_files, await node.claim_records())
                 if left
             ]
 
@@ -87,23 +87,24 @@ class Space:
 
         await eventually("all nodes as they were", is_nothing, within_s=GONE_S, but=left)
 
-    async def published(self) -> Sequence[str]:
-        """The names of all devices of our nodes, in the order in which the scheduler looks at them."""
+    async def published_devices(self) -> Sequence[str]:
+        """Return the names of all published devices, in the order in which the scheduler tries them."""
         slices = await self.api.list(pods.RESOURCE, "ResourceSlice")
         ours = [one for one in slices if one["spec"]["nodeName"] in self.nodes]
         ordered = sorted(ours, key=lambda one: (one["spec"]["pool"]["name"], one["metadata"]["name"]))
         return [device["name"] for one in ordered for device in one["spec"].get("devices", ())]
 
-    async def settle(self, idle: Sequence[str]) -> None:
-        """Wait until devices are published in the order ``idle``: it follows what is taken with some seconds' delay."""
+    async def wait_published(self, idle: Sequence[str]) -> None:
+        """Wait until devices are published in the order ``idle``, which follows allocations after some seconds."""
 
         async def is_idle() -> bool:
-            return await self.published() == idle
+            return await self.published_devices() == idle
 
-        await eventually("the publish order of an idle node", is_idle, within_s=SETTLED_S, but=self.published)
+        await eventually("the publish order of an idle node", is_idle, within_s=SETTLED_S, but=self.published_devices)
 
     async def resource_class(self, name: str, **spec: Any) -> str:
-        """An administrator's offer under a name of this test's own; returns that name when claims can use it."""
+        """Create a ResourceClass with a name unique to this test, and return that name once claims can use the
+        class."""
         name = f"{self.name}-{name}"
         self._classes.append(name)
         document = {
@@ -121,28 +122,28 @@ class Space:
         return name
 
     async def apply(self, *documents: Document) -> None:
-        """Objects of this namespace."""
+        """Apply ``documents`` in this namespace."""
         for document in documents:
             metadata = {**document["metadata"], "namespace": self.name}
             await self.api.apply({**document, "metadata": metadata})
 
     async def template(self, name: str, *requests: Document, **more: Any) -> None:
-        """A claim template; the arguments are those of ``pods.devices``."""
+        """Create a claim template; the arguments are those of ``pods.devices``."""
         await self.apply(pods.template(name, pods.devices(*requests, **more)))
 
     async def claim(self, name: str, *requests: Document, **more: Any) -> None:
-        """A claim; the arguments are those of ``pods.devices``."""
+        """Create a claim; the arguments are those of ``pods.devices``."""
         await self.apply(pods.claim(name, pods.devices(*requests, **more)))
 
-    async def pods_of(self, template: str, *names: str, **more: Any) -> None:
-        """Pods with one claim each, made from ``template``; further arguments are those of ``pods.pod``."""
+    async def create_pods(self, template: str, *names: str, **more: Any) -> None:
+        """Create pods with one claim of ``template`` each; further arguments are those of ``pods.pod``."""
         for name in names:
             await self.apply(pods.pod(name, {"devices": pods.by_template(template)}, **more))
 
-    async def running(self, name: str, *, within_s: float = PATIENCE_S) -> Running:
-        """The pod, once all its containers run and have said what they see."""
+    async def wait_running(self, name: str, *, within_s: float = PATIENCE_S) -> RunningPod:
+        """Return the pod once all its containers run and have reported."""
 
-        async def probe() -> Running | None:
+        async def probe() -> RunningPod | None:
             pod = await self.pod(name)
             statuses = pod["status"].get("containerStatuses", ())
             if not statuses or not all(one["ready"] for one in statuses):
@@ -152,18 +153,18 @@ class Space:
                 one["name"]: container_log.read(node.pod_logs(pod, one["name"])) for one in pod["spec"]["containers"]
             }
             said = {name: words for name, words in told.items() if words is not None}
-            return Running(pod, said) if len(said) == len(told) else None
+            return RunningPod(pod, said) if len(said) == len(told) else None
 
-        return await eventually(f"pod {name} runs", probe, within_s=within_s, but=lambda: self.why(name))
+        return await eventually(f"pod {name} runs", probe, within_s=within_s, but=lambda: self.describe_pod(name))
 
-    async def waits(self, name: str, reason: str) -> str:
-        """The message of the event that says why the pod waits; ``reason`` as in ``FailedScheduling``."""
+    async def wait_event(self, name: str, reason: str) -> str:
+        """Return the message of the latest event of the pod with ``reason``, such as ``FailedScheduling``."""
 
         async def probe() -> str | None:
             messages = [one["message"] for one in await self.events(name) if one["reason"] == reason]
             return messages[-1] if messages else None
 
-        return await eventually(f"event {reason} of pod {name}", probe, but=lambda: self.why(name))
+        return await eventually(f"event {reason} of pod {name}", probe, but=lambda: self.describe_pod(name))
 
     async def pod(self, name: str) -> Document:
         return await self.api.get("v1", "Pod", name, self.name)
@@ -171,8 +172,8 @@ class Space:
     async def claims(self) -> list[Document]:
         return await self.api.list(pods.RESOURCE, "ResourceClaim", self.name)
 
-    async def allocated(self, pod: str) -> Sequence[Document]:
-        """The allocation results of all claims of a pod, in the order of its claims."""
+    async def allocation_results(self, pod: str) -> Sequence[Document]:
+        """Return the allocation results of all claims of a pod, in the order of its claims."""
         seen = await self.pod(pod)
         made = {one["name"]: one["resourceClaimName"] for one in seen["status"].get("resourceClaimStatuses", ())}
         names = [one.get("resourceClaimName") or made[one["name"]] for one in seen["spec"]["resourceClaims"]]
@@ -180,24 +181,24 @@ class Space:
         return [result for claim in found for result in claim["status"]["allocation"]["devices"]["results"]]
 
     async def events(self, about: str) -> list[Document]:
-        """Oldest first."""
+        """Return the events of an object, oldest first."""
         selector = f"involvedObject.name={about}"
         found = await self.api.list("v1", "Event", self.name, fieldSelector=selector)
         return sorted(found, key=lambda event: str(event["metadata"]["creationTimestamp"]))
 
     async def delete_pod(self, name: str, *, grace_s: int | None = None) -> None:
-        """Delete it and wait until it is gone."""
+        """Delete the pod and wait until it is gone."""
         await self.api.delete("v1", "Pod", name, self.name, grace_s=grace_s)
-        await self.gone("v1", "Pod", name)
+        await self.wait_gone("v1", "Pod", name)
 
-    async def gone(self, api_version: str, kind: str, name: str) -> None:
+    async def wait_gone(self, api_version: str, kind: str, name: str) -> None:
         async def is_gone() -> bool:
             return await self.api.find(api_version, kind, name, self.name) is None
 
         await eventually(f"{kind} {name} is gone", is_gone, within_s=GONE_S)
 
-    async def why(self, pod: str) -> str:
-        """For people: the pod's phase and what is said of it."""
+    async def describe_pod(self, pod: str) -> str:
+        """Return the pod's phase and its latest events, for messages."""
         found = await self.api.find("v1", "Pod", pod, self.name)
         phase = found["status"].get("phase") if found else "gone"
         said = [f"{event['reason']}: {event['message']}" for event in await self.events(pod)]

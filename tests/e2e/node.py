@@ -1,4 +1,4 @@
-"""One node as a person with a shell on it would see it: cards, CDI files, the plugin's own count of claims."""
+"""The state of one node: partitions of its cards, CDI files, and the metrics and logs of its plugin and pods."""
 
 import json
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ _FAULTS: Final = "faults.json"
 
 
 class NodeView:
-    """One real node."""
+    """One node with a kubelet."""
 
     def __init__(self, cluster: Cluster, kerf: Kerf, name: str) -> None:
         self._kerf = kerf
         self._state = kerf.hardware_state(name)
-        self._places = cluster.node_places(name)
+        self._paths = cluster.node_paths(name)
         self.name = name
 
     @property
-    def cut(self) -> Sequence[tuple[str, str, int]]:
-        """Card, profile and first slice of every GPU partition there is; a whole card in use has profile ``whole``."""
+    def gpu_partitions(self) -> Sequence[tuple[str, str, int]]:
+        """Card, profile and first slice of every GPU partition; a whole card in use has the profile ``whole``."""
         found: list[tuple[str, str, int]] = []
         for card, state in self._cards("gpu-*.json"):
             found += [(card, "whole", 0)] if state["whole"] else []
@@ -32,8 +32,8 @@ class NodeView:
         return sorted(found)
 
     @property
-    def loaded(self) -> Sequence[tuple[str, str, int]]:
-        """Card, function and first slot of every FPGA region that somebody holds."""
+    def fpga_functions(self) -> Sequence[tuple[str, str, int]]:
+        """Card, function and first slot of every FPGA region in use."""
         return sorted(
             (card, region["function"], region["image"][0])
             for card, state in self._cards("fpga-*.json")
@@ -43,19 +43,20 @@ class NodeView:
 
     @property
     def cdi_files(self) -> Sequence[str]:
-        return sorted(file.name for file in self._places.cdi.iterdir())
+        return sorted(file.name for file in self._paths.cdi.iterdir())
 
     def cdi_devices(self) -> Sequence[str]:
-        """Qualified names of every device in the CDI files."""
-        specs = [json.loads(file.read_text()) for file in self._places.cdi.glob("*.json")]
+        """Return the qualified names of all devices in the CDI files."""
+        specs = [json.loads(file.read_text()) for file in self._paths.cdi.glob("*.json")]
         return sorted(f"{spec['kind']}={device['name']}" for spec in specs for device in spec["devices"])
 
     async def claim_records(self) -> int:
-        """How many claims the plugin remembers, as its metrics say."""
+        """Return the number of claims in the plugin's checkpoint, from its metrics."""
         return int(await self.metric("kerf_claim_records"))
 
     async def metric(self, name: str) -> float:
-        """The value of a metric without labels; 0 when there is none. Raises ClientError when the plugin is away."""
+        """Return the value of a metric without labels, 0 without one. Raises ClientError when the plugin does not
+        run."""
         address = f"http://{self._kerf.plugin_probes(self.name)}/metrics"
         async with aiohttp.ClientSession() as session, session.get(address) as response:
             text = await response.text()
@@ -63,22 +64,22 @@ class NodeView:
         return float(values[0]) if values else 0.0
 
     def pod_logs(self, pod: dict[str, Any], container: str) -> Path:
-        """The log of the container's newest start."""
+        """Return the log file of the container's latest start."""
         metadata = pod["metadata"]
-        folder = self._places.pod_logs / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}" / container
+        folder = self._paths.pod_logs / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}" / container
         starts = sorted(folder.glob("*.log"), key=lambda file: int(file.stem))
         return starts[-1] if starts else folder / "0.log"
 
-    def make_ill(self, device: str, reason: str) -> None:
-        """It works, but is to get nothing new; until ``repair``."""
+    def make_unhealthy(self, device: str, reason: str) -> None:
+        """Make a device unhealthy until ``repair``: it works, and gets no new claims."""
         self._write_faults({"ill": {device: reason}})
 
     def lose(self, device: str, reason: str) -> None:
-        """What runs on it cannot go on; until ``repair``."""
+        """Make a device lost until ``repair``: what runs on it cannot continue."""
         self._write_faults({"lost": {device: reason}})
 
     def break_step(self, step: str, **fault: object) -> None:
-        """Have the hardware fail, hang or kill the plugin (``effect``) when it does ``step`` next (``times``)."""
+        """Make the hardware fail, hang or kill the plugin (``effect``) at the next ``times`` executions of ``step``."""
         self._write_faults({"faults": [{"step": step, **fault}]})
 
     def repair(self) -> None:

@@ -1,4 +1,4 @@
-"""A client of the kubelet's pod-resources API: which devices it believes each container to have."""
+"""A client of the kubelet's pod-resources API, which lists the devices of each container."""
 
 import tempfile
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class ContainerDevice:
 
 
 def devices_of(socket: Path, namespace: str, pod: str) -> Sequence[ContainerDevice]:
-    """What the kubelet behind ``socket`` says of the pod."""
+    """Return the devices of the pod according to the kubelet behind ``socket``."""
     messages = _messages()
     with grpc.insecure_channel(f"unix://{socket}") as channel:
         call: Any = channel.unary_unary(
@@ -53,7 +53,7 @@ def devices_of(socket: Path, namespace: str, pod: str) -> Sequence[ContainerDevi
 
 
 def _messages() -> dict[str, Any]:
-    """Message classes of the file, in a pool of their own: other packages called ``v1`` exist."""
+    """Return the message classes, in a descriptor pool of their own because other packages are named ``v1``, too."""
     with tempfile.NamedTemporaryFile() as compiled:
         arguments = ["protoc", f"-I{_PROTO.parent}", f"--descriptor_set_out={compiled.name}", str(_PROTO)]
         if protoc.main(arguments) != 0:

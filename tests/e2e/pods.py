@@ -1,4 +1,4 @@
-"""The objects of the tests, as documents."""
+"""Builders of the Kubernetes objects that the tests create."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -11,15 +11,15 @@ RESOURCE: Final = f"resource.k8s.io/{chosen_version().resource_version}"
 
 END: Final = "--- that is all"
 FILE: Final = "--- file "
-TELL: Final = f"""\
+REPORT_COMMAND: Final = f"""\
 env
 ls -lR /dev
 for file in $(find /var/run/kubernetes.io -type f 2>/dev/null); do echo "{FILE}$file"; cat "$file"; done
 echo '{END}'
 trap exit TERM
 sleep 1000000 & wait"""
-"""What every container runs: it says what it sees (environment, device nodes, what drivers tell it), and stays until it
-is told to end: without a trap the kernel keeps SIGTERM from a container's first process, and the kubelet waits 2 s."""
+"""The command of every container: it reports environment, device nodes and device metadata, and waits for SIGTERM.
+Without a trap the kernel does not deliver SIGTERM to a container's first process, and the kubelet waits 2 s."""
 
 
 def template(name: str, spec: Document) -> Document:
@@ -36,7 +36,7 @@ def claim(name: str, spec: Document) -> Document:
 
 
 def devices(*requests: Document, constraints: Sequence[Document] = (), config: Sequence[Document] = ()) -> Document:
-    """The spec of a claim."""
+    """Return the spec of a claim."""
     asked: Document = {"requests": list(requests)}
     if constraints:
         asked["constraints"] = list(constraints)
@@ -46,19 +46,19 @@ def devices(*requests: Document, constraints: Sequence[Document] = (), config: S
 
 
 def exactly(name: str, device_class: str, **more: Any) -> Document:
-    """One request; v1beta1 had no level for it."""
+    """Return an exact request; v1beta1 has its fields in the request itself."""
     fields = {"deviceClassName": device_class, **more}
     return {"name": name, **fields} if RESOURCE.endswith("/v1beta1") else {"name": name, "exactly": fields}
 
 
 def first_available(name: str, **device_classes: str) -> Document:
-    """A request with alternatives, best first: their names and classes."""
+    """Return a request with alternatives, best first, given as names and classes."""
     alternatives = [{"name": sub, "deviceClassName": class_} for sub, class_ in device_classes.items()]
     return {"name": name, "firstAvailable": alternatives}
 
 
 def opaque(parameters: Document, *requests: str) -> Document:
-    """Configuration for Kerf's devices of ``requests``, or of all."""
+    """Return configuration for Kerf's devices of ``requests``, or of all requests if there is none."""
     return {"requests": list(requests), "opaque": {"driver": "kerf.dev", "parameters": parameters}}
 
 
@@ -78,7 +78,7 @@ def pod(
     limits: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Document:
-    """A pod whose containers all have all claims. ``claims``: name in the pod to ``by_template`` or ``by_name``."""
+    """Return a pod whose containers have all ``claims``, given by name in the pod as ``by_template`` or ``by_name``."""
     claims = claims or {}
     resources: Document = {"claims": [{"name": claim} for claim in claims]} if claims else {}
     if limits:
@@ -98,7 +98,7 @@ def pod(
                     "name": container,
                     "image": IMAGE,
                     "imagePullPolicy": "Never",
-                    "command": ["/bin/sh", "-c", TELL],
+                    "command": ["/bin/sh", "-c", REPORT_COMMAND],
                     "resources": resources,
                 }
                 for container in containers

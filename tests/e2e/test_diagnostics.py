@@ -1,4 +1,4 @@
-"""``kerf why`` explains pods that the real scheduler leaves waiting, and whose end it names does help."""
+"""``kerf why`` explains pods that the real scheduler leaves pending, and the end of its victims helps."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from tests.e2e import pods
-from tests.e2e.namespace import Space
+from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
@@ -26,22 +26,22 @@ RULES: Final = f"resource.k8s.io/{chosen_version().taint_rule_version}"
 
 
 @pytest.fixture
-async def busy(space: Space) -> AsyncIterator[Mapping[str, str]]:
-    """Classes by profile, and one partition of one slice in use."""
+async def busy(namespace: Namespace) -> AsyncIterator[Mapping[str, str]]:
+    """Create classes by profile, and use one partition of one slice."""
     classes = {
-        profile: await space.resource_class(profile.replace(".", "-"), device="gpu", profile=profile)
+        profile: await namespace.resource_class(profile.replace(".", "-"), device="gpu", profile=profile)
         for profile in ("1g.10gb", "3g.40gb", "7g.80gb")
     }
-    await space.template("small", pods.exactly("gpu", classes["1g.10gb"]))
-    await space.pods_of("small", "holder")
-    await space.running("holder")
+    await namespace.template("small", pods.exactly("gpu", classes["1g.10gb"]))
+    await namespace.create_pods("small", "holder")
+    await namespace.wait_running("holder")
     yield classes
     for name in ("asking",):
-        await space.api.delete("v1", "Pod", name, space.name)
+        await namespace.api.delete("v1", "Pod", name, namespace.name)
 
 
 async def why(cluster: Cluster, *arguments: str) -> Document:
-    """The document of ``kerf why`` with exit code 1."""
+    """Return the document of ``kerf why``, which ends with exit code 1."""
     command = [sys.executable, "-m", "driver.cli", "why", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
     result = await anyio.run_process([*command, "-o", "json"], check=False, stderr=subprocess.PIPE)
     assert result.returncode == 1, result.stderr.decode() + result.stdout.decode()
@@ -49,12 +49,12 @@ async def why(cluster: Cluster, *arguments: str) -> Document:
     return document
 
 
-async def explained(cluster: Cluster, space: Space, request: Document, more: Document, **spec: Any) -> Document:
-    """Why a pod with this request waits, once the scheduler has said that it does."""
-    await space.template("asking", request, **more)
-    await space.apply(pods.pod("asking", {"gpu": pods.by_template("asking")}, **spec))
-    await space.waits("asking", "FailedScheduling")
-    return await why(cluster, "pod", "asking", "-n", space.name)
+async def explained(cluster: Cluster, namespace: Namespace, request: Document, more: Document, **spec: Any) -> Document:
+    """Return why a pod with this request waits, once the scheduler has reported that it does."""
+    await namespace.template("asking", request, **more)
+    await namespace.apply(pods.pod("asking", {"gpu": pods.by_template("asking")}, **spec))
+    await namespace.wait_event("asking", "FailedScheduling")
+    return await why(cluster, "pod", "asking", "-n", namespace.name)
 
 
 def obstacles(answer: Document) -> list[tuple[str, str]]:
@@ -81,32 +81,34 @@ CASES: Final[Mapping[str, tuple[str, Document, Document, Document, str]]] = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 async def test_each_obstacle_of_a_waiting_pod_is_explained(
-    cluster: Cluster, space: Space, busy: Mapping[str, str], case: tuple[str, Document, Document, Document, str]
+    cluster: Cluster, namespace: Namespace, busy: Mapping[str, str], case: tuple[str, Document, Document, Document, str]
 ) -> None:
     profile, fields, more, spec, obstacle = case
-    answer = await explained(cluster, space, pods.exactly("gpu", busy[profile], **fields), more, **spec)
+    answer = await explained(cluster, namespace, pods.exactly("gpu", busy[profile], **fields), more, **spec)
     assert answer["verdict"] == "does-not-fit"
     assert [found for found, _ in obstacles(answer)] == [obstacle]
     assert answer["scheduler_says"].startswith("0/1 nodes are available")
 
 
-async def test_the_nearest_miss_says_what_differs(cluster: Cluster, space: Space, busy: Mapping[str, str]) -> None:
+async def test_the_nearest_miss_says_what_differs(
+    cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]
+) -> None:
     selector = {"cel": {"expression": f'{START} == 0 && device.attributes["kerf.dev"].model == "h100-80gb"'}}
-    answer = await explained(cluster, space, pods.exactly("gpu", busy["1g.10gb"], selectors=[selector]), {})
+    answer = await explained(cluster, namespace, pods.exactly("gpu", busy["1g.10gb"], selectors=[selector]), {})
     nearest = answer["groups"][0]["reasons"][0]["near_misses"][0]
     assert [unmet["has"] for unmet in nearest["unmet"]] == [{"model": '"h100-80gb-sxm"'}]
 
 
 async def test_a_taint_on_devices_is_explained(
-    cluster: Cluster, api: Api, space: Space, busy: Mapping[str, str]
+    cluster: Cluster, api: Api, namespace: Namespace, busy: Mapping[str, str]
 ) -> None:
-    name = f"{space.name}-ill"
+    name = f"{namespace.name}-ill"
     selector = {"driver": "kerf.dev"}
     taint = {"key": "example.com/ill", "value": "fan", "effect": "NoSchedule"}
     spec: Document = {"deviceSelector": selector, "taint": taint}
     await api.apply({"apiVersion": RULES, "kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec})
     try:
-        answer = await explained(cluster, space, pods.exactly("gpu", busy["3g.40gb"]), {})
+        answer = await explained(cluster, namespace, pods.exactly("gpu", busy["3g.40gb"]), {})
         [reason] = answer["groups"][0]["reasons"]
         assert (reason["obstacle"], reason["taints"]) == ("tainted", ["example.com/ill=fan:NoSchedule"])
     finally:
@@ -114,10 +116,10 @@ async def test_a_taint_on_devices_is_explained(
 
 
 async def test_a_pool_that_is_being_updated_is_explained(
-    cluster: Cluster, api: Api, space: Space, busy: Mapping[str, str]
+    cluster: Cluster, api: Api, namespace: Namespace, busy: Mapping[str, str]
 ) -> None:
     """Another driver's pool, of which one slice of two is there."""
-    name, driver = f"{space.name}-half", "half.example.com"
+    name, driver = f"{namespace.name}-half", "half.example.com"
     await api.apply(
         {
             "apiVersion": "resource.k8s.io/v1",
@@ -125,7 +127,7 @@ async def test_a_pool_that_is_being_updated_is_explained(
             "metadata": {"name": name},
             "spec": {
                 "driver": driver,
-                "nodeName": space.node.name,
+                "nodeName": namespace.node.name,
                 "pool": {"name": "half", "generation": 1, "resourceSliceCount": 2},
                 "devices": [{"name": "a"}],
             },
@@ -140,7 +142,7 @@ async def test_a_pool_that_is_being_updated_is_explained(
         }
     )
     try:
-        answer = await explained(cluster, space, pods.exactly("device", name), {})
+        answer = await explained(cluster, namespace, pods.exactly("device", name), {})
         message = f"pool {driver}/half is being updated: 1 of 2 slices are published"
         assert obstacles(answer) == [("pool-incomplete", message)]
     finally:
@@ -148,63 +150,63 @@ async def test_a_pool_that_is_being_updated_is_explained(
         await api.delete("resource.k8s.io/v1", "DeviceClass", name)
 
 
-async def test_a_missing_template_is_explained(cluster: Cluster, space: Space, busy: Mapping[str, str]) -> None:
-    await space.apply(pods.pod("asking", {"gpu": pods.by_template("none-such")}))
-    answer = await why(cluster, "pod", "asking", "-n", space.name)
+async def test_a_missing_template_is_explained(cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]) -> None:
+    await namespace.apply(pods.pod("asking", {"gpu": pods.by_template("none-such")}))
+    answer = await why(cluster, "pod", "asking", "-n", namespace.name)
     assert answer["verdict"] == "blocked"
-    assert f"ResourceClaimTemplate {space.name}/none-such does not exist" in answer["message"]
+    assert f"ResourceClaimTemplate {namespace.name}/none-such does not exist" in answer["message"]
 
 
-async def test_what_is_named_to_end_makes_room(cluster: Cluster, space: Space, busy: Mapping[str, str]) -> None:
-    answer = await explained(cluster, space, pods.exactly("gpu", busy["7g.80gb"]), {})
+async def test_what_is_named_to_end_makes_room(cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]) -> None:
+    answer = await explained(cluster, namespace, pods.exactly("gpu", busy["7g.80gb"]), {})
     [remedy] = answer["remedies"]
     [ending] = remedy["claims"]
-    assert ending["pods"] == [f"{space.name}/holder"]
+    assert ending["pods"] == [f"{namespace.name}/holder"]
     [in_the_way] = answer["groups"][0]["in_the_way"]
     assert (in_the_way["card"], in_the_way["claims"]) == ("gpu-0", [ending["claim"]])
-    await space.delete_pod("holder")
-    await space.running("asking")
+    await namespace.delete_pod("holder")
+    await namespace.wait_running("asking")
 
 
 async def test_a_plan_comes_true_pod_by_pod(
-    cluster: Cluster, space: Space, busy: Mapping[str, str], tmp_path: Path
+    cluster: Cluster, namespace: Namespace, busy: Mapping[str, str], tmp_path: Path
 ) -> None:
     """The plugin publishes again after each pod: every plan is made once that has happened."""
-    await space.template("large", pods.exactly("gpu", busy["3g.40gb"]))
+    await namespace.template("large", pods.exactly("gpu", busy["3g.40gb"]))
     for number, template in enumerate(["small", "large", "small"]):
-        await settled(space)
+        await settled(namespace)
         document = pods.pod(f"p{number}", {"gpu": pods.by_template(template)})
         manifest = tmp_path / "pod.json"
         manifest.write_text(json.dumps(document))
-        where = ["-n", space.name, "--kubeconfig", str(cluster.kubeconfig)]
+        where = ["-n", namespace.name, "--kubeconfig", str(cluster.kubeconfig)]
         command = [sys.executable, "-m", "driver.cli", "plan", "-f", str(manifest), *where, "-o", "json"]
         answer = json.loads((await anyio.run_process(command)).stdout)
         [planned] = answer["placed"]
-        await space.apply(document)
-        await space.running(f"p{number}")
-        results = await space.allocated(f"p{number}")
+        await namespace.apply(document)
+        await namespace.wait_running(f"p{number}")
+        results = await namespace.allocation_results(f"p{number}")
         assert [f"{one['driver']}/{one['pool']}/{one['device']}" for one in results] == [
             device["device"] for device in planned["devices"]
         ]
 
 
-async def settled(space: Space) -> None:
-    """The order of published devices has stopped changing."""
+async def settled(namespace: Namespace) -> None:
+    """Wait until the order of published devices no longer changes."""
     seen: list[object] = []
 
     async def is_settled() -> bool:
-        seen.append(await space.published())
+        seen.append(await namespace.published_devices())
         return len(seen) > SETTLED and all(order == seen[-1] for order in seen[-SETTLED:])
 
     await eventually("a settled publish order", is_settled)
 
 
 async def test_the_answer_follows_when_the_obstacle_goes(
-    cluster: Cluster, space: Space, busy: Mapping[str, str]
+    cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]
 ) -> None:
-    await explained(cluster, space, pods.exactly("gpu", busy["1g.10gb"]), {}, nodeSelector={"disk": "ssd"})
-    await space.api.patch("v1", "Node", space.node.name, {"metadata": {"labels": {"disk": "ssd"}}})
+    await explained(cluster, namespace, pods.exactly("gpu", busy["1g.10gb"]), {}, nodeSelector={"disk": "ssd"})
+    await namespace.api.patch("v1", "Node", namespace.node.name, {"metadata": {"labels": {"disk": "ssd"}}})
     try:
-        await space.running("asking")
+        await namespace.wait_running("asking")
     finally:
-        await space.api.patch("v1", "Node", space.node.name, {"metadata": {"labels": {"disk": None}}})
+        await namespace.api.patch("v1", "Node", namespace.node.name, {"metadata": {"labels": {"disk": None}}})

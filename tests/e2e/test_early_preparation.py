@@ -1,4 +1,4 @@
-"""Functions that load before their pod is bound; where that fails the pod goes to another node (KEP-5007)."""
+"""Early preparation: functions load before their pod is bound, and the pod is rescheduled if that fails (KEP-5007)."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
-from tests.e2e.namespace import Space
+from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.kerf import Hardware, Kerf
@@ -19,7 +19,7 @@ PLUGIN_ARGUMENTS = ("--early-load=0",)
 
 @pytest.fixture(scope="module", autouse=True)
 async def other_node(kerf: Kerf, api: Api) -> None:
-    """A second node with a card: it has no kubelet, but what comes before a pod is bound needs none."""
+    """A second node with a card and without a kubelet, which nothing before binding needs."""
     await kerf.start_bare_plugin(BARE, HARDWARE, PLUGIN_ARGUMENTS)
 
     async def publishes() -> bool:
@@ -31,70 +31,72 @@ async def other_node(kerf: Kerf, api: Api) -> None:
 
 
 async def cordon(api: Api, *, is_cordoned: bool) -> None:
-    """Keep new pods from the other node, or let them go there."""
+    """Cordon or uncordon the other node."""
     await api.patch("v1", "Node", BARE, {"spec": {"unschedulable": is_cordoned}})
 
 
-async def ask(space: Space, name: str, *, function: str = "aes-gcm") -> None:
-    offer = await space.resource_class("function", device="fpga", function=function)
-    await space.template("function", pods.exactly("fpga", offer))
-    await space.pods_of("function", name)
+async def ask(namespace: Namespace, name: str, *, function: str = "aes-gcm") -> None:
+    offer = await namespace.resource_class("function", device="fpga", function=function)
+    await namespace.template("function", pods.exactly("fpga", offer))
+    await namespace.create_pods("function", name)
 
 
-async def conditions(space: Space) -> Mapping[str, str]:
-    """Of the claim's device, once there are any."""
+async def conditions(namespace: Namespace) -> Mapping[str, str]:
+    """Return the conditions of the claim's device, once there are any."""
 
     async def told() -> Mapping[str, str]:
-        devices = [device for claim in await space.claims() for device in claim.get("status", {}).get("devices", ())]
+        devices = [
+            device for claim in await namespace.claims() for device in claim.get("status", {}).get("devices", ())
+        ]
         return {one["type"]: one["status"] for device in devices for one in device["conditions"]}
 
     return await eventually("the claim's device has conditions", told)
 
 
-async def bound(space: Space, name: str) -> Document:
+async def bound(namespace: Namespace, name: str) -> Document:
     async def is_bound() -> Document | None:
-        pod = await space.pod(name)
+        pod = await namespace.pod(name)
         return pod if pod["spec"].get("nodeName") else None
 
-    return await eventually(f"pod {name} is bound", is_bound, within_s=120, but=lambda: space.why(name))
+    return await eventually(f"pod {name} is bound", is_bound, within_s=120, but=lambda: namespace.describe_pod(name))
 
 
-async def test_a_function_is_loaded_when_its_pod_is_bound(space: Space) -> None:
-    await ask(space, "p")
-    pod = await bound(space, "p")
+async def test_a_function_is_loaded_when_its_pod_is_bound(namespace: Namespace) -> None:
+    await ask(namespace, "p")
+    pod = await bound(namespace, "p")
     assert pod["spec"]["nodeName"] == NODE
-    assert [name for _, name, _ in space.node.loaded] == ["aes-gcm"]
-    assert await conditions(space) == {"kerf.dev/Loaded": "True", "kerf.dev/LoadFailed": "False"}
-    told = (await space.running("p")).main
+    assert [name for _, name, _ in namespace.node.fpga_functions] == ["aes-gcm"]
+    assert await conditions(namespace) == {"kerf.dev/Loaded": "True", "kerf.dev/LoadFailed": "False"}
+    told = (await namespace.wait_running("p")).main
     assert list(told.kerf_devices.values()) == ["aes-gcm"]
 
 
-async def test_a_function_that_cannot_be_loaded_sends_its_pod_to_the_other_node(space: Space) -> None:
-    space.node.break_step("fpga-program", times=None, permanent=True, reason="CRC error")
-    await ask(space, "p", function="zstd")  # of which the card gets no more for five minutes
+async def test_a_function_that_cannot_be_loaded_sends_its_pod_to_the_other_node(namespace: Namespace) -> None:
+    namespace.node.break_step("fpga-program", times=None, permanent=True, reason="CRC error")
+    await ask(namespace, "p", function="zstd")  # of which the card gets no more for five minutes
 
     async def has_failed() -> bool:
-        return (await conditions(space)).get("kerf.dev/LoadFailed") == "True"
+        return (await conditions(namespace)).get("kerf.dev/LoadFailed") == "True"
 
     await eventually("the scheduler is told that the load has failed", has_failed)
-    assert "nodeName" not in (await space.pod("p"))["spec"]
-    await cordon(space.api, is_cordoned=False)
+    assert "nodeName" not in (await namespace.pod("p"))["spec"]
+    await cordon(namespace.api, is_cordoned=False)
     try:
-        pod = await bound(space, "p")
+        pod = await bound(namespace, "p")
         assert pod["spec"]["nodeName"] == BARE
-        assert (await conditions(space))["kerf.dev/Loaded"] == "True"
-        assert space.node.loaded == []
+        assert (await conditions(namespace))["kerf.dev/Loaded"] == "True"
+        assert namespace.node.fpga_functions == []
     finally:
-        await cordon(space.api, is_cordoned=True)
+        await cordon(namespace.api, is_cordoned=True)
 
 
-async def test_a_function_whose_pod_goes_before_it_is_bound_is_taken_back(space: Space) -> None:
-    await ask(space, "p")
+async def test_a_function_whose_pod_goes_before_it_is_bound_is_taken_back(namespace: Namespace) -> None:
+    await ask(namespace, "p")
 
     async def is_begun() -> bool:
-        return await space.node.claim_records() == 1
+        return await namespace.node.claim_records() == 1
 
     await eventually("the function is being loaded", is_begun)
-    assert "nodeName" not in (await space.pod("p"))["spec"]
-    await space.delete_pod("p")
-    await space.nothing_left()
+    assert "nodeName" not in (await namespace.pod("p"))["spec"]
+    await namespace.delete_pod("p")
+    await namespace.wait_clean()

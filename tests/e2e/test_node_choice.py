@@ -1,10 +1,10 @@
-"""Which devices a claim gets: by size, on one card or two, the best of several alternatives."""
+"""The devices that a claim gets: by size, on one card or two, and the best of several alternatives."""
 
 import pytest
 
 from driver.partitions.slice_limits import SliceLayout
 from tests.e2e import pods
-from tests.e2e.namespace import Space
+from tests.e2e.namespace import Namespace
 from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import Hardware
 
@@ -22,83 +22,85 @@ COMBINED = chosen_version().slice_layout is SliceLayout.COMBINED
 
 
 @pytest.mark.xfail(COMBINED, reason="counters stand in the slice of their card: order holds within a card", strict=True)
-async def test_at_least_18_gib_is_the_smallest_partition_that_has_it_and_then_the_next_larger(space: Space) -> None:
-    size = await space.resource_class(
+async def test_at_least_18_gib_is_the_smallest_partition_that_has_it_and_then_the_next_larger(
+    namespace: Namespace,
+) -> None:
+    size = await namespace.resource_class(
         "size", device="gpu", minimum={"memory": "18Gi"}, models=["a30-24gb", "h100-80gb-sxm"]
     )
-    await space.template("size", pods.exactly("gpu", size))
+    await namespace.template("size", pods.exactly("gpu", size))
     names = [f"p{number}" for number in range(9)]
-    await space.pods_of("size", *names[:8])
+    await namespace.create_pods("size", *names[:8])
     for name in names[:8]:
-        await space.running(name)
-    assert {profile for _, profile, _ in space.node.cut} == {"1g.20gb"}
-    await space.pods_of("size", names[8])
-    await space.running(names[8])
-    assert [profile for _, profile, _ in space.node.cut if profile != "1g.20gb"] == ["4g.24gb"]
+        await namespace.wait_running(name)
+    assert {profile for _, profile, _ in namespace.node.gpu_partitions} == {"1g.20gb"}
+    await namespace.create_pods("size", names[8])
+    await namespace.wait_running(names[8])
+    assert [profile for _, profile, _ in namespace.node.gpu_partitions if profile != "1g.20gb"] == ["4g.24gb"]
 
 
-async def test_two_requests_are_met_on_one_card(space: Space) -> None:
-    half = await space.resource_class("half", device="gpu", profile="3g.40gb")
+async def test_two_requests_are_met_on_one_card(namespace: Namespace) -> None:
+    half = await namespace.resource_class("half", device="gpu", profile="3g.40gb")
     same = {"requests": ["a", "b"], "matchAttribute": PARENT}
-    await space.template("pair", pods.exactly("a", half), pods.exactly("b", half), constraints=[same])
-    await space.pods_of("pair", "p")
-    told = (await space.running("p")).main
+    await namespace.template("pair", pods.exactly("a", half), pods.exactly("b", half), constraints=[same])
+    await namespace.create_pods("pair", "p")
+    told = (await namespace.wait_running("p")).main
     assert len(told.kerf_devices) == 2
-    assert [(card, profile) for card, profile, _ in space.node.cut] in (
+    assert [(card, profile) for card, profile, _ in namespace.node.gpu_partitions] in (
         [("gpu-0", "3g.40gb")] * 2,
         [("gpu-1", "3g.40gb")] * 2,
     )
 
 
 @pytest.mark.xfail(COMBINED, reason="the scheduler of 1.34 does not heed distinctAttribute (alpha)", strict=True)
-async def test_two_requests_are_met_on_two_cards(space: Space) -> None:
-    small = await space.resource_class("small", device="gpu", profile="1g.10gb")
+async def test_two_requests_are_met_on_two_cards(namespace: Namespace) -> None:
+    small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")
     apart = {"requests": ["a", "b"], "distinctAttribute": PARENT}
-    await space.template("pair", pods.exactly("a", small), pods.exactly("b", small), constraints=[apart])
-    await space.pods_of("pair", "p")
-    told = (await space.running("p")).main
-    assert {card for card, _, _ in space.node.cut} == {"gpu-0", "gpu-1"}
+    await namespace.template("pair", pods.exactly("a", small), pods.exactly("b", small), constraints=[apart])
+    await namespace.create_pods("pair", "p")
+    told = (await namespace.wait_running("p")).main
+    assert {card for card, _, _ in namespace.node.gpu_partitions} == {"gpu-0", "gpu-1"}
     assert {"/dev/nvidia0", "/dev/nvidia1"} < told.card_nodes
 
 
-async def test_containers_get_the_requests_that_they_name(space: Space) -> None:
-    small = await space.resource_class("small", device="gpu", profile="1g.10gb")
-    await space.template("pair", pods.exactly("a", small), pods.exactly("b", small))
+async def test_containers_get_the_requests_that_they_name(namespace: Namespace) -> None:
+    small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")
+    await namespace.template("pair", pods.exactly("a", small), pods.exactly("b", small))
     pod = pods.pod("p", {"gpus": pods.by_template("pair")}, containers=("a", "b"))
     for container in pod["spec"]["containers"]:
         container["resources"] = {"claims": [{"name": "gpus", "request": container["name"]}]}
-    await space.apply(pod)
-    running = await space.running("p")
-    results = {result["request"]: result["device"] for result in await space.allocated("p")}
+    await namespace.apply(pod)
+    running = await namespace.wait_running("p")
+    results = {result["request"]: result["device"] for result in await namespace.allocation_results("p")}
     assert {name: list(told.kerf_devices) for name, told in running.containers.items()} == {
         "a": [results["a"]],
         "b": [results["b"]],
     }
 
 
-async def test_an_fpga_function_is_taken_as_long_as_there_is_one_then_a_gpu_partition(space: Space) -> None:
-    fpga = await space.resource_class("zstd", device="fpga", function="zstd")
-    gpu = await space.resource_class("small", device="gpu", profile="1g.10gb")
-    await space.template("either", pods.first_available("accelerator", fpga=fpga, gpu=gpu))
-    await space.pods_of("either", "p0", "p1")
+async def test_an_fpga_function_is_taken_as_long_as_there_is_one_then_a_gpu_partition(namespace: Namespace) -> None:
+    fpga = await namespace.resource_class("zstd", device="fpga", function="zstd")
+    gpu = await namespace.resource_class("small", device="gpu", profile="1g.10gb")
+    await namespace.template("either", pods.first_available("accelerator", fpga=fpga, gpu=gpu))
+    await namespace.create_pods("either", "p0", "p1")
     for name in ("p0", "p1"):
-        told = (await space.running(name)).main
+        told = (await namespace.wait_running(name)).main
         assert set(told.kerf_devices.values()) == {"zstd"}
         assert [path.rpartition(".")[0] for path in told.card_nodes] == ["/dev/dfl-port"]
-    assert space.node.loaded == [("fpga-0", "zstd", 0), ("fpga-0", "zstd", 3)], (
+    assert namespace.node.fpga_functions == [("fpga-0", "zstd", 0), ("fpga-0", "zstd", 3)], (
         "the shell has zstd for these slots only"
     )
-    await space.pods_of("either", "p2")
-    told = (await space.running("p2")).main
+    await namespace.create_pods("either", "p2")
+    told = (await namespace.wait_running("p2")).main
     assert [value[:4] for value in told.kerf_devices.values()] == ["MIG-"]
-    (result,) = await space.allocated("p2")
+    (result,) = await namespace.allocation_results("p2")
     assert result["request"] == "accelerator/gpu"
 
 
-async def test_an_extended_resource_in_limits_needs_no_claim(space: Space) -> None:
-    name = f"{space.name}.kerf.dev/gpu-10gb"
-    await space.resource_class("small", device="gpu", profile="1g.10gb", extendedResourceName=name)
-    await space.apply(pods.pod("p", limits={name: "1"}))
-    told = (await space.running("p")).main
+async def test_an_extended_resource_in_limits_needs_no_claim(namespace: Namespace) -> None:
+    name = f"{namespace.name}.kerf.dev/gpu-10gb"
+    await namespace.resource_class("small", device="gpu", profile="1g.10gb", extendedResourceName=name)
+    await namespace.apply(pods.pod("p", limits={name: "1"}))
+    told = (await namespace.wait_running("p")).main
     assert len(told.kerf_devices) == 1
-    assert [profile for _, profile, _ in space.node.cut] == ["1g.10gb"]
+    assert [profile for _, profile, _ in namespace.node.gpu_partitions] == ["1g.10gb"]

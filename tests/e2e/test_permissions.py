@@ -1,4 +1,4 @@
-"""What Kerf's service accounts may not do: RBAC and the slice policy of ``deploy/`` refuse it."""
+"""The limits of Kerf's service accounts, enforced by RBAC and the slice policy of ``deploy/``."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -33,14 +33,14 @@ async def user(cluster: Cluster, kerf: Kerf, name: str, account: str, bound_to: 
 
 @pytest.fixture(scope="module")
 async def plugin(cluster: Cluster, kerf: Kerf) -> AsyncIterator[Api]:
-    """The API server as the plugin of node1 sees it, by a token bound to a pod there."""
+    """A client with the permissions of the plugin on node1, by a token bound to a pod there."""
     async with await user(cluster, kerf, "plugin-of-node1", PLUGIN, await kerf.plugin_pod("node1")) as api:
         yield api
 
 
 @pytest.fixture(scope="module")
 async def bare_plugin(cluster: Cluster, api: Api, kerf: Kerf) -> AsyncIterator[Api]:
-    """As the plugin of bare1, by a token bound to the node itself."""
+    """A client with the permissions of the plugin on bare1, by a token bound to the node."""
     node = await api.get("v1", "Node", "bare1")
     async with await user(cluster, kerf, "plugin-of-bare1", PLUGIN, node) as own:
         yield own

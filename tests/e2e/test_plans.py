@@ -1,4 +1,4 @@
-"""``kerf plan`` foretells what kube-scheduler does, device by device, in generated scenarios.
+"""``kerf plan`` predicts kube-scheduler's allocations, device by device, in generated scenarios.
 
 The nodes have no kubelet and nobody publishes again: what is there is what the scenario says, and a pod is judged by
 where the scheduler binds it and by its claims' allocations.
@@ -13,13 +13,12 @@ import pytest
 
 from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
-from driver.diagnostics.cluster_index import Cluster as Asked
-from driver.diagnostics.collector import gather
-from driver.diagnostics.plan import PlanAnswer, plan
-from driver.diagnostics.workload import read_demands
+from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.collector import collect_state
+from driver.diagnostics.plan import PlanReport, plan_workloads
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
-from tests.diagnostics.clusters import slices
+from tests.diagnostics.clusters import parse, slices
 from tests.e2e import pods
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
@@ -50,7 +49,7 @@ SELECTORS: Final = (
 
 @pytest.fixture(scope="module")
 async def client(cluster: Cluster, api: Api) -> AsyncIterator[Client]:
-    """A cluster with devices and classes, and a client for who gathers."""
+    """A client of a cluster with devices and classes, for the collector."""
     for name, cards, model in zip(BARE_NODES, (2, 1), MODELS, strict=True):
         for one in slices(name, cards, model):
             await api.apply(KINDS.resource_slices.encode(one))
@@ -69,7 +68,7 @@ async def client(cluster: Cluster, api: Api) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def namespace(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """Of one scenario; nothing is held before and after."""
+    """The namespace of one scenario, before and after which nothing is allocated."""
     name = f"plan-{request.node.callspec.params['seed']}"
     await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
@@ -91,7 +90,7 @@ async def namespace(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[s
 
 
 def scenario(random: Random) -> Iterator[list[Document]]:
-    """Pods with their claims, to be made one after the other."""
+    """Return pods with their claims, in the order of creation."""
     for number in range(random.randint(2, 5)):
         claims = [claim(random, f"c{number}-{index}") for index in range(random.choice([1, 1, 1, 2]))]
         entries = {each["metadata"]["name"]: pods.by_name(each["metadata"]["name"]) for each in claims}
@@ -102,15 +101,15 @@ def scenario(random: Random) -> Iterator[list[Document]]:
 
 
 def claim(random: Random, name: str) -> Document:
-    requests = [asked(random, f"r{index}") for index in range(random.choice([1, 1, 2]))]
+    requests = [build_request(random, f"r{index}") for index in range(random.choice([1, 1, 2]))]
     rule = random.choice(["matchAttribute", "distinctAttribute"])
     constraints = [{rule: PARENT}] if random.random() < 0.3 else []
     return pods.claim(name, pods.devices(*requests, constraints=constraints))
 
 
-def asked(random: Random, name: str) -> Document:
+def build_request(random: Random, name: str) -> Document:
     if random.random() < 0.2:
-        subs = [{"name": f"s{index}", **wanted(random)} for index in range(2)]
+        subs = [{"name": f"s{index}", **build_request_spec(random)} for index in range(2)]
         return {"name": name, "firstAvailable": subs}
     if random.random() < 0.1:
         first = [{"cel": {"expression": f"{ATTRIBUTES}.index == 0"}}]
@@ -118,10 +117,10 @@ def asked(random: Random, name: str) -> Document:
             "name": name,
             "exactly": {"deviceClassName": "whole", "allocationMode": "All", "selectors": first},
         }
-    return {"name": name, "exactly": wanted(random)}
+    return {"name": name, "exactly": build_request_spec(random)}
 
 
-def wanted(random: Random) -> Document:
+def build_request_spec(random: Random) -> Document:
     chosen = random.sample(SELECTORS, random.choice([0, 1, 1, 2]))
     return {
         "deviceClassName": random.choice([*CLASSES, "partition"]),
@@ -130,18 +129,18 @@ def wanted(random: Random) -> Document:
     }
 
 
-async def foretold(client: Client, documents: Sequence[Document], namespace: str) -> tuple[Asked, PlanAnswer]:
-    """What the cluster was like, and what its plan is for documents that are not there yet."""
-    now = Asked(await gather(client, lambda: "now"))
-    return now, planned(now, documents, namespace)
+async def plan_before(client: Client, documents: Sequence[Document], namespace: str) -> tuple[ClusterIndex, PlanReport]:
+    """Return the cluster as it is, and its plan for documents that do not exist yet."""
+    now = ClusterIndex(await collect_state(client, lambda: "now"))
+    return now, build_plan(now, documents, namespace)
 
 
-def planned(now: Asked, documents: Sequence[Document], namespace: str) -> PlanAnswer:
-    return plan(now, read_demands(now, documents, namespace=namespace).demands)
+def build_plan(now: ClusterIndex, documents: Sequence[Document], namespace: str) -> PlanReport:
+    return plan_workloads(now, parse(now, *documents, namespace=namespace).workloads)
 
 
-async def verdict(api: Api, name: str, namespace: str) -> str:
-    """The node that the pod was bound to; empty: the scheduler said that there is none, or gave up looking for one.
+async def wait_for_scheduler(api: Api, name: str, namespace: str) -> str:
+    """Wait for the scheduler, and return the pod's node; empty when the scheduler found none or gave up.
 
     It gives up after ten seconds (DRASchedulerFilterTimeout), on searches that grow with the number of devices; it has
     then tried nothing that works.
@@ -159,7 +158,7 @@ async def verdict(api: Api, name: str, namespace: str) -> str:
 
 
 async def allocated(api: Api, documents: Sequence[Document], namespace: str) -> list[tuple[str, str, str]]:
-    """Claim, request and device of every allocation result, in order."""
+    """Return claim, request and device of every allocation result, in order."""
     found = []
     for document in documents[:-1]:
         name = document["metadata"]["name"]
@@ -172,16 +171,16 @@ async def allocated(api: Api, documents: Sequence[Document], namespace: str) -> 
 @pytest.mark.parametrize("seed", range(SCENARIOS))
 async def test_the_scheduler_does_what_the_plan_says(seed: int, api: Api, client: Client, namespace: str) -> None:
     for documents in scenario(Random(seed)):
-        before, answer = await foretold(client, documents, namespace)
+        before, answer = await plan_before(client, documents, namespace)
         for document in documents:
             await api.apply({**document, "metadata": {**document["metadata"], "namespace": namespace}})
         name = documents[-1]["metadata"]["name"]
-        chosen = await verdict(api, name, namespace)
+        chosen = await wait_for_scheduler(api, name, namespace)
         assert bool(chosen) == answer.fits, json.dumps(documents)
         if not chosen:  # or it would be tried again and again
             await api.delete("v1", "Pod", name, namespace, grace_s=0)
         else:
-            [there] = planned(before.narrowed({chosen}), documents, namespace).placed
+            [there] = build_plan(before.restricted_to({chosen}), documents, namespace).placed
             told = [(each.claim, each.request, each.device) for each in there.devices]
             assert await allocated(api, documents, namespace) == told, json.dumps(documents)
 
@@ -200,9 +199,9 @@ async def test_devices_for_extended_resources_are_foretold_too(api: Api, client:
         return await api.find("v1", "ServiceAccount", "default", namespace)
 
     await eventually("a service account", has_account)
-    _, answer = await foretold(client, [document], namespace)
+    _, answer = await plan_before(client, [document], namespace)
     await api.apply({**document, "metadata": {"name": "p", "namespace": namespace}})
-    assert await verdict(api, "p", namespace) == "bare1"
+    assert await wait_for_scheduler(api, "p", namespace) == "bare1"
     pod = await api.get("v1", "Pod", "p", namespace)
     name = pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
     held = await api.get("resource.k8s.io/v1", "ResourceClaim", name, namespace)

@@ -1,4 +1,4 @@
-"""Waiting for a cluster to get somewhere."""
+"""Waiting for a state of the cluster."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -11,8 +11,8 @@ from tests.realcluster.api import StatusError
 ValueT = TypeVar("ValueT")
 
 PATIENCE_S: Final = 60.0
-"""For what takes a few seconds on a quiet machine. A pod whose claim the Node authorizer has not seen yet waits for the
-kubelet's next sync, some 15 s."""
+"""The time limit for what takes a few seconds on an idle machine. A pod whose claim the Node authorizer has not seen
+yet waits for the kubelet's next sync, some 15 s."""
 _POLL_S: Final = 0.2
 
 
@@ -23,9 +23,9 @@ async def eventually(
     within_s: float = PATIENCE_S,
     but: Callable[[], Awaitable[object]] | None = None,
 ) -> ValueT:
-    """The first true answer of ``probe``. Fails with ``what``, and the answer of ``but``, when there is none in time.
+    """Poll ``probe`` and return its first true result; errors of the API server are retried.
 
-    An API server that is away is asked again.
+    Raises AssertionError with ``what`` and the result of ``but`` when there is no true result within ``within_s``.
     """
     last: object = "nothing yet"
     with anyio.move_on_after(within_s):

@@ -19,9 +19,9 @@ from cdi import (
 )
 from cdi.description import describe_device
 from cdi.document.rules import CONTENT, READING
-from tests.oracle.cdi.mutations import damaged
+from tests.oracle.cdi.mutations import generate_mutated_document
 
-generated = damaged
+generated = generate_mutated_document
 
 _KEPT = "acme.io/kept=here"
 _CODES = {*CONTENT, *READING}

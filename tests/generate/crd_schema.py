@@ -182,7 +182,7 @@ def _struct(members: list[inspect.StructType], docs: FieldDocs) -> JsonObject:
     for member in members:
         for field in member.fields:
             properties.setdefault(field.encode_name, _field(member, field, docs, with_default=len(members) == 1))
-    rules = [_validation(rule) for member in members for rule in RULES.get(member.cls, ())] + _belongings(members)
+    rules = [_validation(rule) for member in members for rule in RULES.get(member.cls, ())] + _tag_rules(members)
     return {
         "description": "; or: ".join(_prose(member.cls.__doc__ or "") for member in members),
         "type": "object",
@@ -200,8 +200,8 @@ def _field(owner: inspect.StructType, field: inspect.Field, docs: FieldDocs, *, 
     return described | (schema | described) | ({"default": field.default} if with_default else {})
 
 
-def _belongings(members: list[inspect.StructType]) -> list[JsonObject]:
-    """Build the rules of a union that allow a field only with the tags of the structs that have it."""
+def _tag_rules(members: list[inspect.StructType]) -> list[JsonObject]:
+    """The rules that a field may be set only beside the tags of the structs that have it."""
     owners: dict[str, list[str]] = {}
     for member in members:
         for field in member.fields:
@@ -224,7 +224,7 @@ def _validation(rule: CrossFieldRule) -> JsonObject:
 
 
 def escape_reserved_words(rule: str) -> str:
-    """Escape the fields in ``rule`` that are named like reserved words of CEL, which API servers before 1.33 demand.
+    """``rule`` as every API server reads it: before 1.33 fields named like reserved words of CEL must be escaped.
 
     Source: ``k8s.io/apiserver/pkg/cel`` escaping.go.
     """

@@ -22,7 +22,7 @@ GENERATED: Final = Path("deploy/crds")
 
 _HEADER: Final = "# Generated from api/kerf by `make generate`; the structs' docstrings are the descriptions.\n"
 _MODULES: Final = (metadata, devices, v1alpha1, classic_parameters, node_inventory)
-"""Where the structs of our documents are written."""
+"""The modules that define the structs of Kerf's documents."""
 _WIDTH: Final = 120
 """Characters per line, as everywhere in the repository."""
 
@@ -41,7 +41,7 @@ def generate(target: Path) -> list[Path]:
 
 
 def field_docs() -> FieldDocs:
-    """The docstrings of fields, which Python does not keep, from the sources."""
+    """Return the docstrings of fields, which Python does not keep, from the source files."""
     return {found: doc for module in _MODULES for found, doc in _module_docs(module)}
 
 
@@ -55,7 +55,7 @@ def _module_docs(module: ModuleType) -> Iterator[tuple[tuple[type, str], str]]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Without anchors: a manifest repeats what it says twice."""
+    """A dumper without anchors, so that a manifest repeats equal parts."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Draws which package imports which into ``ARCHITECTURE.md``, from the import statements of the product.
+"""Generates the diagram of the packages and their imports in ``ARCHITECTURE.md``.
 
 ``python -m tests.generate.packages`` writes the page in place; a test generates it into another folder and compares.
 
@@ -27,15 +27,15 @@ _BLOCK: Final = re.compile(
 
 def generate(target: Path) -> list[Path]:
     """Write the page with the present picture below ``target`` and return its path relative to it."""
-    page, blocks = _BLOCK.subn(lambda _: f"\n{picture()}\n\n", (ROOT / PAGE).read_text(encoding="utf-8"))
+    page, blocks = _BLOCK.subn(lambda _: f"\n{build_diagram()}\n\n", (ROOT / PAGE).read_text(encoding="utf-8"))
     if blocks != 1:
         raise ValueError(f"{PAGE} has {blocks} blocks of packages instead of one")
     (target / PAGE).write_text(page, encoding="utf-8")
     return [PAGE]
 
 
-def picture() -> str:
-    """The packages as a Mermaid graph: first those from which the longest chain of imports starts."""
+def build_diagram() -> str:
+    """Return the packages as a Mermaid graph, those first from which the longest chains of imports start."""
     packages = imports()
     depths = _depths(packages)
 
@@ -44,7 +44,7 @@ def picture() -> str:
 
     wire = sorted({".".join(module.split(".")[:2]) for module in _modules() if _package(module) == _WIRE})
     rows = [f'    wire["{"<br>".join(wire)}"]']
-    edges = reduced(packages)
+    edges = reduce_transitively(packages)
     for package in in_order(edges):
         if edges[package]:
             below = " & ".join(name.replace(_WIRE, "wire") for name in in_order(edges[package]))
@@ -53,7 +53,7 @@ def picture() -> str:
 
 
 def imports() -> dict[str, set[str]]:
-    """Each package with those that its modules import, wherever in a module the statement stands."""
+    """Return the packages that the modules of each package import, at any place in a module."""
     modules = _modules()
     found: dict[str, set[str]] = {}
     for module, path in modules.items():
@@ -64,8 +64,8 @@ def imports() -> dict[str, set[str]]:
     return found
 
 
-def reduced(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """The transitive reduction: without the edges that a longer way implies.
+def reduce_transitively(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return the transitive reduction: the graph without the edges that a longer path implies.
 
     Raises ``graphlib.CycleError`` where packages import one another in a circle.
     """
@@ -80,7 +80,7 @@ def reduced(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _depths(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """How long the longest chain of imports is that starts at each package."""
+    """Return the length of the longest chain of imports that starts at each package."""
     depths: dict[str, int] = {}
     for node in TopologicalSorter(graph).static_order():
         depths[node] = 1 + max((depths[target] for target in graph.get(node, ())), default=0)

@@ -1,7 +1,7 @@
-"""``python -m tests.oracle [KIND …] [--cases N]``: others' libraries as judges of generated cases.
+"""``python -m tests.oracle [KIND …] [--cases N]``: comparisons with reference implementations on generated cases.
 
-Without a KIND all are asked. Each is a folder beside this file: a Go module that answers questions, and tests that
-compare. They need Go and, the first time, its module proxy.
+Without a KIND all run. Each kind is a folder beside this file with a Go module, which is the oracle, and with the tests
+that compare its results with Kerf's. They need Go and, for the first build, its module proxy.
 """
 
 import argparse
@@ -34,11 +34,12 @@ def main(arguments: Sequence[str]) -> int:
     if shutil.which("go") is None:
         print("skipped: the judges are written in Go, and there is no go on the PATH")
         return 0
-    return max(_ask(here / kind, parsed.cases or CASES[kind], rest) for kind in parsed.kind or kinds)
+    return max(_run_comparisons(here / kind, parsed.cases or CASES[kind], rest) for kind in parsed.kind or kinds)
 
 
-def _ask(folder: Path, cases: int, arguments: Sequence[str]) -> int:
-    """Run the comparisons of one kind, in a process of its own: each kind has its number of cases."""
+def _run_comparisons(folder: Path, cases: int, arguments: Sequence[str]) -> int:
+    """Run the comparisons of one kind in a process of its own, because the number of cases is an environment
+    variable."""
     print(f"{folder.name}: {cases} cases for each property", flush=True)
     command = [sys.executable, "-m", "pytest", str(folder), "-q", "-m", "oracle", *arguments]
     return subprocess.run(command, env={**os.environ, "KERF_ORACLE_CASES": str(cases)}, check=False).returncode

@@ -1,4 +1,4 @@
-"""Judges written in Go: built from the module beside their tests, asked one JSON record a line."""
+"""Oracles written in Go: a program built from the module beside the tests, which reads and writes JSON lines."""
 
 import json
 import os
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Self
 
 _BUILD_TIMEOUT_S = 600
-"""A build from nothing, module downloads included, on a slow machine."""
+"""The time limit of a build without caches on a slow machine, including downloads."""
 
 
 def build(module: Path, binary: Path, module_file: str = "go.mod") -> Path:
-    """Build the Go module in the folder ``module`` as ``module_file`` locks it; gives ``binary`` back."""
+    """Build the Go module in ``module`` with the dependencies of ``module_file``, and return ``binary``."""
     go = shutil.which("go")
     assert go, "the oracle needs the Go toolchain"
     command = [go, "build", "-mod=readonly", f"-modfile={module_file}", "-o", str(binary), "."]
@@ -22,7 +22,7 @@ def build(module: Path, binary: Path, module_file: str = "go.mod") -> Path:
 
 
 class Judge:
-    """A running oracle."""
+    """A running oracle process, which answers one record at a time."""
 
     def __init__(self, binary: Path, arguments: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen([binary, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -42,11 +42,11 @@ class Judge:
         return self._process.pid
 
     def ask(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer to one record."""
+        """Return the oracle's answer to ``record``."""
         return self.ask_encoded([json.dumps(record).encode()])
 
     def ask_encoded(self, parts: Iterable[bytes]) -> Mapping[str, Any]:
-        """The answer to a record given as JSON in parts, which need not be in memory together."""
+        """Return the answer to a record given as JSON in parts, which need not fit in memory together."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         for part in parts:
@@ -54,6 +54,6 @@ class Judge:
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, "the oracle is gone"
+        assert line, "the oracle has ended"
         answer: Mapping[str, Any] = json.loads(line)
         return answer

@@ -1,4 +1,4 @@
-"""A real Kubernetes on this machine, to judge Kerf: API server, scheduler, controllers, kubelet, containerd and runc.
+"""A real Kubernetes on this machine: API server, scheduler, controllers, kubelet, containerd and runc.
 
 ::
 
@@ -8,22 +8,22 @@
     python -m tests.realcluster logs node1-kubelet
     python -m tests.realcluster down
 
-It needs root, Linux, Go and a few Debian packages (``requirements``). Nothing here knows Kerf except ``kerf``, which
-installs what ``deploy/`` has and runs Kerf's programs with exactly those permissions. How the parts fit together:
+It needs root, Linux, Go and a few Debian packages (``requirements``). Only the module ``kerf`` knows Kerf: it installs
+``deploy/`` and runs Kerf's programs with exactly those permissions. The modules:
 
 ====================  ==================================================================================
-``versions``          the releases that can be had, and what differs between them: one table
-``building``          their programs, from Go modules, into a cache outside the checkout
+``versions``          the releases that can be built, and the differences between them: one table
+``builds``            their programs, from Go modules, in a cache outside the checkout
 ``requirements``      what the machine must have
-``places``            where everything of one cluster lies; its ports
+``paths``             the paths of one cluster and its TCP ports
 ``documents``         configuration files of the parts, from values (pure)
 ``parts``             the command line of every part (pure)
-``processes``         programs that outlive us, remembered and ended by pid
+``processes``         programs that outlive the starting process, recorded and ended by PID
 ``machine``           a node's machine: process and mount namespaces that can be switched off like a computer
 ``instances``         several clusters at the same time
 ``cluster``           all of it: up, down, nodes with and without a kubelet
-``choosing``          which cluster tests run on
-``api``               the API server in raw JSON, so that nothing of Kerf's own client stands between
+``environment``       the release that tests run on, from the environment
+``api``               a client of the API server in raw JSON, independent of Kerf's own client
 ====================  ==================================================================================
 
 The facts behind flags and options were tried on Debian 12 with cgroup v1, without CAP_SYS_RESOURCE.

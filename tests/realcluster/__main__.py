@@ -10,9 +10,9 @@ import click
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
 from tests.realcluster.builds import BuildError, build
-from tests.realcluster.cluster import Cluster, NotReadyError, end_leftover
-from tests.realcluster.kerf import USUAL, Kerf
-from tests.realcluster.places import ROOTS, Places
+from tests.realcluster.cluster import Cluster, NotReadyError, stop_leftover
+from tests.realcluster.kerf import DEFAULT_HARDWARE, Kerf
+from tests.realcluster.paths import ROOTS, ClusterPaths
 from tests.realcluster.processes import PartDiedError
 from tests.realcluster.versions import NEWEST, KubernetesVersion, UnknownVersionError, find
 
@@ -67,7 +67,7 @@ def up_command(version: KubernetesVersion, nodes_without_kubelet: int, no_kubele
 
 
 async def _up(cluster: Cluster, with_kerf: bool) -> None:
-    await end_leftover(cluster.version)
+    await stop_leftover(cluster.version)
     await cluster.up()
     if with_kerf:
         async with Api(cluster.kubeconfig) as api:
@@ -75,7 +75,7 @@ async def _up(cluster: Cluster, with_kerf: bool) -> None:
             await kerf.install()
             await kerf.start_controller()
             for node in cluster.nodes:
-                kerf.describe_hardware(node, USUAL)
+                kerf.describe_hardware(node, DEFAULT_HARDWARE)
                 await kerf.start_plugin(node)
 
 
@@ -102,7 +102,7 @@ def status_command() -> None:
 @_version
 def logs_command(part: str, version: KubernetesVersion) -> None:
     """Print the log of PART (as `status` names it)."""
-    log = Places(ROOTS / version.minor).log(part)
+    log = ClusterPaths(ROOTS / version.minor).log(part)
     if not log.exists():
         known = ", ".join(sorted(file.stem for file in log.parent.glob("*.log"))) or "no part has run"
         raise click.BadParameter(f"there is no log of {part}; there is: {known}")
@@ -114,13 +114,13 @@ def logs_command(part: str, version: KubernetesVersion) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl_command(version: KubernetesVersion, arguments: tuple[str, ...]) -> None:
     """Run the real kubectl on the cluster of VERSION."""
-    command = Cluster.existing(Places(ROOTS / version.minor)).kubectl(*arguments)
+    command = Cluster.existing(ClusterPaths(ROOTS / version.minor)).kubectl(*arguments)
     os.execv(command[0], list(command))
 
 
 def _clusters() -> list[Cluster]:
     folders: list[Path] = sorted(ROOTS.iterdir()) if ROOTS.exists() else []
-    return [Cluster.existing(Places(folder)) for folder in folders if Places(folder).state.exists()]
+    return [Cluster.existing(ClusterPaths(folder)) for folder in folders if ClusterPaths(folder).state.exists()]
 
 
 if __name__ == "__main__":

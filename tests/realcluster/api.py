@@ -1,4 +1,4 @@
-"""The API server in raw JSON, so that nothing of Kerf's own client stands between a test and what is there."""
+"""A client of the API server in raw JSON, so that tests do not depend on Kerf's own client."""
 
 import json
 import ssl
@@ -12,18 +12,18 @@ import aiohttp
 import yaml
 
 Document: TypeAlias = dict[str, Any]
-"""A Kubernetes object, as it is on the wire."""
+"""A Kubernetes object as JSON."""
 
 _TIMEOUT_S: Final = 30.0
 _COMPACT: Final = (",", ":")
 """As Go's clients send it. API servers compare opaque parameters of claims byte by byte: they keep what is sent, and
 write it without blanks, so every patch of a claim that has some would be a change of its immutable spec (1.31.0)."""
 _MANAGER: Final = "kerf-e2e"
-"""Field manager of what tests apply."""
+"""The field manager of objects that tests apply."""
 
 
 class StatusError(Exception):
-    """The API server says no."""
+    """The API server returned an error status."""
 
     def __init__(self, code: int, status: Document) -> None:
         self.code = code
@@ -34,7 +34,7 @@ class StatusError(Exception):
 
 
 class Api:
-    """One user at one API server; an async context manager. Calls raise StatusError and aiohttp's ClientError.
+    """A client with the credentials of one user; calls raise StatusError and aiohttp's ClientError.
 
     Objects are found by their ``apiVersion`` and ``kind``, which discovery turns into paths.
     """
@@ -67,7 +67,8 @@ class Api:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Document:
-        """The JSON answer to any request; a text becomes ``message``. ``body`` goes as JSON, bytes as they are."""
+        """Send a request, with ``body`` as JSON unless it is bytes, and return the JSON answer; text becomes
+        ``message``."""
         async with self._session.request(
             method,
             path,
@@ -86,7 +87,7 @@ class Api:
         return await self.request("GET", await self.path(api_version, kind, namespace, name))
 
     async def find(self, api_version: str, kind: str, name: str, namespace: str = "") -> Document | None:
-        """The object, None when there is none."""
+        """Return the object; None when there is none."""
         try:
             return await self.get(api_version, kind, name, namespace)
         except StatusError as error:
@@ -95,7 +96,7 @@ class Api:
             raise
 
     async def list(self, api_version: str, kind: str, namespace: str = "", **query: str) -> list[Document]:
-        """All of them; ``query`` as the API has it (``labelSelector``)."""
+        """Return all objects that match ``query``, which has the API's parameters such as ``labelSelector``."""
         answer = await self.request("GET", await self.path(api_version, kind, namespace), query=query)
         return list(answer["items"])
 
@@ -104,7 +105,7 @@ class Api:
         return await self.request("POST", path, document, query={"fieldValidation": "Strict", **query})
 
     async def apply(self, document: Document, **query: str) -> Document:
-        """Server-side apply; an unknown field is an error."""
+        """Apply ``document`` on the server side; an unknown field is an error."""
         return await self.request(
             "PATCH",
             await self._path_of(document),
@@ -116,14 +117,14 @@ class Api:
     async def patch(
         self, api_version: str, kind: str, name: str, patch: Document, namespace: str = "", *, subresource: str = ""
     ) -> Document:
-        """A merge patch."""
+        """Send a merge patch."""
         path = await self.path(api_version, kind, namespace, name, subresource)
         return await self.request("PATCH", path, patch, content_type="application/merge-patch+json")
 
     async def delete(
         self, api_version: str, kind: str, name: str, namespace: str = "", *, grace_s: int | None = None
     ) -> None:
-        """Fine when it is not there."""
+        """Delete an object; does nothing when there is none."""
         options: Document = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         try:
             await self.request("DELETE", await self.path(api_version, kind, namespace, name), options)
@@ -133,7 +134,7 @@ class Api:
 
     @asynccontextmanager
     async def watch(self, api_version: str, kind: str, **query: str) -> AsyncIterator[AsyncIterator[Document]]:
-        """Watch events, as they come; ``query`` needs at least ``resourceVersion``."""
+        """Yield watch events as they arrive; ``query`` needs at least ``resourceVersion``."""
         path = await self.path(api_version, kind)
         endless = aiohttp.ClientTimeout(total=None)
         query = {"watch": "true", **query}
@@ -145,7 +146,7 @@ class Api:
     async def path(
         self, api_version: str, kind: str, namespace: str = "", name: str = "", subresource: str = ""
     ) -> str:
-        """The URL path of a collection, of an object, or of its subresource."""
+        """Return the URL path of a collection, of an object, or of its subresource."""
         resource = await self._resource(api_version, kind)
         parts = [_base(api_version)]
         if namespace and resource["namespaced"]:

@@ -1,4 +1,4 @@
-"""Builds Kubernetes and containerd from Go modules, once, into a cache outside the checkout.
+"""Builds of Kubernetes and containerd from Go modules, in a cache outside the checkout.
 
 A build is kept under a key of everything that it is made of: release, module files, our Go sources and the Go version.
 Go's own checksums (``go.sum``, and the checksum database for containerd) say that the modules are the right ones.
@@ -25,33 +25,33 @@ _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _COLD_KUBERNETES: Final = "9 minutes on two cores with empty caches, else half a minute"
 _COLD_CONTAINERD: Final = "3 minutes on two cores with empty caches, else seconds"
 _SAY_S: Final = 30.0
-"""Between two lines about progress where there is no terminal: often enough to see that it lives."""
+"""Seconds between two lines of progress when stderr is not a terminal."""
 _TAIL: Final = 20
-"""Lines of a failed command that are shown."""
+"""The number of lines of a failed command that are shown."""
 
 
 class BuildError(RuntimeError):
-    """A Go command failed; the message has the end of what it said."""
+    """A Go command failed; the message has the end of its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """What a cluster is run from."""
+    """The programs of a cluster."""
 
     kube: Path
-    """Kubernetes, etcd and kubectl in one; the first argument names the part."""
+    """The program with Kubernetes, etcd and kubectl; its first argument names the part."""
     containerd: Path
-    """Folder of containerd, its shim and ``ctr``."""
+    """The folder of containerd, its shim and ``ctr``."""
 
 
 def cache() -> Path:
-    """Where builds are kept."""
+    """Return the folder of the builds."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "kerf" / "realcluster"
 
 
 def build(version: KubernetesVersion) -> Programs:
-    """The programs of ``version``, built where they are not there yet. Raises BuildError."""
+    """Return the programs of ``version``, built if needed. Raises BuildError when a Go command fails."""
     return Programs(kube=_kube(version), containerd=_containerd())
 
 
@@ -63,7 +63,7 @@ def _kube(version: KubernetesVersion) -> Path:
     if not program.exists():
         common = ["-trimpath", "-mod=readonly", f"-modfile={version.module_file}", f"-tags={version.build_tags}"]
         _run(f"modules of Kubernetes {version.release}", ["mod", "download", "-x", common[2]], _environment())
-        with _appearing(program.parent) as folder:
+        with _create_atomically(program.parent) as folder:
             command = ["build", "-v", *common, f"-ldflags={_linker_flags(version)}", "-o", str(folder / "kube"), "."]
             _run(f"building Kubernetes {version.release} ({_COLD_KUBERNETES})", command, _environment())
     return program
@@ -73,7 +73,7 @@ def _containerd() -> Path:
     folder = cache() / f"containerd-{CONTAINERD}-{_key([_go_version()])}"
     if not folder.exists():
         packages = [f"{_CONTAINERD}/{program}@v{CONTAINERD}" for program in _CONTAINERD_PROGRAMS]
-        with _appearing(folder) as unfinished:
+        with _create_atomically(folder) as unfinished:
             command = ["install", "-v", "-trimpath", "-ldflags=-s -w", *packages]
             environment = {**_environment(), "GOBIN": str(unfinished)}
             _run(f"building containerd {CONTAINERD} ({_COLD_CONTAINERD})", command, environment)
@@ -81,7 +81,7 @@ def _containerd() -> Path:
 
 
 def _linker_flags(version: KubernetesVersion) -> str:
-    """The version stamp: without it the API server does not know which features it has."""
+    """Return the linker flags with the version, on which the API server's feature gates depend."""
     stamp = {
         "gitVersion": f"v{version.release}",
         "gitMajor": version.minor.partition(".")[0],
@@ -102,13 +102,13 @@ def _go_version() -> str:
 
 
 def _key(texts: Sequence[str]) -> str:
-    """Twelve hex digits: a cache has a handful of builds."""
+    """Return a hash of twelve hex digits, enough for the few builds of a cache."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
 
 
 @contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which takes its name only once it is complete: an interrupted build leaves none."""
+def _create_atomically(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder, which is renamed to ``folder`` once it is complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as unfinished:
         new = Path(unfinished) / "new"
@@ -118,19 +118,19 @@ def _appearing(folder: Path) -> Iterator[Path]:
 
 
 def _run(subject: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """One Go command, with a line now and then about the packages or modules that it has reported."""
+    """Run one Go command, and report its progress in packages or modules."""
     print(f"{subject} …", flush=True)
     began = time.monotonic()
     process = subprocess.Popen(
         ["go", *arguments], cwd=SOURCES, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    said = list(_told(process, subject, began))
+    said = list(_report_output(process, subject, began))
     if process.wait() != 0:
         raise BuildError(f"{subject} failed:\n" + "\n".join(said[-_TAIL:]))
     print(f"{subject}: done in {time.monotonic() - began:.0f} s", flush=True)
 
 
-def _told(process: subprocess.Popen[str], subject: str, began: float) -> Iterator[str]:
+def _report_output(process: subprocess.Popen[str], subject: str, began: float) -> Iterator[str]:
     assert process.stderr is not None
     say_s, end = (1.0, "\r") if sys.stdout.isatty() else (_SAY_S, "\n")
     last = began

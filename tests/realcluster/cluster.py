@@ -1,4 +1,4 @@
-"""A cluster: up, down, and its nodes, with and without a kubelet."""
+"""A cluster: starting and ending it, and its nodes with and without a kubelet."""
 
 import secrets
 import shutil
@@ -20,15 +20,15 @@ from tests.realcluster.builds import build
 from tests.realcluster.image import write_image
 from tests.realcluster.machine import Machine
 from tests.realcluster.parts import Plan
-from tests.realcluster.places import ROOTS, NodePlaces, Places, Ports, free_ports
+from tests.realcluster.paths import ROOTS, ClusterPaths, NodePaths, Ports, free_ports
 from tests.realcluster.processes import Processes
 from tests.realcluster.versions import VERSIONS, KubernetesVersion, find
 
 READY_S: Final = 120.0
-"""For the control plane or a node to be ready: 4 s and 10 s when nothing else runs on the machine."""
+"""The time limit for the control plane or a node: they take 4 s and 10 s on an idle machine."""
 _POLL_S: Final = 0.1
 _PRIVATE: Final = 0o700
-"""Tokens and keys lie below: only root may look."""
+"""The mode of folders with tokens and keys, which only root may read."""
 _CONTROL_PLANE: Final = ("etcd", "apiserver", "controller-manager", "scheduler")
 
 
@@ -37,7 +37,7 @@ class NotReadyError(RuntimeError):
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``cluster.json`` remembers."""
+    """The content of ``cluster.json``."""
 
     release: str
     ports: Ports
@@ -47,25 +47,25 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster:
-    """One cluster. Everything that it starts is remembered in its folder, so that another process can end it."""
+    """One cluster. Whatever it starts is recorded in its folder, so that another process can end it."""
 
-    def __init__(self, places: Places, state: _State) -> None:
-        self.places = places
+    def __init__(self, paths: ClusterPaths, state: _State) -> None:
+        self.paths = paths
         self.version = find(state.release)
         self.nodes = state.nodes
-        """Those with a kubelet."""
+        """The nodes with a kubelet."""
         self.bare_nodes = state.bare_nodes
-        self.processes = Processes(places.pids, places.logs)
+        self.processes = Processes(paths.pids, paths.logs)
         self.ports = state.ports
         self._state = state
 
     @cached_property
     def _plan(self) -> Plan:
-        """Raises BuildError: only what starts a part needs its program."""
+        """What the command lines depend on. Raises BuildError when the programs cannot be built."""
         return Plan(
             version=self.version,
             programs=build(self.version),
-            places=self.places,
+            paths=self.paths,
             ports=self.ports,
             has_bare_nodes=bool(self.bare_nodes),
         )
@@ -79,7 +79,7 @@ class Cluster:
         bare_nodes: Sequence[str] = (),
         instance: int = instances.BY_HAND,
     ) -> Self:
-        """A new cluster, not up yet. ``instance`` tells those of one release that run at the same time apart."""
+        """Return a new cluster, not yet started. ``instance`` distinguishes concurrent clusters of one release."""
         build(version)  # or fails, before anything of the cluster is there
         state = _State(
             release=version.release,
@@ -88,30 +88,33 @@ class Cluster:
             nodes=tuple(nodes),
             bare_nodes=tuple(bare_nodes),
         )
-        return cls(_places(version, instance), state)
+        return cls(_paths(version, instance), state)
 
     @classmethod
-    def existing(cls, places: Places) -> Self:
-        """The cluster that was started there. Raises FileNotFoundError when there is none."""
-        return cls(places, msgspec.json.decode(places.state.read_bytes(), type=_State))
+    def existing(cls, paths: ClusterPaths) -> Self:
+        """Return the cluster that was started in ``paths``. Raises FileNotFoundError when there is none."""
+        return cls(paths, msgspec.json.decode(paths.state.read_bytes(), type=_State))
 
     @property
     def kubeconfig(self) -> Path:
-        """For an administrator."""
-        return self.places.kubeconfig("admin")
+        """The kubeconfig of an administrator."""
+        return self.paths.kubeconfig("admin")
 
     @property
     def server(self) -> str:
         return self._plan.server
 
-    def node_places(self, name: str) -> NodePlaces:
-        return self.places.node(name)
+    def node_paths(self, name: str) -> NodePaths:
+        return self.paths.node(name)
 
     def machine(self, node: str) -> Machine:
-        return Machine(self.processes, self.node_places(node))
+        return Machine(self.processes, self.node_paths(node))
 
     async def up(self) -> None:
-        """Start everything and wait until it is ready. Raises NotReadyError and PartDiedError."""
+        """Start everything and wait until it is ready.
+
+        Raises NotReadyError when a part is not ready in time, and PartDiedError when one ends.
+        """
         self._write_documents()
         for part in _CONTROL_PLANE[:2]:
             self.start_part(part)
@@ -127,15 +130,15 @@ class Cluster:
             for name in self.nodes:
                 await self.wait_node_ready(api, name)
                 if self.bare_nodes:  # nobody watches nodes: see Plan.has_bare_nodes
-                    await _let_pods_in(api, name)
+                    await _remove_not_ready_taint(api, name)
             await self._wait("controller-manager", lambda: _has_default_account(api))
 
     async def down(self) -> None:
-        """End everything and remove the folder, so nobody needs to end in good order; fine when nothing runs."""
+        """Kill everything and remove the folder; does nothing when nothing runs."""
         for name in self.nodes:
-            await self.machine(name).scrap()
+            await self.machine(name).remove()
         await self.processes.kill_all()
-        shutil.rmtree(self.places.root, ignore_errors=True)
+        shutil.rmtree(self.paths.root, ignore_errors=True)
 
     def start_part(self, name: str) -> None:
         """Start a part of the control plane."""
@@ -148,7 +151,7 @@ class Cluster:
         self.processes.start(name, command)
 
     async def wait_served(self) -> None:
-        """The API server answers and says that it is ready."""
+        """Wait until the API server reports that it is ready."""
 
         async def is_ready() -> bool:
             async with Api(self.kubeconfig) as api:
@@ -157,10 +160,10 @@ class Cluster:
         await self._wait("apiserver", is_ready)
 
     async def boot_node(self, name: str) -> None:
-        """Switch the node's machine on and start what its operating system would."""
+        """Switch the node's machine on and start containerd and the kubelet."""
         await self.machine(name).switch_on()
         await self.start_containerd(name)
-        self.machine(name).run(parts.import_image(self._plan, self.node_places(name), self.places.image))
+        self.machine(name).run(parts.import_image(self._plan, self.node_paths(name), self.paths.image))
         self.start_kubelet(name)
 
     async def power_off(self, name: str) -> None:
@@ -170,11 +173,11 @@ class Cluster:
             await self.processes.kill(part)
 
     async def start_containerd(self, name: str) -> None:
-        places, part = self.node_places(name), f"{name}-containerd"
-        places.containerd_socket.unlink(missing_ok=True)
+        paths, part = self.node_paths(name), f"{name}-containerd"
+        paths.containerd_socket.unlink(missing_ok=True)
         programs = self._plan.programs.containerd
-        self.machine(name).start(part, parts.containerd(self._plan, places), path=[programs])
-        listing = [str(programs / "ctr"), f"--address={places.containerd_socket}", "version"]
+        self.machine(name).start(part, parts.containerd(self._plan, paths), path=[programs])
+        listing = [str(programs / "ctr"), f"--address={paths.containerd_socket}", "version"]
 
         async def answers() -> bool:
             try:
@@ -186,7 +189,7 @@ class Cluster:
         await self._wait(part, answers)
 
     def start_kubelet(self, name: str) -> None:
-        self.machine(name).start(f"{name}-kubelet", parts.kubelet(self._plan, self.node_places(name)))
+        self.machine(name).start(f"{name}-kubelet", parts.kubelet(self._plan, self.node_paths(name)))
 
     async def wait_node_ready(self, api: Api, name: str) -> None:
         async def is_ready() -> bool:
@@ -197,34 +200,35 @@ class Cluster:
         await self._wait(f"{name}-kubelet", is_ready)
 
     def kubectl(self, *arguments: str) -> Sequence[str]:
-        """The command line of the real kubectl, as administrator."""
-        folder = self.places.root / "kubectl-cache"
+        """Return the command line of the real kubectl as administrator."""
+        folder = self.paths.root / "kubectl-cache"
         own = [f"--kubeconfig={self.kubeconfig}", f"--cache-dir={folder}"]
         return [str(self._plan.programs.kube), "kubectl", *own, *arguments]
 
     def write_kubeconfig(self, user: str, credentials: dict[str, str], *, server: str = "") -> Path:
-        """A kubeconfig for a user of that name: ``token``, or ``tokenFile``; ``server``: instead of the API server."""
-        path = self.places.kubeconfig(user)
-        document = documents.kubeconfig(server or self.server, self.places.authority, credentials)
+        """Write a kubeconfig for ``user`` with a ``token`` or ``tokenFile``; ``server`` replaces the API server's
+        address."""
+        path = self.paths.kubeconfig(user)
+        document = documents.kubeconfig(server or self.server, self.paths.authority, credentials)
         path.write_text(yaml.safe_dump(document))
         return path
 
     def _write_documents(self) -> None:
-        places = self.places
-        places.root.parent.mkdir(mode=_PRIVATE, exist_ok=True)
-        places.root.mkdir(mode=_PRIVATE)
-        places.state.write_bytes(msgspec.json.encode(self._state))
-        _write_key(places.account_key)
+        paths = self.paths
+        paths.root.parent.mkdir(mode=_PRIVATE, exist_ok=True)
+        paths.root.mkdir(mode=_PRIVATE)
+        paths.state.write_bytes(msgspec.json.encode(self._state))
+        _write_key(paths.account_key)
         users = {name: secrets.token_hex(16) for name in documents.USERS}
         kubelets = {name: secrets.token_hex(16) for name in self.nodes}
-        places.tokens.write_text(documents.tokens(users, kubelets))
+        paths.tokens.write_text(documents.tokens(users, kubelets))
         for name, token in {**users, **kubelets}.items():
             self.write_kubeconfig(name, {"token": token})
-        write_image(documents.IMAGE, places.image)
+        write_image(documents.IMAGE, paths.image)
         for name in self.nodes:
-            self._write_node_documents(self.node_places(name))
+            self._write_node_documents(self.node_paths(name))
 
-    def _write_node_documents(self, node: NodePlaces) -> None:
+    def _write_node_documents(self, node: NodePaths) -> None:
         for directory in (node.root, node.cdi, node.cni):
             directory.mkdir()
         kubelet = documents.kubelet(self.version, node, self.ports.kubelet)
@@ -234,7 +238,8 @@ class Cluster:
         (node.cni / "10-ptp.conflist").write_bytes(msgspec.json.encode(cni))
 
     async def _wait(self, part: str, condition: Callable[[], Awaitable[bool]]) -> None:
-        """Until ``condition`` holds, while ``part`` runs."""
+        """Wait until ``condition`` holds. Raises PartDiedError when ``part`` ends, and NotReadyError after
+        ``READY_S``."""
         with anyio.move_on_after(READY_S):
             while True:
                 self.processes.pid(part)
@@ -254,10 +259,10 @@ async def running(
     nodes: Sequence[str] = ("node1",),
     bare_nodes: Sequence[str] = (),
 ) -> AsyncIterator[Cluster]:
-    """A cluster for as long as the context lasts, whatever else runs; one that an interrupted run has left is ended."""
+    """Run a cluster for as long as the context lasts, and end one that an interrupted run has left."""
     ROOTS.mkdir(mode=_PRIVATE, exist_ok=True)
     with instances.free_instance(ROOTS, version.minor) as instance:
-        await end_leftover(version, instance)
+        await stop_leftover(version, instance)
         cluster = Cluster.planned(version, nodes=nodes, bare_nodes=bare_nodes, instance=instance)
         try:
             await cluster.up()
@@ -267,46 +272,46 @@ async def running(
                 await cluster.down()
 
 
-async def end_leftover(version: KubernetesVersion, instance: int = instances.BY_HAND) -> None:
-    """End the cluster that somebody has left."""
-    places = _places(version, instance)
-    if places.state.exists():
-        await Cluster.existing(places).down()
+async def stop_leftover(version: KubernetesVersion, instance: int = instances.BY_HAND) -> None:
+    """End the cluster that an earlier run has left, if there is one."""
+    paths = _paths(version, instance)
+    if paths.state.exists():
+        await Cluster.existing(paths).down()
 
 
-def _places(version: KubernetesVersion, instance: int) -> Places:
-    return Places(ROOTS / (f"{version.minor}-{instance}" if instance else version.minor))
+def _paths(version: KubernetesVersion, instance: int) -> ClusterPaths:
+    return ClusterPaths(ROOTS / (f"{version.minor}-{instance}" if instance else version.minor))
 
 
 def _pod_network(version: KubernetesVersion, instance: int) -> str:
-    """One for each cluster that may run at the same time: pods are reached by a route of the host for each address."""
+    """Return the pod network, which differs between concurrent clusters: the host has a route to each pod address."""
     return f"10.88.{VERSIONS.index(version) * instances.COUNT + instance}.0/24"
 
 
 async def add_bare_node(api: Api, name: str) -> None:
-    """A Node that says it is ready; pods that go there stay Pending for ever."""
+    """Create a Node that is ready and has no kubelet: pods that are bound to it stay Pending."""
     labels = {"kubernetes.io/hostname": name}
     await api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
     resources = {"cpu": "64", "memory": "256Gi", "pods": "250"}
     ready = {"type": "Ready", "status": "True", "reason": "Pretended", "message": "this node has no kubelet"}
     status: Document = {"status": {"capacity": resources, "allocatable": resources, "conditions": [ready]}}
     await api.patch("v1", "Node", name, status, subresource="status")
-    await _let_pods_in(api, name)
+    await _remove_not_ready_taint(api, name)
 
 
-async def _let_pods_in(api: Api, name: str) -> None:
-    """Take away the taint of a node that is not ready, as the node lifecycle controller does when it is."""
+async def _remove_not_ready_taint(api: Api, name: str) -> None:
+    """Remove the taint for nodes that are not ready, as the node lifecycle controller does."""
     await api.patch("v1", "Node", name, {"spec": {"taints": None}})
 
 
 async def _has_default_account(api: Api) -> bool:
-    """Pods can be created only when their namespace has it."""
+    """Return whether the service account exists without which no pod can be created."""
     return await api.find("v1", "ServiceAccount", "default", "default") is not None
 
 
 def _write_key(path: Path) -> None:
-    """An RSA key for service-account tokens."""
+    """Write an RSA key for service-account tokens."""
     subprocess.run(["openssl", "genrsa", "-out", str(path), "2048"], check=True, capture_output=True)
 
 
-__all__ = ["Cluster", "NotReadyError", "add_bare_node", "end_leftover", "running"]
+__all__ = ["Cluster", "NotReadyError", "add_bare_node", "running", "stop_leftover"]

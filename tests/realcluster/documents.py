@@ -1,10 +1,10 @@
-"""Configuration files of the cluster's parts, from values. Pure."""
+"""The configuration files of the parts of a cluster, as pure functions of values."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tests.realcluster.places import NodePlaces
+from tests.realcluster.paths import NodePaths
 from tests.realcluster.requirements import CNI_PLUGINS
 from tests.realcluster.versions import KubernetesVersion
 
@@ -38,7 +38,7 @@ def tokens(by_user: Mapping[str, str], nodes: Mapping[str, str]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def kubelet(version: KubernetesVersion, places: NodePlaces, port: int) -> dict[str, Any]:
+def kubelet(version: KubernetesVersion, paths: NodePaths, port: int) -> dict[str, Any]:
     """KubeletConfiguration for a node in a test: no eviction, no QoS cgroups, nobody asks who calls it."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -49,7 +49,7 @@ def kubelet(version: KubernetesVersion, places: NodePlaces, port: int) -> dict[s
         "readOnlyPort": 0,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
-        "containerRuntimeEndpoint": f"unix://{places.containerd_socket}",
+        "containerRuntimeEndpoint": f"unix://{paths.containerd_socket}",
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
@@ -60,8 +60,8 @@ def kubelet(version: KubernetesVersion, places: NodePlaces, port: int) -> dict[s
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "makeIPTablesUtilChains": False,  # nothing is to be left on the machine
-        "volumePluginDir": str(places.root / "volume-plugins"),
-        "podLogsDir": str(places.pod_logs),
+        "volumePluginDir": str(paths.root / "volume-plugins"),
+        "podLogsDir": str(paths.pod_logs),
         "nodeStatusUpdateFrequency": "5s",
         "syncFrequency": "10s",
         "featureGates": {"KubeletInUserNamespace": True, **dict.fromkeys(version.feature_gates, True)},
@@ -69,28 +69,28 @@ def kubelet(version: KubernetesVersion, places: NodePlaces, port: int) -> dict[s
     }
 
 
-def cni(places: NodePlaces, pod_network: str) -> dict[str, Any]:
+def cni(paths: NodePaths, pod_network: str) -> dict[str, Any]:
     """Pods get an address in ``pod_network`` and a route; no NAT, so no iptables rules."""
     ipam = {
         "type": "host-local",
         "subnet": pod_network,
         "routes": [{"dst": "0.0.0.0/0"}],
-        "dataDir": str(places.root / "addresses"),
+        "dataDir": str(paths.root / "addresses"),
     }
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "ptp", "ipam": ipam}]}
 
 
-def containerd(places: NodePlaces, runc: str) -> str:
+def containerd(paths: NodePaths, runc: str) -> str:
     """containerd's configuration, version 3."""
     return f"""\
 version = 3
-root = "{places.containerd}"
-state = "{places.containerd_state}"
+root = "{paths.containerd}"
+state = "{paths.containerd_state}"
 oom_score = 0
 disabled_plugins = ["io.containerd.internal.v1.opt"]
 
 [grpc]
-address = "{places.containerd_socket}"
+address = "{paths.containerd_socket}"
 
 [plugins.'io.containerd.cri.v1.images']
 snapshotter = "overlayfs"
@@ -99,7 +99,7 @@ snapshotter = "overlayfs"
 sandbox = "{IMAGE}"
 
 [plugins.'io.containerd.cri.v1.runtime']
-cdi_spec_dirs = ["{places.cdi}"]
+cdi_spec_dirs = ["{paths.cdi}"]
 # Machines without CAP_SYS_RESOURCE or the hugetlb controller are good enough.
 restrict_oom_score_adj = true
 disable_hugetlb_controller = true
@@ -107,7 +107,7 @@ tolerate_missing_hugetlb_controller = true
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ["{CNI_PLUGINS}"]
-conf_dir = "{places.cni}"
+conf_dir = "{paths.cni}"
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd]
 default_runtime_name = "runc"

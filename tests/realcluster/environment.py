@@ -1,4 +1,4 @@
-"""Which cluster tests are to run on, as the environment says."""
+"""The release that tests run on, from environment variables."""
 
 import os
 
@@ -6,10 +6,10 @@ from tests.realcluster.versions import NEWEST, KubernetesVersion, find
 
 
 def chosen_version() -> KubernetesVersion:
-    """``KERF_E2E_VERSION=1.34 pytest …`` judges by another release than the newest. Raises UnknownVersionError."""
+    """Return the release of ``KERF_E2E_VERSION``, by default the newest. Raises UnknownVersionError."""
     return find(os.environ.get("KERF_E2E_VERSION", NEWEST.minor))
 
 
-def chosen_classic() -> KubernetesVersion:
-    """``KERF_E2E_CLASSIC=1.31`` judges by another release in which drivers allocate. Raises UnknownVersionError."""
+def chosen_classic_version() -> KubernetesVersion:
+    """Return the release of ``KERF_E2E_CLASSIC``, by default 1.30. Raises UnknownVersionError."""
     return find(os.environ.get("KERF_E2E_CLASSIC", "1.30"))

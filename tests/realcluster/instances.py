@@ -1,4 +1,4 @@
-"""Clusters of one release that run at the same time: everybody who starts one has a number of their own."""
+"""Instance numbers, which distinguish clusters of one release that run at the same time."""
 
 import fcntl
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ COUNT: Final = 32
 
 
 class NoInstanceError(RuntimeError):
-    """All are in use."""
+    """All instance numbers are in use."""
 
     def __init__(self, minor: str) -> None:
         super().__init__(f"{COUNT - 1} clusters of Kubernetes {minor} run already")

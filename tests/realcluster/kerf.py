@@ -1,4 +1,4 @@
-"""Kerf on a real cluster: what ``deploy/`` has is installed, and its two programs run with those permissions only.
+"""Kerf on a real cluster: ``deploy/`` is installed, and Kerf's two programs run with those permissions only.
 
 No container image is needed: the programs run as processes of this machine, with the arguments that Deployment and
 DaemonSet have, except for paths. Each has a token of its own service account, made with the TokenRequest API as the
@@ -22,7 +22,7 @@ from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import READY_S, Cluster, NotReadyError
 from tests.realcluster.documents import IMAGE
 from tests.realcluster.machine import with_boot_id
-from tests.realcluster.places import free_port
+from tests.realcluster.paths import free_port
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 NAMESPACE: Final = "kerf-system"
@@ -41,39 +41,39 @@ class Hardware:
 
     cards: Sequence[Mapping[str, object]]
     options: Mapping[str, object]
-    """Further fields of the simulated backend's document (``pace``, ``delays``)."""
+    """Further fields of the simulated backend's configuration (``pace``, ``delays``)."""
 
 
-USUAL: Final = Hardware(
+DEFAULT_HARDWARE: Final = Hardware(
     cards=[{"kind": "gpu", "model": "h100-80gb-sxm", "count": 2}, {"kind": "fpga", "shell": "quad"}], options={}
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plugin:
-    """One pod of the DaemonSet: what stays when its container starts again."""
+    """One pod of the DaemonSet: what stays when its container restarts."""
 
     process: str
-    place: Document
-    """The pod that it stands for; the node where no kubelet runs pods."""
+    bound_object: Document
+    """The object that the token is bound to: the pod, or the node where there is no kubelet."""
     probes: str
-    """Address."""
+    """The address of its metrics and probes."""
     arguments: Sequence[str]
-    """Beyond those of the manifest."""
+    """Arguments beyond those of the manifest."""
 
 
 class Kerf:
     """Kerf's programs on one cluster."""
 
     def __init__(self, cluster: Cluster, api: Api) -> None:
-        """``api`` is an administrator's."""
+        """``api`` has the permissions of an administrator."""
         self._cluster = cluster
         self._api = api
         self._processes = cluster.processes
         self._plugins: dict[str, _Plugin] = {}
 
     async def install(self) -> None:
-        """Apply everything of ``deploy/``; the workloads are only tried out, their place is taken by our processes."""
+        """Apply ``deploy/``; workloads are applied as a dry run only, because processes of the tests replace them."""
         for document in manifests(DEPLOY / "crds"):
             await self._api.apply(document)
         for document in manifests(DEPLOY / "manifests"):
@@ -82,7 +82,7 @@ class Kerf:
         await self._wait_for_kind()
 
     async def start_controller(self, name: str = CONTROLLER, *, server: str = "") -> None:
-        """Start it and wait until it is ready. ``name``: of another replica; ``server``: not the API server itself."""
+        """Start a controller and wait until it is ready; ``server`` replaces the API server's address."""
         user = await self._token_file(name, CONTROLLER, None, server=server)
         arguments = self._arguments(CONTROLLER, {"POD_NAME": name}, drop=("--probes-address",))
         port = self._cluster.ports.controller_probes if name == CONTROLLER else free_port()
@@ -92,50 +92,52 @@ class Kerf:
         await self._wait_ready(name, address)
 
     async def start_plugin(self, node: str, arguments: Sequence[str] = ()) -> None:
-        """Start the plugin of ``node``, whose hardware is described, and wait until the kubelet has registered it.
+        """Start the plugin of ``node`` and wait until the kubelet has registered it.
 
         Started again it is the same pod's, unless that went with its node.
         """
         plugin = self._plugins.get(node)
         if plugin is None:
             probes, pod = f"127.0.0.1:{self._cluster.ports.plugin_probes}", await self.plugin_pod(node)
-            plugin = _Plugin(process=f"{node}-{PLUGIN}", place=pod, probes=probes, arguments=arguments)
-        elif await self._api.find("v1", "Pod", plugin.place["metadata"]["name"], NAMESPACE) is None:
-            plugin = replace(plugin, place=await self.plugin_pod(node))
+            plugin = _Plugin(process=f"{node}-{PLUGIN}", bound_object=pod, probes=probes, arguments=arguments)
+        elif await self._api.find("v1", "Pod", plugin.bound_object["metadata"]["name"], NAMESPACE) is None:
+            plugin = replace(plugin, bound_object=await self.plugin_pod(node))
         self._plugins[node] = plugin
         await self._launch(node, self._plugins[node])
         await self._wait_ready(self._plugins[node].process, self._plugins[node].probes)
 
     async def start_bare_plugin(self, node: str, hardware: Hardware, arguments: Sequence[str] = ()) -> None:
-        """Start the plugin of a node without a kubelet: it publishes, and does what needs no kubelet."""
-        places = self._cluster.node_places(node)
-        for directory in (places.root, places.kubelet, places.cdi):
+        """Start the plugin of a node without a kubelet, which publishes devices and does not register."""
+        paths = self._cluster.node_paths(node)
+        for directory in (paths.root, paths.kubelet, paths.cdi):
             directory.mkdir(exist_ok=True)
-        places.boot_id.write_text(f"{uuid.uuid4()}\n")
+        paths.boot_id.write_text(f"{uuid.uuid4()}\n")
         self.describe_hardware(node, hardware)
-        place = await self._api.get("v1", "Node", node)
-        plugin = _Plugin(process=f"{node}-{PLUGIN}", place=place, probes="127.0.0.1:0", arguments=arguments)
+        bound_object = await self._api.get("v1", "Node", node)
+        plugin = _Plugin(
+            process=f"{node}-{PLUGIN}", bound_object=bound_object, probes="127.0.0.1:0", arguments=arguments
+        )
         self._plugins[node] = plugin
         await self._launch(node, plugin)
 
     async def update_plugin(self, node: str) -> None:
-        """A rolling update as the DaemonSet does it: a new pod is ready before the old one is told to end."""
+        """Update the plugin as the DaemonSet does: a new pod is ready before the old one gets SIGTERM."""
         old, self._plugins[node] = self._plugins[node], await self._surge(node)
         await self._processes.stop(old.process)
 
     @asynccontextmanager
     async def surged_plugin(self, node: str) -> AsyncIterator[None]:
-        """An update that fails: a new pod is ready, and killed at the end of the context."""
+        """Start an update that fails: a new pod becomes ready, and is killed at the end of the context."""
         new = await self._surge(node)
         yield
         await self._processes.kill(new.process)
 
     async def stop_plugin(self, node: str) -> None:
-        """SIGTERM."""
+        """End the plugin with SIGTERM."""
         await self._processes.stop(self._plugins[node].process)
 
     async def crash_plugin(self, node: str) -> None:
-        """SIGKILL."""
+        """End the plugin with SIGKILL."""
         await self._processes.kill(self._plugins[node].process)
 
     async def restart_plugin(self, node: str) -> None:
@@ -146,23 +148,23 @@ class Kerf:
         return self._processes.is_running(self._plugins[node].process)
 
     def plugin_probes(self, node: str) -> str:
-        """Address of its metrics."""
+        """Return the address of the plugin's metrics and probes."""
         return self._plugins[node].probes
 
     def describe_hardware(self, node: str, hardware: Hardware) -> None:
-        """Say which cards ``node`` has; their state begins blank."""
+        """Give ``node`` the cards of ``hardware``, with no partition on them."""
         document = {"state": "hardware", "seed": node, "cards": list(hardware.cards), **hardware.options}
         self.hardware_file(node).write_text(yaml.safe_dump(document))
 
     def hardware_file(self, node: str) -> Path:
-        return self._cluster.node_places(node).root / "hardware.yaml"
+        return self._cluster.node_paths(node).root / "hardware.yaml"
 
     def hardware_state(self, node: str) -> Path:
-        """Folder in which the simulated cards remember what is on them."""
-        return self._cluster.node_places(node).root / "hardware"
+        """Return the folder with the state of the simulated cards."""
+        return self._cluster.node_paths(node).root / "hardware"
 
     async def token(self, account: str, bound_to: Document | None) -> str:
-        """A token of a service account of Kerf's, bound to an object as the kubelet binds it to a pod."""
+        """Request a token of one of Kerf's service accounts, bound to an object as the kubelet binds it to a pod."""
         path = await self._api.path("v1", "ServiceAccount", NAMESPACE, account, "token")
         spec: Document = {"expirationSeconds": _TOKEN_S, "boundObjectRef": bound_to and _reference(bound_to)}
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
@@ -170,7 +172,8 @@ class Kerf:
         return str(answer["status"]["token"])
 
     async def plugin_pod(self, node: str, suffix: str = "") -> Document:
-        """A pod on ``node`` with the plugin's service account: it stands in for the DaemonSet's, which has an image."""
+        """Create a pod on ``node`` with the plugin's service account, in place of the DaemonSet's, which needs an
+        image."""
         name = f"{PLUGIN}-{node}{suffix}"
         pod: Document = {
             "apiVersion": "v1",
@@ -188,37 +191,37 @@ class Kerf:
         return await self._api.find("v1", "Pod", name, NAMESPACE) or await self._api.create(pod)
 
     async def _surge(self, node: str) -> "_Plugin":
-        """A plugin in a new pod, beside the one that there is."""
+        """Start a plugin in a new pod, beside the present one."""
         pod = await self.plugin_pod(node, suffix=f"-{secrets.token_hex(2)}")
         process, probes = f"{node}-{pod['metadata']['name']}", f"127.0.0.1:{free_port()}"
-        plugin = replace(self._plugins[node], process=process, place=pod, probes=probes)
+        plugin = replace(self._plugins[node], process=process, bound_object=pod, probes=probes)
         await self._launch(node, plugin)
         await self._wait_ready(plugin.process, plugin.probes)
         return plugin
 
     async def _launch(self, node: str, plugin: "_Plugin") -> None:
-        places = self._cluster.node_places(node)
-        user = await self._token_file(plugin.process, PLUGIN, plugin.place)
-        environment = {"NODE_NAME": node, "POD_UID": plugin.place["metadata"]["uid"]}
+        paths = self._cluster.node_paths(node)
+        user = await self._token_file(plugin.process, PLUGIN, plugin.bound_object)
+        environment = {"NODE_NAME": node, "POD_UID": plugin.bound_object["metadata"]["uid"]}
         usual = self._arguments(PLUGIN, environment, drop=("--probes-address", "--backend"))
         own = [
             f"--kubeconfig={user}",
             f"--backend=simulated={self.hardware_file(node)}",
-            f"--kubelet-root={places.kubelet}",
-            f"--cdi-dir={places.cdi}",
+            f"--kubelet-root={paths.kubelet}",
+            f"--cdi-dir={paths.cdi}",
             f"--probes-address={plugin.probes}",
             "--log-format=text",
         ]
-        command = with_boot_id(places, _kerf([*usual, *own, *plugin.arguments]))
+        command = with_boot_id(paths, _kerf([*usual, *own, *plugin.arguments]))
         self._processes.start(plugin.process, command)
 
     async def _token_file(self, user: str, account: str, bound_to: Document | None, *, server: str = "") -> Path:
-        file = self._cluster.places.root / f"{user}.token"
+        file = self._cluster.paths.root / f"{user}.token"
         file.write_text(await self.token(account, bound_to))
         return self._cluster.write_kubeconfig(user, {"tokenFile": str(file)}, server=server)
 
     def _arguments(self, workload: str, environment: Mapping[str, str], *, drop: Sequence[str]) -> Sequence[str]:
-        """As the manifest has them, without those options that stand for paths and ports of a pod."""
+        """Return the arguments of the manifest, without options for paths and ports inside a pod."""
         (found,) = (
             document
             for document in manifests(DEPLOY / "manifests")
@@ -258,7 +261,7 @@ class Kerf:
 
 
 def manifests(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every document of a folder's files, in the order in which kubectl takes them."""
+    """Yield the documents of a folder's files, in the order in which kubectl applies them."""
     for file in sorted(folder.glob("*.yaml")):
         yield from (document for document in yaml.safe_load_all(file.read_text()) if document)
 
@@ -277,4 +280,4 @@ def _reference(value: Document) -> Document:
     }
 
 
-__all__ = ["CONTROLLER", "DEPLOY", "NAMESPACE", "PLUGIN", "USUAL", "Hardware", "Kerf", "manifests"]
+__all__ = ["CONTROLLER", "DEFAULT_HARDWARE", "DEPLOY", "NAMESPACE", "PLUGIN", "Hardware", "Kerf", "manifests"]

@@ -1,4 +1,4 @@
-"""A node's machine: namespaces of processes and mounts, so that a node can be switched off like a computer.
+"""A node's machine: a process and a mount namespace, so that a node can be switched off like a computer.
 
 Everything on the node (containerd, its shims, containers, the kubelet) is a descendant of one process, the machine's
 init. When that is killed the kernel kills all of them, and with the last one their mounts, network namespaces and veth
@@ -19,34 +19,34 @@ from typing import Final
 
 import anyio
 
-from tests.realcluster.places import NodePlaces
+from tests.realcluster.paths import NodePaths
 from tests.realcluster.processes import Processes
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """The kernel's identity of this boot (random(4))."""
 _BOOT_S: Final = 10.0
-"""It takes milliseconds."""
+"""A time limit for what takes milliseconds."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _PRIVATE: Final = ("/run/netns", "/run/containerd", "/var/lib/cni", "/var/log/containers", "/var/log/pods")
 """Network namespaces, shims' sockets, CNI's results, the kubelet's links to logs."""
 
 
 class Machine:
-    """One machine. ``processes`` are the cluster's; the name of the node is that of its folder."""
+    """One machine. ``processes`` are those of the cluster; the node has the name of its folder."""
 
-    def __init__(self, processes: Processes, places: NodePlaces) -> None:
+    def __init__(self, processes: Processes, paths: NodePaths) -> None:
         self._processes = processes
-        self._places = places
-        self._name = f"{places.root.name}-machine"
+        self._paths = paths
+        self._name = f"{paths.root.name}-machine"
 
     async def switch_on(self) -> None:
-        """Boot: a new boot id, nothing runs, what lies in memory is empty."""
-        self._places.boot_id.write_text(f"{uuid.uuid4()}\n")
+        """Boot the machine: it has a new boot ID, nothing runs, and file systems in memory are empty."""
+        self._paths.boot_id.write_text(f"{uuid.uuid4()}\n")
         self._make_mount_points()
-        is_up = self._places.root / "is-up"
+        is_up = self._paths.root / "is-up"
         is_up.unlink(missing_ok=True)
         mounts = [f"mount -t tmpfs tmpfs {directory}" for directory in _PRIVATE]
-        mounts.append(_bind_boot_id(self._places))
+        mounts.append(_bind_boot_id(self._paths))
         # The shell stays as the init that reaps orphans: `wait` without arguments waits for any child.
         script = " && ".join([*mounts, f"touch {shlex.quote(str(is_up))}", "{ sleep infinity & wait; }"])
         launcher = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -57,32 +57,32 @@ class Machine:
                 await anyio.sleep(0.01)
 
     async def switch_off(self) -> None:
-        """As by the power switch: everything on it is gone, what is on disk stays."""
+        """Kill everything on the machine; what is on disk stays."""
         await self._processes.kill(self._name)
-        for bundle in self._places.containerd_state.glob("io.containerd.runtime.v2.task/k8s.io/*"):
+        for bundle in self._paths.containerd_state.glob("io.containerd.runtime.v2.task/k8s.io/*"):
             _remove_control_groups(bundle.name)
-        shutil.rmtree(self._places.containerd_state, ignore_errors=True)
+        shutil.rmtree(self._paths.containerd_state, ignore_errors=True)
 
-    async def scrap(self) -> None:
-        """Switch it off for good; what it needed on the host goes, too."""
+    async def remove(self) -> None:
+        """Switch the machine off and remove what it needed on the host."""
         await self.switch_off()
         for directory in self._made.read_text().splitlines() if self._made.exists() else ():
             with suppress(OSError):  # somebody else has begun to use it
                 Path(directory).rmdir()
 
     def start(self, name: str, command: Sequence[str], *, path: Sequence[Path] = ()) -> None:
-        """Run ``command`` on the machine as the cluster's process ``name``, ``path`` before the usual PATH."""
+        """Start ``command`` on the machine as the cluster's process ``name``, with ``path`` before the default PATH."""
         environment = {**os.environ, "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]])}
         self._processes.start(name, command, environment=environment, launcher=self._enter())
 
     def run(self, command: Sequence[str]) -> str:
-        """Run ``command`` to its end. Raises CalledProcessError with what it said."""
+        """Run ``command`` on the machine to its end. Raises CalledProcessError with its output when it fails."""
         done = subprocess.run([*self._enter(), *command], capture_output=True, text=True, check=True)
         return done.stdout
 
     @property
     def _made(self) -> Path:
-        return self._places.root / "made-directories"
+        return self._paths.root / "made-directories"
 
     def _make_mount_points(self) -> None:
         missing = [directory for directory in _PRIVATE if not Path(directory).exists()]
@@ -95,17 +95,17 @@ class Machine:
         return ["nsenter", f"--target={self._processes.pid(self._name)}", "--mount", "--pid", "--"]
 
 
-def with_boot_id(places: NodePlaces, command: Sequence[str]) -> Sequence[str]:
-    """``command`` in a mount namespace of its own, as in a container of the node: it sees the node's boot id."""
-    return ["unshare", "--mount", "sh", "-c", f'{_bind_boot_id(places)} && exec "$@"', "sh", *command]
+def with_boot_id(paths: NodePaths, command: Sequence[str]) -> Sequence[str]:
+    """Return ``command`` in a new mount namespace in which it sees the node's boot ID, as in a container."""
+    return ["unshare", "--mount", "sh", "-c", f'{_bind_boot_id(paths)} && exec "$@"', "sh", *command]
 
 
-def _bind_boot_id(places: NodePlaces) -> str:
-    return f"mount --bind {shlex.quote(str(places.boot_id))} {BOOT_ID}"
+def _bind_boot_id(paths: NodePaths) -> str:
+    return f"mount --bind {shlex.quote(str(paths.boot_id))} {BOOT_ID}"
 
 
 def _remove_control_groups(container: str) -> None:
-    """Those of a container whose processes are gone: runc makes one in each hierarchy, below the CRI's namespace."""
+    """Remove the control groups of a container without processes; runc creates one in each hierarchy."""
     for group in (*_CGROUPS.glob(f"*/k8s.io/{container}"), *_CGROUPS.glob(f"k8s.io/{container}")):
         with suppress(OSError):
             group.rmdir()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.realcluster.builds import Programs
-from tests.realcluster.places import NodePlaces, Places, Ports
+from tests.realcluster.paths import ClusterPaths, NodePaths, Ports
 from tests.realcluster.versions import KubernetesVersion
 
 _CALLS: Final = ("--kube-api-qps=5000", "--kube-api-burst=5000")
@@ -24,7 +24,7 @@ class Plan:
 
     version: KubernetesVersion
     programs: Programs
-    places: Places
+    paths: ClusterPaths
     ports: Ports
     has_bare_nodes: bool
     """Some nodes have no kubelet: nobody renews their leases, so nobody may watch them."""
@@ -39,7 +39,7 @@ def etcd(plan: Plan) -> Sequence[str]:
     peers = f"http://127.0.0.1:{plan.ports.etcd_peers}"
     return [
         *_kube(plan, "etcd"),
-        f"--data-dir={plan.places.etcd}",
+        f"--data-dir={plan.paths.etcd}",
         f"--listen-client-urls={clients}",
         f"--advertise-client-urls={clients}",
         f"--listen-peer-urls={peers}",
@@ -51,7 +51,7 @@ def etcd(plan: Plan) -> Sequence[str]:
 
 
 def api_server(plan: Plan) -> Sequence[str]:
-    places = plan.places
+    paths = plan.paths
     served = ",".join(f"resource.k8s.io/{version}=true" for version in plan.version.resource_versions)
     return [
         *_kube(plan, "apiserver"),
@@ -59,11 +59,11 @@ def api_server(plan: Plan) -> Sequence[str]:
         "--bind-address=127.0.0.1",
         f"--secure-port={plan.ports.api_server}",
         "--endpoint-reconciler-type=none",  # it refuses to publish a loopback address
-        f"--cert-dir={places.certificates}",
-        f"--service-account-key-file={places.account_key}",
-        f"--service-account-signing-key-file={places.account_key}",
+        f"--cert-dir={paths.certificates}",
+        f"--service-account-key-file={paths.account_key}",
+        f"--service-account-signing-key-file={paths.account_key}",
         "--service-account-issuer=https://kerf.test",
-        f"--token-auth-file={places.tokens}",
+        f"--token-auth-file={paths.tokens}",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--service-cluster-ip-range=10.96.0.0/16",
@@ -76,11 +76,11 @@ def controller_manager(plan: Plan) -> Sequence[str]:
     left_out = ["-node-ipam-controller", *(["-node-lifecycle-controller"] if plan.has_bare_nodes else [])]
     return [
         *_kube(plan, "controller-manager"),
-        f"--kubeconfig={plan.places.kubeconfig('controller-manager')}",
+        f"--kubeconfig={plan.paths.kubeconfig('controller-manager')}",
         f"--secure-port={plan.ports.controller_manager}",
         "--use-service-account-credentials",
-        f"--service-account-private-key-file={plan.places.account_key}",
-        f"--root-ca-file={plan.places.authority}",
+        f"--service-account-private-key-file={plan.paths.account_key}",
+        f"--root-ca-file={plan.paths.authority}",
         "--leader-elect=false",
         *_CALLS,
         f"--controllers={','.join(['*', *left_out])}",
@@ -91,7 +91,7 @@ def controller_manager(plan: Plan) -> Sequence[str]:
 def scheduler(plan: Plan) -> Sequence[str]:
     return [
         *_kube(plan, "scheduler"),
-        f"--kubeconfig={plan.places.kubeconfig('scheduler')}",
+        f"--kubeconfig={plan.paths.kubeconfig('scheduler')}",
         f"--secure-port={plan.ports.scheduler}",
         "--leader-elect=false",
         *_CALLS,
@@ -100,23 +100,23 @@ def scheduler(plan: Plan) -> Sequence[str]:
     ]
 
 
-def containerd(plan: Plan, node: NodePlaces) -> Sequence[str]:
+def containerd(plan: Plan, node: NodePaths) -> Sequence[str]:
     return [str(plan.programs.containerd / "containerd"), f"--config={node.containerd_config}"]
 
 
-def kubelet(plan: Plan, node: NodePlaces) -> Sequence[str]:
+def kubelet(plan: Plan, node: NodePaths) -> Sequence[str]:
     name = node.root.name
     return [
         *_kube(plan, "kubelet"),
         f"--config={node.kubelet_config}",
         f"--root-dir={node.kubelet}",
         f"--cert-dir={node.root / 'pki'}",
-        f"--kubeconfig={plan.places.kubeconfig(name)}",
+        f"--kubeconfig={plan.paths.kubeconfig(name)}",
         f"--hostname-override={name}",
     ]
 
 
-def import_image(plan: Plan, node: NodePlaces, archive: Path) -> Sequence[str]:
+def import_image(plan: Plan, node: NodePaths, archive: Path) -> Sequence[str]:
     return [
         str(plan.programs.containerd / "ctr"),
         f"--address={node.containerd_socket}",

@@ -1,4 +1,4 @@
-"""Programs that outlive the process that started them, remembered in files and ended by pid, never by name.
+"""Programs that outlive the process that started them, recorded in files and ended by PID, never by name.
 
 A pid alone is no identity, it is used again: the time at which the kernel started the process goes with it.
 """
@@ -16,9 +16,9 @@ import msgspec
 
 _POLL_S: Final = 0.05
 _CHILD_S: Final = 10.0
-"""For a launcher to have its child; it takes milliseconds."""
+"""The time limit for a launcher to start its child, which takes milliseconds."""
 _STOP_S: Final = 15.0
-"""For an orderly end after SIGTERM; the API server waits some seconds for its watches."""
+"""The grace period after SIGTERM: the API server waits some seconds for its watches."""
 
 
 class PartDiedError(RuntimeError):
@@ -26,18 +26,18 @@ class PartDiedError(RuntimeError):
 
 
 class _Started(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of one program."""
+    """The record of one program."""
 
     pid: int
-    """Of the program itself, as seen from outside any namespace."""
+    """The PID of the program itself, outside of any PID namespace."""
     since: int
-    """Clock ticks after boot (proc_pid_stat(5), field 22)."""
+    """The start time in clock ticks after boot (proc_pid_stat(5), field 22)."""
     launcher: int
-    """What was started to start it, and ends with it; the same where there is none."""
+    """The PID of the launcher, which ends with the program; that of the program without a launcher."""
 
 
 class Processes:
-    """The programs of one cluster. ``directory`` remembers them, ``logs`` has what they say."""
+    """The programs of one cluster, with records in ``directory`` and output in ``logs``."""
 
     def __init__(self, directory: Path, logs: Path) -> None:
         self._directory = directory
@@ -45,7 +45,7 @@ class Processes:
 
     @property
     def names(self) -> Sequence[str]:
-        """Of all that were started and not ended by us, in the order of starting."""
+        """The names of the programs that were started and not ended here, in the order of starting."""
         files = sorted(self._directory.glob("*.json"), key=lambda file: file.stat().st_mtime_ns)
         return [file.stem for file in files]
 
@@ -57,7 +57,7 @@ class Processes:
         environment: Mapping[str, str] | None = None,
         launcher: Sequence[str] = (),
     ) -> None:
-        """Run ``command`` in a session of its own, its output at the end of its log.
+        """Start ``command`` in a session of its own; its output is appended to its log.
 
         ``launcher`` goes before it, for programs that fork once to enter a namespace (``nsenter``, ``unshare``): what
         is remembered, and signalled, is their child.
@@ -89,7 +89,7 @@ class Processes:
         os.kill(self.pid(name), number)
 
     async def stop(self, name: str, *, grace_s: float = _STOP_S) -> None:
-        """SIGTERM, and SIGKILL when that does not end it in time; fine when it has ended, or never was."""
+        """End a program with SIGTERM, and with SIGKILL after ``grace_s``; does nothing when it does not run."""
         if self.is_running(name):
             self.signal(name, signal.SIGTERM)
             with anyio.move_on_after(grace_s):
@@ -97,7 +97,7 @@ class Processes:
         await self.kill(name)
 
     async def kill(self, name: str) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """End a program with SIGKILL, and wait until it is gone."""
         if self.is_running(name):
             self.signal(name, signal.SIGKILL)
             await self._ended(name)
@@ -107,12 +107,12 @@ class Processes:
             self._file(name).unlink()
 
     async def kill_all(self) -> None:
-        """The last one started first."""
+        """Kill all programs, the last one started first."""
         for name in reversed(self.names):
             await self.kill(name)
 
     def tail(self, name: str, lines: int = 20) -> str:
-        """The end of its log."""
+        """Return the last lines of a program's log."""
         with suppress(FileNotFoundError):
             text = (self._logs / f"{name}.log").read_text(errors="replace")
             return "\n".join(text.splitlines()[-lines:])
@@ -133,7 +133,7 @@ class Processes:
 
 
 def _spawn(command: Sequence[str], environment: Mapping[str, str], log: int) -> int:
-    """Start ``command`` detached: ``subprocess`` would warn that nobody waits for it."""
+    """Start ``command`` detached; ``subprocess`` would warn that the child is never waited for."""
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.posix_spawnp(
@@ -164,7 +164,7 @@ def _only_child(pid: int) -> int:
 
 
 def _children(pid: int) -> list[int]:
-    """``/proc/PID/task/TID/children`` (proc(5))."""
+    """Return the children of a process (``/proc/PID/task/TID/children``, proc(5))."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
@@ -172,7 +172,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _since(pid: int) -> int | None:
-    """When the process started; None when there is none, or only what is left of it.
+    """Return when the process started; None when it does not exist or is a zombie.
 
     The first of its threads may be left while others still end: until they have, files and ports are not given back.
     """
@@ -186,6 +186,6 @@ def _since(pid: int) -> int | None:
 
 
 def _reap(pid: int) -> None:
-    """Children of ours stay as zombies until somebody asks how they ended."""
+    """Wait for ended children, which stay zombies until then."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

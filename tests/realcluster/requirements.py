@@ -1,4 +1,4 @@
-"""What the machine must have for a real cluster, and how to get it where that can be done by itself."""
+"""The requirements of a real cluster on the machine, and the installation of missing packages."""
 
 import os
 import shutil
@@ -12,14 +12,14 @@ from typing import Final
 from tests.realcluster.versions import NEWEST
 
 BUSYBOX: Final = Path("/bin/busybox")
-"""Statically linked (``busybox-static``): the whole of our container image."""
+"""The statically linked busybox (``busybox-static``), which is the whole container image."""
 CNI_PLUGINS: Final = Path("/usr/lib/cni")
 
 _GO: Final = "https://go.dev/dl"
 
 
 class MissingRequirementsError(RuntimeError):
-    """The machine lacks something; the message names everything, with what to do."""
+    """The machine lacks something; the message lists everything with a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Tool:
     """A program or file that a Debian package has."""
 
     path: str
-    """Absolute, or a program on PATH."""
+    """An absolute path, or the name of a program on PATH."""
     package: str
 
 
@@ -44,30 +44,30 @@ TOOLS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What matters of a machine."""
+    """The properties of the machine that matter."""
 
     platform: str
-    """As Python names it."""
+    """The name of the operating system in Python."""
     is_root: bool
     may_unshare: bool
-    """Containers without privileges may be root and still not make namespaces."""
+    """Whether namespaces can be created, which root in an unprivileged container may not."""
     has_go: bool
     missing: Sequence[Tool]
 
 
 def ensure() -> None:
-    """Install the Debian packages that are missing. Raises MissingRequirementsError for what cannot be had so."""
-    facts = _look()
+    """Install missing Debian packages. Raises MissingRequirementsError for what cannot be installed."""
+    facts = _inspect_machine()
     if facts.missing and facts.is_root and shutil.which("apt-get"):
         _install([tool.package for tool in facts.missing])
-        facts = _look()
+        facts = _inspect_machine()
     found = list(problems(facts))
     if found:
         raise MissingRequirementsError("a real cluster cannot run here:\n" + "\n".join(f"- {one}" for one in found))
 
 
 def problems(facts: Facts) -> Iterator[str]:
-    """What keeps a cluster from running on such a machine, and what to do. Pure."""
+    """Return what keeps a cluster from running on such a machine, each problem with a remedy."""
     if facts.platform != "linux":
         yield f"it needs Linux, this is {facts.platform}"
     if not facts.is_root:
@@ -80,7 +80,7 @@ def problems(facts: Facts) -> Iterator[str]:
         yield f"{tool.path} is missing: install the package {tool.package} (Debian's name)"
 
 
-def _look() -> Facts:
+def _inspect_machine() -> Facts:
     return Facts(
         platform=sys.platform,
         is_root=os.geteuid() == 0,

@@ -1,4 +1,4 @@
-"""Nobody ends the cluster of somebody else."""
+"""Concurrent runs use different instances, and none ends the cluster of another."""
 
 import subprocess
 import sys

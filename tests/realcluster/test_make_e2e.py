@@ -1,4 +1,4 @@
-"""``make e2e`` leaves no test of a real cluster out."""
+"""``make e2e`` runs every test that needs a real cluster."""
 
 import re
 from pathlib import Path

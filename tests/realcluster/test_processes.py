@@ -1,4 +1,4 @@
-"""What counts as running."""
+"""Which processes count as running."""
 
 import sys
 from pathlib import Path

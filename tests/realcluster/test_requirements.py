@@ -1,4 +1,4 @@
-"""A machine on which no cluster can run is told so, all at once, and nothing is skipped."""
+"""All missing requirements of a machine are reported at once, and no test is skipped."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The Kubernetes releases that can be built and run here, and what differs between them.
+"""The Kubernetes releases that can be built and run, and the differences between them.
 
 Releases are those whose modules, with all staging modules, the Go module proxy serves.
 """

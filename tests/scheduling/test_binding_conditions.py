@@ -1,4 +1,4 @@
-"""A pod is bound when its devices are ready, and goes elsewhere when they cannot be (KEP-5007)."""
+"""A pod is bound when its devices are ready, and rescheduled when one fails (KEP-5007)."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,13 +13,13 @@ from api.model.allocations import (
 )
 from api.model.claims import ResourceClaim
 from api.model.metadata import Condition, ObjectMeta
-from driver.scheduling.binding_conditions import TIMEOUT_S, Failed, NotYet, Ready, check_binding
+from driver.scheduling.binding_conditions import TIMEOUT_S, BindingFailed, BindingPending, BindingReady, check_binding
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def device(*conditions: str, share: str | None = None) -> AllocatedDeviceStatus:
-    """What is said of the device: conditions that are true, or false with a minus."""
+    """Return the status of the device with conditions that are true, or false if written with a minus."""
     said = tuple(
         Condition(type=each.lstrip("-"), status="False" if each.startswith("-") else "True", message="why")
         for each in conditions
@@ -48,13 +48,13 @@ def claim(*devices: AllocatedDeviceStatus, share: str | None = None, waits: bool
 @pytest.mark.parametrize(
     ("held", "after_s", "expected"),
     [
-        (claim(waits=False), 0, Ready()),
-        (claim(), 10, NotYet(TIMEOUT_S - 10)),
-        (claim(device("-ready")), 10, NotYet(TIMEOUT_S - 10)),
-        (claim(device("ready")), TIMEOUT_S, Ready()),
-        (claim(device("ready", "-failed")), 0, Ready()),
-        (claim(device("ready", share="a"), share="b"), 0, NotYet(TIMEOUT_S)),
-        (claim(device("ready", share="b"), share="b"), 0, Ready()),
+        (claim(waits=False), 0, BindingReady()),
+        (claim(), 10, BindingPending(TIMEOUT_S - 10)),
+        (claim(device("-ready")), 10, BindingPending(TIMEOUT_S - 10)),
+        (claim(device("ready")), TIMEOUT_S, BindingReady()),
+        (claim(device("ready", "-failed")), 0, BindingReady()),
+        (claim(device("ready", share="a"), share="b"), 0, BindingPending(TIMEOUT_S)),
+        (claim(device("ready", share="b"), share="b"), 0, BindingReady()),
     ],
 )
 def test_when_a_pod_may_be_bound(held: ResourceClaim, after_s: float, expected: object) -> None:
@@ -70,4 +70,4 @@ def test_when_a_pod_may_be_bound(held: ResourceClaim, after_s: float, expected: 
     ],
 )
 def test_when_a_claim_is_allocated_anew(held: ResourceClaim, after_s: float, message: str) -> None:
-    assert check_binding([claim(waits=False), held], START + timedelta(seconds=after_s)) == Failed(held, message)
+    assert check_binding([claim(waits=False), held], START + timedelta(seconds=after_s)) == BindingFailed(held, message)

@@ -1,4 +1,4 @@
-"""A pod asks for devices in its limits, and one claim is made for all of them (KEP-5004)."""
+"""A pod requests devices in its limits, and gets one claim for all of them (KEP-5004)."""
 
 import pytest
 
@@ -17,7 +17,7 @@ CLASSES = classes_by_resource(
 
 
 def pod(*containers: dict[str, int], init: tuple[dict[str, int], ...] = ()) -> Pod:
-    """A pod whose containers ask for these amounts."""
+    """Return a pod whose containers request these amounts."""
 
     def container(name: str, wanted: dict[str, int]) -> Container:
         limits = {resource: Quantity(amount) for resource, amount in wanted.items()}
@@ -82,7 +82,7 @@ def test_the_claim_belongs_to_the_pod() -> None:
 
 
 def named(name: str, created: str | None = None) -> DeviceClass:
-    """A class that stands for ``example.com/gpu``."""
+    """Return a class that backs ``example.com/gpu``."""
     metadata = ObjectMeta(name=name, creation_timestamp=created)
     return DeviceClass(metadata=metadata, spec=DeviceClassSpec(extended_resource_name="example.com/gpu"))
 

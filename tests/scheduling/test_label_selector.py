@@ -1,4 +1,4 @@
-"""Labels against the requirements of a selector (``metav1.LabelSelectorRequirement``)."""
+"""Evaluation of the requirements of label selectors (``metav1.LabelSelectorRequirement``)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which nodes a pod may go to at all."""
+"""Which nodes a pod may run on regardless of devices."""
 
 import msgspec
 import pytest

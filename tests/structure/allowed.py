@@ -6,17 +6,12 @@ PRODUCT_GERUNDS: Final[frozenset[str]] = frozenset()
 TEST_GERUNDS: Final[frozenset[str]] = frozenset()
 CLASS_NAMES: Final[frozenset[str]] = frozenset(
     {
-        "Asked 2",
         "Caches 2",
-        "Cluster 2",
-        "Demand 2",
-        "Failed 2",
         "Holdings 2",
         "ListPage 2",
         "Obstacle 2",
         "Pending 2",
         "Placed 2",
-        "Placed 3",
         "Placement 2",
         "Queueing 2",
         "Snapshot 2",

@@ -1,6 +1,7 @@
-"""The answer to "why": data, and at the same time the document that ``kerf why --output json`` prints.
+"""The types of the document that ``kerf why --output json`` prints.
 
-Every field is always there. Names of objects are ``namespace/name``, of devices ``driver/pool/device``.
+The names of classes are internal; the names of fields are the format. No field is ever left out. Objects are written
+``namespace/name``, devices ``driver/pool/device``.
 """
 
 from collections.abc import Mapping
@@ -9,24 +10,25 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What the answer comes down to."""
+    """The result of a report in one word."""
 
     HAS_DEVICES = "has-devices"
-    """Nothing is missing: all claims are allocated."""
+    """All claims are allocated."""
     FITS = "fits"
-    """There is a node where it fits now; what waits is the scheduler, or something other than devices."""
+    """A node has free devices now; the pod waits for the scheduler, or for something other than devices."""
     DOES_NOT_FIT = "does-not-fit"
+    """No node has devices for it."""
     BLOCKED = "blocked"
-    """It is not a question of devices: something has to happen first."""
+    """Something other than devices has to change first, for example a scheduling gate."""
     INVALID = "invalid"
-    """The claims ask for what no node can decide: somebody must change an object."""
+    """The claims cannot be evaluated on any node until an object is changed, for example a selector that fails."""
     UNDECIDED = "undecided"
-    """The search was given up on some node."""
+    """The search exceeded its budget on some node, and no node fits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What was asked about."""
+    """The pod or claim that a report is about."""
 
     kind: str
     """``Pod`` or ``ResourceClaim``."""
@@ -36,52 +38,55 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimState:
-    """One claim of the subject."""
+    """The state of one claim of the subject."""
 
     name: str
     state: str
     """``allocated``, ``pending``, ``deleting`` or ``missing``."""
     devices: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
-    """Binding conditions that are not true yet (KEP-5007): ``condition of device``."""
+    """Binding conditions that are not yet true (KEP-5007), each as ``condition of device``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnmetCondition:
-    """A condition that a device does not meet, and what it has instead."""
+    """A condition that a device does not meet."""
 
     source: str
+    """The object that has the condition."""
     condition: str
     has: Mapping[str, str]
+    """The device's values of the attributes and capacities that the condition reads, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearMiss:
-    """Devices that nearly match."""
+    """Devices that fail the same few conditions of a request."""
 
     device: str
-    """The first of them, on the first node."""
+    """The first device, on the first node."""
     devices: int
+    """The number of such devices on one node."""
     unmet: tuple[UnmetCondition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReason:
-    """One obstacle on some nodes."""
+    """One obstacle on the nodes of a group."""
 
     claim: str
-    """Empty: the obstacle is the pod's."""
+    """The claim that meets the obstacle; empty when it concerns the whole pod."""
     request: str
     obstacle: str
-    """A word of ``driver.allocation.Obstacle``, or ``node-filter``, ``error``, ``undecided``."""
+    """A value of ``driver.allocation.Obstacle``, or ``node-filter``, ``error`` or ``undecided``."""
     message: str
     near_misses: tuple[NearMiss, ...] = ()
     taints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InTheWay:
-    """Hardware of one card that is not free, and who has it."""
+class BlockedCard:
+    """Hardware of one card that other claims hold."""
 
     node: str
     pool: str
@@ -92,46 +97,46 @@ class InTheWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """Nodes with the same reasons."""
+    """Nodes with equal obstacles."""
 
     nodes: tuple[str, ...]
     reasons: tuple[NodeReason, ...]
-    in_the_way: tuple[InTheWay, ...]
+    in_the_way: tuple[BlockedCard, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndingClaim:
-    """A claim that would have to end, and the pods that use it."""
+class Victim:
+    """A claim that would have to end, with the pods that use it."""
 
     claim: str
     pods: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """Running claims of one node: if they all ended it would fit there, and none of them could stay."""
+class Victims:
+    """A minimal set of claims of one node whose end makes the subject fit there."""
 
     node: str
-    claims: tuple[EndingClaim, ...]
+    claims: tuple[Victim, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhyAnswer:
-    """Why a pod or a claim waits."""
+class WhyReport:
+    """The report on why a pod or a claim waits for devices."""
 
     subject: Subject
     verdict: Verdict
     message: str
-    """One sentence."""
+    """The verdict in one sentence."""
     scheduler_says: str
-    """The message of the pod's condition PodScheduled; empty when there is none."""
+    """The message of the pod's condition PodScheduled; empty without one."""
     claims: tuple[ClaimState, ...]
     nodes: int
-    """How many there are."""
+    """The number of nodes in the cluster."""
     fitting_nodes: tuple[str, ...]
     groups: tuple[NodeGroup, ...]
-    """The other nodes, the largest group first."""
-    remedies: tuple[Remedy, ...]
-    """The smallest first."""
+    """The nodes that do not fit, the largest group first."""
+    remedies: tuple[Victims, ...]
+    """The smallest set first."""
     remedies_searched: int
-    """Nodes on which remedies were looked for."""
+    """The number of nodes that were searched for ``remedies``."""

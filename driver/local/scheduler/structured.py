@@ -56,8 +56,7 @@ from driver.kube.informer import Informer
 from driver.kube.patches import if_unchanged
 from driver.kube.store import ObjectChange
 from driver.local.controllers.resource_claims import FINALIZER, owning_pod
-from driver.scheduling.binding_conditions import Failed as FailedDevices
-from driver.scheduling.binding_conditions import NotYet, check_binding
+from driver.scheduling.binding_conditions import BindingFailed, BindingPending, check_binding
 from driver.scheduling.extended_resources import build_claim, build_requests, classes_by_resource
 from driver.scheduling.node_filter import filter_node, find_claim_elsewhere, node_view
 
@@ -229,11 +228,11 @@ class Scheduler:
         allocations = {claim.ref: allocation for claim, allocation in decision.allocations}
         reserved = [await self._reserve(claim, allocations.get(claim.ref), pod) for claim in claims]
         match check_binding(reserved, self._clock()):
-            case NotYet(left_s):
+            case BindingPending(left_s):
                 self._look_again_after(left_s)
                 await self._report_pending(pod, f"waiting for devices to be made ready on node {decision.node}")
                 return
-            case FailedDevices(claim, message):
+            case BindingFailed(claim, message):
                 await self._deallocate(claim)
                 await self._report_pending(pod, message)
                 raise DevicesNotReadyError(message)

@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import yaml
 
-from tests.e2e.classic.dialects import Dialect, dialect_of, offers
-from tests.e2e.classic.scene import Scene
-from tests.e2e.log_capture import logs_kept
+from tests.e2e.classic.dialects import Dialect, convert_examples, dialect_of
+from tests.e2e.classic.namespace import ClassicNamespace
+from tests.e2e.log_capture import keep_logs_on_failure
 from tests.e2e.node import NodeView
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
 from tests.realcluster.cluster import Cluster, running
-from tests.realcluster.environment import chosen_classic
-from tests.realcluster.kerf import DEPLOY, USUAL, Kerf, manifests
+from tests.realcluster.environment import chosen_classic_version
+from tests.realcluster.kerf import DEFAULT_HARDWARE, DEPLOY, Kerf, manifests
 from tests.realcluster.versions import KubernetesVersion
 
 NODE = "node1"
@@ -28,7 +28,7 @@ EXAMPLES = DEPLOY / "examples" / "classic"
 @pytest.fixture(scope="session")
 def version() -> KubernetesVersion:
     requirements.ensure()
-    return chosen_classic()
+    return chosen_classic_version()
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +41,7 @@ async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) ->
     bare_nodes = [f"bare{number}" for number in range(1, 4)]
     name = f"classic-{os.environ.get('PYTEST_XDIST_WORKER', 'all')}"  # one cluster for each process
     async with running(version, nodes=(NODE,), bare_nodes=bare_nodes) as cluster:
-        with logs_kept(cluster, request.session, name):
+        with keep_logs_on_failure(cluster, request.session, name):
             yield cluster
 
 
@@ -53,32 +53,33 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
 
 @pytest.fixture(scope="package")
 async def kerf(cluster: Cluster, api: Api, dialect: Dialect) -> Kerf:
-    """With the permissions of ``deploy/manifests`` and ``deploy/classic`` only, and the classes of the examples."""
+    """Kerf with only the permissions of ``deploy/manifests`` and ``deploy/classic``, and the classes of the
+    examples."""
     kerf = Kerf(cluster, api)
     await kerf.install()
     for document in manifests(DEPLOY / "classic"):
         await api.apply(document)
     examples = yaml.safe_load_all((EXAMPLES / "classes.yaml").read_text())
-    for document in offers(examples, dialect):
+    for document in convert_examples(examples, dialect):
         await api.apply(document)
     await kerf.start_controller()
-    kerf.describe_hardware(NODE, USUAL)
+    kerf.describe_hardware(NODE, DEFAULT_HARDWARE)
     await kerf.start_plugin(NODE)
     return kerf
 
 
 @pytest.fixture
-async def scene(api: Api, cluster: Cluster, kerf: Kerf, dialect: Dialect) -> AsyncIterator[Scene]:
-    """A namespace of the test's own; at its end no claim, partition or CDI file may be left."""
-    scene = Scene(api, f"t{secrets.token_hex(3)}", NodeView(cluster, kerf, NODE), dialect)
-    await scene.open()
-    yield scene
-    scene.node.repair()
-    await scene.close()
+async def namespace(api: Api, cluster: Cluster, kerf: Kerf, dialect: Dialect) -> AsyncIterator[ClassicNamespace]:
+    """A new namespace; at its end no claim, partition or CDI file may be left."""
+    namespace = ClassicNamespace(api, f"t{secrets.token_hex(3)}", NodeView(cluster, kerf, NODE), dialect)
+    await namespace.open()
+    yield namespace
+    namespace.node.repair()
+    await namespace.close()
 
 
 @pytest.fixture(autouse=True)
-def _nobody_has_died(cluster: Cluster) -> Iterator[None]:
+def _all_parts_run(cluster: Cluster) -> Iterator[None]:
     yield
     ended = [name for name in cluster.processes.names if not cluster.processes.is_running(name)]
     assert not ended, "\n".join(f"{name} has ended:\n{cluster.processes.tail(name)}" for name in ended)

@@ -1,4 +1,4 @@
-"""What ``v1alpha2`` (Kubernetes 1.27 to 1.30) and ``v1alpha3`` (1.31) spell differently. Pure."""
+"""The differences between ``v1alpha2`` (Kubernetes 1.27 to 1.30) and ``v1alpha3`` (1.31) of ``resource.k8s.io``."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ KERF: Final = "kerf.dev/v1alpha1"
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a claim asks for, under a name where a version refers to it by name."""
+    """The parameters of a claim, with the name under which ``v1alpha2`` refers to them."""
 
     name: str
     kind: str
@@ -21,37 +21,38 @@ class Parameters:
 
 
 class Dialect(Protocol):
-    """One version of ``resource.k8s.io`` with drivers that allocate."""
+    """One version of ``resource.k8s.io`` in which drivers allocate."""
 
     api_version: str
     class_kind: str
     refers: bool
-    """Parameters are objects that classes and claims name; else they stand in them."""
+    """Whether classes and claims refer to parameters by name; else they contain them."""
     has_immediate: bool
-    """A claim may be allocated without a pod."""
+    """Whether a claim can be allocated without a pod."""
 
     def class_(
         self, name: str, parameters: Document | None, *, driver: str = DRIVER, suitable_nodes: Document | None = None
     ) -> Document:
-        """A class; ``parameters``: the GpuClassParameters or FpgaClassParameters of the same name."""
+        """Return a class; ``parameters`` are the GpuClassParameters or FpgaClassParameters of the same name."""
         ...
 
     def claim_spec(
         self, class_name: str, parameters: Parameters | None, *, immediate: bool = False, driver: str = DRIVER
     ) -> Document:
-        """``spec`` of a claim, and of a template's ``spec``."""
+        """Return the spec of a claim, which is also the inner spec of a template."""
         ...
 
     def allocation(self, driver: str, nodes: Document) -> Document:
-        """``status`` of a claim that ``driver`` has allocated on ``nodes``, a selector, without any devices."""
+        """Return the status of a claim that ``driver`` has allocated on the node selector ``nodes``, without
+        devices."""
         ...
 
     def pod_claims(self, sources: dict[str, Document]) -> Sequence[Document]:
-        """``spec.resourceClaims`` of a pod; ``sources``: by entry, the name of its claim or of its template."""
+        """Return ``spec.resourceClaims`` of a pod; ``sources`` has the claim or template of each entry."""
         ...
 
     def devices(self, claim: Document) -> Sequence[str]:
-        """Names of the devices that a claim has."""
+        """Return the names of the devices that a claim has."""
         ...
 
 
@@ -130,7 +131,7 @@ def dialect_of(resource_version: str) -> Dialect:
     return found
 
 
-def offers(examples: Iterable[Document], dialect: Dialect) -> Iterable[Document]:
+def convert_examples(examples: Iterable[Document], dialect: Dialect) -> Iterable[Document]:
     """The classes of ``deploy/examples/classic`` with their parameters, as ``dialect`` has them."""
     documents = list(examples)
     by_name = {one["metadata"]["name"]: one for one in documents if one["kind"].endswith("ClassParameters")}

@@ -1,4 +1,4 @@
-"""A plugin tells of its own node and of nothing else, by the permissions of ``deploy/classic`` on a real API server."""
+"""A plugin may write the inventory of its own node only, by the permissions of ``deploy/classic``."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from tests.e2e.classic.dialects import KERF
-from tests.e2e.classic.scene import Scene
+from tests.e2e.classic.namespace import ClassicNamespace
 from tests.realcluster.api import Api, Document, StatusError
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import PLUGIN, Kerf
 
 
 @pytest.fixture
-async def plugin(scene: Scene, cluster: Cluster, kerf: Kerf) -> AsyncIterator[Api]:
-    """The API server as the plugin of the scene's node sees it."""
-    token = await kerf.token(PLUGIN, await kerf.plugin_pod(scene.node.name))
+async def plugin(namespace: ClassicNamespace, cluster: Cluster, kerf: Kerf) -> AsyncIterator[Api]:
+    """A client with the permissions of the plugin on the test's node."""
+    token = await kerf.token(PLUGIN, await kerf.plugin_pod(namespace.node.name))
     async with Api(cluster.write_kubeconfig("plugin", {"token": token})) as api:
         yield api
 
@@ -27,15 +27,17 @@ async def refused(call: Any) -> str:
     return info.value.message
 
 
-async def test_a_plugin_tells_of_its_own_node_and_changes_no_claim(scene: Scene, plugin: Api) -> None:
+async def test_a_plugin_tells_of_its_own_node_and_changes_no_claim(namespace: ClassicNamespace, plugin: Api) -> None:
     # R-30
-    own = scene.node.name
+    own = namespace.node.name
     label = {"metadata": {"labels": {"told": "again"}}}
     await plugin.patch(KERF, "NodeInventory", own, label)
     stolen: Document = {"apiVersion": KERF, "kind": "NodeInventory", "metadata": {"name": "bare1"}}
     message = f'the kubelet plugin of node "{own}" may not write the NodeInventory of node "bare1"'
     assert message in await refused(plugin.create({**stolen, "spec": {"driver": "kerf.dev"}}))
 
-    await scene.claim("one", "gpu-small")
-    assert "cannot patch" in await refused(plugin.patch(scene.resource, "ResourceClaim", "one", label, scene.namespace))
+    await namespace.claim("one", "gpu-small")
+    assert "cannot patch" in await refused(
+        plugin.patch(namespace.resource, "ResourceClaim", "one", label, namespace.name)
+    )
     assert "cannot create" in await refused(plugin.create({**stolen, "kind": "GpuClassParameters", "spec": {}}))

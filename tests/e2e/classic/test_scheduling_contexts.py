@@ -1,4 +1,5 @@
-"""Scheduler and controllers agree on a node: contexts that nobody expects, other drivers, classes, and limits."""
+"""Scheduling contexts: scheduler and controllers agree on a node, with unexpected contexts, other drivers and
+limits."""
 
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -8,8 +9,8 @@ from functools import partial
 import anyio
 import pytest
 
+from tests.e2e.classic.namespace import CONTEXT, ClassicNamespace
 from tests.e2e.classic.nodes import with_cards
-from tests.e2e.classic.scene import CONTEXT, Scene
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Document
 from tests.realcluster.cluster import Cluster
@@ -24,102 +25,108 @@ SHARERS = 32
 
 
 @pytest.fixture
-async def bare(scene: Scene) -> AsyncIterator[None]:
+async def bare(namespace: ClassicNamespace) -> AsyncIterator[None]:
     """Two nodes without kubelets on which claims can be allocated; no pod is left on them."""
-    async with with_cards(scene.api, BARE, like=scene.node.name):
+    async with with_cards(namespace.api, BARE, like=namespace.node.name):
         yield
-        for pod in await scene.api.list("v1", "Pod", scene.namespace):
-            await scene.delete_pod(pod["metadata"]["name"])
+        for pod in await namespace.api.list("v1", "Pod", namespace.name):
+            await namespace.delete_pod(pod["metadata"]["name"])
 
 
 def only_on(*nodes: str) -> Document:
-    """A pod's affinity."""
+    """Return the affinity that restricts a pod to these nodes."""
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": named(*nodes)}}
 
 
 def named(*nodes: str) -> Document:
-    """A node selector."""
+    """Return the node selector for these nodes."""
     chosen = [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}]
     return {"nodeSelectorTerms": [{"matchExpressions": chosen}]}
 
 
 def node_of(allocation: Document) -> str:
-    """The one that an allocation of Kerf's is bound to."""
+    """Return the node of one of Kerf's allocations."""
     selector = allocation.get("availableOnNodes") or allocation["nodeSelector"]
     (name,) = selector["nodeSelectorTerms"][0]["matchFields"][0]["values"]
     return str(name)
 
 
 async def test_a_selected_node_that_cannot_serve_the_claim_is_reported_and_nothing_allocated(
-    scene: Scene, cluster: Cluster
+    namespace: ClassicNamespace, cluster: Cluster
 ) -> None:
     # S-14, Q-1: also where it is not among the potential nodes
     await cluster.processes.kill("scheduler")
-    await scene.claim("one", "gpu-small")
-    await scene.pod("pod", {"gpu": ONE})
-    pod = await scene.api.get("v1", "Pod", "pod", scene.namespace)
+    await namespace.claim("one", "gpu-small")
+    await namespace.pod("pod", {"gpu": ONE})
+    pod = await namespace.api.get("v1", "Pod", "pod", namespace.name)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod["metadata"]["uid"], "controller": True}
-    metadata = {"name": "pod", "namespace": scene.namespace, "ownerReferences": [owner]}
-    spec = {"selectedNode": WITHOUT_PLUGIN, "potentialNodes": [scene.node.name]}
-    await scene.api.create({"apiVersion": scene.resource, "kind": CONTEXT, "metadata": metadata, "spec": spec})
+    metadata = {"name": "pod", "namespace": namespace.name, "ownerReferences": [owner]}
+    spec = {"selectedNode": WITHOUT_PLUGIN, "potentialNodes": [namespace.node.name]}
+    await namespace.api.create({"apiVersion": namespace.resource, "kind": CONTEXT, "metadata": metadata, "spec": spec})
 
     async def reported() -> bool:
-        context = await scene.api.get(scene.resource, CONTEXT, "pod", scene.namespace)
+        context = await namespace.api.get(namespace.resource, CONTEXT, "pod", namespace.name)
         return bool(context.get("status") == {"resourceClaims": [{"name": "gpu", "unsuitableNodes": [WITHOUT_PLUGIN]}]})
 
     await eventually("the node is reported", reported)
-    await scene.says("pod", f"node {WITHOUT_PLUGIN}: its kubelet plugin of kerf.dev has not reported yet")
-    assert await scene.devices() == []
+    await namespace.wait_event("pod", f"node {WITHOUT_PLUGIN}: its kubelet plugin of kerf.dev has not reported yet")
+    assert await namespace.devices() == []
     cluster.start_part("scheduler")
-    await scene.runs("pod")
+    await namespace.wait_running("pod")
 
 
-async def test_where_another_driver_refuses_the_node_kerfs_claim_moves_with_the_pod(scene: Scene, bare: None) -> None:
+async def test_where_another_driver_refuses_the_node_kerfs_claim_moves_with_the_pod(
+    namespace: ClassicNamespace, bare: None
+) -> None:
     """It is deallocated once, allocated again on the other node, and both claims are there for the pod."""
-    await scene.class_("other", driver=OTHER)
-    await scene.claim("ours", "gpu-small")
-    await scene.claim("theirs", "other", driver=OTHER)
+    await namespace.class_("other", driver=OTHER)
+    await namespace.claim("ours", "gpu-small")
+    await namespace.claim("theirs", "other", driver=OTHER)
     claims = {"ours": {"resourceClaimName": "ours"}, "theirs": {"resourceClaimName": "theirs"}}
-    async with allocations_of(scene, "ours") as seen:
-        await scene.pod("pod", claims, affinity=only_on(*BARE))
-        await refuse(scene, "pod", "theirs", [])
-        first = node_of(await scene.allocated("ours"))
-        await refuse(scene, "pod", "theirs", [first])
+    async with allocations_of(namespace, "ours") as seen:
+        await namespace.pod("pod", claims, affinity=only_on(*BARE))
+        await refuse(namespace, "pod", "theirs", [])
+        first = node_of(await namespace.wait_allocated("ours"))
+        await refuse(namespace, "pod", "theirs", [first])
         (second,) = set(BARE) - {first}
 
         async def has_moved() -> bool:
             return seen == [first, second]
 
-        await eventually("our claim is allocated on the other node", has_moved, but=lambda: scene.told("pod"))
-        allocated = scene.dialect.allocation(OTHER, named(second))
-        await scene.api.patch(
-            scene.resource, "ResourceClaim", "theirs", {"status": allocated}, scene.namespace, subresource="status"
+        await eventually(
+            "our claim is allocated on the other node", has_moved, but=lambda: namespace.event_messages("pod")
         )
-        assert await scene.is_bound("pod") == second
+        allocated = namespace.dialect.allocation(OTHER, named(second))
+        await namespace.api.patch(
+            namespace.resource, "ResourceClaim", "theirs", {"status": allocated}, namespace.name, subresource="status"
+        )
+        assert await namespace.wait_bound("pod") == second
     assert seen == [first, second]
-    await scene.delete_pod("pod")
+    await namespace.delete_pod("pod")
     released = {"status": dict.fromkeys((*allocated, "deallocationRequested"))}
 
     async def is_unused() -> bool:
-        return not (await scene.read_claim("theirs"))["status"].get("reservedFor")
+        return not (await namespace.read_claim("theirs"))["status"].get("reservedFor")
 
     await eventually("the other driver's claim is unused", is_unused)
-    await scene.api.patch(scene.resource, "ResourceClaim", "theirs", released, scene.namespace, subresource="status")
-    await scene.delete_class("other")
+    await namespace.api.patch(
+        namespace.resource, "ResourceClaim", "theirs", released, namespace.name, subresource="status"
+    )
+    await namespace.delete_class("other")
 
 
-async def refuse(scene: Scene, pod: str, entry: str, nodes: Sequence[str]) -> None:
-    """Say for the other driver which nodes it cannot serve."""
-    path = await scene.api.path(scene.resource, CONTEXT, scene.namespace, pod, "status")
+async def refuse(namespace: ClassicNamespace, pod: str, entry: str, nodes: Sequence[str]) -> None:
+    """Report the nodes that the other driver cannot serve."""
+    path = await namespace.api.path(namespace.resource, CONTEXT, namespace.name, pod, "status")
     entries = [{"name": entry, "unsuitableNodes": list(nodes)}]
-    metadata = {"name": pod, "namespace": scene.namespace}
-    document = {"apiVersion": scene.resource, "kind": CONTEXT, "metadata": metadata}
+    metadata = {"name": pod, "namespace": namespace.name}
+    document = {"apiVersion": namespace.resource, "kind": CONTEXT, "metadata": metadata}
 
     async def is_there() -> Document | None:
-        return await scene.api.find(scene.resource, CONTEXT, pod, scene.namespace)
+        return await namespace.api.find(namespace.resource, CONTEXT, pod, namespace.name)
 
     await eventually(f"there is a context of {pod}", is_there)
-    await scene.api.request(
+    await namespace.api.request(
         "PATCH",
         path,
         {**document, "status": {"resourceClaims": entries}},
@@ -129,15 +136,15 @@ async def refuse(scene: Scene, pod: str, entry: str, nodes: Sequence[str]) -> No
 
 
 @asynccontextmanager
-async def allocations_of(scene: Scene, name: str) -> AsyncIterator[list[str]]:
-    """The nodes on which the claim has been allocated so far, one after the other."""
-    made, seen = await scene.read_claim(name), list[str]()
+async def allocations_of(namespace: ClassicNamespace, name: str) -> AsyncIterator[list[str]]:
+    """Return the nodes of all allocations of the claim so far, in order."""
+    made, seen = await namespace.read_claim(name), list[str]()
     is_allocated = False
     version = made["metadata"]["resourceVersion"]
 
     async def follow() -> None:
         nonlocal is_allocated
-        async with scene.api.watch(scene.resource, "ResourceClaim", resourceVersion=version) as events:
+        async with namespace.api.watch(namespace.resource, "ResourceClaim", resourceVersion=version) as events:
             async for event in events:
                 if event["object"]["metadata"].get("uid") != made["metadata"]["uid"]:
                     continue
@@ -152,47 +159,51 @@ async def allocations_of(scene: Scene, name: str) -> AsyncIterator[list[str]]:
         group.cancel_scope.cancel()
 
 
-async def test_a_pod_waits_for_a_node_that_its_class_lets_it_use(scene: Scene) -> None:
-    await scene.class_(scene.namespace, suitable_nodes=named(WITHOUT_PLUGIN))
-    await scene.claim("one", scene.namespace, await scene.parameters("size", {"profile": "1g.10gb"}))
-    await scene.pod("pod", {"gpu": ONE})
-    await scene.says("pod", "0/4 nodes are available")
-    nodes = {"suitableNodes": named(scene.node.name)}
-    changed = nodes if scene.dialect.refers else {"spec": nodes}
-    await scene.api.patch(scene.resource, scene.dialect.class_kind, scene.namespace, changed)
-    await scene.runs("pod")
-    await scene.delete_class(scene.namespace)
+async def test_a_pod_waits_for_a_node_that_its_class_lets_it_use(namespace: ClassicNamespace) -> None:
+    await namespace.class_(namespace.name, suitable_nodes=named(WITHOUT_PLUGIN))
+    await namespace.claim("one", namespace.name, await namespace.parameters("size", {"profile": "1g.10gb"}))
+    await namespace.pod("pod", {"gpu": ONE})
+    await namespace.wait_event("pod", "0/4 nodes are available")
+    nodes = {"suitableNodes": named(namespace.node.name)}
+    changed = nodes if namespace.dialect.refers else {"spec": nodes}
+    await namespace.api.patch(namespace.resource, namespace.dialect.class_kind, namespace.name, changed)
+    await namespace.wait_running("pod")
+    await namespace.delete_class(namespace.name)
 
 
-async def test_an_entry_that_needs_no_claim_does_not_keep_the_pod_waiting(scene: Scene, cluster: Cluster) -> None:
+async def test_an_entry_that_needs_no_claim_does_not_keep_the_pod_waiting(
+    namespace: ClassicNamespace, cluster: Cluster
+) -> None:
     """Whoever makes claims may say that none is needed; here it stands still, and the test says it (KEP-3063).
 
     The entry is the last one: kube-scheduler 1.30 takes the names of entries by their position among the claims.
     """
     # S-8
-    await scene.claim("one", "gpu-small")
-    await scene.template("small", "gpu-small")
+    await namespace.claim("one", "gpu-small")
+    await namespace.template("small", "gpu-small")
     cluster.processes.signal("controller-manager", signal.SIGSTOP)
     try:
-        await scene.pod("pod", {"gpu": ONE, "none": {"resourceClaimTemplateName": "small"}})
+        await namespace.pod("pod", {"gpu": ONE, "none": {"resourceClaimTemplateName": "small"}})
         none = {"status": {"resourceClaimStatuses": [{"name": "none"}]}}
-        await scene.api.patch("v1", "Pod", "pod", none, scene.namespace, subresource="status")
-        await scene.runs("pod")
+        await namespace.api.patch("v1", "Pod", "pod", none, namespace.name, subresource="status")
+        await namespace.wait_running("pod")
     finally:
         cluster.processes.signal("controller-manager", signal.SIGCONT)
-    assert len(await scene.claims()) == len(scene.node.cut) == 1
+    assert len(await namespace.claims()) == len(namespace.node.gpu_partitions) == 1
 
 
-async def test_more_pods_than_may_share_a_claim_use_it_one_after_the_other(scene: Scene, bare: None) -> None:
+async def test_more_pods_than_may_share_a_claim_use_it_one_after_the_other(
+    namespace: ClassicNamespace, bare: None
+) -> None:
     # R-18
-    await scene.claim("one", "gpu-shared")
+    await namespace.claim("one", "gpu-shared")
     names = [f"p{number}" for number in range(SHARERS + 2)]
     async with anyio.create_task_group() as group:
         for name in names:
-            group.start_soon(partial(scene.pod, name, {"gpu": ONE}, affinity=only_on(BARE[0])))
-    await scene.all_bound(SHARERS)
-    assert len((await scene.read_claim("one"))["status"]["reservedFor"]) == SHARERS
-    for name in [name for name in names if name not in await scene.waiting()][:2]:
-        await scene.delete_pod(name)
-    await scene.all_bound(SHARERS)
-    assert await scene.waiting() == []
+            group.start_soon(partial(namespace.pod, name, {"gpu": ONE}, affinity=only_on(BARE[0])))
+    await namespace.wait_bound_count(SHARERS)
+    assert len((await namespace.read_claim("one"))["status"]["reservedFor"]) == SHARERS
+    for name in [name for name in names if name not in await namespace.unbound_pods()][:2]:
+        await namespace.delete_pod(name)
+    await namespace.wait_bound_count(SHARERS)
+    assert await namespace.unbound_pods() == []

@@ -1,4 +1,4 @@
-"""Kubernetes' allocator as a judge, and as the peer of the bench."""
+"""Kubernetes' allocator as an oracle, and as the baseline of the benchmark."""
 
 from pathlib import Path
 from typing import Final

@@ -1,4 +1,5 @@
-"""``python -m tests.oracle.allocator.recorder FILE``: the judge's answers to named cases, for tests without Go.
+"""``python -m tests.oracle.allocator.recorder FILE``: records the oracle's answers to named cases, for tests without
+Go.
 
 The cases are those that the allocator once got wrong or did not decide, a few generated ones of each kind, and hard
 ones of every family that are still small enough for the judge.
@@ -18,23 +19,23 @@ from tests.allocation.hard_cases.families import FAMILIES
 from tests.allocation.hard_cases.linked import LINKED
 from tests.conformance.allocator import FLAGS, SHARE
 from tests.oracle.allocator import MODULE
-from tests.oracle.allocator.clusters import case, spoiled
+from tests.oracle.allocator.clusters import generate_case, generate_case_with_invalid_amounts
 from tests.oracle.judge import Judge, build
 
 STORIES: Final[dict[int, str]] = {
     5640: "no decision within the step budget: the second claim alone cannot be served, which the first one hid",
 }
-"""Seeds of cases with a story."""
+"""Seeds of cases with a reason."""
 _GENERATED: Final = 30
 _SPOILED: Final = 10
 _LIMIT_S: Final = 20.0
 
 
 def cases() -> Iterator[JsonObject]:
-    for seed, story in STORIES.items():
-        yield {**case(seed), "why": story}
-    yield from map(case, range(_GENERATED))
-    yield from ({**spoiled(seed), "name": f"spoiled-{seed}"} for seed in range(_SPOILED))
+    for seed, reason in STORIES.items():
+        yield {**generate_case(seed), "why": reason}
+    yield from map(generate_case, range(_GENERATED))
+    yield from ({**generate_case_with_invalid_amounts(seed), "name": f"spoiled-{seed}"} for seed in range(_SPOILED))
     for name, build_case in {**FAMILIES, **LINKED}.items():
         hard = build_case(4)
         claims = [to_builtins(claim) for claim in hard.claims]

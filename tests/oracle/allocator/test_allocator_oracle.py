@@ -1,4 +1,4 @@
-"""Generated clusters, judged by kube-scheduler's allocator and by ours: the same devices, the same failures."""
+"""Generated clusters: kube-scheduler's allocator and Kerf's allocate the same devices and fail with the same errors."""
 
 import os
 from collections import Counter
@@ -8,23 +8,23 @@ import pytest
 
 from api.model.base import JsonObject
 from tests.conformance.allocator import answer, compare
-from tests.oracle.allocator.clusters import case, spoiled
+from tests.oracle.allocator.clusters import generate_case, generate_case_with_invalid_amounts
 from tests.oracle.judge import Judge
 
 pytestmark = pytest.mark.oracle
 
 CASES = int(os.environ.get("KERF_ORACLE_CASES", "300"))
-"""Few when pytest alone runs them; ``python -m tests.oracle allocator --cases N`` sets the number."""
+"""The number of generated cases; ``python -m tests.oracle allocator --cases N`` sets it."""
 FIRST = int(os.environ.get("KERF_ORACLE_SEED", "0"))
 
 LIMIT_S = 2.0
-"""For each case: the judge's search is exponential, and some small cases take it hours."""
+"""The oracle's time limit per case: its search is exponential, and some small cases take it hours."""
 MOST_UNDECIDED = 0.02
-"""The share of cases that the judge may fail to decide, so that its silence is not taken for agreement."""
+"""The share of cases that the oracle may leave undecided, because an undecided case compares nothing."""
 
 
 def disagreements(judge: Judge, questions: Iterable[JsonObject]) -> tuple[list[str], Counter[str]]:
-    """What the two say differently, and how often the judge fits, decides nothing or panics."""
+    """Return the disagreements, and how often the oracle fits, does not fit, times out or panics."""
     found: list[str] = []
     counts: Counter[str] = Counter()
     for question in questions:
@@ -41,13 +41,13 @@ def disagreements(judge: Judge, questions: Iterable[JsonObject]) -> tuple[list[s
 
 
 def test_generated_clusters_get_the_devices_that_the_scheduler_gives_them(judge: Judge) -> None:
-    found, counts = disagreements(judge, map(case, range(FIRST, FIRST + CASES)))
+    found, counts = disagreements(judge, map(generate_case, range(FIRST, FIRST + CASES)))
     assert not found, "\n".join(found)
-    assert counts["fits"] > CASES * 0.15, "the cases have become too odd: few of them fit"
+    assert counts["fits"] > CASES * 0.15, "too few of the generated cases fit"
     assert counts["timeout"] <= max(1, CASES * MOST_UNDECIDED)
 
 
 def test_amounts_that_make_no_sense_are_judged_alike(judge: Judge) -> None:
-    found, counts = disagreements(judge, map(spoiled, range(FIRST, FIRST + CASES // 10)))
+    found, counts = disagreements(judge, map(generate_case_with_invalid_amounts, range(FIRST, FIRST + CASES // 10)))
     assert not found, "\n".join(found)
     assert counts["panic"] < CASES // 10 * 0.1

@@ -1,4 +1,4 @@
-"""Spec documents as people and programs write them, right and wrong in every way: texts for a reader to judge."""
+"""A generator of CDI spec documents in YAML, valid and invalid, in many styles of notation."""
 
 import json
 from random import Random
@@ -7,17 +7,17 @@ from typing import TypeAlias
 from cdi.document.fields import FIELDS, RANGES, ListOf, Scalar, Shape, TextMap
 from cdi.spec import Spec
 
-Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | Bare"
+Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | PlainScalar"
 
 
-class Bare(str):
-    """A scalar that is written without quotes, whatever it is."""
+class PlainScalar(str):
+    """A plain scalar (YAML 1.2, section 7.3.3): text that is written without quotes."""
 
     __slots__ = ()
 
 
-# By key, values that are right, so that most documents get past the first check.
-_RIGHT: dict[str, tuple[str, ...]] = {
+# Valid values by key, so that most documents pass the first checks.
+_VALID: dict[str, tuple[str, ...]] = {
     "cdiVersion": ("1.1.0",) * 12 + ("v1.1.0", "0.3.0", "0.5.0", "0.6.0", "0.7.0", "1.0.0", "1.2.0", "0.2.0"),
     "kind": ("vendor.com/class", "v.co/cl.ass", "aa/bb", "a.b/c-d"),
     "env": ("A=b", "B=c=d", "C="),
@@ -30,7 +30,7 @@ _RIGHT: dict[str, tuple[str, ...]] = {
 }
 _TEXTS = ("a", "/dev/x", "A=1", "", "v.co/c", "rw", "..", "0x10", "1.5", "é", "\U0001f600", "\x85", "\u2028x", "a\nb")
 _SCALARS = tuple(
-    Bare(text)
+    PlainScalar(text)
     for text in (
         *("null", "~", "5", "0", "-1", "1.0", "1.5", "true", "yes", "0660", "4294967296", "1e3", ".inf", "-0.0", "<<"),
         *("2001-01-01", "word", "0b+1", "18446744073709551615", "! 5", "!!int 5", "!!str 5", "*a", "&a 5"),
@@ -40,65 +40,69 @@ _NUMBERS = ("0", "1", "7", "432", "4294967295", "4294967296", "-1", "1.0", "0x10
 _EXTRA_KEYS = ("x", "enableCMT", "schema", "hostpath")
 
 
-def document(seed: int) -> str:
-    """One document; a third of all are right in everything, a third in nearly everything."""
+def generate_document(seed: int) -> str:
+    """Return the document of ``seed``; a third of all are valid, and a third have few errors."""
     random = Random(seed)
-    writer = _Writer(random, noise=random.choice((0.0, 0.01, 0.05)))
+    writer = _DocumentGenerator(random, noise=random.choice((0.0, 0.01, 0.05)))
     tree = writer.struct(Spec)
     devices = tree.get("devices")
     for index, device in enumerate(devices if isinstance(devices, list) else ()):
-        if isinstance(device, dict) and not writer.errs():
+        if isinstance(device, dict) and not writer.makes_error():
             device["name"] = f"{random.choice(('d', '0', 'e-'))}{index}"
             device.setdefault("containerEdits", {}) or device.update(containerEdits={"env": ["A=b"]})
     return (writer.block(tree, 0).lstrip("\n") if random.random() < 0.5 else writer.flow(tree)) + "\n"
 
 
-class _Writer:
-    """Makes trees and writes them; errs now and then."""
+class _DocumentGenerator:
+    """Builds document trees and serializes them, with errors at the rate ``noise``."""
 
     def __init__(self, random: Random, noise: float) -> None:
         self._random = random
         self._noise = noise
 
-    def errs(self) -> bool:
+    def makes_error(self) -> bool:
         return self._random.random() < self._noise
 
     def struct(self, shape: type) -> dict[str, Tree]:
         fields: dict[str, Tree] = {}
         for row in FIELDS[shape]:
-            if (row.required and not self.errs()) or self._random.random() < 0.3:
+            if (row.required and not self.makes_error()) or self._random.random() < 0.3:
                 key = row.key
-                if self.errs():
+                if self.makes_error():
                     folded = key.replace("s", "\u017f").replace("k", "\u212a")
                     key = self._random.choice((key.upper(), key.title(), folded))
                 fields[key] = self._value(row.shape, row.key)
-        if self.errs():
+        if self.makes_error():
             fields[self._random.choice(_EXTRA_KEYS)] = self._random.choice(_SCALARS)
         return fields
 
     def _value(self, shape: Shape, key: str) -> Tree:
         choose = self._random.choice
-        if self.errs():
+        if self.makes_error():
             wrong: tuple[Tree, ...] = (*_SCALARS, [choose(_SCALARS)], {}, [])
             return choose(wrong)
         if isinstance(shape, ListOf):
             items = (
                 self._value(shape.item, key) for _ in range(choose((1, 1, 2) if key == "devices" else (0, 1, 1, 2)))
             )
-            return [Bare("null") if self.errs() else item for item in items]
+            return [PlainScalar("null") if self.makes_error() else item for item in items]
         if isinstance(shape, TextMap):
             return {choose(("a", "b.c/d", "no key!", "", "on")): choose(_TEXTS) for _ in range(choose((0, 1, 2)))}
         if shape is Scalar.TEXT:
-            return choose((*_TEXTS, *_SCALARS)) if self.errs() else choose(_RIGHT.get(key, ("/a", "/b", "/dev/null")))
+            return (
+                choose((*_TEXTS, *_SCALARS))
+                if self.makes_error()
+                else choose(_VALID.get(key, ("/a", "/b", "/dev/null")))
+            )
         if shape is Scalar.FLAG:
-            return Bare(choose(("true", "false")))
+            return PlainScalar(choose(("true", "false")))
         if shape in RANGES:
-            return Bare(choose(_NUMBERS) if self.errs() else "7")
+            return PlainScalar(choose(_NUMBERS) if self.makes_error() else "7")
         assert isinstance(shape, type)
         return self.struct(shape)
 
     def _scalar(self, text: str) -> str:
-        if isinstance(text, Bare):
+        if isinstance(text, PlainScalar):
             return str(text)
         style = self._random.random()
         if style < 0.1 and text.isascii() and text.isprintable() and text and not set(text) & set(":,"):

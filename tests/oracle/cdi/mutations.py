@@ -1,4 +1,4 @@
-"""Documents with a slip of the hand in them, or of the disk: raw text and bytes for a reader to judge."""
+"""Mutations of CDI spec documents: typing errors and corrupted bytes in raw text."""
 
 import json
 import re
@@ -8,22 +8,22 @@ from random import Random
 from typing import TypeAlias
 
 from cdi.document.fields import FIELDS
-from tests.oracle.cdi.documents import document
+from tests.oracle.cdi.documents import generate_document
 
 DATA = Path(__file__).parents[2] / "data" / "cdi"
 
 _TOKEN = re.compile(r""" "(?:[^"\\\n]|\\.)*" | '(?:[^'\n]|'')*' | [^\s{}\[\],:#"']+ | \n\ * | [\s\S] """, re.VERBOSE)
 _KEYS = tuple(row.key for rows in FIELDS.values() for row in rows)
 
-_SLIPS_OF_TEXT = json.loads((DATA / "slips.json").read_text(encoding="utf-8"))
-_SCALARS: Sequence[str] = _SLIPS_OF_TEXT["scalars"]
+_TEXT_MUTATIONS = json.loads((DATA / "slips.json").read_text(encoding="utf-8"))
+_SCALARS: Sequence[str] = _TEXT_MUTATIONS["scalars"]
 """What a scalar can be mistaken for. One that spans lines is indented as deep as most places need."""
-_INSERTIONS: Sequence[str] = _SLIPS_OF_TEXT["insertions"]
-_MARGINS: Sequence[str] = _SLIPS_OF_TEXT["margins"]
+_INSERTIONS: Sequence[str] = _TEXT_MUTATIONS["insertions"]
+_MARGINS: Sequence[str] = _TEXT_MUTATIONS["margins"]
 """Line breaks and what may follow them."""
 
 _Tokens: TypeAlias = list[str]
-_Slip: TypeAlias = Callable[[Random, _Tokens], None]
+_Mutation: TypeAlias = Callable[[Random, _Tokens], None]
 
 
 def _corpus() -> Sequence[str]:
@@ -37,13 +37,13 @@ def _corpus() -> Sequence[str]:
 _CORPUS = _corpus()
 
 
-def damaged(seed: int) -> bytes:
-    """One document, with one slip or a few; now and then with none."""
+def generate_mutated_document(seed: int) -> bytes:
+    """Return a document with zero to five mutations."""
     random = Random(seed)
-    text = random.choice(_CORPUS) if random.random() < 0.5 else document(seed)
+    text = random.choice(_CORPUS) if random.random() < 0.5 else generate_document(seed)
     tokens = _TOKEN.findall(text)
     for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3, 5))):
-        random.choice(_SLIPS)(random, tokens)
+        random.choice(_MUTATIONS)(random, tokens)
     return _encoded(random, "".join(tokens))
 
 
@@ -91,7 +91,7 @@ def _move_line(random: Random, tokens: _Tokens) -> None:
     tokens[:] = _TOKEN.findall("\n".join(lines))
 
 
-_SLIPS: Sequence[_Slip] = (
+_MUTATIONS: Sequence[_Mutation] = (
     *(_replace_scalar, _replace_scalar, _replace_scalar, _insert, _insert),
     *(_respell_key, _indent, _delete, _repeat, _move_line),
 )

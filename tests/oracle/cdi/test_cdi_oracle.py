@@ -24,8 +24,8 @@ from cdi import (
 from cdi.document.rules import READING
 from tests.cdi.strategies import OCI_SPECS, SPECS
 from tests.conformance.cdi import differences, injected, parsed
-from tests.oracle.cdi.documents import document
-from tests.oracle.cdi.mutations import damaged
+from tests.oracle.cdi.documents import generate_document
+from tests.oracle.cdi.mutations import generate_mutated_document
 from tests.oracle.judge import Judge
 
 pytestmark = pytest.mark.oracle
@@ -92,14 +92,14 @@ def test_no_release_asks_for_a_higher_version_than_we_declare(
 @given(seed=SEEDS)
 @CASES
 def test_documents_are_judged_as_release_1_1_0_judges_them(release_1_1_0: Judge, seed: int) -> None:
-    data = document(seed).encode()
+    data = generate_document(seed).encode()
     assert disagreements(read(data), verdict(release_1_1_0, data)) == []
 
 
 @given(seed=SEEDS)
 @CASES
 def test_documents_without_a_warning_are_read_alike_by_release_1_1_1(release_1_1_1: Judge, seed: int) -> None:
-    data = document(seed).encode()
+    data = generate_document(seed).encode()
     document_ = read(data, semantics="main")
     assume(document_.is_valid and not reads_differently(document_))
     assert disagreements(document_, verdict(release_1_1_1, data)) == []
@@ -119,7 +119,7 @@ def test_damaged_documents_are_judged_as_release_1_1_0_judges_them(
 @given(seed=SEEDS)
 @CASES
 def test_documents_with_slips_are_judged_as_release_1_1_0_judges_them(release_1_1_0: Judge, seed: int) -> None:
-    assert_judged_alike(release_1_1_0, damaged(seed))
+    assert_judged_alike(release_1_1_0, generate_mutated_document(seed))
 
 
 @given(

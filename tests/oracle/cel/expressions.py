@@ -1,4 +1,4 @@
-"""Expressions over devices: by hand, of everything that Kubernetes' CEL knows; and put together by a generator."""
+"""CEL expressions over devices: hand-written ones for every function of Kubernetes' CEL, and generated compositions."""
 
 from random import Random
 from typing import Final
@@ -403,8 +403,8 @@ COSTLY: Final = (
 """Each has a price of its own: loops in loops, texts that grow, sizes that get lost on the way."""
 
 
-def costly(seed: int) -> str:
-    """Costly ones, one in the other; the first seeds are these themselves."""
+def generate_costly_expression(seed: int) -> str:
+    """Return a composition of two costly expressions; the first seeds give the expressions of ``COSTLY``."""
     if seed < len(COSTLY):
         return COSTLY[seed]
     random = Random(seed)
@@ -424,8 +424,8 @@ def costly(seed: int) -> str:
             return f"device.attributes.exists(any, {one} && any == device.driver)"
 
 
-def expression(seed: int) -> str:
-    """Atoms joined by operators; the first seeds are the atoms themselves."""
+def generate_expression(seed: int) -> str:
+    """Return a composition of atoms; the first seeds give the expressions of ``ATOMS``."""
     if seed < len(ATOMS):
         return ATOMS[seed]
     random = Random(seed)

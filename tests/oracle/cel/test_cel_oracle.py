@@ -18,7 +18,7 @@ from driver.cel.compile import (
     compile_selector,
 )
 from driver.cel.cost import MAX_COST, estimate_cost
-from tests.oracle.cel.expressions import ATOMS, DEVICES, DRIVER, costly, expression
+from tests.oracle.cel.expressions import ATOMS, DEVICES, DRIVER, generate_costly_expression, generate_expression
 from tests.oracle.judge import Judge
 
 pytestmark = pytest.mark.oracle
@@ -61,7 +61,7 @@ def theirs(answer: Mapping[str, Any]) -> object:
 def test_generated_expressions_mean_what_they_mean_in_the_api_server(judge: Judge, derived: bool) -> None:
     disagreements: list[str] = []
     for seed in range(FIRST, FIRST + CASES + len(ATOMS)):
-        text = expression(seed)
+        text = generate_expression(seed)
         if any(different in text for different in DIFFERENT):
             continue
         for device in DEVICES:
@@ -72,7 +72,7 @@ def test_generated_expressions_mean_what_they_mean_in_the_api_server(judge: Judg
     assert not disagreements, "\n".join(disagreements)
 
 
-@pytest.mark.parametrize("author", [expression, costly])
+@pytest.mark.parametrize("author", [generate_expression, generate_costly_expression])
 def test_the_api_server_estimates_the_same_costs(judge: Judge, author: Callable[[int], str]) -> None:
     """And what it accepts never exceeds the limit when it is evaluated."""
     disagreements: list[str] = []
@@ -88,4 +88,4 @@ def test_the_api_server_estimates_the_same_costs(judge: Judge, author: Callable[
         refused += answer["mostCost"] > MAX_COST
         assert answer["mostCost"] > MAX_COST or "cost limit exceeded" not in answer.get("runtimeError", ""), text
     assert not disagreements, "\n".join(disagreements)
-    assert author is expression or refused > CASES * 0.1, "the cases have become too cheap"
+    assert author is generate_expression or refused > CASES * 0.1, "the cases have become too cheap"

@@ -1,8 +1,8 @@
-"""Where everything of one cluster lies. Values only.
+"""The paths of one cluster and of its nodes, and its TCP ports.
 
 ::
 
-    ROOT/cluster.json             what was started, for whoever comes later
+    ROOT/cluster.json             what was started, for other processes
     ROOT/pids/PART.json           running programs
     ROOT/logs/PART.log
     ROOT/admin.kubeconfig …       one for each user
@@ -25,7 +25,7 @@ ROOTS: Final = Path("/tmp/kerf-e2e")
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ClusterPaths:
     """Paths of one cluster."""
 
     root: Path
@@ -52,17 +52,17 @@ class Places:
 
     @property
     def authority(self) -> Path:
-        """Whom clients trust: the API server's own certificate, which it signs itself."""
+        """The certificate that clients trust: the API server's own, which is self-signed."""
         return self.certificates / "apiserver.crt"
 
     @property
     def account_key(self) -> Path:
-        """Signs service-account tokens."""
+        """The key that signs service-account tokens."""
         return self.root / "sa.key"
 
     @property
     def tokens(self) -> Path:
-        """The users that the API server knows from the start."""
+        """The API server's static tokens of users."""
         return self.root / "tokens.csv"
 
     @property
@@ -75,12 +75,12 @@ class Places:
     def log(self, part: str) -> Path:
         return self.logs / f"{part}.log"
 
-    def node(self, name: str) -> "NodePlaces":
-        return NodePlaces(self.root / name)
+    def node(self, name: str) -> "NodePaths":
+        return NodePaths(self.root / name)
 
 
 @dataclass(frozen=True, slots=True)
-class NodePlaces:
+class NodePaths:
     """Paths of one node with a kubelet."""
 
     root: Path
@@ -96,7 +96,7 @@ class NodePlaces:
 
     @property
     def pod_resources(self) -> Path:
-        """Socket of the kubelet's pod-resources API."""
+        """The socket of the kubelet's pod-resources API."""
         return self.kubelet / "pod-resources" / "kubelet.sock"
 
     @property
@@ -113,12 +113,12 @@ class NodePlaces:
 
     @property
     def containerd(self) -> Path:
-        """Its ``root``: what survives a reboot."""
+        """containerd's ``root``, which survives a reboot."""
         return self.root / "ctr-root"
 
     @property
     def containerd_state(self) -> Path:
-        """What does not."""
+        """containerd's ``state``, which does not survive a reboot."""
         return self.root / "ctr-state"
 
     @property
@@ -131,7 +131,7 @@ class NodePlaces:
 
     @property
     def boot_id(self) -> Path:
-        """Read by whoever on the node looks at ``/proc/sys/kernel/random/boot_id``."""
+        """The file that is mounted as ``/proc/sys/kernel/random/boot_id`` on the node."""
         return self.root / "boot_id"
 
 
@@ -150,12 +150,12 @@ class Ports:
 
 
 def free_ports() -> Ports:
-    """Ports that nobody has now. Somebody may take one before it is used: on a test machine that is rare enough."""
+    """Return unused ports. Another process may take one before it is used, which is rare on a test machine."""
     return Ports(**dict(zip(Ports.__dataclass_fields__, _free(len(Ports.__dataclass_fields__)), strict=True)))
 
 
 def free_port() -> int:
-    """One more; as ``free_ports``."""
+    """Return one more unused port, as ``free_ports`` does."""
     return _free(1)[0]
 
 
@@ -164,7 +164,7 @@ def _free(count: int) -> Sequence[int]:
     with ExitStack() as stack:
         while len(found) < count:
             port = secrets.choice(_PORTS)
-            with suppress(OSError):  # somebody has it
+            with suppress(OSError):  # the port is in use
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
                 found.append(port)
     return found

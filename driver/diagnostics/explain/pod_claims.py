@@ -1,4 +1,4 @@
-"""What a question is about: a pod's claims as they are now, and why some are not there."""
+"""The claims of a pod with their states, and why a claim is missing."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,45 +6,45 @@ from dataclasses import dataclass
 from api.core.v1 import Pod, PodResourceClaim
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
-from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.report import ClaimState
 from driver.scheduling.extended_resources import expected_claim
 
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """The claims that a pod needs."""
+    """The claims that a pod refers to."""
 
     states: tuple[ClaimState, ...]
-    """Of all, in the order of the pod."""
+    """The states of all claims, in the order of the pod."""
     found: tuple[ResourceClaim, ...]
-    """Those that there are."""
+    """The claims that exist."""
     missing: str = ""
-    """Why the first of the others is not there."""
+    """Why the first other claim does not exist; empty when all do."""
 
 
-def claims_of(cluster: Cluster, pod: Pod) -> PodClaims:
-    """The claims of ``pod``, with the one that the scheduler would make for extended resources."""
+def find_pod_claims(cluster: ClusterIndex, pod: Pod) -> PodClaims:
+    """Return the claims of ``pod``, including the one that the scheduler would create for extended resources."""
     states: list[ClaimState] = []
     found: list[ResourceClaim] = []
     missing = ""
     for entry, name in _needed(pod):
         claim = cluster.claims.get(ObjectRef(pod.metadata.namespace, name)) if name else None
         if claim is not None:
-            states.append(state_of(claim))
+            states.append(describe_claim(claim))
             found.append(claim)
         else:
             states.append(ClaimState(name=name or entry.name, state="missing"))
             missing = missing or _why_missing(cluster, pod, entry)
     extended = None if pod.spec.node_name else expected_claim(pod, cluster.classes.values())
     if extended is not None:
-        states.append(state_of(extended))
+        states.append(describe_claim(extended))
         found.append(extended)
     return PodClaims(tuple(states), tuple(found), missing)
 
 
-def state_of(claim: ResourceClaim) -> ClaimState:
-    """What the claim has, and what it still waits for."""
+def describe_claim(claim: ResourceClaim) -> ClaimState:
+    """Return the state of ``claim`` with its devices and the binding conditions it waits for."""
     allocation = claim.status.allocation
     if allocation is None:
         return ClaimState(name=claim.metadata.name, state="deleting" if claim.is_terminating else "pending")
@@ -65,8 +65,8 @@ def state_of(claim: ResourceClaim) -> ClaimState:
     return ClaimState(name=claim.metadata.name, state="allocated", devices=devices, waits_for=waits_for)
 
 
-def waiting_pod(cluster: Cluster, claim: ResourceClaim) -> Pod | None:
-    """The first pod, by name, that waits for the claim."""
+def find_waiting_pod(cluster: ClusterIndex, claim: ResourceClaim) -> Pod | None:
+    """Return the first pod, by name, that waits for ``claim``."""
     users = (
         pod
         for ref, pod in sorted(cluster.pods.items())
@@ -78,13 +78,13 @@ def waiting_pod(cluster: Cluster, claim: ResourceClaim) -> Pod | None:
 
 
 def _needed(pod: Pod) -> Iterator[tuple[PodResourceClaim, str | None]]:
-    """The pod's entries with the name of each one's claim, if it has one; those that need none are passed over."""
+    """Yield the pod's entries that need a claim, each with the name of its claim or None."""
     names = pod.claim_names()
     none_needed = {each.name for each in pod.status.resource_claim_statuses if each.resource_claim_name is None}
     return ((entry, names.get(entry.name)) for entry in pod.spec.resource_claims if entry.name not in none_needed)
 
 
-def _why_missing(cluster: Cluster, pod: Pod, entry: PodResourceClaim) -> str:
+def _why_missing(cluster: ClusterIndex, pod: Pod, entry: PodResourceClaim) -> str:
     namespace, template = pod.metadata.namespace, entry.resource_claim_template_name
     if template is None:
         return f"claim {namespace}/{entry.resource_claim_name} does not exist; create it, or correct resourceClaimName"

@@ -1,4 +1,4 @@
-"""What stands against claims on one node, in the form of the answer; and nodes of which the same is to be said."""
+"""The obstacles that keep a pod with its claims off one node, and groups of nodes with equal obstacles."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,61 +9,64 @@ from api.model.claims import ResourceClaim
 from driver.allocation import DoesNotFit, Failed, Fits
 from driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis
 from driver.allocation.explain.near_misses import Miss
-from driver.diagnostics.cluster_index import Cluster
-from driver.diagnostics.explain.report import InTheWay, NearMiss, NodeGroup, NodeReason, UnmetCondition
+from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.explain.report import BlockedCard, NearMiss, NodeGroup, NodeReason, UnmetCondition
 from driver.scheduling.node_filter import explain_filter
 
 UNDECIDED = "undecided"
-"""The obstacle of a node on which the search was given up."""
+"""The obstacle of a node on which the search exceeded its budget."""
 
 
-class UndecidableError(PermanentError):
-    """The claims ask for what no node can decide, until somebody changes an object."""
+class InvalidClaimsError(PermanentError):
+    """The claims cannot be evaluated on any node until an object is changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What was found on one node."""
+class NodeCheck:
+    """The result of a check of one node."""
 
     node: Node
     reasons: tuple[NodeReason, ...]
-    """Empty: it fits."""
-    in_the_way: tuple[InTheWay, ...] = ()
+    """Empty when the pod fits."""
+    in_the_way: tuple[BlockedCard, ...] = ()
     is_releasable: bool = False
-    """Whether the end of other claims may help."""
+    """Whether the end of other claims may remove all obstacles."""
 
 
-def judge(cluster: Cluster, pod: Pod | None, claims: Sequence[ResourceClaim], node: Node) -> Judged:
-    """Whether ``pod`` with ``claims``, of which some may be allocated, fits on ``node``. Raises UndecidableError."""
+def check_node(cluster: ClusterIndex, pod: Pod | None, claims: Sequence[ResourceClaim], node: Node) -> NodeCheck:
+    """Return why ``pod`` with ``claims``, some of which may be allocated, does not fit on ``node``, if it does not.
+
+    Raises InvalidClaimsError when no node can evaluate the claims.
+    """
     if obstacle := explain_filter(pod, claims, node):
-        return _for_the_node(node, "node-filter", obstacle)
+        return _blocked(node, "node-filter", obstacle)
     unallocated = [claim for claim in claims if claim.status.allocation is None]
     if not unallocated:
-        return Judged(node, ())
+        return NodeCheck(node, ())
     outcome = cluster.attempt(unallocated, node)
     match outcome:
         case Fits():
-            return Judged(node, ())
+            return NodeCheck(node, ())
         case Failed(kind="fatal", message=message):
-            raise UndecidableError(message)
+            raise InvalidClaimsError(message)
         case Failed(message=message):
-            return _for_the_node(node, "error", message)
+            return _blocked(node, "error", message)
         case DoesNotFit():
             diagnoses = cluster.diagnose(unallocated, node, cluster.holdings(node))
-            return Judged(
+            return NodeCheck(
                 node,
                 tuple(map(_reason, diagnoses)),
                 tuple(dict.fromkeys(_in_the_way(node, diagnoses))),
                 all(diagnosis.obstacle in RELEASABLE for diagnosis in diagnoses),
             )
         case _:
-            return _for_the_node(node, UNDECIDED, str(outcome))
+            return _blocked(node, UNDECIDED, str(outcome))
 
 
-def grouped(judged: Iterable[Judged]) -> tuple[NodeGroup, ...]:
-    """Nodes of which the same is to be said but for names, the largest group first."""
-    groups: dict[object, list[Judged]] = {}
-    for each in judged:
+def group_nodes(checks: Iterable[NodeCheck]) -> tuple[NodeGroup, ...]:
+    """Return the nodes grouped by obstacles that are equal except for the names of devices and claims."""
+    groups: dict[object, list[NodeCheck]] = {}
+    for each in checks:
         groups.setdefault(tuple(map(_without_names, each.reasons)), []).append(each)
     ordered = sorted(groups.values(), key=lambda group: -len(group))
     return tuple(
@@ -76,8 +79,8 @@ def grouped(judged: Iterable[Judged]) -> tuple[NodeGroup, ...]:
     )
 
 
-def _for_the_node(node: Node, obstacle: str, message: str) -> Judged:
-    return Judged(node, (NodeReason(claim="", request="", obstacle=obstacle, message=message),))
+def _blocked(node: Node, obstacle: str, message: str) -> NodeCheck:
+    return NodeCheck(node, (NodeReason(claim="", request="", obstacle=obstacle, message=message),))
 
 
 def _reason(diagnosis: Diagnosis) -> NodeReason:
@@ -96,10 +99,10 @@ def _near_miss(miss: Miss) -> NearMiss:
     return NearMiss(device=str(miss.device), devices=miss.devices, unmet=tuple(unmet))
 
 
-def _in_the_way(node: Node, diagnoses: Iterable[Diagnosis]) -> Iterator[InTheWay]:
+def _in_the_way(node: Node, diagnoses: Iterable[Diagnosis]) -> Iterator[BlockedCard]:
     for diagnosis in diagnoses:
         for blocker in diagnosis.blockers:
-            yield InTheWay(
+            yield BlockedCard(
                 node=node.metadata.name,
                 pool=blocker.pool,
                 card=blocker.card,
@@ -109,7 +112,7 @@ def _in_the_way(node: Node, diagnoses: Iterable[Diagnosis]) -> Iterator[InTheWay
 
 
 def _without_names(reason: NodeReason) -> object:
-    """What equal nodes have in common."""
+    """Return what the reasons of equal nodes have in common."""
     misses = tuple(
         (miss.devices, tuple((one.source, one.condition, *sorted(one.has.items())) for one in miss.unmet))
         for miss in reason.near_misses

@@ -1,18 +1,17 @@
-"""Extended resources that classes stand for (KEP-5004)."""
+"""Diagnostics of extended resources that classes back (KEP-5004)."""
 
 from api.core.v1 import Container, Pod, PodSpec, ResourceRequirements
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
 from api.model.quantity import Quantity
-from driver.diagnostics.cluster_index import Cluster
+from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.report import Verdict
-from driver.diagnostics.explain.why import why_pod
-from driver.diagnostics.plan import plan
-from driver.diagnostics.workload import read_demands
-from tests.diagnostics.clusters import CLASSES, gpus, replace
+from driver.diagnostics.explain.why import explain_pod
+from driver.diagnostics.plan import plan_workloads
+from tests.diagnostics.clusters import CLASSES, gpu_cluster, parse, replace
 
 
-def asking(limits: dict[str, int]) -> Pod:
+def pod_with_limits(limits: dict[str, int]) -> Pod:
     quantities = {name: Quantity(amount) for name, amount in limits.items()}
     container = Container(name="c", resources=ResourceRequirements(limits=quantities))
     return Pod(metadata=ObjectMeta(name="p", namespace="default"), spec=PodSpec(containers=(container,)))
@@ -21,8 +20,8 @@ def asking(limits: dict[str, int]) -> Pod:
 def test_why_and_plan_know_them() -> None:
     whole = replace(CLASSES[-1], spec=replace(CLASSES[-1].spec, extended_resource_name="example.com/whole"))
     classes = (*CLASSES[:-1], whole)
-    now = replace(gpus(), classes=classes, pods=(asking({"example.com/whole": 2}),))
-    answer = why_pod(Cluster(now), ObjectRef("default", "p"))
+    now = replace(gpu_cluster(), classes=classes, pods=(pod_with_limits({"example.com/whole": 2}),))
+    answer = explain_pod(ClusterIndex(now), ObjectRef("default", "p"))
     assert (answer.verdict, answer.claims[0].name) == (Verdict.DOES_NOT_FIT, "p-extended-resources")
     manifest = {
         "apiVersion": "v1",
@@ -30,6 +29,6 @@ def test_why_and_plan_know_them() -> None:
         "metadata": {"name": "q"},
         "spec": {"containers": [{"name": "c", "resources": {"limits": {"example.com/whole": "1"}}}]},
     }
-    cluster = Cluster(now)
-    [placed] = plan(cluster, read_demands(cluster, [manifest], namespace="default").demands).placed
+    cluster = ClusterIndex(now)
+    [placed] = plan_workloads(cluster, parse(cluster, manifest).workloads).placed
     assert [device.device for device in placed.devices] == ["kerf.dev/node-1/gpu/gpu-0"]
