@@ -1,12 +1,20 @@
-"""The allocator of structured DRA: pure, from published slices and claims to allocation results.
+"""The allocator of structured DRA (KEP-4381): pure, from published slices and claims to allocation results.
 
-Nothing in here does I/O, reads a clock or draws random numbers; what kube-scheduler's allocator
-(``k8s.io/dynamic-resource-allocation/structured``) decides, this decides alike.
+What kube-scheduler's allocator decides (``k8s.io/dynamic-resource-allocation/structured``), this decides alike, device
+by device. It does no I/O, reads no clock and draws no random numbers, and imports ``api`` and ``driver.cel`` only.
+
+Data flow: slices -> ``pools`` (``PoolIndex``, by node ``NodeDevices``); claims and classes -> ``search`` (an
+``AllocationProblem`` over these devices, then its first ``Solution``) -> allocation results; a problem without a
+solution -> ``explain`` (reasons, near misses, holders). ``semantics`` has the rules of the API that all of these share.
+``allocator`` does this for one node, ``cluster`` for the first node that fits.
+
+Terms of the API: claim, request, alternative (KEP-4816), pool, slice, device, counter set (KEP-4815), share (KEP-5075).
+Terms of constraint solving: problem, domain, assignment, choice point, bound, nogood, interchangeable.
 """
 
+from driver.allocation.allocator import allocate
 from driver.allocation.cluster import ClusterAllocator, ClusterOutcome, NodeAllocation, NoFittingNode
-from driver.allocation.pools.index import Inventory
-from driver.allocation.search.backtracking import allocate
+from driver.allocation.pools.index import PoolIndex
 from driver.allocation.semantics.allocated_state import AllocatedState
 from driver.allocation.semantics.matching import InvalidNodeSelectorError, node_matches
 from driver.allocation.semantics.outcomes import (
@@ -21,44 +29,25 @@ from driver.allocation.semantics.outcomes import (
     Reason,
     Undecided,
 )
-from driver.cel.compile import (
-    AttributeExpression,
-    CompiledSelector,
-    ExpressionCompileError,
-    ExpressionRuntimeError,
-    UnsupportedExpressionError,
-    compile_attribute,
-    compile_selector,
-)
-from driver.cel.environment import STORED, Dialect
 
 __all__ = [
-    "STORED",
     "AllocatedState",
-    "AttributeExpression",
     "Budget",
     "ClusterAllocator",
     "ClusterOutcome",
-    "CompiledSelector",
-    "Dialect",
     "DoesNotFit",
-    "ExpressionCompileError",
-    "ExpressionRuntimeError",
     "Failed",
     "Features",
     "Fits",
     "InvalidNodeSelectorError",
-    "Inventory",
     "NoFittingNode",
     "NodeAllocation",
     "NodeView",
     "Obstacle",
     "Outcome",
+    "PoolIndex",
     "Reason",
     "Undecided",
-    "UnsupportedExpressionError",
     "allocate",
-    "compile_attribute",
-    "compile_selector",
     "node_matches",
 ]

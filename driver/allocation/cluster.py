@@ -1,10 +1,16 @@
-"""The first node of a cluster that has devices for a pod, however large the cluster is.
+"""``ClusterAllocator``: the first node of a cluster that has devices for a pod.
 
-The answer is that of asking ``allocate`` node after node, in the order of their names. It is found sooner because nodes
-are *equal* where nothing differs that can decide whether claims fit: the templates of their pools, what is allocated of
-these, what the kubelet declares. Of equal nodes one is tried. What did not fit on a node is not tried there again until
-something changes there. So a pod costs as much as there are different nodes that could still have devices for it, and
-a change costs as much as the nodes that see it.
+Problem: the outcome must be that of ``allocate`` on node after node, in the order of their names, but a cluster has
+thousands of nodes and a change touches one. Nodes are *equal* where nothing differs that can decide whether claims fit:
+the templates of their pools, the usage of these, what the kubelet declares. Of equal nodes one is tried, and what has
+not fitted on a node is not tried there again until it changes. So a pod costs one attempt for each different node that
+could still have devices for it, and a change one pass over the nodes that see it.
+
+Invariant: equal nodes have the same outcome for every pod whose selectors read no string in which they differ; with
+other selectors, or with derived attributes, each node is tried. The usage of pools for several nodes is left out of a
+node's state, so a change of such a pool drops all that is kept. Sets of nodes are bitsets, in the order of names.
+
+Example: of 500 equal nodes 3 are full and the others empty. A pod is tried on one full node and on one empty one.
 """
 
 from collections import OrderedDict
@@ -16,140 +22,144 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from api.model.allocations import AllocationResult
-from api.model.claims import DeviceClass, DeviceSelector, ExactDeviceRequest, ResourceClaim
+from api.model.claims import DeviceClass, ResourceClaim
 from api.model.devices import DeviceTaintRule, ResourceSlice
 from api.model.names import ObjectRef
-from driver.allocation.pools.index import Inventory
-from driver.allocation.pools.node_devices import OPTIONAL_OPERATIONS, Offer
-from driver.allocation.search.backtracking import allocate, search
-from driver.allocation.search.problem import Ask, Question
-from driver.allocation.semantics.allocated_state import Ledger, PoolId
-from driver.allocation.semantics.bitset import bits
-from driver.allocation.semantics.matching import InvalidNodeSelectorError, Selectors
+from driver.allocation.allocator import allocate, try_allocate
+from driver.allocation.pools.index import PoolIndex
+from driver.allocation.pools.node_devices import OPTIONAL_OPERATIONS, NodeDevices
+from driver.allocation.search.problem import AllocationProblem, RequestSpec
+from driver.allocation.semantics.allocated_state import AllocatedStateTracker, PoolId
+from driver.allocation.semantics.bitset import iter_bits
+from driver.allocation.semantics.matching import InvalidNodeSelectorError, Selectors, selector_expressions
 from driver.allocation.semantics.outcomes import Budget, Failed, Features, Fits, NodeView, Outcome, Undecided
 
-_REMEMBERED: Final = 64
-"""Different pods whose failures are remembered, of which each change takes a look: pods of a workload ask the same."""
+_MAX_FAILED_PODS: Final = 64
+"""Different pods whose failures are kept; each change visits all of them, and pods of one workload count as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAllocation:
-    """A node, and one allocation result for each claim."""
+    """Devices for a pod on one node."""
 
     node: str
+    """The node's name."""
     results: tuple[AllocationResult, ...]
+    """One result for each claim, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoFittingNode:
-    """No node has devices for all claims. Why not: ``ClusterAllocator.allocate_on`` explains it for each node."""
+    """No node has devices for all claims; ``ClusterAllocator.allocate_on`` says why for each node."""
 
     undecided: Mapping[str, Undecided]
-    """Nodes on which the budget ran out."""
+    """The nodes on which the budget ran out, by name."""
 
 
 ClusterOutcome: TypeAlias = NodeAllocation | NoFittingNode | Failed
 
 
-class _Pod(NamedTuple):
-    """What a pod asks for, without names: equal pods fit on the same nodes."""
+class _SimpleRequest(NamedTuple):
+    """A request that a node cannot serve if too few of the devices that it selects are available there."""
 
-    claims: bytes
-    classes: tuple[tuple[str, tuple[DeviceSelector, ...] | None], ...]
+    selectors: Selectors
+    """Those of its class and its own."""
+    needed: int
+    """The number of devices that it needs."""
 
 
 class _Attempt(NamedTuple):
-    """What came of trying one of several equal nodes."""
+    """The outcome of trying one of several equal nodes."""
 
     node: NodeView
     outcome: Fits | Failed | Undecided | None
-    """None: they do not fit."""
+    """None: the claims do not fit."""
     equal: int
-    """The nodes of which the same is to be said, of those that were offered."""
+    """The bitset of candidate nodes that have the same outcome."""
 
 
 class ClusterAllocator:
-    """All nodes with what they offer and what is allocated of it, kept up to date change by change.
-
-    Nodes are tried in the order of their names. A change costs far less than a placement.
-    """
+    """All nodes with their devices and what is allocated of them, kept up to date change by change."""
 
     def __init__(
         self,
         features: Features,
-        inventory: Inventory,
+        pool_index: PoolIndex,
         *,
         nodes: Iterable[NodeView] = (),
         claims: Iterable[ResourceClaim] = (),
     ) -> None:
         self.features = features
-        self.inventory = inventory
-        self.ledger = Ledger()
+        self.pool_index = pool_index
+        self.allocated_state = AllocatedStateTracker()
         self._nodes: dict[str, NodeView] = {}
         self._names: list[str] = []
-        """By position: bit *i* of a mask of nodes is the *i*-th."""
+        """The names of all nodes by position."""
         self._positions: dict[str, int] = {}
         self._is_ordered = True
         """Whether positions follow the names of the nodes that there are."""
         self._states: dict[str, Hashable] = {}
-        self._equal: dict[Hashable, int] = {}
-        """Masks of the nodes in each state."""
+        """The state of each node; equal nodes have equal states."""
+        self._nodes_by_state: dict[Hashable, int] = {}
         self._stale: set[str] = set()
-        """Nodes whose state must be worked out again."""
-        self._failed: OrderedDict[_Pod, int] = OrderedDict()
-        """Masks of the nodes on which a pod does not fit; the latest pod last."""
-        self._offered: tuple[frozenset[str], int] = frozenset(), 0
-        """The latest nodes that were offered, with their mask."""
+        """The nodes whose state must be worked out again."""
+        self._node_devices: dict[str, NodeDevices] = {}
+        """The devices of the nodes that have been tried since they last changed."""
+        self._failed: OrderedDict[bytes, int] = OrderedDict()
+        """For each pod (see ``_pod_key``) the nodes on which it does not fit; the latest pod last."""
+        self._latest_candidates: tuple[frozenset[str], int] = frozenset(), 0
+        """The names of nodes that a pod was last limited to, with their bitset."""
         for claim in claims:
-            self.ledger.record(claim)
+            self.allocated_state.record(claim)
         for node in nodes:
             self.set_node(node)
 
     def set_node(self, node: NodeView) -> None:
-        """A node has come, or its labels or what its kubelet declares may have changed."""
+        """Add a node, or take over its labels and what its kubelet declares."""
         if self._nodes.get(node.name) != node:
             self._is_ordered &= node.name in self._nodes
             self._nodes[node.name] = node
             self._stale.add(node.name)
 
     def remove_node(self, name: str) -> None:
-        """A node has gone, if it was there at all."""
+        """Remove a node, if it is there."""
         if self._nodes.pop(name, None) is not None:
             self._is_ordered = False
 
     def set_slice(self, slice_: ResourceSlice) -> None:
-        """A slice has come or changed."""
-        self._set_inventory(self.inventory.with_slice(slice_), [PoolId.of(slice_)])
+        """Add a slice, or replace the one of that name."""
+        self._set_pool_index(self.pool_index.with_slice(slice_), [PoolId.of(slice_)])
 
     def remove_slice(self, slice_: ResourceSlice) -> None:
-        """A slice has gone."""
-        self._set_inventory(self.inventory.without_slice(slice_), [PoolId.of(slice_)])
+        """Remove the slice of that name and pool."""
+        self._set_pool_index(self.pool_index.without_slice(slice_), [PoolId.of(slice_)])
 
     def set_taint_rules(self, rules: Iterable[DeviceTaintRule]) -> None:
-        """These are all taint rules now."""
-        self.inventory = self.inventory.with_taint_rules(rules)
+        """Replace all taint rules."""
+        self.pool_index = self.pool_index.with_taint_rules(rules)
         self._stale.update(self._nodes)
 
     def set_claim(self, claim: ResourceClaim) -> None:
-        """A claim has come, or what it holds has changed."""
-        self._claims_changed(self.ledger.record(claim))
+        """Record what ``claim`` holds, in place of what it held before."""
+        self._claims_changed(self.allocated_state.record(claim))
 
     def remove_claim(self, ref: ObjectRef) -> None:
-        """A claim has gone."""
-        self._claims_changed(self.ledger.remove(ref))
+        """Forget what a claim held."""
+        self._claims_changed(self.allocated_state.remove(ref))
 
-    def _set_inventory(self, after: Inventory, pools: Iterable[PoolId]) -> None:
+    def _set_pool_index(self, after: PoolIndex, pools: Iterable[PoolId]) -> None:
         for pool in pools:
-            for inventory in (self.inventory, after):
-                self._stale.update(self._nodes if inventory.is_shared(pool) else inventory.nodes_of(pool))
-        self.inventory = after
+            for index in (self.pool_index, after):
+                self._stale.update(self._nodes if index.is_shared(pool) else index.nodes_of(pool))
+        self.pool_index = after
 
     def _claims_changed(self, pools: Iterable[PoolId]) -> None:
         for pool in pools:
-            if self.inventory.is_shared(pool):
+            if self.pool_index.is_shared(pool):
                 self._failed.clear()  # states leave out what is allocated of a pool of many nodes
+                self._node_devices.clear()
             else:
-                self._stale.update(self.inventory.nodes_of(pool))
+                self._stale.update(self.pool_index.nodes_of(pool))
 
     def place(
         self,
@@ -162,8 +172,8 @@ class ClusterAllocator:
     ) -> ClusterOutcome:
         """Devices for all ``claims`` of one pod on the first node that has them, of ``nodes`` (None: of all).
 
-        ``budget`` is for each node that is tried. Nothing is allocated by this: ``set_claim`` does that. ``Failed`` is
-        always fatal.
+        ``budget`` is for each node that is tried. The devices are not taken by this, but by ``set_claim``. A ``Failed``
+        outcome is always fatal.
         """
         undecided: dict[str, Undecided] = {}
         for node, outcome, equal in self._attempts(claims, classes, share_id, budget, nodes):
@@ -172,7 +182,7 @@ class ClusterAllocator:
             if isinstance(outcome, Failed) and outcome.kind == "fatal":
                 return outcome
             if isinstance(outcome, Undecided):
-                undecided |= dict.fromkeys(self._named(equal), outcome)
+                undecided |= dict.fromkeys(self._names_of(equal), outcome)
         return NoFittingNode(undecided)
 
     def fitting_nodes(
@@ -183,9 +193,9 @@ class ClusterAllocator:
         budget: Budget,
         nodes: frozenset[str] | None = None,
     ) -> list[str]:
-        """All nodes on which ``place`` could find devices, by name."""
+        """The names of all nodes on which ``place`` could find devices."""
         attempts = self._attempts(claims, classes, str, budget, nodes)
-        return self._named(sum(attempt.equal for attempt in attempts if isinstance(attempt.outcome, Fits)))
+        return self._names_of(sum(attempt.equal for attempt in attempts if isinstance(attempt.outcome, Fits)))
 
     def allocate_on(
         self,
@@ -196,11 +206,9 @@ class ClusterAllocator:
         share_id: Callable[[], str],
         budget: Budget,
     ) -> Outcome:
-        """What ``allocate`` says to ``claims`` on one node, with the reasons where they do not fit."""
-        view = self._nodes[node]
-        return allocate(
-            self.inventory, claims, view, classes, self.ledger, self.features, share_id=share_id, budget=budget
-        )
+        """The outcome of ``allocate`` on one node, with the reasons if the claims do not fit."""
+        view, index, state = self._nodes[node], self.pool_index, self.allocated_state
+        return allocate(index, claims, view, classes, state, self.features, share_id=share_id, budget=budget)
 
     def _attempts(
         self,
@@ -210,35 +218,39 @@ class ClusterAllocator:
         budget: Budget,
         nodes: frozenset[str] | None,
     ) -> Iterator[_Attempt]:
-        """One attempt for each kind of node, but for nodes of which it is known that the pod does not fit."""
+        """One attempt for each set of equal nodes, without those on which the pod is known not to fit."""
         self._refresh()
-        pod = _Pod(_asked(claims), _classes(claims, classes))
+        pod = _pod_key(claims, classes)
         selectors = set(_selectors(claims, classes))
         failed = self._failed.get(pod, 0)
         if failed:
             self._failed.move_to_end(pod)
-        candidates = self._mask(nodes) & ~failed
-        simple: Sequence[ExactDeviceRequest] = ()
+        candidates = self._bitset(nodes) & ~failed
+        simple: Sequence[_SimpleRequest] | None = None
         while candidates:
             node = self._nodes[self._names[(candidates & -candidates).bit_length() - 1]]
-            outcome = self._try(claims, classes, node, share_id, budget, simple)
-            simple = _simple(claims)  # the first attempt has found what is wrong with the claims themselves
+            outcome = self._try(claims, classes, node, share_id, budget, simple or ())
+            if simple is None:  # the first attempt has found what is wrong with the claims themselves
+                simple = _simple_requests(claims, classes)
             equal = self._equal_to(node, selectors)
             if outcome is None or (isinstance(outcome, Failed) and outcome.kind == "node"):
                 failed |= equal
-                self._remember(pod, failed)
+                self._record_failure(pod, failed)
             yield _Attempt(node, outcome, equal & candidates)
             candidates &= ~equal
 
-    def _mask(self, nodes: frozenset[str] | None) -> int:
+    def _bitset(self, nodes: frozenset[str] | None) -> int:
         if nodes is None:
             return (1 << len(self._names)) - 1
-        if self._offered[0] is not nodes:
-            self._offered = nodes, sum(1 << self._positions[name] for name in nodes if name in self._positions)
-        return self._offered[1]
+        if self._latest_candidates[0] is not nodes:
+            self._latest_candidates = (
+                nodes,
+                sum(1 << self._positions[name] for name in nodes if name in self._positions),
+            )
+        return self._latest_candidates[1]
 
-    def _named(self, mask: int) -> list[str]:
-        return [self._names[position] for position in bits(mask)]
+    def _names_of(self, nodes: int) -> list[str]:
+        return [self._names[position] for position in iter_bits(nodes)]
 
     def _try(
         self,
@@ -247,141 +259,139 @@ class ClusterAllocator:
         node: NodeView,
         share_id: Callable[[], str],
         budget: Budget,
-        simple: Iterable[ExactDeviceRequest],
+        simple: Iterable[_SimpleRequest],
     ) -> Fits | Failed | Undecided | None:
         try:
-            offer = Offer.build(self.inventory, node, self.ledger, self.features)
-            if self._is_short(offer, simple, classes):
+            node_devices = self._node_devices.get(node.name)
+            if node_devices is None:
+                node_devices = self._node_devices[node.name] = self._build(node)
+            if _has_too_few(node_devices, simple):
                 return None
         except InvalidNodeSelectorError as error:
             return Failed("fatal", str(error))
-        answer = search(offer, claims, classes, share_id=share_id, budget=budget)
-        return None if isinstance(answer, Question) else answer
+        outcome = try_allocate(node_devices, claims, classes, share_id=share_id, budget=budget)
+        return None if isinstance(outcome, AllocationProblem) else outcome
 
-    def _is_short(
-        self, offer: Offer, requests: Iterable[ExactDeviceRequest], classes: Mapping[str, DeviceClass]
-    ) -> bool:
-        """Whether a node has too few devices for one of these simple requests: a search would say so, only later.
-
-        Where something can fail for good on a device, the search has to find out. Raises InvalidNodeSelectorError.
-        """
-        is_short = False
-        for request in requests:
-            selectors = tuple([each.cel.expression for each in request.selectors if each.cel])
-            selection = offer.select(classes[request.device_class_name], selectors)
-            if selection.errors or selection.selected & offer.measured:
-                return False
-            devices = selection.selected & offer.recognized & offer.on_node & ~offer.held & offer.joinable
-            is_short |= devices.bit_count() < (1 if request.count is None else request.count)
-        return is_short
+    def _build(self, node: NodeView) -> NodeDevices:
+        return NodeDevices.build(self.pool_index, node, self.allocated_state, self.features)
 
     def _equal_to(self, node: NodeView, selectors: Iterable[Selectors | None]) -> int:
-        """The nodes that are equal to ``node`` in all that a pod with those selectors depends on."""
-        equal = self._equal[self._states[node.name]]
+        """The nodes that are equal to ``node`` for a pod with those selectors."""
+        equal = self._nodes_by_state[self._states[node.name]]
         itself = 1 << self._positions[node.name]
         if equal != itself:
-            templates = [view.layout for view in self.inventory.views(node, self.features)]
+            views = self._node_devices[node.name].views
             for each in selectors:
-                if each is None or any(template.discerns(each) for template in templates):
+                if each is None or any(view.template.may_distinguish(each) for view in views):
                     return itself
         return equal
 
-    def _remember(self, pod: _Pod, failed: int) -> None:
+    def _record_failure(self, pod: bytes, failed: int) -> None:
         self._failed[pod] = failed
-        if len(self._failed) > _REMEMBERED:
+        if len(self._failed) > _MAX_FAILED_PODS:
             self._failed.popitem(last=False)
 
     def _refresh(self) -> None:
-        """Work out the states of the nodes that have changed."""
         if not self._is_ordered:
-            self._order()
+            self._assign_positions()
         changed = 0
         for name in self._stale & self._nodes.keys():
+            self._node_devices.pop(name, None)
             self._leave_state(name)
             state = self._states[name] = self._state(self._nodes[name])
             bit = 1 << self._positions[name]
-            self._equal[state] = self._equal.get(state, 0) | bit
+            self._nodes_by_state[state] = self._nodes_by_state.get(state, 0) | bit
             changed |= bit
         self._stale.clear()
         if changed:
-            for pod, failed in self._failed.items():
-                self._failed[pod] = failed & ~changed
+            self._failed = OrderedDict([(pod, failed & ~changed) for pod, failed in self._failed.items()])
 
     def _leave_state(self, name: str) -> None:
         state = self._states.pop(name, None)
         if state is not None:
-            self._equal[state] &= ~(1 << self._positions[name])
-            if not self._equal[state]:
-                del self._equal[state]
+            self._nodes_by_state[state] &= ~(1 << self._positions[name])
+            if not self._nodes_by_state[state]:
+                del self._nodes_by_state[state]
 
-    def _order(self) -> None:
-        """Give every node its position, after nodes have come or gone."""
+    def _assign_positions(self) -> None:
         self._is_ordered = True
         self._names = sorted(self._nodes)
         self._positions = {name: position for position, name in enumerate(self._names)}
         self._states = {name: state for name, state in self._states.items() if name in self._nodes}
-        self._equal.clear()
+        self._node_devices.clear()
+        self._nodes_by_state.clear()
         for name, state in self._states.items():
-            self._equal[state] = self._equal.get(state, 0) | 1 << self._positions[name]
+            self._nodes_by_state[state] = self._nodes_by_state.get(state, 0) | 1 << self._positions[name]
         self._failed.clear()
-        self._offered = frozenset(), 0
+        self._latest_candidates = frozenset(), 0
 
     def _state(self, node: NodeView) -> Hashable:
-        """All of a node that decides whether claims fit, but for texts that selectors read and pools of many nodes."""
+        """What of a node decides whether claims fit, without strings that selectors read and pools of several nodes."""
         try:
-            offer = Offer.build(self.inventory, node, self.ledger, self.features)
+            node_devices = self._build(node)
             return (
-                tuple([(view.layout, view.problem and view.problem.kind) for view in offer.views]),
+                tuple([(view.template, view.fault and view.fault.kind) for view in node_devices.views]),
                 tuple(
                     [
-                        view.id if self.inventory.is_shared(view.id) else standing
-                        for view, standing in zip(offer.views, offer.standings, strict=True)
+                        view.id if self.pool_index.is_shared(view.id) else usage
+                        for view, usage in zip(node_devices.views, node_devices.usages, strict=True)
                     ]
                 ),
-                offer.on_node,
+                node_devices.on_node,
                 OPTIONAL_OPERATIONS in node.declared_features,
-                _pattern([view.texts for view in offer.views]) if len(offer.views) > 1 else None,
+                _equality_pattern([view.strings for view in node_devices.views])
+                if len(node_devices.views) > 1
+                else None,
             )
         except InvalidNodeSelectorError:
             return node.name
 
 
-def _simple(claims: Iterable[ResourceClaim]) -> Sequence[ExactDeviceRequest]:
-    """The requests, if trying to serve them can go wrong only where a selector fails; else none."""
-    requests = [
-        None if request.first_available else request.exactly
-        for claim in claims
-        for request in claim.spec.devices.requests
-    ]
-    simple = [
-        request
-        for request in requests
-        if request is not None
-        and request.allocation_mode != "All"
-        and not (request.admin_access or request.capacity or request.derived_attributes)
-    ]
-    return simple if len(simple) == len(requests) else ()
+def _simple_requests(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass]) -> Sequence[_SimpleRequest]:
+    """The requests, if serving them can fail for good only where a selector fails; else none."""
+    simple: list[_SimpleRequest] = []
+    for request in chain.from_iterable(claim.spec.devices.requests for claim in claims):
+        exactly = None if request.first_available else request.exactly
+        class_ = classes.get(exactly.device_class_name) if exactly is not None else None
+        if exactly is None or class_ is None or exactly.allocation_mode == "All":
+            return ()
+        if exactly.admin_access or exactly.capacity or exactly.derived_attributes:
+            return ()
+        selectors = selector_expressions(class_.spec.selectors, exactly.selectors)
+        simple.append(_SimpleRequest(selectors, 1 if exactly.count is None else exactly.count))
+    return simple
 
 
-def _pattern(texts: Iterable[Sequence[str]]) -> tuple[int, ...]:
-    """Which texts are the same: constraints compare them."""
+def _has_too_few(node_devices: NodeDevices, requests: Iterable[_SimpleRequest]) -> bool:
+    """Whether a node has too few devices for one of ``requests``, which a search would find out only later.
+
+    Where something can fail for good on a device the search has to decide. Raises InvalidNodeSelectorError if a
+    published node selector is invalid.
+    """
+    has_too_few = False
+    for selectors, needed in requests:
+        selection = node_devices.select(selectors)
+        if selection.errors or selection.selected & node_devices.measured:
+            return False
+        has_too_few |= (selection.selected & node_devices.available).bit_count() < needed
+    return has_too_few
+
+
+def _equality_pattern(strings: Iterable[Sequence[str]]) -> tuple[int, ...]:
+    """Which strings are equal: constraints compare them."""
     numbers: dict[str, int] = {}
-    return tuple([numbers.setdefault(text, len(numbers)) for text in chain.from_iterable(texts)])
+    return tuple([numbers.setdefault(string, len(numbers)) for string in chain.from_iterable(strings)])
 
 
-def _asked(claims: Iterable[ResourceClaim]) -> bytes:
-    devices = [claim.spec.devices for claim in claims]
-    return msgspec.json.encode([(each.requests, each.constraints) for each in devices], enc_hook=str)
+def _pod_key(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass]) -> bytes:
+    """What a pod asks for, without names of claims: pods with equal keys fit on the same nodes."""
+    devices = [(claim.spec.devices.requests, claim.spec.devices.constraints) for claim in claims]
+    names = dict.fromkeys(spec.device_class_name for spec in _specs(claims))
+    selectors = [classes[name].spec.selectors if name in classes else None for name in names]
+    return msgspec.json.encode((devices, selectors), enc_hook=str)
 
 
-def _classes(
-    claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass]
-) -> tuple[tuple[str, tuple[DeviceSelector, ...] | None], ...]:
-    named = [(ask.device_class_name, classes.get(ask.device_class_name)) for ask in _asks(claims)]
-    return tuple([(name, None if class_ is None else class_.spec.selectors) for name, class_ in named])
-
-
-def _asks(claims: Iterable[ResourceClaim]) -> Iterable[Ask]:
+def _specs(claims: Iterable[ResourceClaim]) -> Iterable[RequestSpec]:
     for claim in claims:
         for request in claim.spec.devices.requests:
             yield from request.first_available
@@ -390,10 +400,9 @@ def _asks(claims: Iterable[ResourceClaim]) -> Iterable[Ask]:
 
 
 def _selectors(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass]) -> Iterable[Selectors | None]:
-    """The selectors of each request; None: derived attributes, which may read anything."""
-    for ask in _asks(claims):
-        if ask.derived_attributes:
+    """The selectors of each request; None stands for derived attributes, which may read anything."""
+    for spec in _specs(claims):
+        if spec.derived_attributes:
             yield None
-        class_ = classes.get(ask.device_class_name)
-        of_class = class_.spec.selectors if class_ is not None else ()
-        yield tuple(each.cel.expression for each in (*of_class, *ask.selectors) if each.cel)
+        class_ = classes.get(spec.device_class_name)
+        yield selector_expressions(() if class_ is None else class_.spec.selectors, spec.selectors)

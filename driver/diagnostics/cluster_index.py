@@ -13,9 +13,9 @@ from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
-from driver.allocation import AllocatedState, Budget, ClusterAllocator, Features, Inventory, Outcome, allocate
+from driver.allocation import AllocatedState, Budget, ClusterAllocator, Features, Outcome, PoolIndex, allocate
 from driver.allocation.explain.diagnosis import Diagnosis, diagnose
-from driver.allocation.explain.holders import Holdings, PoolKey
+from driver.allocation.explain.holders import HolderIndex, PoolKey
 from driver.diagnostics.card_usage import CardUsage, PublishedCards, build_usage, find_published_cards
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.feature_gates import detect_features
@@ -113,13 +113,13 @@ class ClusterIndex:
         return {class_.metadata.name: class_ for class_ in self.state.classes}
 
     @cached_property
-    def inventory(self) -> Inventory:
-        return Inventory.build(self.state.slices, self.state.taint_rules)
+    def inventory(self) -> PoolIndex:
+        return PoolIndex.build(self.state.slices, self.state.taint_rules)
 
     @cached_property
-    def all_holdings(self) -> Holdings:
+    def all_holdings(self) -> HolderIndex:
         """What claims hold of all pools."""
-        return Holdings(self.state.slices, self.state.claims)
+        return HolderIndex(self.state.slices, self.state.claims)
 
     @cached_property
     def cards(self) -> PublishedCards:
@@ -149,11 +149,11 @@ class ClusterIndex:
         of_node, shared = self._slice_pools
         return of_node.get(node.metadata.name, frozenset()) | shared
 
-    def holdings(self, node: Node) -> Holdings:
+    def holdings(self, node: Node) -> HolderIndex:
         """Return what claims hold of the pools of ``node``."""
         pools = self.pools(node)
         slices = [slice_ for pool in sorted(pools) for slice_ in self._slices_by_pool[pool]]
-        return Holdings(slices, self.claims_by_pool.find(pools))
+        return HolderIndex(slices, self.claims_by_pool.find(pools))
 
     @cached_property
     def _slices_by_pool(self) -> Mapping[PoolKey, Sequence[ResourceSlice]]:
@@ -184,7 +184,7 @@ class ClusterIndex:
             self.features, self.inventory, nodes=map(node_view, self.nodes), claims=self.state.claims
         )
 
-    def diagnose(self, claims: Sequence[ResourceClaim], node: Node, holdings: Holdings) -> tuple[Diagnosis, ...]:
+    def diagnose(self, claims: Sequence[ResourceClaim], node: Node, holdings: HolderIndex) -> tuple[Diagnosis, ...]:
         """Return why ``claims`` do not fit on ``node``, after ``attempt`` has failed."""
         return diagnose(self.inventory, claims, node_view(node), self.classes, holdings, self.features)
 

@@ -34,7 +34,7 @@ from api.model.devices import (
 )
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from api.model.quantity import Quantity
-from driver.allocation import AllocatedState, Budget, Features, Inventory, NodeView, Outcome, allocate
+from driver.allocation import AllocatedState, Budget, Features, NodeView, Outcome, PoolIndex, allocate
 
 DRIVER = "gpu.example.com"
 NODE = NodeView("node-1", {"zone": "east", "rank": "5"})
@@ -214,7 +214,7 @@ def decide(
 ) -> Outcome:
     """The allocator's answer; the class ``any`` is always there."""
     return allocate(
-        Inventory.build(slices, **rules),
+        PoolIndex.build(slices, **rules),
         claims,
         node,
         {each.metadata.name: each for each in (class_(), *classes)},

@@ -18,7 +18,7 @@ from tests.allocation.result_check import attribute_values
 MAX_RESULTS = 32
 _SELECTOR = re.compile(r'device\.attributes\["(?P<domain>[^"]+)"\]\.(?P<id>\w+) == (?P<value>\d+)')
 
-Ask = ExactDeviceRequest | DeviceSubRequest
+RequestSpec = ExactDeviceRequest | DeviceSubRequest
 
 
 class FatalError(Exception):
@@ -49,7 +49,7 @@ class Exhaustive:
                         self._listed(ask)
         return next(self._serve(0, 0), None)
 
-    def _listed(self, ask: Ask) -> list[tuple[DeviceId, Device]]:
+    def _listed(self, ask: RequestSpec) -> list[tuple[DeviceId, Device]]:
         """The devices that ``All`` means."""
         return [each for each in self._devices() if _selected(ask, *each)]
 
@@ -75,7 +75,9 @@ class Exhaustive:
         for each in asked.first_available:
             yield from self._place(claim, request, f"{asked.name}/{each.name}", each, 0, 0)
 
-    def _place(self, claim: int, request: int, name: str, ask: Ask, done: int, start: int) -> Iterator[list[Chosen]]:
+    def _place(
+        self, claim: int, request: int, name: str, ask: RequestSpec, done: int, start: int
+    ) -> Iterator[list[Chosen]]:
         is_all = ask.allocation_mode == "All"
         listed = self._listed(ask) if is_all else self._devices()[start:]
         count = len(listed) if is_all else ask.count or 1
@@ -138,7 +140,7 @@ class Exhaustive:
         return sum(map(len, seen)) == len(set().union(*seen))
 
 
-def _selected(ask: Ask, id_: DeviceId, device: Device) -> bool:
+def _selected(ask: RequestSpec, id_: DeviceId, device: Device) -> bool:
     for selector in ask.selectors:
         assert selector.cel is not None
         match = _SELECTOR.fullmatch(selector.cel.expression)

@@ -1,6 +1,6 @@
 """Whether an allocation is correct: every rule on its own, on plain dictionaries, without the allocator's code."""
 
-from collections import Counter as Tally
+from collections import Counter as PartialAssignment
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,7 +10,7 @@ from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.names import DeviceId
 from driver.allocation import AllocatedState
 
-Ask = ExactDeviceRequest | DeviceSubRequest
+RequestSpec = ExactDeviceRequest | DeviceSubRequest
 
 
 def faults(
@@ -44,8 +44,10 @@ def _unserved(claim: ResourceClaim, result: AllocationResult) -> Iterator[str]:
     ):
         yield f"results out of order: {names}"
     for request in claim.spec.devices.requests:
-        counts = Tally(name for name in names if name.partition("/")[0] == request.name)
-        wanted: list[tuple[str, Ask]] = [(f"{request.name}/{each.name}", each) for each in request.first_available]
+        counts = PartialAssignment(name for name in names if name.partition("/")[0] == request.name)
+        wanted: list[tuple[str, RequestSpec]] = [
+            (f"{request.name}/{each.name}", each) for each in request.first_available
+        ]
         if request.exactly is not None:
             wanted = [(request.name, request.exactly)]
         fitting = [name for name, ask in wanted if ask.allocation_mode == "All" or counts[name] == (ask.count or 1)]
@@ -87,7 +89,7 @@ def _oversold(
     given: Sequence[DeviceRequestAllocationResult], devices: Mapping[DeviceId, Device], allocated: AllocatedState
 ) -> Iterator[str]:
     """No exclusive device has two users, no shared one gives more than it has, every share has an identity."""
-    exclusive = Tally(each.id for each in given if each.share_id is None and not each.admin_access)
+    exclusive = PartialAssignment(each.id for each in given if each.share_id is None and not each.admin_access)
     yield from (f"{id_} is given {times} times" for id_, times in exclusive.items() if times > 1)
     yield from (f"{id_} is in use" for id_ in exclusive if id_ in allocated.exclusive or id_ in allocated.consumed)
     shares = [each.share for each in given if each.share_id is not None]

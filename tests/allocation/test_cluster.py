@@ -19,11 +19,11 @@ from driver.allocation import (
     ClusterOutcome,
     Failed,
     Fits,
-    Inventory,
     NodeAllocation,
     NodeView,
     NoFittingNode,
     Outcome,
+    PoolIndex,
     Undecided,
     allocate,
 )
@@ -103,7 +103,7 @@ class World:
     claims: dict[str, ResourceClaim] = field(default_factory=dict)
 
     def outcomes(self, asked: ResourceClaim, nodes: Collection[str]) -> Iterator[tuple[NodeView, Outcome]]:
-        inventory = Inventory.build(self.slices.values(), self.rules)
+        inventory = PoolIndex.build(self.slices.values(), self.rules)
         allocated = AllocatedState.from_claims(self.claims.values())
         for name in sorted(self.nodes.keys() & nodes):
             node = self.nodes[name]
@@ -125,7 +125,7 @@ class Both:
     """Changes made to a cluster and to its world alike."""
 
     def __init__(self) -> None:
-        self.cluster = ClusterAllocator(ALL_FEATURES, Inventory.build(()))
+        self.cluster = ClusterAllocator(ALL_FEATURES, PoolIndex.build(()))
         self.world = World()
 
     def set_node(self, name: str, zone: str) -> None:
@@ -210,7 +210,7 @@ def test_a_cluster_that_changes_places_as_if_each_node_were_asked_anew(seed: int
 def alike(count: int) -> ClusterAllocator:
     names = [f"n-{number}" for number in range(count)]
     slices = [each for name in names for each in node_slices(name, 0)]
-    return ClusterAllocator(ALL_FEATURES, Inventory.build(slices), nodes=[NodeView(name, {}) for name in names])
+    return ClusterAllocator(ALL_FEATURES, PoolIndex.build(slices), nodes=[NodeView(name, {}) for name in names])
 
 
 TWO = Budget(steps=2)
@@ -248,7 +248,7 @@ def test_only_the_nodes_that_are_offered_are_tried() -> None:
 def test_taint_rules_hold_in_a_cluster_too() -> None:
     rule = DeviceTaintRule(spec=DeviceTaintRuleSpec(taint=DeviceTaint(key="repair", effect="NoSchedule")))
     node = NodeView("n", {})
-    cluster = ClusterAllocator(ALL_FEATURES, Inventory.build(node_slices("n", 0), [rule]), nodes=[node])
+    cluster = ClusterAllocator(ALL_FEATURES, PoolIndex.build(node_slices("n", 0), [rule]), nodes=[node])
     assert isinstance(cluster.place([ASKED["any device"]], CLASSES, share_id=str, budget=BUDGET), NoFittingNode)
 
 

@@ -45,6 +45,10 @@ _FEATURES: Final = (
     *("FractionalCapacityRange", "PartitionableDevices", "PrioritizedList"),
 )
 """Those that are on by default in Kubernetes 1.37, by their names there."""
+HARD_MS: Final = 100
+"""What a recorded hard case may take (``python -m tests.conformance hard``); half of these families may take that."""
+HARDEST_MS: Final = 1000
+"""For the families of which no case is recorded: a tenth of what kube-scheduler gives a node."""
 GOALS: Final = {"empty": 10, "spread": 10, "fragmented": 100, "packed": 100, "full": 100}
 
 
@@ -81,19 +85,19 @@ def _rate(seconds: list[float]) -> float:
 
 
 def _hard() -> Row:
-    """Questions on which a depth-first search explodes, one of each family."""
-    questions = [(name, build(32)) for name, build in {**FAMILIES, **LINKED, **CROSSED}.items()]
-    seconds: dict[str, float] = {}
-    for name, question in questions:
+    """Problems on which a plain depth-first search takes exponential time, one of each family."""
+    problems = [build(32) for build in {**FAMILIES, **LINKED, **CROSSED}.values()]
+    samples: list[float] = []
+    for problem in problems:
         begin = time.process_time()
-        outcome = decide(question.slices, *question.claims)
-        seconds[name] = time.process_time() - begin
-        assert isinstance(outcome, Fits) == question.fits
+        outcome = decide(problem.slices, *problem.claims)
+        samples.append((time.process_time() - begin) * 1000)
+        assert isinstance(outcome, Fits) == problem.fits
     return Row(
-        name=f"hard questions of size 32: each of {len(questions)} families",
+        name=f"hard problems of size 32: each of {len(problems)} families",
         unit="ms",
-        samples=[each * 1000 for each in seconds.values()],
-        goal="<= 100 ms",
+        samples=samples,
+        goal=f"median <= {HARD_MS} ms, p99 <= {HARDEST_MS} ms",
     )
 
 

@@ -31,7 +31,7 @@ from api.model.claims import (
 from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.wire import dec_hook, enc_hook
-from driver.allocation import Budget, ClusterAllocator, Features, Inventory, NodeAllocation, NodeView
+from driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
 from driver.partitions.catalog import gpu_model
 from driver.partitions.geometry import GpuCard
 from driver.partitions.pool_compiler import compile_pool
@@ -216,7 +216,7 @@ def measure(nodes: int, scenarios: Sequence[str], count: int) -> JsonObject:
     reader = _Reader(nodes)
     views = [NodeView(node_name(number), {}) for number in range(nodes)]
     begin = time.perf_counter()
-    cluster = ClusterAllocator(FEATURES, Inventory.build(reader), nodes=views)
+    cluster = ClusterAllocator(FEATURES, PoolIndex.build(reader), nodes=views)
     cluster.place([nothing()], CLASSES, share_id=str, budget=Budget())  # looks at every node
     index_s = time.perf_counter() - begin - reader.seconds
     figures: JsonObject = {"index_s": index_s, "memory_mb": memory_mb() - before_mb}

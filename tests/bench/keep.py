@@ -1,10 +1,10 @@
-"""KEEP: placing where the least is lost of what could be placed later; a strategy beside the scheduler's order.
+"""KEEP: a placement policy that loses the least of what could be placed later.
 
 A counter set, such as a card, is worth the sum over its profiles of weight times how many more of that profile still
-fit. A placement's loss is what it takes of that worth. Of several places the one with the least loss is taken, of those
-the fullest set, then the first. Against the first fit this accepts some more requests under high load, and more of the
-large ones; kube-scheduler knows no such order, so a driver gets it by the order in which it publishes
-(``driver.partitions.publish_order``), and who places himself gets it here.
+fit, and a placement's loss is what it takes of that worth. Of several placements the one with the least loss is taken,
+of those the fullest set, then the first. Against first fit this accepts some more requests under high load, and more of
+the large ones. kube-scheduler has no such order; a driver comes near it by the order in which it publishes
+(``driver.partitions.publish_order``).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -13,43 +13,43 @@ from typing import NamedTuple, TypeAlias
 from api.model.allocations import AllocationResult
 from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimSpec
 from api.model.devices import Device
+from driver.allocation.allocator import try_allocate
 from driver.allocation.cluster import ClusterAllocator, ClusterOutcome, NodeAllocation, NoFittingNode
-from driver.allocation.pools.node_devices import Offer
-from driver.allocation.pools.pool_view import PoolView
-from driver.allocation.pools.template import Layout, Standing
-from driver.allocation.search.backtracking import search
-from driver.allocation.search.problem import Question
-from driver.allocation.semantics.bitset import keep
+from driver.allocation.pools.gather import PoolView
+from driver.allocation.pools.node_devices import NodeDevices
+from driver.allocation.pools.template import PoolTemplate, PoolUsage
+from driver.allocation.search.problem import AllocationProblem
+from driver.allocation.semantics.bitset import store_bounded
 from driver.allocation.semantics.counters import fits
 from driver.allocation.semantics.outcomes import Budget, Fits, NodeView
 
 
 class Profile(NamedTuple):
-    """What a device is one of; a set is worth its weight for each that still fits."""
+    """The profile of a device; a set is worth its weight for each device of it that still fits."""
 
     name: str
     weight: int
 
 
 ProfileOf: TypeAlias = Callable[[Device], Profile | None]
-"""None: the device does not count, because it is the same hardware as others that do."""
+"""The profile of a device; None: it does not count, because it is the same hardware as others that do."""
 
 
 class _Rank(NamedTuple):
-    """How good a place is: less is better."""
+    """The rank of a placement: less is better."""
 
     loss: int
     left: int
-    """What is left of the sets that are drawn from, in whatever they count."""
+    """What is left of the counter sets it takes from, all counters added up."""
 
 
 class Keep:
-    """The strategy, and what it has worked out so far."""
+    """The policy, with what it has worked out so far."""
 
     def __init__(self, profile_of: ProfileOf) -> None:
         self._profile_of = profile_of
-        self._worths: dict[tuple[Layout, int, int], int] = {}
-        self._orders: dict[tuple[Layout, Standing], Layout] = {}
+        self._worths: dict[tuple[PoolTemplate, int, int], int] = {}
+        self._orders: dict[tuple[PoolTemplate, PoolUsage], PoolTemplate] = {}
         self._ranks: dict[ResourceClaimSpec, dict[Hashable, _Rank | None]] = {}
 
     def place(
@@ -59,99 +59,101 @@ class Keep:
 
         ``class_`` is that of all requests. The selectors must not tell nodes apart.
         """
-        best: tuple[_Rank, Offer] | None = None
+        best: tuple[_Rank, NodeDevices] | None = None
         ranks = self._ranks.setdefault(claim.spec, {})
         for node in nodes:
-            offer = Offer.build(cluster.inventory, node, cluster.ledger, cluster.features)
-            key = tuple([(view.layout, each) for view, each in zip(offer.views, offer.standings, strict=True)])
+            node_devices = NodeDevices.build(cluster.pool_index, node, cluster.allocated_state, cluster.features)
+            key = tuple(
+                [(view.template, each) for view, each in zip(node_devices.views, node_devices.usages, strict=True)]
+            )
             if key not in ranks:
-                found = self._search(offer, claim, class_)
-                keep(ranks, key, None if found is None else self._rank(offer, found.results))
+                found = self._search(node_devices, claim, class_)
+                store_bounded(ranks, key, None if found is None else self._rank(node_devices, found.results))
             rank = ranks[key]
             if rank is not None and (best is None or rank < best[0]):
-                best = rank, offer
+                best = rank, node_devices
         if best is None:
             return NoFittingNode({})
         found = self._search(best[1], claim, class_)
         assert found is not None, "it fitted on a node of the same kind"
         return NodeAllocation(best[1].node.name, found.results)
 
-    def _search(self, offer: Offer, claim: ResourceClaim, class_: DeviceClass) -> Fits | None:
+    def _search(self, node_devices: NodeDevices, claim: ResourceClaim, class_: DeviceClass) -> Fits | None:
         classes = {class_.metadata.name: class_}
-        answer = search(self._ordered(offer), [claim], classes, share_id=str, budget=Budget())
-        assert isinstance(answer, Fits | Question)
-        return answer if isinstance(answer, Fits) else None
+        outcome = try_allocate(self._ordered(node_devices), [claim], classes, share_id=str, budget=Budget())
+        assert isinstance(outcome, Fits | AllocationProblem)
+        return outcome if isinstance(outcome, Fits) else None
 
-    def _ordered(self, offer: Offer) -> Offer:
-        """What the node offers, the best places first."""
+    def _ordered(self, node_devices: NodeDevices) -> NodeDevices:
+        """The node's devices, the best placements first."""
         views = [
-            PoolView(view.id, view.problem, self._order(view.layout, standing), view.slices, view.texts)
-            for view, standing in zip(offer.views, offer.standings, strict=True)
+            PoolView(view.id, view.fault, self._order(view.template, usage), view.slices, view.strings)
+            for view, usage in zip(node_devices.views, node_devices.usages, strict=True)
         ]
-        return Offer(views, offer.node, offer.allocated, offer.features)
+        return NodeDevices(views, node_devices.node, node_devices.allocated, node_devices.features)
 
-    def _order(self, layout: Layout, standing: Standing) -> Layout:
-        ordered = self._orders.get((layout, standing))
+    def _order(self, template: PoolTemplate, usage: PoolUsage) -> PoolTemplate:
+        ordered = self._orders.get((template, usage))
         if ordered is None:
-            sizes = [sum(_units(layout, use.set, use.amount or 0) for use in uses) for uses in layout.uses]
-            ranks = [self._rank_of(layout, standing.remaining, index) for index in range(len(layout.templates))]
-            indices = sorted(range(len(layout.templates)), key=lambda index: (sizes[index], ranks[index], index))
-            ordered = keep(self._orders, (layout, standing), _reordered(layout, indices))
+            sizes = [sum(_units(template, use.set, use.amount or 0) for use in uses) for uses in template.uses]
+            ranks = [self._rank_of(template, usage.remaining, index) for index in range(len(template.devices))]
+            indices = sorted(range(len(template.devices)), key=lambda index: (sizes[index], ranks[index], index))
+            ordered = store_bounded(self._orders, (template, usage), _reordered(template, indices))
         return ordered
 
-    def _rank(self, offer: Offer, results: Iterable[AllocationResult]) -> _Rank:
-        """Of all that is given together."""
+    def _rank(self, node_devices: NodeDevices, results: Iterable[AllocationResult]) -> _Rank:
+        """The rank of all ``results`` together."""
         loss = left = 0
         remaining = {
-            view.id: list(standing.remaining) for view, standing in zip(offer.views, offer.standings, strict=True)
+            view.id: list(usage.remaining) for view, usage in zip(node_devices.views, node_devices.usages, strict=True)
         }
-        layouts = {view.id: view.layout for view in offer.views}
+        templates = {view.id: view.template for view in node_devices.views}
         for given in (each for result in results for each in result.devices.results):
-            pool = next(id_ for id_ in layouts if (id_.driver, id_.name) == (given.driver, given.pool))
-            layout, sets = layouts[pool], remaining[pool]
-            index = layout.positions[given.device]
-            rank = self._rank_of(layout, sets, index)
+            pool = next(id_ for id_ in templates if (id_.driver, id_.name) == (given.driver, given.pool))
+            template, sets = templates[pool], remaining[pool]
+            index = template.positions[given.device]
+            rank = self._rank_of(template, sets, index)
             loss, left = loss + rank.loss, left + rank.left
-            for use in layout.uses[index]:
+            for use in template.uses[index]:
                 sets[use.set] = (sets[use.set] or 0) - (use.amount or 0)
         return _Rank(loss, left)
 
-    def _rank_of(self, layout: Layout, remaining: Sequence[int | None], index: int) -> _Rank:
+    def _rank_of(self, template: PoolTemplate, remaining: Sequence[int | None], index: int) -> _Rank:
         loss = left = 0
-        for use in layout.uses[index]:
+        for use in template.uses[index]:
             before = remaining[use.set]
-            assert layout.counters is not None
-            if before is None or not fits(before, use.amount, layout.counters.guards[use.set]):
+            assert template.counters is not None
+            if before is None or not fits(before, use.amount, template.counters.guards[use.set]):
                 continue  # it cannot be had, so its rank does not matter
             after = before - (use.amount or 0)
-            loss += self._worth(layout, use.set, before) - self._worth(layout, use.set, after)
-            left += _units(layout, use.set, before)
+            loss += self._worth(template, use.set, before) - self._worth(template, use.set, after)
+            left += _units(template, use.set, before)
         return _Rank(loss, left)
 
-    def _worth(self, layout: Layout, set_: int, remaining: int) -> int:
-        worth = self._worths.get((layout, set_, remaining))
+    def _worth(self, template: PoolTemplate, set_: int, remaining: int) -> int:
+        worth = self._worths.get((template, set_, remaining))
         if worth is None:
-            assert layout.counters is not None
+            assert template.counters is not None
             amounts: dict[Profile, list[int]] = {}
-            for template, uses in zip(layout.templates, layout.uses, strict=True):
-                profile = self._profile_of(template.device) if [use.set for use in uses] == [set_] else None
+            for device_template, uses in zip(template.devices, template.uses, strict=True):
+                profile = self._profile_of(device_template.device) if [use.set for use in uses] == [set_] else None
                 if profile is not None and uses[0].amount is not None:
                     amounts.setdefault(profile, []).append(uses[0].amount)
-            guards = layout.counters.guards[set_]
+            guards = template.counters.guards[set_]
             worth = sum(profile.weight * _count(each, remaining, guards) for profile, each in amounts.items())
-            keep(self._worths, (layout, set_, remaining), worth)
+            store_bounded(self._worths, (template, set_, remaining), worth)
         return worth
 
 
-def _reordered(layout: Layout, indices: Iterable[int]) -> Layout:
-    """The same devices in another order: ``indices`` are their places in ``layout``."""
-    return Layout(layout.driver, [layout.templates[index] for index in indices], (), layout.counters)
+def _reordered(template: PoolTemplate, indices: Iterable[int]) -> PoolTemplate:
+    """The same devices in another order: ``indices`` are those in ``template``."""
+    return PoolTemplate(template.driver, [template.devices[index] for index in indices], (), template.counters)
 
 
-def _units(layout: Layout, set_: int, packed: int) -> int:
+def _units(template: PoolTemplate, set_: int, packed: int) -> int:
     """All counters of a set added up."""
-    assert layout.counters is not None
-    return sum(field.read(packed) for field in layout.counters.fields[set_].values())
+    assert template.counters is not None
+    return sum(field.read(packed) for field in template.counters.fields[set_].values())
 
 
 def _count(amounts: Iterable[int], remaining: int, guards: int) -> int:

@@ -15,10 +15,10 @@ from driver.allocation import (
     ClusterAllocator,
     ClusterOutcome,
     Features,
-    Inventory,
     NodeAllocation,
     NodeView,
     NoFittingNode,
+    PoolIndex,
 )
 from driver.partitions.geometry import GpuCard, Partition
 from driver.partitions.pool_compiler import compile_pool
@@ -66,7 +66,7 @@ class Allocator:
         self._number = 0
 
     def _start(self, cards: Sequence[GpuCard]) -> ClusterAllocator:
-        cluster = ClusterAllocator(Features(), Inventory.build(()))
+        cluster = ClusterAllocator(Features(), PoolIndex.build(()))
         for card in cards:
             node = f"n-{card.index:03}"
             compiled = compile_pool(node, node, [card], layout=SliceLayout.COMBINED)

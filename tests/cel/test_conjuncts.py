@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.allocation import compile_selector
+from driver.cel.compile import compile_selector
 from driver.cel.conjuncts import split_conjuncts
 from tests.allocation.builders import DRIVER, device
 

@@ -28,9 +28,9 @@ from driver.allocation import (
     Failed,
     Features,
     Fits,
-    Inventory,
     NodeView,
     Outcome,
+    PoolIndex,
     allocate,
 )
 
@@ -87,7 +87,7 @@ def answer(case: JsonObject) -> Outcome:
     node = case["node"]
     classes = [_convert(each, DeviceClass) for each in case["classes"]]
     return allocate(
-        Inventory.build(_convert(each, ResourceSlice) for each in case["slices"]),
+        PoolIndex.build(_convert(each, ResourceSlice) for each in case["slices"]),
         [_convert(each, ResourceClaim) for each in case["claims"]],
         NodeView(
             name=node["metadata"]["name"],

@@ -4,7 +4,7 @@ import pytest
 
 from api.model.devices import Attribute
 from api.model.names import ObjectRef
-from driver.allocation.explain.holders import Holdings
+from driver.allocation.explain.holders import HolderIndex
 from driver.diagnostics.card_usage import build_usage, find_published_cards
 from driver.partitions.catalog import gpu_models, shell
 from driver.partitions.geometry import FpgaCard
@@ -56,7 +56,7 @@ def test_cards_come_in_the_order_of_nodes_and_numbers() -> None:
 def test_who_holds_what_is_known() -> None:
     now = allocate_claims(gpu_cluster(), claim("a", "7g-80gb"))
     [found] = find_published_cards(now.slices).known
-    used = build_usage(found, Holdings((), now.claims).holders)
+    used = build_usage(found, HolderIndex((), now.claims).holders)
     assert used.holders == {"gpu-0-7g-80gb-at-0": (ObjectRef("default", "a"),)}
     assert {name: partition.profile for name, partition in used.partitions.items()} == {"gpu-0-7g-80gb-at-0": "7g.80gb"}
 

@@ -21,8 +21,7 @@ from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from api.wire import to_builtins
-from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, allocate
-from driver.allocation import Inventory as AllocationInventory
+from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
 from driver.local.apiserver.kinds.validation.slices import validate_request_policy
 from driver.partitions.catalog import gpu_models
 from driver.partitions.geometry import DeviceKind, GpuModel, Partition
@@ -146,7 +145,7 @@ def test_the_scheduler_fills_a_partition_before_it_cuts_another_and_says_when_al
     """As kube-scheduler does it: 3g.40gb has 40448Mi (H100), so shares of 12Gi go thrice into each."""
     pool = offered("3g.40gb").pool
     published = ResourcePool(name="node-1/gpu", generation=1, resource_slice_count=len(pool.slices))
-    inventory = AllocationInventory.build(
+    inventory = PoolIndex.build(
         ResourceSlice(
             metadata=ObjectMeta(name=f"{index}-node-1"),
             spec=ResourceSliceSpec(

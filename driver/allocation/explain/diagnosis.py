@@ -1,7 +1,7 @@
-"""The full answer to "why does it not fit on this node": obstacles with the nearest misses and with who is in the way.
+"""Why claims do not fit on a node, in full: obstacles with near misses and with the claims in the way.
 
-``explaining`` finds the obstacles; here each gets what a person needs to do something about it. That costs more than
-allocating, so it is asked for only when somebody wants to know.
+``obstacles.py`` finds the obstacles; here each gets what is needed to do something about it. That costs more than
+allocating, so it is done only on demand.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,120 +12,118 @@ from api.model.claims import DeviceClass, ResourceClaim
 from api.model.devices import DeviceTaint
 from api.model.names import DeviceId, ObjectRef
 from api.model.quantity import Quantity
-from driver.allocation.explain.holders import Blocker, Holdings
-from driver.allocation.explain.near_misses import SHOWN, Miss, Sourced, Unmet, near_misses, shown
-from driver.allocation.explain.obstacles import TAKEN, Finding, findings
-from driver.allocation.pools.index import Inventory
-from driver.allocation.pools.node_devices import Offer
-from driver.allocation.search.problem import Question, Want
-from driver.allocation.search.problem_builder import ask
-from driver.allocation.semantics.bitset import bits
+from driver.allocation.explain.holders import Blocker, HolderIndex
+from driver.allocation.explain.near_misses import (
+    MAX_NEAR_MISSES,
+    FailedCondition,
+    NearMissGroup,
+    SourcedSelector,
+    format_value,
+    near_misses,
+)
+from driver.allocation.explain.obstacles import COUNTERS_TAKEN, Finding, find_obstacles
+from driver.allocation.pools.index import PoolIndex
+from driver.allocation.pools.node_devices import NodeDevices
+from driver.allocation.search.problem import AllocationProblem, RequestAlternative
+from driver.allocation.search.problem_builder import build_problem
+from driver.allocation.semantics.bitset import iter_bits
 from driver.allocation.semantics.capacity import unqualified
+from driver.allocation.semantics.matching import selector_expressions
 from driver.allocation.semantics.outcomes import Features, NodeView, Obstacle
 
-RELEASABLE: Final = frozenset(
-    {
-        Obstacle.IN_USE,
-        Obstacle.COUNTERS,
-        Obstacle.CAPACITY,
-        Obstacle.TOO_FEW,
-        Obstacle.CONSTRAINT,
-        Obstacle.COMBINATION,
-    }
-)
-"""Obstacles that the end of other claims may remove."""
+_OF_AMOUNT: Final = (Obstacle.IN_USE, Obstacle.COUNTERS, Obstacle.CAPACITY, Obstacle.TOO_FEW)
+RELEASABLE: Final = frozenset((*_OF_AMOUNT, Obstacle.CONSTRAINT, Obstacle.COMBINATION))
+"""The obstacles that may go away when other claims end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """One obstacle of one request on one node. Equal nodes have the same but for ``blockers`` and devices' names."""
+    """One obstacle of one request on one node; on equal nodes only ``blockers`` and names of devices differ."""
 
     claim: ObjectRef
     request: str
-    """As in ``Reason``; several, with commas, where a constraint holds over them."""
+    """The request as in ``Reason``; several, with commas, where a constraint holds over them."""
     obstacle: Obstacle
     message: str
-    """For people, without names of devices and claims."""
-    misses: tuple[Miss, ...] = ()
+    """The obstacle in words, without names of devices and claims."""
+    misses: tuple[NearMissGroup, ...] = ()
     """For CLASS, SELECTOR and CAPACITY: the devices that come nearest."""
     blockers: tuple[Blocker, ...] = ()
-    """For RELEASABLE obstacles: what is in the way, and whose it is."""
+    """For RELEASABLE obstacles: what is in the way, and which claims hold it."""
     taints: tuple[DeviceTaint, ...] = ()
-    """For TAINTED: those that the request does not tolerate."""
+    """For TAINTED: the taints that the request does not tolerate."""
 
 
 def diagnose(
-    inventory: Inventory,
+    pool_index: PoolIndex,
     claims: Sequence[ResourceClaim],
     node: NodeView,
     classes: Mapping[str, DeviceClass],
-    holdings: Holdings,
+    holder_index: HolderIndex,
     features: Features,
 ) -> tuple[Diagnosis, ...]:
     """Why ``claims`` do not fit on ``node``, given that ``allocate`` says ``DoesNotFit``. Never empty.
 
-    ``holdings`` are of at least all pools that the node can use. Raises UnanswerableError and InvalidNodeSelectorError,
-    which ``allocate`` would have told as ``Failed``.
+    ``holder_index`` must cover at least all pools that the node can use. Raises UnanswerableError and
+    InvalidNodeSelectorError where the outcome of ``allocate`` is ``Failed``.
     """
-    question = ask(Offer.build(inventory, node, holdings.allocated, features), claims, classes)
-    return tuple(_diagnosis(question, holdings, finding) for finding in findings(question))
+    problem = build_problem(NodeDevices.build(pool_index, node, holder_index.allocated, features), claims, classes)
+    return tuple(_diagnosis(problem, holder_index, finding) for finding in find_obstacles(problem))
 
 
-def _diagnosis(question: Question, holdings: Holdings, finding: Finding) -> Diagnosis:
+def _diagnosis(problem: AllocationProblem, holder_index: HolderIndex, finding: Finding) -> Diagnosis:
     is_releasable = finding.obstacle in RELEASABLE
-    blockers = holdings.blockers(_ids(question, finding.devices)) if is_releasable else ()
+    blockers = holder_index.blockers(_ids(problem, finding.devices)) if is_releasable else ()
     is_hopeless = blockers and not any(blocker.claims for blocker in blockers)
     return Diagnosis(
-        claim=question.claims[finding.claim].ref,
+        claim=problem.claims[finding.claim].ref,
         request=finding.request,
         obstacle=finding.obstacle,
-        message=finding.message.replace(TAKEN, "is more than there is") if is_hopeless else finding.message,
-        misses=tuple(_misses(question, finding)),
+        message=finding.message.replace(COUNTERS_TAKEN, "is more than there is") if is_hopeless else finding.message,
+        misses=tuple(_misses(problem, finding)),
         blockers=blockers,
-        taints=_taints(question, finding) if finding.obstacle is Obstacle.TAINTED else (),
+        taints=_taints(problem, finding) if finding.obstacle is Obstacle.TAINTED else (),
     )
 
 
-def _ids(question: Question, devices: int) -> Iterator[DeviceId]:
-    return (question.offer.devices[index].id for index in bits(devices))
+def _ids(problem: AllocationProblem, devices: int) -> Iterator[DeviceId]:
+    return (problem.node_devices.device(index).id for index in iter_bits(devices))
 
 
-def _taints(question: Question, finding: Finding) -> tuple[DeviceTaint, ...]:
-    tolerations = finding.wants[0].ask.tolerations
-    taints = (taint for index in bits(finding.devices) for taint in question.offer.devices[index].taints)
+def _taints(problem: AllocationProblem, finding: Finding) -> tuple[DeviceTaint, ...]:
+    tolerations = finding.alternatives[0].spec.tolerations
+    taints = (taint for index in iter_bits(finding.devices) for taint in problem.node_devices.device(index).taints)
     strong = (taint for taint in taints if taint.effect in {"NoSchedule", "NoExecute"})
     return tuple(dict.fromkeys(taint for taint in strong if not any(each.tolerates(taint) for each in tolerations)))
 
 
-def _misses(question: Question, finding: Finding) -> Sequence[Miss]:
-    want = finding.wants[0] if finding.wants else None
-    if want is None:
+def _misses(problem: AllocationProblem, finding: Finding) -> Sequence[NearMissGroup]:
+    if not finding.alternatives:
         return ()
+    alternative = finding.alternatives[0]
     if finding.obstacle in {Obstacle.CLASS, Obstacle.SELECTOR}:
-        devices = bits(finding.devices) if finding.devices else range(len(question.offer.devices))
-        published = (question.offer.devices[index] for index in devices)
-        return near_misses(_selectors(want), ((each.id, each.device) for each in published))
-    if finding.obstacle is Obstacle.CAPACITY and want.ask.capacity is not None:
-        return _too_small(question, want, finding.devices)
+        devices = iter_bits(finding.devices) if finding.devices else range(problem.node_devices.count)
+        published = (problem.node_devices.device(index) for index in devices)
+        return near_misses(_selectors(alternative), ((each.id, each.device) for each in published))
+    if finding.obstacle is Obstacle.CAPACITY and alternative.spec.capacity is not None:
+        return _too_small(problem, alternative, finding.devices)
     return ()
 
 
-def _selectors(want: Want) -> list[Sourced]:
-    """Those of the class, then those of the request."""
-    of_class = [each.cel.expression for each in want.class_.spec.selectors if each.cel]
-    of_request = [each.cel.expression for each in want.ask.selectors if each.cel]
-    return [
-        *(Sourced(f"class {want.class_.metadata.name}", expression) for expression in of_class),
-        *(Sourced(f"selector {position}", expression) for position, expression in enumerate(of_request)),
-    ]
+def _selectors(alternative: RequestAlternative) -> list[SourcedSelector]:
+    class_ = alternative.class_
+    source, expressions = f"class {class_.metadata.name}", selector_expressions(class_.spec.selectors)
+    of_class = [SourcedSelector(source, expression) for expression in expressions]
+    of_request = enumerate(selector_expressions(alternative.spec.selectors))
+    return [*of_class, *(SourcedSelector(f"selector {index}", expression) for index, expression in of_request)]
 
 
-def _too_small(question: Question, want: Want, devices: int) -> tuple[Miss, ...]:
+def _too_small(problem: AllocationProblem, alternative: RequestAlternative, devices: int) -> tuple[NearMissGroup, ...]:
     """The devices by what they have of the capacities that the request asks for, the largest first."""
-    requests = want.ask.capacity.requests if want.ask.capacity else {}
+    requests = alternative.spec.capacity.requests if alternative.spec.capacity else {}
     groups: dict[tuple[tuple[str, Quantity | None], ...], list[DeviceId]] = {}
-    for index in bits(devices):
-        published = question.offer.devices[index]
+    for index in iter_bits(devices):
+        published = problem.node_devices.device(index)
         driver = published.id.driver
         values = {unqualified(driver, name): capacity.value for name, capacity in published.device.capacity.items()}
         have = {name: values.get(unqualified(driver, name)) for name in requests}
@@ -134,12 +132,13 @@ def _too_small(question: Question, want: Want, devices: int) -> tuple[Miss, ...]
             groups.setdefault(lacking, []).append(published.id)
     nearest = sorted(groups, key=lambda lacking: (len(lacking), -sum(value.nano for _, value in lacking if value)))
     return tuple(
-        Miss(
+        NearMissGroup(
             device=groups[lacking][0],
             devices=len(groups[lacking]),
             unmet=tuple(
-                Unmet("capacity", f"{name} >= {requests[name]}", ((name, shown(value)),)) for name, value in lacking
+                FailedCondition("capacity", f"{name} >= {requests[name]}", ((name, format_value(value)),))
+                for name, value in lacking
             ),
         )
-        for lacking in nearest[:SHOWN]
+        for lacking in nearest[:MAX_NEAR_MISSES]
     )

@@ -1,6 +1,6 @@
-"""Who holds what: devices and counters by the claims that have them, for answers to people.
+"""``HolderIndex``: which claims hold devices and counters.
 
-``AllocatedState`` says what is taken, which is all that allocating needs; this says by whom.
+``AllocatedState`` says what is allocated, which is all that allocating needs; this says to whom, for messages.
 """
 
 from collections import defaultdict
@@ -21,36 +21,36 @@ PoolKey: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Hardware that somebody else has."""
+    """Hardware in the way, with the claims that hold it."""
 
     pool: str
     """``driver/pool``."""
     card: str
     """The counter set, or the device itself where it takes from none."""
     counters: tuple[str, ...]
-    """Which counters are short; empty: the devices themselves are in use."""
+    """The counters that do not suffice; empty: the devices themselves are in use."""
     claims: tuple[ObjectRef, ...]
-    """Who has them, in order of names. Empty: nobody, there are not more."""
+    """The claims that hold them, by name; empty: there are not more."""
 
 
-class Holdings:
-    """What claims hold of some pools. Immutable."""
+class HolderIndex:
+    """What claims hold of some pools; it never changes."""
 
     def __init__(self, slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> None:
         self.claims = tuple(claim for claim in claims if claim.status.allocation is not None)
         self._slices: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
         for slice_ in slices:
             self._slices[slice_.spec.driver, slice_.spec.pool.name].append(slice_)
-        self._pools: dict[PoolKey, _PoolHoldings] = {}
+        self._pools: dict[PoolKey, _PoolHolders] = {}
 
     @cached_property
     def allocated(self) -> AllocatedState:
-        """The same as allocating wants it."""
+        """What is allocated, as the allocator takes it."""
         return AllocatedState.from_claims(self.claims)
 
     @cached_property
     def holders(self) -> Mapping[DeviceId, tuple[ObjectRef, ...]]:
-        """The claims that have each device, or a share of it."""
+        """For each device the claims that hold it or a share of it."""
         found: dict[DeviceId, list[ObjectRef]] = defaultdict(list)
         for claim in self.claims:
             for result in claim.status.allocation.devices.results if claim.status.allocation else ():
@@ -59,11 +59,11 @@ class Holdings:
         return {id_: tuple(refs) for id_, refs in found.items() if refs}
 
     def blockers(self, devices: Iterable[DeviceId]) -> tuple[Blocker, ...]:
-        """What keeps ``devices`` from being had, card by card: those in use, and the counters that are short."""
+        """What keeps ``devices`` from being allocated, by card: devices in use, and counters that do not suffice."""
         found: dict[tuple[PoolKey, str], tuple[set[str], set[ObjectRef]]] = {}
         for id_ in devices:
             pool = id_.driver, id_.pool
-            for card, counters, claims in self._pool(pool).in_the_way(id_.device, self.holders.get(id_, ())):
+            for card, counters, claims in self._pool(pool).blockers_of(id_.device, self.holders.get(id_, ())):
                 short, by = found.setdefault((pool, card), (set(), set()))
                 short.update(counters)
                 by.update(claims)
@@ -73,22 +73,22 @@ class Holdings:
         )
 
     def weight(self, claim: ResourceClaim) -> int:
-        """How much of all counters the claim takes, or how many devices where there are no counters; to compare."""
+        """How much the claim takes of all counters, or how many devices where there are none; to compare claims."""
         results = claim.status.allocation.devices.results if claim.status.allocation else ()
         return sum(self._pool((each.driver, each.pool)).weight(each.device) for each in results)
 
-    def _pool(self, id_: PoolKey) -> "_PoolHoldings":
+    def _pool(self, id_: PoolKey) -> "_PoolHolders":
         pool = self._pools.get(id_)
         if pool is None:
-            pool = self._pools[id_] = _PoolHoldings(self._slices.get(id_, ()), self._holders_in(id_))
+            pool = self._pools[id_] = _PoolHolders(self._slices.get(id_, ()), self._holders_in(id_))
         return pool
 
     def _holders_in(self, pool: PoolKey) -> dict[str, tuple[ObjectRef, ...]]:
         return {id_.device: refs for id_, refs in self.holders.items() if (id_.driver, id_.pool) == pool}
 
 
-class _PoolHoldings:
-    """One pool: what its counters have left, and who takes from them."""
+class _PoolHolders:
+    """One pool: what its counters have left, and which claims take from them."""
 
     def __init__(self, slices: Sequence[ResourceSlice], holders: Mapping[str, tuple[ObjectRef, ...]]) -> None:
         newest = max((slice_.spec.pool.generation for slice_ in slices), default=0)
@@ -100,26 +100,26 @@ class _PoolHoldings:
             for set_ in slice_.spec.shared_counters
             for name, counter in set_.counters.items()
         }
-        self._takers: dict[tuple[str, str], list[ObjectRef]] = defaultdict(list)
+        self._claims: dict[tuple[str, str], list[ObjectRef]] = defaultdict(list)
         for device, refs in holders.items():
             for key, amount in _uses(self._devices.get(device)):
                 self._left[key] = self._left.get(key, 0) - amount
-                self._takers[key] += refs
+                self._claims[key] += refs
 
     def weight(self, device: str) -> int:
         return sum(amount for _, amount in _uses(self._devices.get(device))) or NANO
 
-    def in_the_way(
+    def blockers_of(
         self, device: str, holders: Sequence[ObjectRef]
     ) -> Iterator[tuple[str, Sequence[str], Sequence[ObjectRef]]]:
-        """Card, short counters and holders, for everything that keeps ``device`` from being had."""
+        """Card, counters and claims for everything that keeps ``device`` from being allocated."""
         uses = list(_uses(self._devices.get(device)))
         if holders:
             yield next((set_ for (set_, _), _ in uses), device), (), holders
             return
         for (set_, counter), amount in uses:
             if amount > self._left.get((set_, counter), 0):
-                yield set_, (counter,), self._takers.get((set_, counter), ())
+                yield set_, (counter,), self._claims.get((set_, counter), ())
 
 
 def _uses(device: Device | None) -> Iterator[tuple[tuple[str, str], int]]:

@@ -1,7 +1,8 @@
-"""The devices that come nearest to what selectors ask for, and the attribute in which each differs.
+"""Near misses: the devices that come nearest to what selectors ask for, and the conditions that they fail.
 
-Near is who fails the fewest conditions; among those, whose values are closest to a literal that the condition names:
-``80Gi`` is nearer to 79Gi than to 10Gi, ``h100-80gb`` nearer to ``h100-80gb-sxm`` than to ``a30-24gb``.
+Nearest are the devices that fail the fewest conditions; among those, the ones whose values are closest to a literal in
+the condition: relatively for numbers and quantities, by ``SequenceMatcher.ratio`` for strings. So ``80Gi`` is nearer to
+79Gi than to 10Gi, ``h100-80gb`` nearer to ``h100-80gb-sxm`` than to ``a30-24gb``.
 """
 
 import re
@@ -23,43 +24,43 @@ from driver.cel.compile import (
 )
 from driver.cel.conjuncts import Conjunct, split_conjuncts
 
-SHOWN: Final = 3
-"""Different near misses that are told: the first is the answer, the others say whether it is the only one."""
+MAX_NEAR_MISSES: Final = 3
+"""Groups that are reported: the first is the nearest, the others show whether it is the only one."""
 _FARTHEST: Final = 1.0
-"""Of a value that cannot be compared with what is asked for."""
+"""The distance of a value that cannot be compared with what is asked for."""
 
 _QUANTITY: Final = re.compile(r"""quantity\(\s*["']([^"']+)["']\s*\)""")
-_TEXT: Final = re.compile(r"""(?P<key>[\w\]]\[)?(["'])(?P<text>[^"'\\]*)\2""")
-"""A text, and whether it is a key in brackets behind a name rather than something to compare with."""
+_STRING: Final = re.compile(r"""(?P<key>[\w\]]\[)?(["'])(?P<literal>[^"'\\]*)\2""")
+"""A string literal, and whether it is a key in brackets behind a name rather than something to compare with."""
 _NUMBER: Final = re.compile(r"(?<![\w.\"'])-?\d+(?![\w.\"'])")
 
 Value: TypeAlias = AttributeValue | Quantity | None
 
 
 @dataclass(frozen=True, slots=True)
-class Unmet:
+class FailedCondition:
     """A condition that a device does not meet."""
 
     source: str
-    """Where it stands: ``class gpu``, ``selector 0``."""
+    """The place of its selector: ``class gpu``, ``selector 0``."""
     condition: str
     has: tuple[tuple[str, str], ...]
-    """What it reads of the device, names and values as text; ``(absent)`` for what the device does not have."""
+    """Names and values of what it reads of the device; ``(absent)`` for what the device does not have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """Devices that nearly match, alike in what they lack."""
+class NearMissGroup:
+    """Devices that nearly match and fail the same conditions with the same values."""
 
     device: DeviceId
     """The first of them."""
     devices: int
-    """How many they are."""
-    unmet: tuple[Unmet, ...]
+    """The number of devices."""
+    unmet: tuple[FailedCondition, ...]
 
 
-class Sourced(NamedTuple):
-    """A selector and where it stands."""
+class SourcedSelector(NamedTuple):
+    """A selector and its place, as in ``FailedCondition``."""
 
     source: str
     expression: str
@@ -69,11 +70,13 @@ class _Failing(NamedTuple):
     source: str
     condition: Conjunct
     values: tuple[Value, ...]
-    """Of ``condition.reads``; None: absent."""
+    """The values of ``condition.reads``; None: absent."""
 
 
-def near_misses(selectors: Sequence[Sourced], devices: Iterable[tuple[DeviceId, Device]]) -> tuple[Miss, ...]:
-    """The nearest of ``devices`` first, at most ``SHOWN``. Devices that meet everything are passed over."""
+def near_misses(
+    selectors: Sequence[SourcedSelector], devices: Iterable[tuple[DeviceId, Device]]
+) -> tuple[NearMissGroup, ...]:
+    """The groups of ``devices`` that fail some condition, the nearest first, at most ``MAX_NEAR_MISSES``."""
     wanted = [(each.source, condition) for each in selectors for condition in split_conjuncts(each.expression)]
     groups: dict[tuple[_Failing, ...], list[DeviceId]] = {}
     for id_, device in devices:
@@ -82,8 +85,8 @@ def near_misses(selectors: Sequence[Sourced], devices: Iterable[tuple[DeviceId, 
             groups.setdefault(failing, []).append(id_)
     nearest = sorted(groups, key=lambda failing: (len(failing), sum(map(_distance, failing))))
     return tuple(
-        Miss(device=groups[failing][0], devices=len(groups[failing]), unmet=tuple(map(_unmet, failing)))
-        for failing in nearest[:SHOWN]
+        NearMissGroup(device=groups[failing][0], devices=len(groups[failing]), unmet=tuple(map(_unmet, failing)))
+        for failing in nearest[:MAX_NEAR_MISSES]
     )
 
 
@@ -109,37 +112,37 @@ def _value(driver: str, device: Device, read: Read) -> Value:
     return next((device.capacity[name].value for name in names if name in device.capacity), None)
 
 
-def _unmet(failing: _Failing) -> Unmet:
+def _unmet(failing: _Failing) -> FailedCondition:
     pairs = zip(failing.condition.reads, failing.values, strict=True)
-    has = tuple((read.id or read.domain, shown(value)) for read, value in pairs)
-    return Unmet(failing.source, failing.condition.expression, has)
+    has = tuple((read.id or read.domain, format_value(value)) for read, value in pairs)
+    return FailedCondition(failing.source, failing.condition.expression, has)
 
 
-def shown(value: Value) -> str:
+def format_value(value: Value) -> str:
     """A value as CEL would write it; None: ``(absent)``."""
     if value is None:
         return "(absent)"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(format_value, value))}]"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _distance(failing: _Failing) -> float:
-    """From 0, what is asked for, to 1."""
-    distances = [_apart(value, failing.condition.expression) for value in failing.values]
+    """The distance from what is asked for, from 0 to 1."""
+    distances = [_value_distance(value, failing.condition.expression) for value in failing.values]
     return min(distances, default=_FARTHEST)
 
 
-def _apart(value: Value, expression: str) -> float:
+def _value_distance(value: Value, expression: str) -> float:
     if isinstance(value, Quantity):
         return _relative(value.nano, (wanted.nano for wanted in _quantities(expression)))
     if isinstance(value, int) and not isinstance(value, bool):
         return _relative(value, (int(number) for number in _NUMBER.findall(expression)))
     if isinstance(value, str):
-        texts = [match["text"] for match in _TEXT.finditer(expression) if not match["key"]]
-        return 1 - max((SequenceMatcher(None, value, text).ratio() for text in texts), default=0.0)
+        literals = [match["literal"] for match in _STRING.finditer(expression) if not match["key"]]
+        return 1 - max((SequenceMatcher(None, value, literal).ratio() for literal in literals), default=0.0)
     return _FARTHEST
 
 
@@ -148,8 +151,8 @@ def _relative(have: int, wanted: Iterable[int]) -> float:
 
 
 def _quantities(expression: str) -> Iterator[Quantity]:
-    for text in _QUANTITY.findall(expression):
+    for literal in _QUANTITY.findall(expression):
         try:
-            yield Quantity(text)
+            yield Quantity(literal)
         except InvalidQuantityError:
             continue

@@ -1,252 +1,238 @@
 """Why claims do not fit on a node: for each request the first obstacle, in words.
 
-Worked out only after a search has failed, from what asking and searching know already. A request that no single
-obstacle stops is reported when all are like that: then it is the combination that cannot be had.
+Obstacles are looked for only after a search has failed, from what the problem and its bounds say. An alternative meets
+the first filter that leaves it too few devices. If each request can be served alone, the obstacle is a constraint that
+cannot hold, or else the combination of requests.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Final
 
-from driver.allocation.search.assignment import Tally
-from driver.allocation.search.bounds import Forecaster
-from driver.allocation.search.problem import Question, Request, Want
-from driver.allocation.semantics.bitset import bits
+from driver.allocation.search.assignment import PartialAssignment
+from driver.allocation.search.bounds import Bounds
+from driver.allocation.search.problem import AllocationProblem, Request, RequestAlternative
+from driver.allocation.semantics.bitset import iter_bits
+from driver.allocation.semantics.matching import selector_expressions
 from driver.allocation.semantics.outcomes import Obstacle, Reason
 
-TAKEN: Final = "is taken"
-"""How the message about exhausted counters ends, as long as nobody has looked by whom."""
+COUNTERS_TAKEN: Final = "is taken"
+"""The end of the message about exhausted counters, unless it is known that no claim has taken from them."""
 _NAMED = 3
 """How many devices, claims or taints a message lists before it says "and others"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What stops a request: ``message`` names no device and no claim, so that equal nodes have equal findings."""
+    """What stops a request; ``message`` names no device and no claim, so that equal nodes have equal findings."""
 
     claim: int
-    """Position of the claim."""
+    """The index of the claim."""
     request: str
-    wants: tuple[Want, ...]
-    """Whose obstacle it is; several when it is theirs together."""
+    alternatives: tuple[RequestAlternative, ...]
+    """The alternatives that it stops; several if it stops them together."""
     obstacle: Obstacle
     message: str
     devices: int = 0
-    """The devices that would do, were it not for the obstacle."""
+    """The bitset of devices that would do without the obstacle."""
     names: str = ""
-    """Who or what is in the way by name, as it goes on after the message."""
+    """The names of claims or counters in the way, to follow the message."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    """A finding before it is known whose it is."""
-
-    obstacle: Obstacle
-    message: str
-    devices: int = 0
-    names: str = ""
-
-
-def explain(question: Question) -> tuple[Reason, ...]:
-    """The reasons, in the order of the requests. Never empty for a question without an answer."""
+def explain_failure(problem: AllocationProblem) -> tuple[Reason, ...]:
+    """The reasons in the order of the requests; never empty for a problem without a solution."""
     return tuple(
         Reason(
-            claim=str(question.claims[finding.claim].ref),
+            claim=str(problem.claims[finding.claim].ref),
             request=finding.request,
             obstacle=finding.obstacle,
             message=finding.message + finding.names,
         )
-        for finding in findings(question)
+        for finding in find_obstacles(problem)
     )
 
 
-def findings(question: Question) -> tuple[Finding, ...]:
-    """What stops the requests, in their order. Never empty for a question without an answer."""
-    forecaster = Forecaster(question)
-    found = tuple(finding for request in question.requests for finding in _of_request(question, forecaster, request))
-    return found or tuple(_of_combination(question, forecaster))
+def find_obstacles(problem: AllocationProblem) -> tuple[Finding, ...]:
+    """What stops the requests, in their order; never empty for a problem without a solution."""
+    bounds = Bounds(problem)
+    found = tuple(finding for request in problem.requests for finding in _of_request(problem, bounds, request))
+    return found or tuple(_of_combination(problem, bounds))
 
 
-def _of_request(question: Question, forecaster: Forecaster, request: Request) -> Iterable[Finding]:
-    """Why a request cannot be served even alone: nothing if one of its wants can."""
-    stops = [_first_stop(question, forecaster, want) for want in request.wants]
-    if all(stop is not None for stop in stops):
-        for want, stop in zip(request.wants, stops, strict=True):
-            if stop is not None:
-                yield Finding(want.claim, want.name, (want,), stop.obstacle, stop.message, stop.devices, stop.names)
+def _of_request(problem: AllocationProblem, bounds: Bounds, request: Request) -> Iterable[Finding]:
+    """Why a request cannot be served even alone; nothing if one of its alternatives can."""
+    found = [_first_obstacle(problem, bounds, alternative) for alternative in request.alternatives]
+    obstacles = [finding for finding in found if finding is not None]
+    return obstacles if len(obstacles) == len(found) else ()
 
 
-def _of_combination(question: Question, forecaster: Forecaster) -> Iterator[Finding]:
-    nothing_taken = Tally(question)
-    for position, constraints in enumerate(question.constraints):
+def _of_combination(problem: AllocationProblem, bounds: Bounds) -> Iterator[Finding]:
+    empty = PartialAssignment(problem)
+    for position, constraints in enumerate(problem.constraints):
         failing = [
             index
             for index in range(len(constraints))
-            if not forecaster.constraint_can_hold(nothing_taken, question.requests, position, index)
+            if not bounds.constraint_can_hold(empty, problem.requests, position, index)
         ]
         for index in failing:
             constraint = constraints[index]
-            bound = [each for each in question.requests if each.claim == position and constraint.applies_to(each.name)]
+            bound = [each for each in problem.requests if each.claim == position and constraint.applies_to(each.name)]
             over = ", ".join(each.name for each in bound) or ", ".join(sorted(constraint.requests))
-            wants = tuple(want for each in bound for want in each.wants)
+            alternatives = tuple(alternative for each in bound for alternative in each.alternatives)
             message = f"{constraint} cannot hold over the devices that are free"
-            yield Finding(position, over, wants, Obstacle.CONSTRAINT, message, _matching(question, wants))
+            yield Finding(position, over, alternatives, Obstacle.CONSTRAINT, message, _matching(problem, alternatives))
         if failing:
             return
-    for request in question.requests:
+    for request in problem.requests:
         message = "can be served alone, but not together with the other requests of the pod"
-        devices = _matching(question, request.wants)
-        yield Finding(request.claim, request.name, request.wants, Obstacle.COMBINATION, message, devices)
+        devices = _matching(problem, request.alternatives)
+        yield Finding(request.claim, request.name, request.alternatives, Obstacle.COMBINATION, message, devices)
 
 
-def _matching(question: Question, wants: Iterable[Want]) -> int:
-    devices = 0
-    for want in wants:
-        devices |= want.funnel.selected & question.offer.on_node
-    return devices
+def _matching(problem: AllocationProblem, alternatives: Iterable[RequestAlternative]) -> int:
+    return reduce(or_, (each.filtered.selected & problem.node_devices.on_node for each in alternatives), 0)
 
 
-def _first_stop(question: Question, forecaster: Forecaster, want: Want) -> _Stop | None:
-    """What stops a want taken alone, in the order in which devices drop out; None: nothing."""
-    steps = (
-        _no_pool,
-        _nothing_selected,
-        _not_here,
-        _never_enough,
-        _in_use,
-        _insufficient,
-        _tainted,
-        _exhausted,
-    )
-    found = next((found for step in steps if (found := step(question, want)) is not None), None)
-    return found or _too_few(question, forecaster, want)
+def _first_obstacle(problem: AllocationProblem, bounds: Bounds, alternative: RequestAlternative) -> Finding | None:
+    """What stops an alternative taken alone, in the order in which devices are filtered out; None: nothing."""
+    steps = (_no_pool, _nothing_selected, _not_here, _never_enough, _in_use, _insufficient, _tainted, _exhausted)
+    found = next((found for step in steps if (found := step(problem, alternative)) is not None), None)
+    return found or _too_few(problem, bounds, alternative)
 
 
-def _no_pool(question: Question, want: Want) -> _Stop | None:
-    views = question.offer.views
+def _found(
+    alternative: RequestAlternative, obstacle: Obstacle, message: str, devices: int = 0, names: str = ""
+) -> Finding:
+    return Finding(alternative.claim, alternative.name, (alternative,), obstacle, message, devices, names)
+
+
+def _no_pool(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
+    views = problem.node_devices.views
     if not views:
-        return _Stop(Obstacle.NO_POOL, "no driver publishes devices for this node")
-    problem = next((view.problem for view in views if view.problem), None)
-    if problem is None or want.funnel.selected:
+        return _found(alternative, Obstacle.NO_POOL, "no driver publishes devices for this node")
+    fault = next((view.fault for view in views if view.fault), None)
+    if fault is None or alternative.filtered.selected:
         return None
-    return _Stop(Obstacle.POOL_INCOMPLETE if problem.kind == "incomplete" else Obstacle.POOL_INVALID, problem.message)
+    obstacle = Obstacle.POOL_INCOMPLETE if fault.kind == "incomplete" else Obstacle.POOL_INVALID
+    return _found(alternative, obstacle, fault.message)
 
 
-def _nothing_selected(question: Question, want: Want) -> _Stop | None:
-    if want.funnel.selected & question.offer.recognized:
+def _nothing_selected(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
+    if alternative.filtered.selected & problem.node_devices.recognized:
         return None
-    name, total = want.ask.device_class_name, len(question.offer.devices)
-    found = question.offer.select(want.class_, ()).selected
+    name, total = alternative.spec.device_class_name, problem.node_devices.count
+    found = problem.node_devices.select(selector_expressions(alternative.class_.spec.selectors)).selected
     if not found:
-        return _Stop(Obstacle.CLASS, f"none of the {total} devices for this node is of class {name}")
+        return _found(alternative, Obstacle.CLASS, f"none of the {total} devices for this node is of class {name}")
     of_class = f"{found.bit_count()} devices of class {name}"
-    selectors = [selector.cel.expression for selector in want.ask.selectors if selector.cel]
-    for position in range(len(selectors)):
-        if not question.offer.select(want.class_, tuple(selectors[: position + 1])).selected:
-            message = f"none of the {of_class} matches selector {position}: {selectors[position]}"
-            return _Stop(Obstacle.SELECTOR, message, found)
-    return _Stop(Obstacle.SELECTOR, f"the {of_class} need a feature that is switched off", found)
+    for position, expression in enumerate(selector_expressions(alternative.spec.selectors)):
+        tried = selector_expressions(alternative.class_.spec.selectors, alternative.spec.selectors[: position + 1])
+        if not problem.node_devices.select(tried).selected:
+            message = f"none of the {of_class} matches selector {position}: {expression}"
+            return _found(alternative, Obstacle.SELECTOR, message, found)
+    return _found(alternative, Obstacle.SELECTOR, f"the {of_class} need a feature that is switched off", found)
 
 
-def _not_here(question: Question, want: Want) -> _Stop | None:
-    matching = want.funnel.selected
-    if matching & question.offer.on_node:
+def _not_here(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
+    matching = alternative.filtered.selected
+    if matching & problem.node_devices.on_node:
         return None
-    return _Stop(Obstacle.NODE, f"{_match(matching)}, but can be used on other nodes only", matching)
+    return _found(alternative, Obstacle.NODE, f"{_match(matching)}, but can be used on other nodes only", matching)
 
 
-def _never_enough(question: Question, want: Want) -> _Stop | None:
-    """Whether the node would not have enough of them even if nobody else had any."""
-    matching = _matching(question, [want])
-    if want.count <= matching.bit_count() or matching & question.offer.shareable:
+def _never_enough(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
+    """Whether the node has too few devices even if no claim held any."""
+    matching = _matching(problem, [alternative])
+    if alternative.count <= matching.bit_count() or matching & problem.node_devices.shareable:
         return None
-    return _Stop(Obstacle.TOO_FEW, f"{want.count} devices are wanted, but only {_match(matching)}")
+    return _found(alternative, Obstacle.TOO_FEW, f"{alternative.count} devices are wanted, but only {_match(matching)}")
 
 
-def _in_use(question: Question, want: Want) -> _Stop | None:
-    matching = want.funnel.selected & question.offer.on_node
-    held = 0 if want.is_admin else matching & question.offer.held
-    if not held or (matching & ~held and not want.is_all):
+def _in_use(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
+    matching = alternative.filtered.selected & problem.node_devices.on_node
+    held = 0 if alternative.is_admin else matching & problem.node_devices.held
+    if not held or (matching & ~held and not alternative.is_all):
         return None
-    holders = question.offer.allocated.holders
-    ids = (question.offer.devices[index].id for index in bits(held))
-    claims = _some(str(holders[id_]) for id_ in ids if id_ in holders)
+    holders = problem.node_devices.allocated.holders
+    ids = (problem.node_devices.device(index).id for index in iter_bits(held))
+    claims = _list_some(str(holders[id_]) for id_ in ids if id_ in holders)
     by = f" by {claims}" if claims else ""
-    if want.is_all and matching & ~held:
+    if alternative.is_all and matching & ~held:
         message = f"all are wanted of {_devices(matching)} that match, but {held.bit_count()} {_are(held)} in use"
-        return _Stop(Obstacle.IN_USE, message, held, by)
-    return _Stop(Obstacle.IN_USE, f"{_match(held)}, but {_are(held)} in use", held, by)
+        return _found(alternative, Obstacle.IN_USE, message, held, by)
+    return _found(alternative, Obstacle.IN_USE, f"{_match(held)}, but {_are(held)} in use", held, by)
 
 
-def _insufficient(question: Question, want: Want) -> _Stop | None:
-    offer = question.offer
-    if not want.funnel.sufficient:
-        asked = want.ask.capacity.requests if want.ask.capacity else {}
+def _insufficient(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
+    node_devices = problem.node_devices
+    if not alternative.filtered.sufficient:
+        asked = alternative.spec.capacity.requests if alternative.spec.capacity else {}
         amounts = ", ".join(f"{name} {amount}" for name, amount in asked.items())
         what = f"the capacity asked for ({amounts})" if amounts else "capacity left"
-        devices = want.funnel.on_node
-        return _Stop(Obstacle.CAPACITY, f"{_match(devices)}, but none has {what}", devices)
+        devices = alternative.filtered.on_node
+        return _found(alternative, Obstacle.CAPACITY, f"{_match(devices)}, but none has {what}", devices)
     used_up = sum(
         1 << index
-        for index, demand in want.demands.items()
-        if not demand.fits(offer.devices[index].device.capacity, offer.consumed.get(index, {}))
+        for index, demand in alternative.demands.items()
+        if not demand.fits(node_devices.device(index).device.capacity, node_devices.consumed.get(index, {}))
     )
     if not used_up:
         return None
     have = "has" if used_up.bit_count() == 1 else "have"
-    wanted = _devices(want.funnel.sufficient)
+    wanted = _devices(alternative.filtered.sufficient)
     message = f"all are wanted of {wanted} that match, but {used_up.bit_count()} {have} too little capacity left"
-    return _Stop(Obstacle.CAPACITY, message, used_up)
+    return _found(alternative, Obstacle.CAPACITY, message, used_up)
 
 
-def _tainted(question: Question, want: Want) -> _Stop | None:
-    tainted = want.funnel.sufficient & ~want.funnel.tolerated
-    if not tainted or (want.funnel.tolerated and not want.is_all):
+def _tainted(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
+    tainted = alternative.filtered.sufficient & ~alternative.filtered.tolerated
+    if not tainted or (alternative.filtered.tolerated and not alternative.is_all):
         return None
-    taints = (taint for index in bits(tainted) for taint in question.offer.devices[index].taints)
-    names = _some(f"{taint.key}={taint.value}:{taint.effect}" for taint in taints)
-    return _Stop(Obstacle.TAINTED, f"{_match(tainted)}, but {_are(tainted)} tainted: {names}", tainted)
+    taints = (taint for index in iter_bits(tainted) for taint in problem.node_devices.device(index).taints)
+    names = _list_some(f"{taint.key}={taint.value}:{taint.effect}" for taint in taints)
+    return _found(alternative, Obstacle.TAINTED, f"{_match(tainted)}, but {_are(tainted)} tainted: {names}", tainted)
 
 
-def _exhausted(question: Question, want: Want) -> _Stop | None:
-    blocked = want.funnel.tolerated & ~want.funnel.joinable
-    if not blocked or (want.funnel.joinable and not want.is_all):
+def _exhausted(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
+    blocked = alternative.filtered.tolerated & ~alternative.filtered.unblocked
+    if not blocked or (alternative.filtered.unblocked and not alternative.is_all):
         return None
     it = "it needs" if blocked.bit_count() == 1 else "they need"
-    counters = _some(question.offer.obstacle(index) for index in bits(blocked))
-    message = f"{_match(blocked)}, but what {it} {TAKEN}"
-    held = 0 if want.is_admin else _matching(question, [want]) & question.offer.held
-    return _Stop(Obstacle.COUNTERS, message, blocked | held, f": {counters}")
+    counters = _list_some(problem.node_devices.describe_block(index) for index in iter_bits(blocked))
+    message = f"{_match(blocked)}, but what {it} {COUNTERS_TAKEN}"
+    held = 0 if alternative.is_admin else _matching(problem, [alternative]) & problem.node_devices.held
+    return _found(alternative, Obstacle.COUNTERS, message, blocked | held, f": {counters}")
 
 
-def _too_few(question: Question, forecaster: Forecaster, want: Want) -> _Stop | None:
-    free = want.usable.bit_count()
-    supply = forecaster.supply(Tally(question), want.usable)
-    if want.count <= supply:
+def _too_few(problem: AllocationProblem, bounds: Bounds, alternative: RequestAlternative) -> Finding | None:
+    free = alternative.usable.bit_count()
+    supply = bounds.supply(PartialAssignment(problem), alternative.usable)
+    if alternative.count <= supply:
         return None
-    matching = want.funnel.tolerated | _matching(question, [want]) & question.offer.held
+    matching = alternative.filtered.tolerated | _matching(problem, [alternative]) & problem.node_devices.held
     if supply < free:
-        message = f"{want.count} devices are wanted, but what they need allows {supply:.0f} at once"
-        return _Stop(Obstacle.COUNTERS, message, matching)
-    message = f"{want.count} devices are wanted, but {free} {_are(want.usable)} free that match"
-    return _Stop(Obstacle.TOO_FEW, message, matching)
+        message = f"{alternative.count} devices are wanted, but what they need allows {supply:.0f} at once"
+        return _found(alternative, Obstacle.COUNTERS, message, matching)
+    message = f"{alternative.count} devices are wanted, but {free} {_are(alternative.usable)} free that match"
+    return _found(alternative, Obstacle.TOO_FEW, message, matching)
 
 
-def _devices(mask: int) -> str:
-    count = mask.bit_count()
+def _devices(bitset: int) -> str:
+    count = bitset.bit_count()
     return f"{count} device" if count == 1 else f"{count} devices"
 
 
-def _match(mask: int) -> str:
-    return f"{_devices(mask)} {'matches' if mask.bit_count() == 1 else 'match'}"
+def _match(bitset: int) -> str:
+    return f"{_devices(bitset)} {'matches' if bitset.bit_count() == 1 else 'match'}"
 
 
-def _are(mask: int) -> str:
-    return "is" if mask.bit_count() == 1 else "are"
+def _are(bitset: int) -> str:
+    return "is" if bitset.bit_count() == 1 else "are"
 
 
-def _some(names: Iterable[str]) -> str:
-    """The first few different names; the rest is not even worked out."""
+def _list_some(names: Iterable[str]) -> str:
     listed: list[str] = []
     for name in names:
         if name in listed:

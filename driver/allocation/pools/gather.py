@@ -1,92 +1,186 @@
-"""From the slices of a pool to what a node sees of it.
+"""From the slices of a pool to what a node sees of it (``k8s.io/dynamic-resource-allocation/structured``, GatherPools).
 
-Of each pool a node sees the slices that it can use; they count only if they are of one generation and complete. The
-rules are those of ``k8s.io/dynamic-resource-allocation/structured`` (GatherPools).
+A node sees the slices of a pool that it can use. They count only if they are of the newest generation and the pool is
+complete, with the slices for other nodes included; a pool with two devices or counter sets of one name, or with
+counters that do not exist, is invalid. Nodes that can use the same slices share one ``PoolView``.
+
+Example: of a pool with ``resourceSliceCount`` 2 a slice of generation 1 and one of generation 2 are published. The pool
+is being updated: it is incomplete, and nothing is allocated from it.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Literal
 from weakref import WeakValueDictionary
 
-from api.model.devices import Device, DeviceTaint, DeviceTaintRuleSpec
-from driver.allocation.pools.interning import PublishedSlice, Slot, Texts, counter_fault, duplicate
-from driver.allocation.pools.pool_view import PoolView, Problem
-from driver.allocation.pools.template import Layout, Template
+from api.model.devices import Attribute, CounterSet, Device, DeviceTaint, DeviceTaintRuleSpec
+from api.model.metadata import NodeSelector
+from api.model.names import DeviceId
+from driver.allocation.pools.interning import PublishedSlice, Strings, StringSlot, with_strings
+from driver.allocation.pools.template import EMPTY_TEMPLATE, DeviceTemplate, PoolTemplate, Selection
 from driver.allocation.semantics.allocated_state import PoolId
-from driver.allocation.semantics.counters import Counters, pack_counters
-from driver.allocation.semantics.matching import node_matches
+from driver.allocation.semantics.counters import PackedCounters, pack_counters
+from driver.allocation.semantics.matching import Selectors, node_matches
 from driver.allocation.semantics.outcomes import Features, NodeView
 
 
-class Layouts:
-    """The layouts that are in use."""
+@dataclass(frozen=True, slots=True)
+class PoolFault:
+    """Why a pool cannot be used for now, or not as it is published."""
+
+    kind: Literal["incomplete", "invalid"]
+    message: str
+    """The fault in words, with the pool's name."""
+
+
+@dataclass(frozen=True, eq=False)
+class PoolView:
+    """A pool as nodes see it that can use the same slices of it."""
+
+    id: PoolId
+    fault: PoolFault | None
+    """Why it has no devices; None: it can be used."""
+    template: PoolTemplate = EMPTY_TEMPLATE
+    slices: tuple[PublishedSlice, ...] = ()
+    """The slices with the template's devices, in its order."""
+    strings: Strings = ()
+    """The attribute strings of these slices."""
+
+    def select(self, selectors: Selectors) -> Selection:
+        """The devices for which all ``selectors`` hold."""
+        return self.template.select(selectors, self.strings)
+
+    @property
+    def devices(self) -> "list[PublishedDevice]":
+        """All devices in search order; none if the pool has a fault."""
+        return [self.device(index) for index in range(len(self.template.devices))]
+
+    def device(self, index: int) -> "PublishedDevice":
+        """The device with that index in the template."""
+        return PublishedDevice(self, self.template.devices[index])
+
+
+class PublishedDevice:
+    """A device as it is published, with its slice, its pool and the taint rules taken into account."""
+
+    def __init__(self, view: PoolView, device_template: DeviceTemplate) -> None:
+        self._view = view
+        self._template = device_template
+        self.id = DeviceId(view.id.driver, view.id.name, device_template.device.name)
+        self.taints = device_template.taints
+        """The taints that it is published with, and those of taint rules."""
+        self.capacity = device_template.device.capacity
+        self.skip_node_operations = device_template.spec.skip_node_operations
+
+    @cached_property
+    def device(self) -> Device:
+        """The device with its own attribute strings."""
+        return with_strings(self._template.device, self._template.slots, self._view.strings)
+
+    def attribute(self, name: str) -> Attribute | None:
+        """The attribute that is published under exactly this name; None: there is none."""
+        found = self._template.device.attributes.get(name)
+        if found is not None and found.string is not None:
+            number = next(slot.string for slot in self._template.slots if slot.attribute == name)
+            return Attribute(string=self._view.strings[number])
+        return found
+
+    @property
+    def node_name(self) -> str | None:
+        """The one node that can use it; None: ``node_selector`` says which can, or all can."""
+        if self._template.spec.per_device_node_selection:
+            return self._template.device.node_name
+        return self._view.slices[self._template.slice].node_name
+
+    @property
+    def node_selector(self) -> NodeSelector | None:
+        """Which nodes can use it; None: ``node_name`` says it, or all can."""
+        spec = self._template.spec
+        return (self._template.device if spec.per_device_node_selection else spec).node_selector
+
+    def is_for(self, node: NodeView) -> bool:
+        """Whether the node can use the device, given that it can use something of the slice.
+
+        Raises InvalidNodeSelectorError if the device's node selector is invalid.
+        """
+        if not self._template.spec.per_device_node_selection:
+            return True
+        device = self._template.device
+        return node_matches(node, device.node_name, device.all_nodes, device.node_selector)
+
+
+class TemplateInterner:
+    """The pool templates that are in use."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[Hashable, Layout] = WeakValueDictionary()
+        self._known: WeakValueDictionary[Hashable, PoolTemplate] = WeakValueDictionary()
 
-    def lay_out(
+    def intern(
         self,
         driver: str,
         visible: Sequence[PublishedSlice],
         hidden: Sequence[PublishedSlice],
         rules: tuple[DeviceTaintRuleSpec, ...],
         features: Features,
-    ) -> Layout | str:
-        """The layout of a pool of which ``visible`` slices can be used; a text says why the pool is invalid."""
-        texts = tuple(chain.from_iterable(slice_.texts for slice_ in visible))
-        first = {text: at for at, text in reversed([*enumerate(texts)])}
+    ) -> PoolTemplate | str:
+        """The template of a pool of which ``visible`` slices can be used; a string says why the pool is invalid."""
+        strings = tuple(chain.from_iterable(slice_.strings for slice_ in visible))
+        first = {string: at for at, string in reversed([*enumerate(strings)])}
         key = (
-            tuple([slice_.shape for slice_ in visible]),
-            tuple([slice_.shape for slice_ in hidden]),
-            tuple([first[text] for text in texts]),  # which texts are the same: constraints compare them
+            tuple([slice_.interned for slice_ in visible]),
+            tuple([slice_.interned for slice_ in hidden]),
+            tuple([first[string] for string in strings]),  # which strings are equal: constraints compare them
             rules,
             features.partitionable_devices,
         )
-        layout = self._known.get(key)
-        if layout is None:
-            made = _lay_out(driver, visible, hidden, rules, with_counters=features.partitionable_devices)
+        template = self._known.get(key)
+        if template is None:
+            made = _build_template(driver, visible, hidden, rules, with_counters=features.partitionable_devices)
             if isinstance(made, str):
                 return made
-            layout = self._known[key] = made
-        layout.seen(texts)
-        return layout
+            template = self._known[key] = made
+        template.note_strings(strings)
+        return template
 
 
-def _lay_out(
+def _build_template(
     driver: str,
     visible: Sequence[PublishedSlice],
     hidden: Sequence[PublishedSlice],
     rules: tuple[DeviceTaintRuleSpec, ...],
     *,
     with_counters: bool,
-) -> Layout | str:
-    templates = tuple(_templates(visible, rules))
-    others = [device for slice_ in hidden for device in slice_.shape.spec.devices]
-    fault = duplicate("device", (template.device.name for template in templates))
-    counters: Counters | None = None
+) -> PoolTemplate | str:
+    device_templates = tuple(_device_templates(visible, rules))
+    others = [device for slice_ in hidden for device in slice_.interned.spec.devices]
+    fault = _duplicate("device", (device_template.device.name for device_template in device_templates))
+    counters: PackedCounters | None = None
     if with_counters and not fault:
-        sets = [set_ for slice_ in chain(visible, hidden) for set_ in slice_.shape.spec.shared_counters]
-        devices = [*(template.device for template in templates), *others]
-        fault = duplicate("counter set", (set_.name for set_ in sets)) or counter_fault(sets, devices)
+        sets = [set_ for slice_ in chain(visible, hidden) for set_ in slice_.interned.spec.shared_counters]
+        devices = [*(device_template.device for device_template in device_templates), *others]
+        fault = _duplicate("counter set", (set_.name for set_ in sets)) or _counter_fault(sets, devices)
         counters = None if fault else pack_counters(sets, devices)
-    return fault or Layout(driver, templates, others, counters)
+    return fault or PoolTemplate(driver, device_templates, others, counters)
 
 
-def _templates(slices: Sequence[PublishedSlice], rules: Sequence[DeviceTaintRuleSpec]) -> Iterator[Template]:
-    first_text = 0
+def _device_templates(
+    slices: Sequence[PublishedSlice], rules: Sequence[DeviceTaintRuleSpec]
+) -> Iterator[DeviceTemplate]:
+    first_string = 0
     for position, slice_ in enumerate(slices):
-        shape = slice_.shape
-        for device, slots, fault in zip(shape.spec.devices, shape.slots, shape.faults, strict=True):
-            yield Template(
+        interned = slice_.interned
+        for device, slots, fault in zip(interned.spec.devices, interned.slots, interned.faults, strict=True):
+            yield DeviceTemplate(
                 device=device,
-                slots=tuple(Slot(slot.attribute, first_text + slot.text) for slot in slots),
+                slots=tuple(StringSlot(slot.attribute, first_string + slot.string) for slot in slots),
                 slice=position,
-                spec=shape.spec,
+                spec=interned.spec,
                 taints=device.taints + _taints(device, rules),
                 fault=fault,
             )
-        first_text += len(slice_.texts)
+        first_string += len(slice_.strings)
 
 
 def _taints(device: Device, rules: Iterable[DeviceTaintRuleSpec]) -> tuple[DeviceTaint, ...]:
@@ -98,17 +192,21 @@ def _taints(device: Device, rules: Iterable[DeviceTaintRuleSpec]) -> tuple[Devic
 
 
 class Pool:
-    """All slices of a pool, of every generation. A node sees a part of it; equal parts share one view."""
+    """All slices of a pool, of every generation. Nodes that see the same slices share one view."""
 
     def __init__(
-        self, id_: PoolId, slices: Iterable[PublishedSlice], rules: tuple[DeviceTaintRuleSpec, ...], layouts: Layouts
+        self,
+        id_: PoolId,
+        slices: Iterable[PublishedSlice],
+        rules: tuple[DeviceTaintRuleSpec, ...],
+        template_interner: TemplateInterner,
     ) -> None:
         self.id = id_
         self.slices = tuple(sorted(slices, key=lambda slice_: slice_.name))
         self.nodes = frozenset({slice_.node_name for slice_ in self.slices if slice_.node_name})
         self.is_shared = any(not slice_.node_name for slice_ in self.slices)
         self._rules = rules
-        self._layouts = layouts
+        self._template_interner = template_interner
         self._views: dict[Hashable, PoolView | None] = {}
 
     @cached_property
@@ -116,7 +214,7 @@ class Pool:
         return len(self.nodes) == 1 and not self.is_shared
 
     def view(self, node: NodeView, features: Features) -> PoolView | None:
-        """What ``node`` sees of the pool; None: nothing."""
+        """What ``node`` sees of the pool; None: nothing. Raises InvalidNodeSelectorError if a selector is invalid."""
         visible: Hashable = None  # all, of a pool of one node
         if not (self._is_of_one_node and node.name in self.nodes):
             visible = sum(1 << index for index, slice_ in enumerate(self.slices) if _is_for(slice_, node))
@@ -139,36 +237,66 @@ class Pool:
         current = [
             slice_
             for slice_ in self.slices
-            if slice_.generation == generation and (features.compatibility_groups or not slice_.shape.has_groups)
+            if slice_.generation == generation and (features.compatibility_groups or not slice_.interned.has_groups)
         ]
         if len(current) != wanted:
             message = f"pool {self.id} is being updated: {len(current)} of {wanted} slices are published"
-            return PoolView(self.id, Problem("incomplete", message))
+            return PoolView(self.id, PoolFault("incomplete", message))
         names = {slice_.name for slice_ in visible}
         return self._complete_view(visible, [each for each in current if each.name not in names], features)
 
     def _complete_view(
         self, visible: Sequence[PublishedSlice], hidden: Sequence[PublishedSlice], features: Features
     ) -> PoolView:
-        layout = self._layouts.lay_out(self.id.driver, visible, hidden, self._rules, features)
-        if isinstance(layout, str):
-            return PoolView(self.id, Problem("invalid", f"pool {self.id} is invalid: {layout}"))
-        texts: Texts = tuple(chain.from_iterable(slice_.texts for slice_ in visible))
-        return PoolView(id=self.id, problem=None, layout=layout, slices=tuple(visible), texts=texts)
+        template = self._template_interner.intern(self.id.driver, visible, hidden, self._rules, features)
+        if isinstance(template, str):
+            return PoolView(self.id, PoolFault("invalid", f"pool {self.id} is invalid: {template}"))
+        strings: Strings = tuple(chain.from_iterable(slice_.strings for slice_ in visible))
+        return PoolView(id=self.id, fault=None, template=template, slices=tuple(visible), strings=strings)
 
 
 def _is_understood(slice_: PublishedSlice, features: Features) -> bool:
-    """Whether switched-off features leave the slice readable; one that is not may leave the pool incomplete."""
-    if slice_.shape.has_groups and not features.compatibility_groups:
+    """Whether the features that are on suffice to read the slice. Without it the pool may be incomplete."""
+    if slice_.interned.has_groups and not features.compatibility_groups:
         return False
-    return features.partitionable_devices or not slice_.shape.needs_partitions
+    return features.partitionable_devices or not slice_.interned.needs_partitions
 
 
 def _is_for(slice_: PublishedSlice, node: NodeView) -> bool:
     """Whether the node can use anything in the slice; one that names no nodes at all is of an unknown, later kind."""
-    spec = slice_.shape.spec
+    spec = slice_.interned.spec
     if slice_.node_name or spec.all_nodes or spec.node_selector is not None:
         return node_matches(node, slice_.node_name, spec.all_nodes, spec.node_selector)
     return bool(spec.per_device_node_selection) and any(
         node_matches(node, device.node_name, device.all_nodes, device.node_selector) for device in spec.devices
     )
+
+
+def _duplicate(what: str, names: Iterable[str]) -> str:
+    """The first name that occurs twice, as a message; empty: none does."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return f"{what} {name} is published twice"
+        seen.add(name)
+    return ""
+
+
+def _counter_fault(sets: Sequence[CounterSet], devices: Iterable[Device]) -> str:
+    """The first counter that is negative, or does not exist though a device takes from it, as a message; or empty."""
+    for set_ in sets:
+        for name, counter in set_.counters.items():
+            if counter.value.nano < 0:
+                return f"counter {name} of {set_.name} is negative: {counter.value}"
+    known = {set_.name: set_.counters for set_ in sets}
+    for device in devices:
+        for use in device.consumes_counters:
+            if use.counter_set not in known:
+                return f"device {device.name} takes from the counter set {use.counter_set}, which does not exist"
+            missing = use.counters.keys() - known[use.counter_set].keys()
+            if missing:
+                return f"device {device.name} takes from {use.counter_set}/{min(missing)}, which does not exist"
+            for name, counter in use.counters.items():
+                if counter.value.nano < 0:
+                    return f"device {device.name} takes a negative amount of {use.counter_set}/{name}: {counter.value}"
+    return ""

@@ -1,108 +1,98 @@
-"""What the drivers publish, as one node sees it.
+"""``PoolIndex``: all published slices, by pool and by node.
 
-The order decides what first-fit takes: driver, pool name, slice name, position in the slice; pools with binding
-conditions come last (``k8s.io/dynamic-resource-allocation/structured``, GatherPools).
+The order of pools and devices decides what first-fit takes: driver, pool name, slice name, position in the slice; pools
+with binding conditions come last (``k8s.io/dynamic-resource-allocation/structured``, GatherPools).
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from api.model.devices import DeviceTaintRule, DeviceTaintRuleSpec, ResourceSlice
-from driver.allocation.pools.gather import Layouts, Pool
-from driver.allocation.pools.interning import PublishedSlice, Shapes
-from driver.allocation.pools.pool_view import PoolView
+from driver.allocation.pools.gather import Pool, PoolView, TemplateInterner
+from driver.allocation.pools.interning import PublishedSlice, SliceInterner
 from driver.allocation.semantics.allocated_state import PoolId
 from driver.allocation.semantics.outcomes import Features, NodeView
 
 
-class Inventory:
-    """All published slices. Immutable: a change gives a new inventory, which shares every pool that did not change."""
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolIndex:
+    """All published slices. Immutable: a change gives a new index, which shares every pool that did not change."""
 
-    def __init__(
-        self,
-        pools: Mapping[PoolId, Pool],
-        of_node: Mapping[str, frozenset[PoolId]],
-        shared: frozenset[PoolId],
-        rules: tuple[DeviceTaintRuleSpec, ...],
-        shapes: Shapes,
-        layouts: Layouts,
-    ) -> None:
-        self._pools = pools
-        self._of_node = of_node
-        """Pools with slices for one node by its name."""
-        self._shared = shared
-        """Pools with other slices."""
-        self._rules = rules
-        self._shapes = shapes
-        self._layouts = layouts
+    _pools: Mapping[PoolId, Pool]
+    _of_node: Mapping[str, frozenset[PoolId]]
+    """By node the pools with slices for this node by name."""
+    _shared: frozenset[PoolId]
+    """The pools with slices that are not for one node by name."""
+    _rules: tuple[DeviceTaintRuleSpec, ...]
+    _slices: SliceInterner
+    _templates: TemplateInterner
 
     @classmethod
-    def build(cls, slices: Iterable[ResourceSlice], taint_rules: Iterable[DeviceTaintRule] = ()) -> "Inventory":
-        """The inventory of all ``slices``, with the taints of ``taint_rules`` added to the devices.
+    def build(cls, slices: Iterable[ResourceSlice], taint_rules: Iterable[DeviceTaintRule] = ()) -> "PoolIndex":
+        """The index of all ``slices``, with the taints of ``taint_rules`` added to the devices.
 
         The slices themselves are not kept: given one after the other, they need not be in memory together.
         """
-        shapes, layouts = Shapes(), Layouts()
+        slice_interner, templates = SliceInterner(), TemplateInterner()
         grouped: dict[PoolId, list[PublishedSlice]] = defaultdict(list)
         for slice_ in slices:
-            grouped[PoolId.of(slice_)].append(shapes.publish(slice_))
+            grouped[PoolId.of(slice_)].append(slice_interner.intern(slice_))
         rules = tuple(rule.spec for rule in taint_rules)
-        pools = {id_: Pool(id_, of_pool, _rules_of(id_, rules), layouts) for id_, of_pool in grouped.items()}
+        pools = {id_: Pool(id_, of_pool, _rules_of(id_, rules), templates) for id_, of_pool in grouped.items()}
         of_node: dict[str, set[PoolId]] = defaultdict(set)
         for id_, pool in pools.items():
             for node in pool.nodes:
                 of_node[node].add(id_)
         return cls(
-            pools=pools,
-            of_node={node: frozenset(ids) for node, ids in of_node.items()},
-            shared=frozenset(id_ for id_, pool in pools.items() if pool.is_shared),
-            rules=rules,
-            shapes=shapes,
-            layouts=layouts,
+            pools,
+            {node: frozenset(ids) for node, ids in of_node.items()},
+            frozenset(id_ for id_, pool in pools.items() if pool.is_shared),
+            rules,
+            slice_interner,
+            templates,
         )
 
-    def with_slice(self, changed: ResourceSlice) -> "Inventory":
-        """The same inventory with one slice added, or replaced by its name."""
-        return self._with_pool(PoolId.of(changed), [*self._others(changed), self._shapes.publish(changed)])
+    def with_slice(self, changed: ResourceSlice) -> "PoolIndex":
+        """The same index with one slice added, or replaced by name."""
+        return self._with_pool(PoolId.of(changed), [*self._others(changed), self._slices.intern(changed)])
 
-    def without_slice(self, removed: ResourceSlice) -> "Inventory":
-        """The same inventory without the slice of that name and pool."""
+    def without_slice(self, removed: ResourceSlice) -> "PoolIndex":
+        """The same index without the slice of that name and pool."""
         return self._with_pool(PoolId.of(removed), self._others(removed))
 
-    def with_taint_rules(self, taint_rules: Iterable[DeviceTaintRule]) -> "Inventory":
-        """The same inventory with the taints of these rules in place of others."""
+    def with_taint_rules(self, taint_rules: Iterable[DeviceTaintRule]) -> "PoolIndex":
+        """The same index with these taint rules in place of all others."""
         rules = tuple(rule.spec for rule in taint_rules)
-        pools = {id_: Pool(id_, pool.slices, _rules_of(id_, rules), self._layouts) for id_, pool in self._pools.items()}
-        return Inventory(
-            pools=pools,
-            of_node=self._of_node,
-            shared=self._shared,
-            rules=rules,
-            shapes=self._shapes,
-            layouts=self._layouts,
-        )
+        pools = {
+            id_: Pool(id_, pool.slices, _rules_of(id_, rules), self._templates) for id_, pool in self._pools.items()
+        }
+        return replace(self, _pools=pools, _rules=rules)
 
     def nodes_of(self, pool: PoolId) -> frozenset[str]:
-        """The nodes that slices of a pool are for by name."""
+        """The nodes for which a pool has slices by name."""
         return found.nodes if (found := self._pools.get(pool)) is not None else frozenset()
 
     def is_shared(self, pool: PoolId) -> bool:
-        """Whether a pool has slices that are not for one node by its name."""
+        """Whether a pool has slices that are not for one node by name."""
         return pool in self._shared
 
     def views(self, node: NodeView, features: Features) -> list[PoolView]:
-        """The pools that ``node`` can use something of, in search order. Raises InvalidNodeSelectorError."""
+        """The pools that ``node`` can use something of, in search order.
+
+        Raises InvalidNodeSelectorError if a published node selector is invalid.
+        """
         ids = {*self._of_node.get(node.name, ()), *self._shared}
         views = [view for id_ in sorted(ids) if (view := self._pools[id_].view(node, features)) is not None]
-        return sorted(views, key=lambda view: view.layout.traits.conditional != 0)
+        return sorted(views, key=lambda view: view.template.device_sets.conditional != 0)
 
     def _others(self, slice_: ResourceSlice) -> list[PublishedSlice]:
         pool = self._pools.get(PoolId.of(slice_))
         return [each for each in pool.slices if each.name != slice_.metadata.name] if pool else []
 
-    def _with_pool(self, id_: PoolId, slices: Sequence[PublishedSlice]) -> "Inventory":
+    def _with_pool(self, id_: PoolId, slices: Sequence[PublishedSlice]) -> "PoolIndex":
         before = self._pools.get(id_)
-        pool = Pool(id_, slices, _rules_of(id_, self._rules), self._layouts)
+        pool = Pool(id_, slices, _rules_of(id_, self._rules), self._templates)
         pools = {**self._pools, id_: pool}
         if not slices:
             del pools[id_]
@@ -112,18 +102,11 @@ class Inventory:
         for node in pool.nodes:
             of_node[node] = of_node.get(node, frozenset()) | {id_}
         shared = self._shared | {id_} if pool.is_shared else self._shared - {id_}
-        return Inventory(
-            pools=pools,
-            of_node=of_node,
-            shared=shared,
-            rules=self._rules,
-            shapes=self._shapes,
-            layouts=self._layouts,
-        )
+        return replace(self, _pools=pools, _of_node=of_node, _shared=shared)
 
 
 def _rules_of(pool: PoolId, rules: Iterable[DeviceTaintRuleSpec]) -> tuple[DeviceTaintRuleSpec, ...]:
-    """The rules that taint devices of a pool; what a rule does not name, it does not restrict."""
+    """The rules that taint devices of a pool: a selector restricts only by what it names."""
     return tuple(
         rule
         for rule in rules

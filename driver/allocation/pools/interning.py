@@ -1,81 +1,87 @@
-"""Slices as the inventory keeps them: every content once, however many nodes publish it.
+"""Slices in interned form: every content once, however many nodes publish it.
 
-The slices of equal nodes differ in texts only: UUIDs, bus addresses. A *shape* is the content of a slice with its texts
-numbered in the order in which they first occur; a slice is then a shape, its own texts, and whose slice it is. What is
-worked out of a shape is worked out for all nodes that have it.
+Problem: a cluster of 5,000 equal nodes publishes the same devices 5,000 times, with other UUIDs and bus addresses. The
+content with its attribute strings numbered in the order of their first occurrence is kept once (interning, or
+flyweight); a published slice is that, its own strings, and whose slice it is.
+
+Example: the devices ``{uuid: "GPU-1"}`` and ``{uuid: "GPU-2"}`` of two slices have the content ``{uuid: string 0}``,
+and the slices the strings ``("GPU-1",)`` and ``("GPU-2",)``.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from sys import intern
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from api.model.devices import Attribute, CounterSet, Device, ResourceSlice, ResourceSliceSpec
+from api.model.devices import Attribute, Device, ResourceSlice, ResourceSliceSpec
 from api.model.semver import parse_version
 
-Texts = tuple[str, ...]
+Strings = tuple[str, ...]
+"""Attribute strings by their numbers."""
 
 
-class Slot(NamedTuple):
-    """An attribute whose text is left out of a shape."""
+class StringSlot(NamedTuple):
+    """An attribute whose string is not part of the interned content."""
 
     attribute: str
-    text: int
-    """Which of the slice's texts it is."""
+    string: int
+    """The number of the string."""
 
 
-Slots = tuple[Slot, ...]
+StringSlots = tuple[StringSlot, ...]
+"""The string attributes of one device."""
 
 
-class Shape:
-    """What slices publish that are equal but for their texts."""
+class InternedSlice:
+    """The content of slices that are equal but for attribute strings, pool and node name."""
 
-    def __init__(self, spec: ResourceSliceSpec, slots: tuple[Slots, ...]) -> None:
+    def __init__(self, spec: ResourceSliceSpec, slots: tuple[StringSlots, ...]) -> None:
         self.spec = spec
-        """Of the first such slice. Its pool, node and texts are that slice's own."""
+        """The spec of one of these slices; its strings, pool and node name are not to be used."""
         self.slots = slots
-        """Of each device."""
+        """For each device its string attributes."""
 
     @cached_property
     def faults(self) -> tuple[str | None, ...]:
-        """Of each device: why an attribute is no value, so that no selector can be evaluated."""
+        """For each device why no selector can be evaluated on it: an attribute has no valid value. None: none has."""
         return tuple(_fault(device.attributes) for device in self.spec.devices)
 
     @cached_property
     def needs_partitions(self) -> bool:
+        """Whether the slice can only be read with partitionable devices on (KEP-4815)."""
         return self.spec.per_device_node_selection is not None or bool(self.spec.shared_counters)
 
     @cached_property
     def has_groups(self) -> bool:
-        """Whether some device has compatibility groups."""
+        """Whether some device has compatibility groups (KEP-5963)."""
         return any(use.compatibility_groups for device in self.spec.devices for use in device.consumes_counters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedSlice:
-    """One slice of a pool."""
+    """One slice of a pool, in interned form."""
 
     name: str
     generation: int
     slice_count: int
-    """How many slices its pool has."""
+    """The number of slices of its pool, by its own account."""
     node_name: str | None
-    shape: Shape
-    texts: Texts
+    interned: InternedSlice
+    strings: Strings
 
 
-class Shapes:
-    """The shapes that are in use."""
+class SliceInterner:
+    """The interned slices that are in use."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[Hashable, Shape] = WeakValueDictionary()
+        self._known: WeakValueDictionary[Hashable, InternedSlice] = WeakValueDictionary()
 
-    def publish(self, slice_: ResourceSlice) -> PublishedSlice:
-        """``slice_`` as the inventory keeps it."""
+    def intern(self, slice_: ResourceSlice) -> PublishedSlice:
+        """``slice_`` in interned form."""
         spec = slice_.spec
         numbers: dict[str, int] = {}
         key = (
@@ -87,21 +93,21 @@ class Shapes:
             tuple([_device_key(device, numbers) for device in spec.devices]),
             tuple([(set_.name, *set_.counters.items()) for set_ in spec.shared_counters]),
         )
-        shape = self._known.get(key)
-        if shape is None:
-            shape = self._known[key] = Shape(spec, tuple(_slots(device, numbers) for device in spec.devices))
+        interned = self._known.get(key)
+        if interned is None:
+            interned = self._known[key] = InternedSlice(spec, tuple(_slots(device, numbers) for device in spec.devices))
         return PublishedSlice(
             name=slice_.metadata.name,
             generation=spec.pool.generation,
             slice_count=spec.pool.resource_slice_count,
             node_name=spec.node_name,
-            shape=shape,
-            texts=tuple(map(intern, numbers)),
+            interned=interned,
+            strings=tuple(map(sys.intern, numbers)),
         )
 
 
 def _device_key(device: Device, numbers: dict[str, int]) -> Hashable:
-    """What a device's place in a shape depends on; ``numbers`` gets its texts."""
+    """The content of a device in hashable form; ``numbers`` gets its strings."""
     return (
         device.name,
         tuple(
@@ -123,48 +129,18 @@ def _device_key(device: Device, numbers: dict[str, int]) -> Hashable:
     )
 
 
-def _slots(device: Device, numbers: Mapping[str, int]) -> Slots:
+def _slots(device: Device, numbers: Mapping[str, int]) -> StringSlots:
     return tuple(
-        Slot(name, numbers[attribute.string])
+        StringSlot(name, numbers[attribute.string])
         for name, attribute in device.attributes.items()
         if attribute.string is not None
     )
 
 
-def with_texts(device: Device, slots: Slots, texts: Texts) -> Device:
-    """The device of a shape with the ``texts`` of one slice, or of one pool."""
-    attributes = {slot.attribute: Attribute(string=texts[slot.text]) for slot in slots}
+def with_strings(device: Device, slots: StringSlots, strings: Strings) -> Device:
+    """An interned ``device`` with its own strings: ``slots`` say where each of ``strings`` belongs."""
+    attributes = {slot.attribute: Attribute(string=strings[slot.string]) for slot in slots}
     return replace(device, attributes=device.attributes | attributes)
-
-
-def duplicate(what: str, names: Iterable[str]) -> str:
-    """The first name that occurs twice, in words; empty: none does."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return f"{what} {name} is published twice"
-        seen.add(name)
-    return ""
-
-
-def counter_fault(sets: Sequence[CounterSet], devices: Iterable[Device]) -> str:
-    """The first negative counter, or one that a device takes from but nobody publishes, in words; empty: none."""
-    for set_ in sets:
-        for name, counter in set_.counters.items():
-            if counter.value.nano < 0:
-                return f"counter {name} of {set_.name} is negative: {counter.value}"
-    known = {set_.name: set_.counters for set_ in sets}
-    for device in devices:
-        for use in device.consumes_counters:
-            if use.counter_set not in known:
-                return f"device {device.name} takes from the counter set {use.counter_set}, which does not exist"
-            missing = use.counters.keys() - known[use.counter_set].keys()
-            if missing:
-                return f"device {device.name} takes from {use.counter_set}/{min(missing)}, which does not exist"
-            for name, counter in use.counters.items():
-                if counter.value.nano < 0:
-                    return f"device {device.name} takes a negative amount of {use.counter_set}/{name}: {counter.value}"
-    return ""
 
 
 def _fault(attributes: Mapping[str, Attribute]) -> str | None:

@@ -1,8 +1,10 @@
-"""What an attempt has taken so far: devices, counters, capacities and the state of constraints.
+"""The partial assignment of a search: devices given so far, and what counters, capacities and constraints have left.
 
-``place`` takes a device for a want or leaves everything as it was; ``remove`` undoes the latest ``place`` that still
-stands. The checks come in the order of ``k8s.io/dynamic-resource-allocation/structured`` (allocateDevice), because one
-of them, a violated constraint under ``All``, ends the attempt instead of leading to the next device.
+``assign`` gives a device to an alternative or leaves everything as it was; ``undo`` takes back the latest assignment
+that still stands, from the old values that the assignment carries (the *trail* of constraint solvers).
+
+The checks come in the order of ``k8s.io/dynamic-resource-allocation/structured`` (``allocateDevice``), because one of
+them, a violated constraint under ``All``, ends the search instead of leading to the next device.
 """
 
 from collections import defaultdict
@@ -10,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from driver.allocation.search.constraints import EMPTY, State
-from driver.allocation.search.problem import Question, UnanswerableError, Want
-from driver.allocation.semantics.counters import Groups, admitted, fits
+from driver.allocation.search.constraints import INITIAL_STATE, ConstraintState
+from driver.allocation.search.problem import AllocationProblem, RequestAlternative, UnanswerableError
+from driver.allocation.semantics.counters import Groups, fits, join_groups
 
 
-class Drawing(NamedTuple):
-    """A counter set that was drawn from, as it was before."""
+class CounterUndo(NamedTuple):
+    """A counter set as it was before a device took from it."""
 
     set: int
     remaining: int
@@ -24,162 +26,182 @@ class Drawing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """A device taken for a want, with what it replaced."""
+class Assignment:
+    """One device given to one alternative, with what undoes it."""
 
-    want: Want
+    alternative: RequestAlternative
     device: int
-    drawings: Sequence[Drawing]
-    states: tuple[State, ...]
-    """Of the want's constraints, before."""
+    trail: Sequence[CounterUndo]
+    states: tuple[ConstraintState, ...]
+    """The states of the alternative's constraints before it."""
 
 
-class Tally:
-    """The mutable state of one attempt."""
+class Solution(NamedTuple):
+    """A complete assignment."""
 
-    def __init__(self, question: Question) -> None:
-        self._question = question
-        self._offer = question.offer
-        self.claimed = [0] * len(question.claims)
-        """Devices that each claim of the pod has taken for itself."""
-        self.in_use = self._offer.held
-        """Devices held by anybody: allocated claims, or claims of the pod."""
-        self.remaining = list(self._offer.counters.remaining)
-        self.groups = list(self._offer.counters.groups)
-        self.taken: dict[int, dict[str, int]] = defaultdict(dict)
-        """Capacity taken of shared devices, in units of 1e-9."""
+    alternatives: tuple[RequestAlternative, ...]
+    """The alternative that was chosen for each request."""
+    assignments: Sequence[Sequence[Assignment]]
+    """For each claim its devices, in the order of the allocation result."""
+
+
+class PartialAssignment:
+    """The mutable state of one search."""
+
+    def __init__(self, problem: AllocationProblem) -> None:
+        self._problem = problem
+        self._node_devices = problem.node_devices
+        self.claimed = [0] * len(problem.claims)
+        """For each claim of the pod, the bitset of the devices that it was given exclusively."""
+        self.in_use = self._node_devices.held
+        """The bitset of devices that are held exclusively, by allocated claims or by claims of the pod."""
+        self.remaining = list(self._node_devices.remaining)
+        """What is left of each counter set, as in ``NodeDevices``."""
+        self.groups = list(self._node_devices.groups)
+        """The compatibility groups on each counter set, as in ``NodeDevices``."""
+        self.consumed: dict[int, dict[str, int]] = defaultdict(dict)
+        """The capacity that the pod's shares take of each device, by name, in units of 1e-9."""
         self.shares: dict[int, int] = defaultdict(int)
-        """How many shares of a device the attempt has taken."""
-        self.states = [[EMPTY] * len(constraints) for constraints in question.constraints]
-        self.placements: list[list[Placement]] = [[] for _ in question.claims]
-        """In the order of the results, for each claim."""
-        self.drawn = self._offer.shareable & self._offer.shared
-        """Devices of which a share exists: they have taken their counters."""
+        """The number of shares of each device that the pod was given."""
+        self.states = [[INITIAL_STATE] * len(constraints) for constraints in problem.constraints]
+        """The state of each constraint of each claim."""
+        self.assignments: list[list[Assignment]] = [[] for _ in problem.claims]
+        """For each claim its assignments, the latest last."""
+        self._charged = self._node_devices.shareable & self._node_devices.shared
+        """The bitset of devices of which a share exists: their counters are taken already."""
         self._blocked: int | None = None
+        """``blocked``; None: it must be worked out again."""
 
-    def free(self, want: Want) -> int:
-        """Devices that are not in use, as the want sees it: admin access looks at its own claim only."""
-        return ~(self.claimed[want.claim] if want.is_admin else self.in_use)
+    def free(self, alternative: RequestAlternative) -> int:
+        """The bitset of devices that are not in use; for admin access only what its own claim was given is in use."""
+        return ~(self.claimed[alternative.claim] if alternative.is_admin else self.in_use)
 
-    def open(self, want: Want) -> int:
-        """Devices that are free, and for which the counters suffice."""
-        return self.free(want) & ~self.blocked
+    def available(self, alternative: RequestAlternative) -> int:
+        """The bitset of devices that are free and for which the counters suffice."""
+        return self.free(alternative) & ~self.blocked
 
     @property
-    def open_to_all(self) -> int:
-        """Devices that nobody uses, and for which the counters suffice."""
+    def available_exclusively(self) -> int:
+        """The same for every alternative without admin access."""
         return ~self.in_use & ~self.blocked
 
     @property
     def blocked(self) -> int:
-        """Devices that take more from some counter set than it has left."""
+        """The bitset of devices that take more from some counter set than it has left."""
         if self._blocked is None:
             blocked = 0
             for set_, remaining in enumerate(self.remaining):
                 if remaining is not None:
-                    blocked |= self._offer.beyond(set_, remaining)
-            self._blocked = blocked & ~self.drawn
+                    blocked |= self._node_devices.exceeding(set_, remaining)
+            self._blocked = blocked & ~self._charged
         return self._blocked
 
-    def place(self, want: Want, device: int) -> Placement | None:
-        """Take ``device`` for ``want``; None: it cannot be taken. Raises UnanswerableError."""
-        if not (want.usable & self.free(want)) >> device & 1:
-            return None
-        has_capacity = self._has_capacity(want, device)
-        if not has_capacity and not want.is_all:
-            return None
-        drawings = self._draw(device)
-        if drawings is None:
-            return None
-        states = self._constrain(want, device)
-        if states is None or not has_capacity:
-            self._put_back(drawings)
-            return None
-        return self._record(want, device, drawings, states)
+    def assign(self, alternative: RequestAlternative, device: int) -> Assignment | None:
+        """Give ``device`` to ``alternative``; None: that is not possible.
 
-    def _has_capacity(self, want: Want, device: int) -> bool:
-        demand = want.demands.get(device)
+        Raises UnanswerableError if the device violates a constraint of an alternative that asks for all devices, or if
+        what a constraint compares cannot be evaluated.
+        """
+        if not (alternative.usable & self.free(alternative)) >> device & 1:
+            return None
+        has_capacity = self._has_capacity(alternative, device)
+        if not has_capacity and not alternative.is_all:
+            return None
+        trail = self._take_counters(device)
+        if trail is None:
+            return None
+        states = self._constrain(alternative, device)
+        if states is None or not has_capacity:
+            self._restore_counters(trail)
+            return None
+        return self._record(alternative, device, trail, states)
+
+    def undo(self, assignment: Assignment) -> None:
+        """Take back ``assignment``, which must be the latest."""
+        alternative, device = assignment.alternative, assignment.device
+        self.assignments[alternative.claim].pop()
+        if self._node_devices.shareable >> device & 1:
+            self._add_share(alternative, device, -1)
+        else:
+            self.claimed[alternative.claim] &= ~(1 << device)
+            self.in_use = self._node_devices.held
+            for claimed in self.claimed:
+                self.in_use |= claimed
+        for index, state in zip(alternative.constraints, assignment.states, strict=True):
+            self.states[alternative.claim][index] = state
+        self._restore_counters(assignment.trail)
+
+    def _has_capacity(self, alternative: RequestAlternative, device: int) -> bool:
+        demand = alternative.demands.get(device)
         if demand is None:
             return True
-        capacity = self._offer.devices[device].device.capacity
-        return demand.fits(capacity, self._offer.consumed.get(device, {}), self.taken[device])
+        capacity = self._node_devices.device(device).capacity
+        return demand.fits(capacity, self._node_devices.consumed.get(device, {}), self.consumed[device])
 
-    def _draw(self, device: int) -> list[Drawing] | None:
-        """Take the device's counters and join its groups; None: it cannot."""
-        offer = self._offer
-        if offer.shareable >> device & 1 and (self.shares[device] or offer.shared >> device & 1):
+    def _take_counters(self, device: int) -> list[CounterUndo] | None:
+        """Take the device's counters and join its compatibility groups; None: that is not possible."""
+        node_devices = self._node_devices
+        if node_devices.shareable >> device & 1 and (self.shares[device] or node_devices.shared >> device & 1):
             return []  # the first share has taken them
-        drawings: list[Drawing] = []
+        trail: list[CounterUndo] = []
         self._blocked = None
-        for use in offer.uses(device):
+        for use in node_devices.uses(device):
             remaining = self.remaining[use.set]
-            groups = admitted(self.groups[use.set], use.groups)
-            if remaining is None or groups is None or not fits(remaining, use.amount, offer.counters.guards[use.set]):
-                self._put_back(drawings)
+            groups = join_groups(self.groups[use.set], use.groups)
+            if remaining is None or groups is None or not fits(remaining, use.amount, node_devices.guards[use.set]):
+                self._restore_counters(trail)
                 return None
-            drawings.append(Drawing(use.set, remaining, self.groups[use.set]))
+            trail.append(CounterUndo(use.set, remaining, self.groups[use.set]))
             self.remaining[use.set] = remaining - (use.amount or 0)
             self.groups[use.set] = groups
-        return drawings
+        return trail
 
-    def _put_back(self, drawings: Sequence[Drawing]) -> None:
+    def _restore_counters(self, trail: Sequence[CounterUndo]) -> None:
         self._blocked = None
-        for drawing in reversed(drawings):
-            self.remaining[drawing.set] = drawing.remaining
-            self.groups[drawing.set] = drawing.groups
+        for undo in reversed(trail):
+            self.remaining[undo.set] = undo.remaining
+            self.groups[undo.set] = undo.groups
 
-    def _constrain(self, want: Want, device: int) -> list[State] | None:
-        """The next states of the want's constraints; None: one of them refuses the device."""
-        states: list[State] = []
-        for index in want.constraints:
-            constraint = self._question.constraints[want.claim][index]
-            values = self._question.values(want, index, device)
-            state = constraint.admit(self.states[want.claim][index], values)
-            if state is None and want.is_all:
-                place = f"claim {self._question.claims[want.claim].ref}, request {want.name}"
-                raise UnanswerableError(
-                    f"{place}: asks for all devices, but {self._offer.devices[device].id} violates {constraint}"
-                )
+    def _constrain(self, alternative: RequestAlternative, device: int) -> list[ConstraintState] | None:
+        """The next states of the alternative's constraints; None: one of them refuses the device."""
+        states: list[ConstraintState] = []
+        for index in alternative.constraints:
+            constraint = self._problem.constraints[alternative.claim][index]
+            values = self._problem.values(alternative, index, device)
+            state = constraint.admit(self.states[alternative.claim][index], values)
+            if state is None and alternative.is_all:
+                place = f"claim {self._problem.claims[alternative.claim].ref}, request {alternative.name}"
+                id_ = self._node_devices.device(device).id
+                raise UnanswerableError(f"{place}: asks for all devices, but {id_} violates {constraint}")
             if state is None:
                 return None
             states.append(state)
         return states
 
-    def _record(self, want: Want, device: int, drawings: list[Drawing], states: list[State]) -> Placement:
-        of_claim = self.states[want.claim]
-        placement = Placement(want, device, drawings, tuple(of_claim[index] for index in want.constraints))
-        for index, state in zip(want.constraints, states, strict=True):
+    def _record(
+        self, alternative: RequestAlternative, device: int, trail: list[CounterUndo], states: list[ConstraintState]
+    ) -> Assignment:
+        of_claim = self.states[alternative.claim]
+        before = tuple(of_claim[index] for index in alternative.constraints)
+        assignment = Assignment(alternative, device, trail, before)
+        for index, state in zip(alternative.constraints, states, strict=True):
             of_claim[index] = state
-        if self._offer.shareable >> device & 1:
-            self._share(want, device, 1)
+        if self._node_devices.shareable >> device & 1:
+            self._add_share(alternative, device, 1)
         else:
-            self.claimed[want.claim] |= 1 << device
+            self.claimed[alternative.claim] |= 1 << device
             self.in_use |= 1 << device
-        self.placements[want.claim].append(placement)
-        return placement
+        self.assignments[alternative.claim].append(assignment)
+        return assignment
 
-    def _share(self, want: Want, device: int, sign: int) -> None:
+    def _add_share(self, alternative: RequestAlternative, device: int, sign: int) -> None:
         self.shares[device] += sign
         if self.shares[device]:
-            self.drawn |= 1 << device
-        elif not self._offer.shared >> device & 1:
-            self.drawn &= ~(1 << device)
+            self._charged |= 1 << device
+        elif not self._node_devices.shared >> device & 1:
+            self._charged &= ~(1 << device)
         self._blocked = None
-        demand = want.demands.get(device)
+        demand = alternative.demands.get(device)
+        consumed = self.consumed[device]
         for name, amount in demand.amounts.items() if demand else ():
-            self.taken[device][name] = self.taken[device].get(name, 0) + sign * amount.nano
-
-    def remove(self, placement: Placement) -> None:
-        """Undo ``place``."""
-        want, device = placement.want, placement.device
-        self.placements[want.claim].pop()
-        if self._offer.shareable >> device & 1:
-            self._share(want, device, -1)
-        else:
-            self.claimed[want.claim] &= ~(1 << device)
-            self.in_use = self._offer.held
-            for claimed in self.claimed:
-                self.in_use |= claimed
-        for index, state in zip(want.constraints, placement.states, strict=True):
-            self.states[want.claim][index] = state
-        self._put_back(placement.drawings)
+            consumed[name] = consumed.get(name, 0) + sign * amount.nano

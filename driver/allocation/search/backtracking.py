@@ -1,92 +1,35 @@
-"""The search for devices: the first solution of a fixed depth-first order, as kube-scheduler finds it.
+"""Depth-first search with chronological backtracking, in the order of kube-scheduler's allocator.
 
-Claims come in the order given, requests and alternatives as they stand in the claim, devices as they stand in the
-offer. Within one request devices are chosen in ascending order only, so that each combination is tried once; the next
-request begins with the first device again. Nothing of this may be reordered: the first solution is the answer
-(``k8s.io/dynamic-resource-allocation/structured``, allocateOne).
+Problem: give every request of the pod's claims as many devices as it asks for, so that counters, capacities and
+constraints allow them together. The result must be kube-scheduler's, which is the first in a fixed order: claims as
+given, requests and alternatives as they stand in the claim, devices as they stand in ``NodeDevices``, ascending within
+one request (``k8s.io/dynamic-resource-allocation/structured``, ``allocateOne``).
 
-What is cut short are failures. A situation equal to one that failed is left at once, and bounds end a search that
-cannot succeed.
+Upstream explores this order in full and takes exponential time where nothing fits. Here only branches without a
+solution are cut, so the first solution stays the same: by bounds (``bounds.py``), by nogoods, which are states equal to
+one that has failed (``nogoods.py``), and by passing over devices that are interchangeable with one that has failed
+(``symmetry.py``). All but the cheapest bound wait for the first failure: a search that succeeds at once pays little.
+Where trying a device fails for good (a CEL run-time error fails the pod), the order also decides which failure is
+reported; so nothing behind the first such request is used to cut (``AllocationProblem.safe_requests``).
+
+Invariant: the choice points on the stack hold exactly the assignments in ``PartialAssignment``. Budget: a step is one
+attempt to assign a device; the clock is read once for each choice point.
+
+Example: request ``a`` may take card 0 or 1, request ``b`` card 0 only. The search gives card 0 to ``a``, finds none for
+``b``, goes back to ``a``'s choice point and takes card 1 there; then ``b`` gets card 0.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from api.model.claims import DeviceClass, ResourceClaim
-from driver.allocation.explain.obstacles import explain
-from driver.allocation.pools.index import Inventory
-from driver.allocation.pools.node_devices import Offer
-from driver.allocation.search.assignment import Placement, Tally
-from driver.allocation.search.bounds import Forecaster
-from driver.allocation.search.nogoods import Memory, Situation
-from driver.allocation.search.problem import MAX_RESULTS, Question, UnanswerableError, Want
-from driver.allocation.search.problem_builder import ask
-from driver.allocation.search.results import conclude
-from driver.allocation.semantics.allocated_state import Allocated
-from driver.allocation.semantics.matching import InvalidNodeSelectorError
-from driver.allocation.semantics.outcomes import (
-    Budget,
-    DoesNotFit,
-    Failed,
-    Features,
-    Fits,
-    NodeView,
-    Outcome,
-    Undecided,
-)
+from driver.allocation.search.assignment import Assignment, PartialAssignment, Solution
+from driver.allocation.search.bounds import Bounds
+from driver.allocation.search.nogoods import NogoodStore, SearchPosition
+from driver.allocation.search.problem import MAX_RESULTS, AllocationProblem, RequestAlternative, UnanswerableError
+from driver.allocation.semantics.outcomes import Budget, Undecided
 
 
-def allocate(
-    inventory: Inventory,
-    claims: Sequence[ResourceClaim],
-    node: NodeView,
-    classes: Mapping[str, DeviceClass],
-    allocated: Allocated,
-    features: Features,
-    *,
-    share_id: Callable[[], str],
-    budget: Budget,
-) -> Outcome:
-    """Devices on ``node`` for all ``claims`` of one pod, or why there are none.
-
-    ``classes`` by name. ``share_id`` gives a new UUID for every share of a shared device. The same arguments give the
-    same answer, but for the share ids.
-    """
-    try:
-        offer = Offer.build(inventory, node, allocated, features)
-    except InvalidNodeSelectorError as error:
-        return Failed("fatal", str(error))
-    answer = search(offer, claims, classes, share_id=share_id, budget=budget)
-    return DoesNotFit(explain(answer)) if isinstance(answer, Question) else answer
-
-
-def search(
-    offer: Offer,
-    claims: Sequence[ResourceClaim],
-    classes: Mapping[str, DeviceClass],
-    *,
-    share_id: Callable[[], str],
-    budget: Budget,
-) -> Fits | Failed | Undecided | Question:
-    """As ``allocate``, but on what a node offers; and what does not fit is given back, to be explained or not."""
-    try:
-        question = ask(offer, claims, classes)
-        run = _Search(question, budget)
-        wants = run.run()
-    except (UnanswerableError, InvalidNodeSelectorError) as error:
-        return Failed("fatal", str(error))
-    except _BudgetSpentError as error:
-        return error.outcome
-    if wants is not None:
-        return Fits(conclude(question, wants, run.tally.placements, share_id))
-    for view in offer.views:
-        if view.problem is not None and view.problem.kind == "invalid":
-            return Failed("node", view.problem.message)
-    return question
-
-
-class _BudgetSpentError(Exception):
-    """The search has taken as much as it may."""
+class BudgetSpentError(Exception):
+    """The search has taken all of its budget; ``outcome`` says of which limit."""
 
     def __init__(self, outcome: Undecided) -> None:
         self.outcome = outcome
@@ -94,155 +37,151 @@ class _BudgetSpentError(Exception):
 
 
 @dataclass(slots=True)
-class _Choice:
-    """A point of the search at which one want, or one device for a want, is to be chosen."""
+class ChoicePoint:
+    """A point of the search at which an alternative of a request, or a device for an alternative, is chosen."""
 
-    situation: Situation
-    want: Want | None
-    """For which a device is chosen; None: a want is chosen."""
+    position: SearchPosition
+    alternative: RequestAlternative | None
+    """The alternative for which a device is chosen; None: an alternative is chosen."""
     options: int
-    """What is still to be tried: wants of the request, or devices."""
+    """A bitset of what is still to be tried: alternatives of the request, or devices."""
     latest: int = -1
     """The option that was tried last."""
-    placed: Placement | None = None
-    """What that option took."""
+    assignment: Assignment | None = None
+    """What that option assigned; None: nothing, or an alternative is chosen."""
 
     def take_option(self) -> int:
-        """The next option, which is then no longer to be tried."""
+        """Take the lowest option out of those still to be tried."""
         lowest = self.options & -self.options
         self.options ^= lowest
         self.latest = lowest.bit_length() - 1
         return self.latest
 
 
-class _Search:
-    """One search. An explicit stack of choices: a pod may have more devices than Python has frames."""
+class DepthFirstSearch:
+    """One search. Its stack is explicit because a pod may have more devices than Python has frames."""
 
-    def __init__(self, question: Question, budget: Budget) -> None:
-        self.tally = Tally(question)
-        self._question = question
-        self._forecaster = Forecaster(question)
-        self._memory = Memory(question)
+    def __init__(self, problem: AllocationProblem, budget: Budget) -> None:
+        self._problem = problem
+        self._partial = PartialAssignment(problem)
+        self._bounds = Bounds(problem)
+        self._nogoods = NogoodStore(problem)
         self._budget = budget
         self._steps_left = budget.steps
         self._begin = budget.clock()
         self._has_failed = False
 
-    def run(self) -> tuple[Want, ...] | None:
-        """The want chosen for each request, whose devices ``tally`` holds then; None: there is no solution.
+    def run(self) -> Solution | None:
+        """The first solution; None: there is none.
 
-        Raises UnanswerableError and _BudgetSpentError.
+        Raises UnanswerableError if a device must be tried on which trying fails for good or that violates a constraint
+        under ``All``, and BudgetSpentError if the budget does not suffice.
         """
-        choices: list[_Choice] = []
+        stack: list[ChoicePoint] = []
         following = self._at_request(0)
         while following is not None:
             self._check_time()
-            choices.append(following)
-            while not self._advance(choices[-1]):
-                failed = choices.pop().situation
-                if not choices or self._is_hopeless():
+            stack.append(following)
+            while not self._advance(stack[-1]):
+                failed = stack.pop().position
+                if not stack or self._is_hopeless():
                     return None
-                self._memory.record(self.tally, failed)
-            following = self._after(choices[-1])
-        alternatives = {choice.situation.request: choice.latest for choice in choices if choice.want is None}
-        return tuple(
-            request.wants[alternatives.get(position, 0)] for position, request in enumerate(self._question.requests)
-        )
+                self._nogoods.record(self._partial, failed)
+            following = self._after(stack[-1])
+        chosen = {choice.position.request: choice.latest for choice in stack if choice.alternative is None}
+        requests = enumerate(self._problem.requests)
+        alternatives = tuple(request.alternatives[chosen.get(index, 0)] for index, request in requests)
+        return Solution(alternatives, self._partial.assignments)
 
     def _is_hopeless(self) -> bool:
-        """Whether it can be said, at the first failure, that there is no solution at all."""
+        """Whether the bounds show, at the first failure, that there is no solution at all."""
         is_first, self._has_failed = not self._has_failed, True
-        if not is_first or not self._question.safe:
+        if not is_first or not self._problem.safe_requests:
             return False
-        return not self._forecaster.can_succeed(Tally(self._question), position=0)
+        return not self._bounds.can_succeed(PartialAssignment(self._problem), request=0)
 
-    def _advance(self, choice: _Choice) -> bool:
-        """Give up the latest option and take the next that can be had; False: none can."""
-        if choice.placed is not None:
-            self.tally.remove(choice.placed)
-            choice.placed = None
-            if not self._question.may_fail and choice.options:
-                choice.options &= ~self._memory.as_good_as(self.tally, choice.situation, choice.latest)
+    def _advance(self, choice: ChoicePoint) -> bool:
+        """Undo the latest option and take the next that is possible; False: there is none."""
+        if choice.assignment is not None:
+            self._partial.undo(choice.assignment)
+            choice.assignment = None
+            if not self._problem.may_fail and choice.options:
+                choice.options &= ~self._nogoods.interchangeable_with(self._partial, choice.position, choice.latest)
         while choice.options:
             option = choice.take_option()
-            if choice.want is None:
+            if choice.alternative is None:
                 return True
-            choice.placed = self._place(choice.want, option)
-            if choice.placed is not None:
+            choice.assignment = self._assign(choice.alternative, option)
+            if choice.assignment is not None:
                 return True
         return False
 
-    def _place(self, want: Want, device: int) -> Placement | None:
-        if device in want.failing:
-            raise UnanswerableError(want.failing[device])
+    def _assign(self, alternative: RequestAlternative, device: int) -> Assignment | None:
+        if device in alternative.errors:
+            raise UnanswerableError(alternative.errors[device])
         if self._steps_left <= 0:
-            raise _BudgetSpentError(Undecided("steps", self._budget.steps))
+            raise BudgetSpentError(Undecided("steps", self._budget.steps))
         self._steps_left -= 1
-        return self.tally.place(want, device)
-
-    @property
-    def _seconds_left(self) -> float:
-        return self._budget.seconds - (self._budget.clock() - self._begin)
+        return self._partial.assign(alternative, device)
 
     def _check_time(self) -> None:
-        """Once for each choice: cheap beside the bounds that are worked out for it."""
-        if self._seconds_left <= 0:
-            raise _BudgetSpentError(Undecided("seconds", self._budget.seconds))
+        if self._budget.clock() - self._begin >= self._budget.seconds:
+            raise BudgetSpentError(Undecided("seconds", self._budget.seconds))
 
-    def _after(self, choice: _Choice) -> _Choice | None:
-        """What is to be chosen next; None: nothing, the search is done."""
-        at = choice.situation
-        if choice.want is None:
-            return self._at_want(at.request, choice.latest)
-        if at.chosen + 1 == choice.want.count:
+    def _after(self, choice: ChoicePoint) -> ChoicePoint | None:
+        """The choice point behind ``choice``; None: every request has its devices."""
+        at = choice.position
+        if choice.alternative is None:
+            return self._at_alternative(at.request, choice.latest)
+        if at.chosen + 1 == choice.alternative.count:
             return self._at_request(at.request + 1)
-        return self._choice(at._replace(chosen=at.chosen + 1, start=choice.latest + 1), choice.want)
+        return self._choice(at._replace(chosen=at.chosen + 1, start=choice.latest + 1), choice.alternative)
 
-    def _at_request(self, position: int) -> _Choice | None:
-        if position == len(self._question.requests):
+    def _at_request(self, request: int) -> ChoicePoint | None:
+        if request == len(self._problem.requests):
             return None
-        wants = len(self._question.requests[position].wants)
-        if wants == 1:
-            return self._at_want(position, 0)
-        return self._choice(Situation(request=position, want=None, chosen=0, start=0), None)
+        if len(self._problem.requests[request].alternatives) == 1:
+            return self._at_alternative(request, 0)
+        return self._choice(SearchPosition(request=request, alternative=None, chosen=0, start=0), None)
 
-    def _at_want(self, position: int, index: int) -> _Choice | None:
-        want = self._question.requests[position].wants[index]
-        situation = Situation(request=position, want=index, chosen=0, start=0)
-        exceeds = len(self.tally.placements[want.claim]) + want.count > MAX_RESULTS
-        if position < self._question.safe:
-            between = self._question.requests[position + 1 : self._question.safe]
-            following = [each for each in between if each.claim == want.claim]
-            exceeds = exceeds or not self._forecaster.within_limit(self.tally, following, also=want.count)
-        if exceeds or (want.is_all and not want.count):
-            return _Choice(situation, want, options=0)
-        return self._choice(situation, want) if want.count else self._at_request(position + 1)
+    def _at_alternative(self, request: int, index: int) -> ChoicePoint | None:
+        alternative = self._problem.requests[request].alternatives[index]
+        position = SearchPosition(request=request, alternative=index, chosen=0, start=0)
+        exceeds = len(self._partial.assignments[alternative.claim]) + alternative.count > MAX_RESULTS
+        if request < self._problem.safe_requests:
+            behind = self._problem.requests[request + 1 : self._problem.safe_requests]
+            of_claim = [each for each in behind if each.claim == alternative.claim]
+            exceeds = exceeds or not self._bounds.within_limit(self._partial, of_claim, also=alternative.count)
+        if exceeds or (alternative.is_all and not alternative.count):
+            return ChoicePoint(position, alternative, options=0)
+        return self._choice(position, alternative) if alternative.count else self._at_request(request + 1)
 
-    def _choice(self, situation: Situation, want: Want | None) -> _Choice:
-        """The choice at ``situation``; without options where it is known that nothing comes of it."""
-        options = 0 if self._is_known_to_fail(situation) else self._options(situation, want)
-        return _Choice(situation, want, options)
+    def _choice(self, position: SearchPosition, alternative: RequestAlternative | None) -> ChoicePoint:
+        """The choice point at ``position``, without options if the search behind it is known to fail."""
+        options = 0 if self._is_known_to_fail(position) else self._options(position, alternative)
+        return ChoicePoint(position, alternative, options)
 
-    def _is_known_to_fail(self, situation: Situation) -> bool:
-        """Whether bounds or an equal situation say that nothing comes of it."""
-        is_new = situation.chosen == 0
-        position = situation.request + (not is_new)
-        may_bound = position < self._question.safe
-        if may_bound and self._forecaster.is_starved(self.tally, position):
+    def _is_known_to_fail(self, position: SearchPosition) -> bool:
+        """Whether bounds or a nogood say that there is no solution behind ``position``; the cheapest check first."""
+        is_new = position.chosen == 0
+        request = position.request + (not is_new)
+        may_bound = request < self._problem.safe_requests
+        if may_bound and self._bounds.has_empty_domain(self._partial, request):
             return True
         if not self._has_failed:
             return False
-        if may_bound and self._forecaster.is_exhausted(self.tally, position):
+        if may_bound and self._bounds.has_empty_filtered_domain(self._partial, request):
             return True
-        if self._memory.has_failed(self.tally, situation):
+        if self._nogoods.is_nogood(self._partial, position):
             return True
-        return may_bound and is_new and not self._forecaster.can_succeed(self.tally, situation.request)
+        return may_bound and is_new and not self._bounds.can_succeed(self._partial, position.request)
 
-    def _options(self, situation: Situation, want: Want | None) -> int:
-        if want is None:
-            return (1 << len(self._question.requests[situation.request].wants)) - 1
-        ahead = -1 << situation.start
-        if not want.is_all:
-            return (want.candidates & ~self.tally.blocked | want.failing_mask) & self.tally.free(want) & ahead
-        following = want.candidates & ahead
+    def _options(self, position: SearchPosition, alternative: RequestAlternative | None) -> int:
+        if alternative is None:
+            return (1 << len(self._problem.requests[position.request].alternatives)) - 1
+        ahead = -1 << position.start
+        if not alternative.is_all:
+            unblocked = alternative.candidates & ~self._partial.blocked | alternative.failing
+            return unblocked & self._partial.free(alternative) & ahead
+        following = alternative.candidates & ahead
         return following & -following  # every device of ``All`` is needed: there is nothing to choose

@@ -1,8 +1,11 @@
 """Constraints over the devices of a claim: matchAttribute and distinctAttribute.
 
-A constraint is a fold over the devices chosen so far. Its state is a value, never changed in place, so that going back
-in a search is taking up the earlier state again. With list attributes (KEP-5491) values are sets: devices match while
-some element is common to all, and are distinct while no element occurs twice; a scalar is a set of one.
+A constraint is a fold over the devices chosen so far. Its state is a value that is never changed in place, so a search
+backtracks by taking up the earlier state. With list attributes (KEP-5491) values are sets: devices match while some
+element is common to all, and are distinct while no element occurs twice; a scalar is a set of one.
+
+Example: matchAttribute ``numaNode`` over a device with NUMA node 0 has the state ``(1, {("int", 0)})``, and refuses a
+device with NUMA node 1, because the two have no value in common.
 """
 
 from dataclasses import dataclass
@@ -10,26 +13,28 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from api.model.claims import DerivedAttribute, DeviceConstraint
 from api.model.devices import Attribute
-from driver.allocation.pools.pool_view import PublishedDevice
+from driver.allocation.pools.gather import PublishedDevice
 from driver.cel.compile import compile_attribute
 
 Value: TypeAlias = tuple[str, int | bool | str]
 """One comparable value with its type: the string ``1``, the number 1 and true all differ."""
 Values: TypeAlias = frozenset[Value]
+"""The elements of a list attribute, or the one value of a scalar."""
 
 NOT_COMPARABLE: Final[Values] = frozenset()
-"""Of an attribute without elements, or of a list while lists are switched off."""
+"""The values of an attribute without elements, or of a list while list attributes are switched off."""
 
 
-class State(NamedTuple):
+class ConstraintState(NamedTuple):
     """What a constraint knows of the devices chosen so far."""
 
     devices: int
+    """The number of these devices."""
     values: Values
-    """Of a match: what all have in common. Of a distinction: what any of them has."""
+    """For matchAttribute the values that all have in common, for distinctAttribute those that any of them has."""
 
 
-EMPTY: Final = State(devices=0, values=frozenset())
+INITIAL_STATE: Final = ConstraintState(devices=0, values=frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,13 @@ class Constraint:
     kind: Literal["match", "distinct"]
     attribute: str
     requests: frozenset[str]
-    """``request`` or ``request/subrequest``; empty: all."""
+    """The names of the requests (or ``request/subrequest``) it applies to; empty: all."""
     with_lists: bool
+    """Whether list attributes are switched on."""
 
     @classmethod
     def of(cls, constraint: DeviceConstraint, *, with_lists: bool) -> "Constraint | None":
-        """None: neither kind is set, so the constraint is of a kind that is not known yet."""
+        """``constraint`` in this form; None: it sets neither kind, so it is of a kind that is not known yet."""
         requests = frozenset(constraint.requests)
         if constraint.match_attribute is not None:
             return cls("match", constraint.match_attribute, requests, with_lists)
@@ -53,28 +59,28 @@ class Constraint:
         return None
 
     def applies_to(self, request: str) -> bool:
-        """Whether it holds for ``request`` or ``request/subrequest``."""
+        """Whether the constraint is on ``request``, which may be ``request/subrequest``."""
         return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
 
-    def admit(self, state: State, values: Values | None) -> State | None:
-        """The state with one more device of those ``values``; None: the device must not be chosen.
+    def admit(self, state: ConstraintState, values: Values | None) -> ConstraintState | None:
+        """The state with one more device with those ``values``; None: the constraint refuses the device.
 
         ``values`` None: the device lacks the attribute, which no constraint accepts.
         """
         if values is None or (not values and (state.devices or self.with_lists)):
             return None
         if not state.devices:
-            return State(1, values)
+            return ConstraintState(1, values)
         common = state.values & values
         if self.kind == "match":
-            return State(state.devices + 1, common) if common else None
-        return None if common else State(state.devices + 1, state.values | values)
+            return ConstraintState(state.devices + 1, common) if common else None
+        return None if common else ConstraintState(state.devices + 1, state.values | values)
 
     def values(self, published: PublishedDevice, derived: tuple[DerivedAttribute, ...]) -> Values | None:
-        """What the constraint compares of a device; None: it lacks the attribute.
+        """The values that the constraint compares of a device; None: the device lacks the attribute.
 
         An attribute that the request derives comes before what the driver publishes (KEP-6080). Raises
-        ExpressionCompileError, ExpressionRuntimeError or UnsupportedExpressionError for a derived one.
+        ExpressionCompileError, ExpressionRuntimeError or UnsupportedExpressionError if that cannot be evaluated.
         """
         for attribute in derived:
             if attribute.name == self.attribute:
@@ -94,7 +100,7 @@ def _published(published: PublishedDevice, name: str) -> Attribute | None:
 
 
 def _values(attribute: Attribute, *, with_lists: bool) -> Values:
-    """Versions compare as texts: semver allows one spelling of each."""
+    # Versions compare as strings: semver allows one spelling of each.
     lists = (("int", attribute.ints), ("bool", attribute.bools), ("string", attribute.strings))
     for kind, elements in (*lists, ("version", attribute.versions)):
         if elements is not None:

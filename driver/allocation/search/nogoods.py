@@ -1,186 +1,204 @@
-"""Which situations have failed already, up to exchanging what is as good as each other.
+"""Nogoods: search positions that have failed, recorded up to symmetry.
 
-From a certain point on a search depends on few things: which requests are left, which devices can still be had, what
-the counters and constraints stand at. Where two situations agree in these, what failed in one fails in the other. They
-need not agree device by device: exchanging what is as good as each other (``symmetry.py``) changes nothing.
+Problem: a depth-first search meets the same subproblem again and again. A *nogood* (Dechter 1990) is a state without a
+solution; recording it in a canonical form of its symmetry class is symmetry breaking via dominance detection (Fahle,
+Schamberger, Sellmann 2001). The key of a position is all that the rest of the search depends on: the requests that are
+left, the devices that can still be had, what counters and shared capacities have left, what constraints have seen. It
+names no device, but counts them in each component and sorts components and value groups of one class, so that
+positions that differ by exchanging equal ones (``symmetry.py``) have the same key.
 
-What is worth remembering gets less towards the end of a search, so it is worked out for each position, when something
-fails there for the first time: a search that succeeds at once pays nothing.
+Invariant: positions with equal keys have the same outcome, so passing over a recorded one never loses the first
+solution. Symmetry is worked out for a request when a position there first fails. The store gets one key for each failed
+position, so the steps of the budget bound it.
+
+Example, leaving bounds aside: eight equal cards, nine requests of one card each. That the search fails with one card
+for the first request is recorded as "seven of eight are free"; the other seven are not tried at all.
 """
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from driver.allocation.search.assignment import Tally
+from driver.allocation.search.assignment import PartialAssignment
 from driver.allocation.search.constraints import Value, Values
-from driver.allocation.search.problem import Question
-from driver.allocation.search.symmetry import Block, Builder, Horizon, Side, want_traits
+from driver.allocation.search.problem import AllocationProblem
+from driver.allocation.search.symmetry import Component, Symmetry, SymmetryBuilder, ValueGroup, symmetry_key
 from driver.allocation.semantics.counters import Groups
 
 
-class Situation(NamedTuple):
-    """A point of the search: before choosing a device for a want, or (``want`` None) before choosing a want."""
+class SearchPosition(NamedTuple):
+    """A point of the search, before choosing a device for an alternative, or an alternative of a request."""
 
     request: int
-    want: int | None
+    alternative: int | None
+    """The index of the alternative; None: an alternative is to be chosen."""
     chosen: int
-    """How many devices the want has."""
+    """The number of devices that the alternative has already."""
     start: int
-    """Where in the row of devices it goes on."""
+    """The first device that may be chosen next."""
 
 
-_Local: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...], tuple[Hashable, ...], tuple[Hashable, ...]]
-"""How a block stands: twins, counters, groups, shares, values that constraints have seen."""
+_ComponentState: TypeAlias = tuple[
+    tuple[int, ...], tuple[int, ...], tuple[str, ...], tuple[Hashable, ...], tuple[Hashable, ...]
+]
+"""The state of a component: device counts, counters, groups, shares, values of its own that constraints have seen."""
 
-_OfSide: TypeAlias = tuple[tuple[bool, ...], tuple[tuple[_Local, ...], ...]]
-"""How a side stands: whether constraints have seen it, and how its blocks do."""
+_GroupState: TypeAlias = tuple[tuple[bool, ...], tuple[tuple[_ComponentState, ...], ...]]
+"""The state of a value group: whether constraints have seen its value, and the states of its components."""
 
 
-class _View(NamedTuple):
-    """What a situation adds to the tally."""
+class _Context(NamedTuple):
+    """What a position adds to the state of counters and shares."""
 
-    masks: tuple[int, ...]
-    """See ``Memory._masks``."""
+    bitsets: tuple[int, ...]
+    """See ``NogoodStore._bitsets``."""
     seen: tuple[tuple[int, Values], ...]
-    """What constraints have seen, those that have seen anything: by their position in the horizon."""
+    """The values that constraints have seen, by the constraint's index in ``Symmetry.constraints``."""
 
 
-class Memory:
-    """The failures of one search."""
+class NogoodStore:
+    """The failed positions of one search."""
 
-    def __init__(self, question: Question) -> None:
-        self._question = question
-        self._offer = question.offer
-        self._horizons: dict[tuple[int, int | None], Horizon] = {}
-        self._built: dict[Hashable, Horizon] = {}
+    def __init__(self, problem: AllocationProblem) -> None:
+        self._problem = problem
+        self._symmetries: dict[tuple[int, int | None], Symmetry] = {}
+        self._built: dict[Hashable, Symmetry] = {}
         self._failed: dict[tuple[int, int | None], set[Hashable]] = defaultdict(set)
         self._counts: dict[tuple[object, ...], tuple[int, ...]] = {}
-        self._has_admin = any(want.is_admin for request in question.requests for want in request.wants)
+        self._has_admin = any(each.is_admin for request in problem.requests for each in request.alternatives)
 
-    def record(self, tally: Tally, situation: Situation) -> None:
-        """Note that nothing comes of ``situation``."""
-        self._failed[situation[:2]].add(self._key(tally, situation))
+    def record(self, partial: PartialAssignment, position: SearchPosition) -> None:
+        """Record that there is no solution behind ``position``."""
+        self._failed[position[:2]].add(self._key(partial, position))
 
-    def has_failed(self, tally: Tally, situation: Situation) -> bool:
-        """Whether an equal situation has failed."""
-        failed = self._failed.get(situation[:2])
-        return failed is not None and self._key(tally, situation) in failed
+    def is_nogood(self, partial: PartialAssignment, position: SearchPosition) -> bool:
+        """Whether a position that is equal up to symmetry has failed."""
+        failed = self._failed.get(position[:2])
+        return failed is not None and self._key(partial, position) in failed
 
-    def as_good_as(self, tally: Tally, situation: Situation, device: int) -> int:
-        """The devices that would fail at ``situation`` because ``device`` did, itself among them."""
-        horizon = self._horizon(situation)
-        view = self._view(tally, situation, horizon)
-        found = _find(horizon, device)
+    def interchangeable_with(self, partial: PartialAssignment, position: SearchPosition, device: int) -> int:
+        """The bitset of devices that fail at ``position`` because ``device`` failed there, itself among them."""
+        symmetry = self._symmetry(position)
+        context = self._context(partial, position, symmetry)
+        found = _find_component(symmetry, device)
         if found is None:
             return 1 << device
-        alike, side, kind, block, position = found
-        local = self._local(tally, block, view)
-        of_side = self._side(tally, side, view)
+        equal_groups, group, class_, component, index = found
+        component_state = self._component_state(partial, component, context)
+        group_state = self._group_state(partial, group, context)
         equal = 0
-        for other in alike:
-            if other is side or self._side(tally, other, view) == of_side:
-                for each in other.kinds[kind]:
-                    if each is block or self._local(tally, each, view) == local:
-                        equal |= each.twins[position]
+        for other in equal_groups:
+            if other is group or self._group_state(partial, other, context) == group_state:
+                for each in other.classes[class_]:
+                    if each is component or self._component_state(partial, each, context) == component_state:
+                        equal |= each.interchangeable[index]
         return equal
 
-    def _key(self, tally: Tally, situation: Situation) -> Hashable:
-        horizon = self._horizon(situation)
-        states = tally.states[horizon.claim]
-        view = self._view(tally, situation, horizon)
+    def _key(self, partial: PartialAssignment, position: SearchPosition) -> Hashable:
+        symmetry = self._symmetry(position)
+        states = partial.states[symmetry.claim]
+        context = self._context(partial, position, symmetry)
         return (
-            situation.chosen,
-            len(tally.placements[horizon.claim]),
-            tuple([tuple(sorted([self._side(tally, side, view) for side in alike])) for alike in horizon.sides]),
+            position.chosen,
+            len(partial.assignments[symmetry.claim]),
+            tuple(
+                [tuple(sorted([self._group_state(partial, each, context) for each in of])) for of in symmetry.groups]
+            ),
             tuple(
                 [
                     (states[index].devices > 0, states[index].values & common)
-                    for index, common in zip(horizon.constraints, horizon.common, strict=True)
+                    for index, common in zip(symmetry.constraints, symmetry.common, strict=True)
                 ]
             ),
         )
 
-    def _side(self, tally: Tally, side: Side, view: _View) -> _OfSide:
+    def _group_state(self, partial: PartialAssignment, group: ValueGroup, context: _Context) -> _GroupState:
         return (
-            tuple([side.values[position] in values for position, values in view.seen]),
-            tuple([tuple(sorted([self._local(tally, block, view) for block in kind])) for kind in side.kinds]),
+            tuple([group.values[index] in values for index, values in context.seen]),
+            tuple(
+                [tuple(sorted([self._component_state(partial, each, context) for each in of])) for of in group.classes]
+            ),
         )
 
-    def _local(self, tally: Tally, block: Block, view: _View) -> _Local:
-        key = (block, *[mask & block.devices for mask in view.masks])
+    def _component_state(self, partial: PartialAssignment, component: Component, context: _Context) -> _ComponentState:
+        key = (component, *[bitset & component.devices for bitset in context.bitsets])
         counts = self._counts.get(key)
         if counts is None:
-            counts = tuple([(mask & twins).bit_count() for twins in block.twins for mask in view.masks])
+            devices = component.interchangeable
+            counts = tuple([(bitset & each).bit_count() for each in devices for bitset in context.bitsets])
             self._counts[key] = counts
         return (
             counts,
-            tuple([tally.remaining[set_] or 0 for set_ in block.sets]),
-            tuple([_text(tally.groups[set_]) for set_ in block.sets]),
-            tuple([(tally.shares[device] > 0, *sorted(tally.taken[device].items())) for device in block.shared]),
-            tuple([_numbers(block.values[position], values) for position, values in view.seen]),
+            tuple([partial.remaining[set_] or 0 for set_ in component.sets]),
+            tuple([_sortable(partial.groups[set_]) for set_ in component.sets]),
+            tuple(
+                [(partial.shares[each] > 0, *sorted(partial.consumed[each].items())) for each in component.shareable]
+            ),
+            tuple([_numbers(component.values[index], values) for index, values in context.seen]),
         )
 
-    def _view(self, tally: Tally, situation: Situation, horizon: Horizon) -> _View:
-        states = tally.states[horizon.claim]
-        seen = [(position, states[index].values) for position, index in enumerate(horizon.constraints)]
-        return _View(self._masks(tally, situation, horizon.options), tuple([each for each in seen if each[1]]))
+    def _context(self, partial: PartialAssignment, position: SearchPosition, symmetry: Symmetry) -> _Context:
+        states = partial.states[symmetry.claim]
+        seen = [(at, states[index].values) for at, index in enumerate(symmetry.constraints)]
+        return _Context(self._bitsets(partial, position, symmetry.options), tuple([each for each in seen if each[1]]))
 
-    def _masks(self, tally: Tally, situation: Situation, options: int) -> tuple[int, ...]:
-        """What must be equally many of all twins: devices that are gone, and those that the want may still take.
+    def _bitsets(self, partial: PartialAssignment, position: SearchPosition, options: int) -> tuple[int, ...]:
+        """The bitsets of which only the number of interchangeable devices matters.
 
-        Admin access looks only at what its own claim has, and may take what is in use; so these matter then, too. Where
-        trying a device may fail for good, one that is in use is not tried, but one without counters left is.
+        These are the devices that cannot be had, and those that the alternative may still take. Admin access sees what
+        its own claim has and may take what is in use, so these matter, too. Where trying a device may fail for good,
+        one that is in use is not tried, but one without counters left is.
         """
-        request = self._question.requests[situation.request]
-        gone = tally.in_use | tally.blocked
+        request = self._problem.requests[position.request]
         ahead = 0
-        if situation.chosen and situation.want is not None:
-            want = request.wants[situation.want]
-            left = tally.free(want) if self._question.may_fail else tally.open(want)
-            ahead = options & left & -1 << situation.start
-        masks = [gone, ahead]
-        if self._question.may_fail:
-            masks.append(tally.in_use)
+        if position.chosen and position.alternative is not None:
+            alternative = request.alternatives[position.alternative]
+            left = partial.free(alternative) if self._problem.may_fail else partial.available(alternative)
+            ahead = options & left & -1 << position.start
+        bitsets = [partial.in_use | partial.blocked, ahead]
+        if self._problem.may_fail:
+            bitsets.append(partial.in_use)
         if self._has_admin:
-            masks += [tally.claimed[request.claim] | tally.blocked, ahead & tally.in_use]
-        return tuple(masks)
+            bitsets += [partial.claimed[request.claim] | partial.blocked, ahead & partial.in_use]
+        return tuple(bitsets)
 
-    def _horizon(self, situation: Situation) -> Horizon:
-        horizon = self._horizons.get(situation[:2])
-        if horizon is None:
-            position, want = situation[:2]
-            requests = self._question.requests
-            current = requests[position].wants[want] if want is not None else None
-            wants = [each for request in requests[position + (want is not None) :] for each in request.wants]
-            different = {want_traits(each): each for each in ([current, *wants] if current is not None else wants)}
-            options = current.candidates | current.failing_mask if current is not None else 0
-            claim = requests[position].claim
+    def _symmetry(self, position: SearchPosition) -> Symmetry:
+        """The symmetry of what is left from ``position`` on; one object for equal remainders."""
+        request, alternative = position[:2]
+        symmetry = self._symmetries.get((request, alternative))
+        if symmetry is None:
+            requests = self._problem.requests
+            current = [] if alternative is None else [requests[request].alternatives[alternative]]
+            behind = [each for later in requests[request + len(current) :] for each in later.alternatives]
+            different = {symmetry_key(each): each for each in [*current, *behind]}
+            options = current[0].candidates | current[0].failing if current else 0
+            claim = requests[request].claim
             key = (claim, options, *different)
-            horizon = self._built.get(key)
-            if horizon is None:
-                horizon = self._built[key] = Builder(self._question, claim, tuple(different.values())).build(options)
-            self._horizons[situation[:2]] = horizon
-        return horizon
+            symmetry = self._built.get(key)
+            if symmetry is None:
+                builder = SymmetryBuilder(self._problem, claim, tuple(different.values()))
+                symmetry = self._built[key] = builder.build(options)
+            self._symmetries[request, alternative] = symmetry
+        return symmetry
 
 
-def _find(horizon: Horizon, device: int) -> tuple[Sequence[Side], Side, int, Block, int] | None:
-    """Where a device is: its side among those alike, its block with its kind's number, the number of its twins."""
-    for alike in horizon.sides:
-        for side in alike:
-            for kind, blocks in enumerate(side.kinds):
-                for block in blocks:
-                    if block.devices >> device & 1:
-                        position = next(at for at, twins in enumerate(block.twins) if twins >> device & 1)
-                        return alike, side, kind, block, position
+def _find_component(
+    symmetry: Symmetry, device: int
+) -> tuple[Sequence[ValueGroup], ValueGroup, int, Component, int] | None:
+    """The equal value groups, the group, the index of the class, the component and the index in ``interchangeable``."""
+    for equal_groups in symmetry.groups:
+        for group in equal_groups:
+            for class_, components in enumerate(group.classes):
+                for component in components:
+                    if component.devices >> device & 1:
+                        index = next(at for at, each in enumerate(component.interchangeable) if each >> device & 1)
+                        return equal_groups, group, class_, component, index
     return None
 
 
 def _numbers(own: Mapping[Value, int], seen: Values) -> tuple[int, ...]:
-    """A block's own values among those that were seen."""
     return tuple(sorted([own[value] for value in seen if value in own])) if own else ()
 
 
-def _text(groups: Groups | None) -> str:
-    """Groups in a form that has an order."""
+def _sortable(groups: Groups | None) -> str:
     return "-" if groups is None else ",".join(sorted(groups))

@@ -1,26 +1,30 @@
-"""What the claims of a pod ask for on one node, in the form that the search works on.
+"""The allocation problem: what the claims of a pod ask for on one node, as a constraint satisfaction problem.
 
-A request is a row of wants, one for each alternative (KEP-4816). Masks of devices are those of the offer.
+Variables are the requests, each to be served by one of its alternatives (``firstAvailable``, KEP-4816) with as many
+devices as that asks for. The domain of an alternative is the bitset of its candidates in ``NodeDevices``. Constraints
+are those of the claims (matchAttribute, distinctAttribute), the shared counters and the shared capacities.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Final, NamedTuple, TypeAlias
 
 from api.errors import PermanentError
 from api.model.claims import DerivedAttribute, DeviceClass, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
-from driver.allocation.pools.node_devices import Offer
+from driver.allocation.pools.node_devices import NodeDevices
 from driver.allocation.search.constraints import Constraint, Values
-from driver.allocation.semantics.bitset import bits
-from driver.allocation.semantics.capacity import Demand
+from driver.allocation.semantics.bitset import iter_bits
+from driver.allocation.semantics.capacity import CapacityDemand
 from driver.cel.compile import ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError
 
 MAX_RESULTS: Final = 32
 """Devices that one claim can get (``resource.k8s.io/v1`` AllocationResultsMaxSize)."""
 
-Ask: TypeAlias = ExactDeviceRequest | DeviceSubRequest
+RequestSpec: TypeAlias = ExactDeviceRequest | DeviceSubRequest
+"""The spec of one alternative."""
 
 
 class UnanswerableError(PermanentError):
@@ -28,150 +32,153 @@ class UnanswerableError(PermanentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Funnel:
-    """Which devices are left after each step, for messages."""
+class FilteredDevices:
+    """Bitsets of the devices that are left after each filter, in the order of the filters; for messages."""
 
     selected: int
+    """Those that the selectors of the class and of the request select."""
     on_node: int
+    """Those that the node can use, and that are not held exclusively (under ``All`` and for admin access: all)."""
     sufficient: int
-    """With the capacities asked for."""
+    """Those with the capacities asked for."""
     tolerated: int
-    joinable: int
-    """As the counters stand."""
+    """Those without a taint that keeps the request away."""
+    unblocked: int
+    """Those that the counters allow, as nothing of the pod is assigned yet."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Want:
+class RequestAlternative:
     """One alternative of a request, on one node."""
 
     claim: int
-    """Position of the claim."""
+    """The index of its claim."""
     name: str
     """``request``, or ``request/subrequest``."""
-    ask: Ask
+    spec: RequestSpec
     class_: DeviceClass
     count: int
+    """The number of devices that it needs; under ``All`` the number of its candidates."""
     is_all: bool
     is_admin: bool
     candidates: int
-    """Devices that it may take, as far as other choices do not matter. Of ``All``: every one of its devices."""
+    """The bitset of its domain as far as other choices do not matter; under ``All`` every one of its devices."""
     usable: int
-    """Of ``All``: those of its devices that it could take now; else the candidates."""
-    failing: Mapping[int, str]
-    """Devices at which trying fails for good, with the message, unless they are in use."""
-    failing_mask: int
-    demands: Mapping[int, Demand]
-    """What is taken of each device that is shared."""
+    """The bitset of candidates that can be assigned as long as nothing of the pod is."""
+    errors: Mapping[int, str]
+    """Why trying a device fails for good unless the device is in use; such a failure fails the pod."""
+    failing: int
+    """The bitset of the devices in ``errors``."""
+    demands: Mapping[int, CapacityDemand]
+    """What is taken of the capacities of each shareable device."""
     constraints: tuple[int, ...]
-    """Positions of the claim's constraints that apply."""
-    funnel: Funnel
+    """The indices of the claim's constraints that apply."""
+    filtered: FilteredDevices
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request of a claim: its wants in order of preference, one of which is to be served."""
+    """A request of a claim, with its alternatives in order of preference, one of which is to be served."""
 
     claim: int
+    """The index of its claim."""
     name: str
-    wants: tuple[Want, ...]
+    alternatives: tuple[RequestAlternative, ...]
 
     @cached_property
     def fewest(self) -> int:
-        """The fewest devices that serve it."""
-        return min(want.count for want in self.wants)
+        """The smallest number of devices that serves it."""
+        return min(alternative.count for alternative in self.alternatives)
 
     @cached_property
     def usable(self) -> int:
-        """The devices of all its alternatives."""
-        devices = 0
-        for want in self.wants:
-            devices |= want.usable
-        return devices
+        """The bitset of devices that some alternative can use."""
+        return reduce(or_, (alternative.usable for alternative in self.alternatives), 0)
 
 
-class Comparison(NamedTuple):
-    """What constraints compare of devices: the same for all claims that have such a constraint."""
+class ComparedAttribute(NamedTuple):
+    """What a constraint compares of a device: the same for all claims with such a constraint."""
 
     attribute: str
     derived: tuple[DerivedAttribute, ...]
+    """The derived attributes of the request, one of which may be the attribute (KEP-6080)."""
 
 
 @dataclass(frozen=True)
-class Question:
+class AllocationProblem:
     """All claims of a pod, on one node."""
 
     claims: Sequence[ResourceClaim]
-    offer: Offer
+    node_devices: NodeDevices
     requests: tuple[Request, ...]
     constraints: tuple[tuple[Constraint, ...], ...]
     """For each claim."""
-    _values: dict[tuple[Comparison, int], Values | Exception | None] = field(default_factory=dict, repr=False)
+    _values: dict[tuple[ComparedAttribute, int], Values | Exception | None] = field(default_factory=dict, repr=False)
     supplies: dict[tuple[int, int, int], int] = field(default_factory=dict, repr=False)
-    """Kept for bounds: at most how many of some devices (the last number) a counter set (the first) can give when the
-    second is left of it."""
+    """A cache of ``Bounds``: by counter set, what is left of it, and a bitset of devices, at most how many of these
+    devices the set can give."""
 
-    def comparison(self, want: Want, constraint: int) -> Comparison:
-        """What a constraint of the want's claim compares of the devices that the want takes."""
-        return Comparison(self.constraints[want.claim][constraint].attribute, want.ask.derived_attributes)
+    def compared_attribute(self, alternative: RequestAlternative, constraint: int) -> ComparedAttribute:
+        """What a constraint of the alternative's claim compares of the devices that the alternative takes."""
+        attribute = self.constraints[alternative.claim][constraint].attribute
+        return ComparedAttribute(attribute, alternative.spec.derived_attributes)
 
-    def values(self, want: Want, constraint: int, device: int) -> Values | None:
-        """What it compares of a device. Raises UnanswerableError."""
-        key = self.comparison(want, constraint), device
+    def values(self, alternative: RequestAlternative, constraint: int, device: int) -> Values | None:
+        """The values that a constraint compares of a device; None: the device lacks the attribute.
+
+        Raises UnanswerableError if a derived attribute cannot be evaluated on the device.
+        """
+        key = self.compared_attribute(alternative, constraint), device
+        published = self.node_devices.device(device)
         if key not in self._values:
             try:
-                of_claim = self.constraints[want.claim][constraint]
-                self._values[key] = of_claim.values(self.offer.devices[device], want.ask.derived_attributes)
+                of_claim = self.constraints[alternative.claim][constraint]
+                self._values[key] = of_claim.values(published, alternative.spec.derived_attributes)
             except (ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError) as error:
                 self._values[key] = error
         values = self._values[key]
         if isinstance(values, Exception):
-            place = f"claim {self.claims[want.claim].ref}, request {want.name}, {self.offer.devices[device].id}"
+            place = f"claim {self.claims[alternative.claim].ref}, request {alternative.name}, {published.id}"
             raise UnanswerableError(f"{place}: {values}") from values
         return values
 
     @cached_property
     def members(self) -> Mapping[int, int]:
-        """The usable devices whose first counters come from each set."""
+        """For each counter set the bitset of usable devices of which it is the first set."""
         members: dict[int, int] = defaultdict(int)
-        for device in bits(self._usable):
-            uses = self.offer.uses(device)
+        for device in iter_bits(self._usable):
+            uses = self.node_devices.uses(device)
             if uses and uses[0].amount is not None:
                 members[uses[0].set] |= 1 << device
         return members
 
     @cached_property
     def unlimited(self) -> int:
-        """The other usable devices."""
-        unlimited = self._usable
-        for members in self.members.values():
-            unlimited &= ~members
-        return unlimited
+        """The bitset of usable devices that no counter set limits."""
+        return self._usable & ~reduce(or_, self.members.values(), 0)
 
     @property
     def _usable(self) -> int:
-        usable = 0
-        for request in self.requests:
-            usable |= request.usable
-        return usable
+        return reduce(or_, (request.usable for request in self.requests), 0)
 
     @cached_property
-    def safe(self) -> int:
-        """So many requests come before the first for which trying some device may fail for good."""
-        risky = (any(self._may_fail(want) for want in request.wants) for request in self.requests)
-        return next((position for position, is_risky in enumerate(risky) if is_risky), len(self.requests))
+    def safe_requests(self) -> int:
+        """The number of requests before the first for which trying some device may fail for good."""
+        risky = (any(self._may_fail(alternative) for alternative in request.alternatives) for request in self.requests)
+        return next((index for index, is_risky in enumerate(risky) if is_risky), len(self.requests))
 
     @property
     def may_fail(self) -> bool:
-        """Whether trying some device may fail for good: then only trying them in order gives the right answer."""
-        return self.safe < len(self.requests)
+        """Whether trying some device may fail for good: then only trying them in order gives the right outcome."""
+        return self.safe_requests < len(self.requests)
 
-    def _may_fail(self, want: Want) -> bool:
-        if want.failing or (want.is_all and want.constraints):
+    def _may_fail(self, alternative: RequestAlternative) -> bool:
+        if alternative.errors or (alternative.is_all and alternative.constraints):
             return True
         try:
-            for constraint in want.constraints if want.ask.derived_attributes else ():
-                for device in bits(want.candidates):
-                    self.values(want, constraint, device)
+            for constraint in alternative.constraints if alternative.spec.derived_attributes else ():
+                for device in iter_bits(alternative.candidates):
+                    self.values(alternative, constraint, device)
         except UnanswerableError:
             return True
         return False

@@ -1,35 +1,55 @@
-"""Making ready for the search what the claims of a pod ask for.
+"""From the claims of a pod to an ``AllocationProblem`` on one node.
 
-All that does not depend on other choices of the search is decided here: which devices a want may take, what it would
-take of them, and where trying must fail.
+All that does not depend on other choices of the search is decided here once: the domain of each alternative (node
+consistency, in terms of constraint solvers), what it would take of each device, and where trying a device must fail.
+What is refused, and in which order, is that of ``k8s.io/dynamic-resource-allocation/structured`` (``Allocate``,
+``validateDeviceRequest``).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from api.model.claims import DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaim
-from driver.allocation.pools.node_devices import Offer
+from driver.allocation.pools.node_devices import NodeDevices
 from driver.allocation.search.constraints import Constraint
-from driver.allocation.search.problem import MAX_RESULTS, Ask, Funnel, Question, Request, UnanswerableError, Want
-from driver.allocation.semantics.bitset import bits
-from driver.allocation.semantics.capacity import CapacityRequestError, Demand, demand
-from driver.allocation.semantics.matching import is_tainted
+from driver.allocation.search.problem import (
+    MAX_RESULTS,
+    AllocationProblem,
+    FilteredDevices,
+    Request,
+    RequestAlternative,
+    RequestSpec,
+    UnanswerableError,
+)
+from driver.allocation.semantics.bitset import iter_bits
+from driver.allocation.semantics.capacity import CapacityDemand, CapacityRequestError, compute_demand
+from driver.allocation.semantics.matching import is_tainted, selector_expressions
 from driver.allocation.semantics.outcomes import Features
 
 
-def ask(offer: Offer, claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]) -> Question:
-    """What ``claims`` ask for of ``offer``. Raises UnanswerableError."""
+def build_problem(
+    node_devices: NodeDevices, claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]
+) -> AllocationProblem:
+    """The problem of serving ``claims`` with ``node_devices``; ``classes`` are by name.
+
+    Raises UnanswerableError if a claim asks for what no node can decide (a missing class, an unknown kind of request
+    or constraint, more devices than a claim can get), needs a feature that is off, or asks for all devices where some
+    pool or device cannot be judged, and InvalidNodeSelectorError if a published node selector is invalid.
+    """
     requests: list[Request] = []
     constraints: list[tuple[Constraint, ...]] = []
-    for position, claim in enumerate(claims):
-        of_claim = _constraints(claim, offer.features)
-        asker = _Asker(offer, classes, position, claim, of_claim)
-        prepared = [asker.request(request) for request in claim.spec.devices.requests]
-        fewest = sum(request.fewest for request in prepared)
+    for index, claim in enumerate(claims):
+        of_claim = _constraints(claim, node_devices.features)
+        builder = _RequestBuilder(node_devices, classes, index, claim, of_claim)
+        built = [builder.build(request) for request in claim.spec.devices.requests]
+        fewest = sum(request.fewest for request in built)
         if fewest > MAX_RESULTS:
             raise UnanswerableError(f"claim {claim.ref}: {fewest} devices are more than the {MAX_RESULTS} of a claim")
-        requests += prepared
+        requests += built
         constraints.append(of_claim)
-    return Question(claims=claims, offer=offer, requests=tuple(requests), constraints=tuple(constraints))
+    return AllocationProblem(
+        claims=claims, node_devices=node_devices, requests=tuple(requests), constraints=tuple(constraints)
+    )
 
 
 def _constraints(claim: ResourceClaim, features: Features) -> tuple[Constraint, ...]:
@@ -42,146 +62,136 @@ def _constraints(claim: ResourceClaim, features: Features) -> tuple[Constraint, 
     return tuple(constraints)
 
 
-class _Asker:
-    """Prepares the requests of one claim."""
+@dataclass(frozen=True, slots=True)
+class _RequestBuilder:
+    """Builds the requests of one claim, which is the ``_index``-th."""
 
-    def __init__(
-        self,
-        offer: Offer,
-        classes: Mapping[str, DeviceClass],
-        position: int,
-        claim: ResourceClaim,
-        constraints: Sequence[Constraint],
-    ) -> None:
-        self._offer = offer
-        self._features = offer.features
-        self._classes = classes
-        self._position = position
-        self._claim = claim
-        self._constraints = constraints
+    _node_devices: NodeDevices
+    _classes: Mapping[str, DeviceClass]
+    _index: int
+    _claim: ResourceClaim
+    _constraints: Sequence[Constraint]
 
-    def request(self, request: DeviceRequest) -> Request:
-        if request.first_available and not self._features.prioritized_list:
+    def build(self, request: DeviceRequest) -> Request:
+        if request.first_available and not self._node_devices.features.prioritized_list:
             raise self._unanswerable(request.name, "has subrequests, but the feature DRAPrioritizedList is off")
         if request.exactly is None and not request.first_available:
             raise self._unanswerable(request.name, "empty, or of a kind that is not known")
-        asks: list[tuple[str, Ask]] = [(f"{request.name}/{ask.name}", ask) for ask in request.first_available]
-        if request.exactly is not None and not asks:
-            asks = [(request.name, request.exactly)]
+        specs: list[tuple[str, RequestSpec]]
+        specs = [(f"{request.name}/{spec.name}", spec) for spec in request.first_available]
+        if request.exactly is not None and not specs:
+            specs = [(request.name, request.exactly)]
         return Request(
-            claim=self._position,
+            claim=self._index,
             name=request.name,
-            wants=tuple(self._want(name, ask) for name, ask in asks),
+            alternatives=tuple(self._alternative(name, spec) for name, spec in specs),
         )
 
-    def _want(self, name: str, ask: Ask) -> Want:
-        self._check(name, ask)
-        class_ = self._classes.get(ask.device_class_name)
+    def _alternative(self, name: str, spec: RequestSpec) -> RequestAlternative:
+        self._validate(name, spec)
+        class_ = self._classes.get(spec.device_class_name)
         if class_ is None:
-            raise self._unanswerable(name, f"device class {ask.device_class_name or '(none)'} does not exist")
-        is_all = ask.allocation_mode == "All"
-        selectors = tuple(selector.cel.expression for selector in ask.selectors if selector.cel)
-        selection = self._offer.select(class_, selectors)
-        is_admin = isinstance(ask, ExactDeviceRequest) and bool(ask.admin_access)
-        visible = self._offer.recognized
+            raise self._unanswerable(name, f"device class {spec.device_class_name or '(none)'} does not exist")
+        is_all = spec.allocation_mode == "All"
+        selection = self._node_devices.select(selector_expressions(class_.spec.selectors, spec.selectors))
+        is_admin = isinstance(spec, ExactDeviceRequest) and bool(spec.admin_access)
+        visible = self._node_devices.recognized
         if not is_all and not is_admin:
-            visible &= ~self._offer.held
-        on_node = selection.selected & visible & self._offer.on_node
-        failing = {index: message for index, message in selection.errors.items() if visible >> index & 1}
-        consumed = {} if is_all else self._offer.consumed
-        sufficient, demands = self._measure(ask, on_node, consumed, failing)
-        failing = {
-            index: f"claim {self._claim.ref}, request {name}, device {self._offer.devices[index].id}: {message}"
-            for index, message in failing.items()
-        }
+            visible &= ~self._node_devices.held
+        on_node = selection.selected & visible & self._node_devices.on_node
+        errors = {index: message for index, message in selection.errors.items() if visible >> index & 1}
+        consumed = {} if is_all else self._node_devices.consumed
+        sufficient, demands = self._with_capacity(spec, on_node, consumed, errors)
+        for index, message in errors.items():
+            device = self._node_devices.device(index).id
+            errors[index] = f"claim {self._claim.ref}, request {name}, device {device}: {message}"
         if is_all:
-            self._check_all(name, failing)
-        tolerated = self._tolerated(ask, sufficient)
-        joinable = tolerated & self._offer.joinable
-        taken = 0 if is_admin else self._offer.held
-        return Want(
-            claim=self._position,
+            self._validate_all(name, errors)
+        tolerated = self._without_taints(spec, sufficient)
+        unblocked = tolerated & self._node_devices.unblocked
+        taken = 0 if is_admin else self._node_devices.held
+        return RequestAlternative(
+            claim=self._index,
             name=name,
-            ask=ask,
+            spec=spec,
             class_=class_,
-            count=sufficient.bit_count() if is_all else 1 if ask.count is None else ask.count,
+            count=sufficient.bit_count() if is_all else 1 if spec.count is None else spec.count,
             is_all=is_all,
             is_admin=is_admin,
-            candidates=sufficient if is_all else joinable,
-            usable=joinable & ~taken,
-            failing=failing,
-            failing_mask=sum(1 << index for index in failing),
+            candidates=sufficient if is_all else unblocked,
+            usable=unblocked & ~taken,
+            errors=errors,
+            failing=sum(1 << index for index in errors),
             demands=demands,
             constraints=tuple(
                 index for index, constraint in enumerate(self._constraints) if constraint.applies_to(name)
             ),
-            funnel=Funnel(
+            filtered=FilteredDevices(
                 selected=selection.selected,
                 on_node=on_node,
                 sufficient=sufficient,
                 tolerated=tolerated,
-                joinable=joinable,
+                unblocked=unblocked,
             ),
         )
 
-    def _check(self, name: str, ask: Ask) -> None:
-        """Refuse what a switched-off feature would have to understand, and what nobody understands."""
-        if ask.capacity is not None and not self._features.consumable_capacity:
+    def _validate(self, name: str, spec: RequestSpec) -> None:
+        features = self._node_devices.features
+        if spec.capacity is not None and not features.consumable_capacity:
             raise self._unanswerable(name, "has capacity requests, but the feature DRAConsumableCapacity is off")
-        for index, selector in enumerate(ask.selectors):
+        for index, selector in enumerate(spec.selectors):
             if selector.cel is None:
                 raise self._unanswerable(name, f"selector #{index} is empty, or of a kind that is not known")
-        if isinstance(ask, ExactDeviceRequest) and ask.admin_access is not None and not self._features.admin_access:
+        if isinstance(spec, ExactDeviceRequest) and spec.admin_access is not None and not features.admin_access:
             raise self._unanswerable(name, "admin access is requested, but the feature DRAAdminAccess is off")
-        if ask.derived_attributes and not self._features.derived_attributes:
+        if spec.derived_attributes and not features.derived_attributes:
             raise self._unanswerable(name, "has derived attributes, but the feature DRADerivedAttributes is off")
-        if ask.count is not None and ask.count < 0:
-            raise self._unanswerable(name, f"a count of {ask.count} devices")
-        if ask.allocation_mode not in ("ExactCount", "All"):
-            raise self._unanswerable(name, f"unknown allocation mode {ask.allocation_mode}")
+        if spec.count is not None and spec.count < 0:
+            raise self._unanswerable(name, f"a count of {spec.count} devices")
+        if spec.allocation_mode not in ("ExactCount", "All"):
+            raise self._unanswerable(name, f"unknown allocation mode {spec.allocation_mode}")
 
-    def _check_all(self, name: str, failing: Mapping[int, str]) -> None:
-        """``All`` is well defined only while every pool is whole and every device can be judged."""
-        for view in self._offer.views:
-            if view.problem is not None:
-                raise self._unanswerable(name, f"asks for all devices, but {view.problem.message}")
-        for message in failing.values():
+    def _validate_all(self, name: str, errors: Mapping[int, str]) -> None:
+        """Raises UnanswerableError unless every pool is complete and every device can be judged."""
+        for view in self._node_devices.views:
+            if view.fault is not None:
+                raise self._unanswerable(name, f"asks for all devices, but {view.fault.message}")
+        for message in errors.values():
             raise UnanswerableError(message)
 
-    def _measure(
-        self, ask: Ask, devices: int, consumed: Mapping[int, Mapping[str, int]], failing: dict[int, str]
-    ) -> tuple[int, dict[int, Demand]]:
-        """Of ``devices`` those with enough capacity beside ``consumed``, and what is taken of them.
+    def _with_capacity(
+        self, spec: RequestSpec, devices: int, consumed: Mapping[int, Mapping[str, int]], errors: dict[int, str]
+    ) -> tuple[int, dict[int, CapacityDemand]]:
+        """Those of ``devices`` with enough capacity beside ``consumed``, and what is taken of each that is shareable.
 
-        ``All`` wants every device that could be enough: one that is used up makes it fail, as one in use does.
-        Adds to ``failing``.
+        ``All`` needs every device that could be enough, so ``consumed`` is empty then: a device that is used up makes
+        the request fail, as one in use does. Capacities that cannot be requested like this are added to ``errors``.
         """
-        demands: dict[int, Demand] = {}
-        if not self._features.consumable_capacity:
+        demands: dict[int, CapacityDemand] = {}
+        if not self._node_devices.features.consumable_capacity:
             return devices, demands
-        requests = ask.capacity.requests if ask.capacity else {}
+        fractional = self._node_devices.features.fractional_capacity_range
+        requests = spec.capacity.requests if spec.capacity else {}
         sufficient = devices
-        for index in bits(devices if requests else devices & self._offer.measured):
-            published = self._offer.devices[index]
-            capacity = published.device.capacity
+        for index in iter_bits(devices if requests else devices & self._node_devices.measured):
+            published = self._node_devices.device(index)
+            capacity = published.capacity
             try:
-                wanted = demand(
-                    published.id.driver, capacity, requests, fractional=self._features.fractional_capacity_range
-                )
+                demand = compute_demand(published.id.driver, capacity, requests, fractional=fractional)
             except CapacityRequestError as error:
-                failing[index] = str(error)
-                wanted = None
-            if wanted is None or not wanted.fits(capacity, consumed.get(index, {})):
+                errors[index] = str(error)
+                demand = None
+            if demand is None or not demand.fits(capacity, consumed.get(index, {})):
                 sufficient &= ~(1 << index)
-            elif self._offer.shareable >> index & 1:
-                demands[index] = wanted
+            elif self._node_devices.shareable >> index & 1:
+                demands[index] = demand
         return sufficient, demands
 
-    def _tolerated(self, ask: Ask, devices: int) -> int:
-        if not self._features.device_taints:
+    def _without_taints(self, spec: RequestSpec, devices: int) -> int:
+        if not self._node_devices.features.device_taints:
             return devices
-        for index in bits(devices & self._offer.tainted):
-            if is_tainted(self._offer.devices[index].taints, ask.tolerations):
+        for index in iter_bits(devices & self._node_devices.tainted):
+            if is_tainted(self._node_devices.device(index).taints, spec.tolerations):
                 devices &= ~(1 << index)
         return devices
 

@@ -1,4 +1,9 @@
-"""From the devices found to allocation results: what each device passes on, configuration, node selector."""
+"""From the solution of a search to allocation results.
+
+A result says for each device what the claim gets of it, hands on the configuration of classes and claim, and selects
+the nodes on which all devices can be used. All this is as in ``k8s.io/dynamic-resource-allocation/structured``
+(``Allocate``, ``createNodeSelector``).
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -12,57 +17,49 @@ from api.model.allocations import (
 )
 from api.model.claims import OpaqueDeviceConfiguration, ResourceClaim
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from driver.allocation.pools.pool_view import PublishedDevice
-from driver.allocation.search.assignment import Placement
-from driver.allocation.search.problem import Question, Want
+from driver.allocation.pools.gather import PublishedDevice
+from driver.allocation.search.assignment import Assignment, Solution
+from driver.allocation.search.problem import AllocationProblem, RequestAlternative
 from driver.allocation.semantics.outcomes import Features, NodeView
 
 
-def conclude(
-    question: Question,
-    wants: Sequence[Want],
-    placements: Sequence[Sequence[Placement]],
-    share_id: Callable[[], str],
+def build_results(
+    problem: AllocationProblem, solution: Solution, share_id: Callable[[], str]
 ) -> tuple[AllocationResult, ...]:
-    """The result of each claim: ``wants`` are those that were chosen, ``placements`` the devices of each claim."""
-    return tuple(
-        _result(question, claim, [want for want in wants if want.claim == position], placed, share_id)
-        for position, (claim, placed) in enumerate(zip(question.claims, placements, strict=True))
-    )
+    """The allocation result of each claim; ``share_id`` gives a new UUID for every share."""
+    return tuple(_result(problem, solution, claim, share_id) for claim in range(len(problem.claims)))
 
 
 def _result(
-    question: Question,
-    claim: ResourceClaim,
-    wants: Sequence[Want],
-    placements: Sequence[Placement],
-    share_id: Callable[[], str],
+    problem: AllocationProblem, solution: Solution, claim: int, share_id: Callable[[], str]
 ) -> AllocationResult:
-    offer = question.offer
-    published = [offer.devices[placement.device] for placement in placements]
+    node_devices, assignments = problem.node_devices, solution.assignments[claim]
+    published = [node_devices.device(assignment.device) for assignment in assignments]
     results = []
-    for placement, device in zip(placements, published, strict=True):
-        share = share_id() if offer.shareable >> placement.device & 1 else None
-        results.append(_device_result(placement, device, share, offer.features))
+    for assignment, device in zip(assignments, published, strict=True):
+        share = share_id() if node_devices.shareable >> assignment.device & 1 else None
+        results.append(_device_result(assignment, device, share, node_devices.features))
+    alternatives = [each for each in solution.alternatives if each.claim == claim]
+    config = tuple(_configuration(problem.claims[claim], alternatives))
     return AllocationResult(
-        devices=DeviceAllocationResult(results=tuple(results), config=tuple(_configuration(claim, wants))),
-        node_selector=_node_selector(published, offer.node),
+        devices=DeviceAllocationResult(results=tuple(results), config=config),
+        node_selector=_node_selector(published, node_devices.node),
     )
 
 
 def _device_result(
-    placement: Placement, published: PublishedDevice, share_id: str | None, features: Features
+    assignment: Assignment, published: PublishedDevice, share_id: str | None, features: Features
 ) -> DeviceRequestAllocationResult:
-    want, device = placement.want, published.device
+    alternative, device = assignment.alternative, published.device
     with_conditions = features.device_binding_and_status
-    demand = want.demands.get(placement.device)
+    demand = alternative.demands.get(assignment.device)
     return DeviceRequestAllocationResult(
-        request=want.name,
+        request=alternative.name,
         driver=published.id.driver,
         pool=published.id.pool,
         device=published.id.device,
-        admin_access=True if want.is_admin else None,
-        tolerations=want.ask.tolerations,
+        admin_access=True if alternative.is_admin else None,
+        tolerations=alternative.spec.tolerations,
         binding_conditions=device.binding_conditions if with_conditions else (),
         binding_failure_conditions=device.binding_failure_conditions if with_conditions else (),
         share_id=share_id,
@@ -71,25 +68,30 @@ def _device_result(
     )
 
 
-def _configuration(claim: ResourceClaim, wants: Sequence[Want]) -> Iterable[DeviceAllocationConfiguration]:
+def _configuration(
+    claim: ResourceClaim, alternatives: Sequence[RequestAlternative]
+) -> Iterable[DeviceAllocationConfiguration]:
     """The entries of the classes, in the order in which requests use them, then those of the claim that apply."""
-    of_class: dict[str, list[Want]] = {}
-    for want in wants:
-        of_class.setdefault(want.class_.metadata.name, []).append(want)
+    of_class: dict[str, list[RequestAlternative]] = {}
+    for alternative in alternatives:
+        of_class.setdefault(alternative.class_.metadata.name, []).append(alternative)
     for users in of_class.values():
         for entry in users[0].class_.spec.config:
-            yield _entry("FromClass", [want.name for want in users], entry.opaque, wants)
+            yield _entry("FromClass", [each.name for each in users], entry.opaque, alternatives)
     for configuration in claim.spec.devices.config:
         requests = configuration.requests
-        if not requests or any(_names(want, requests) for want in wants):
-            yield _entry("FromClaim", requests, configuration.opaque, wants)
+        if not requests or any(_names(each, requests) for each in alternatives):
+            yield _entry("FromClaim", requests, configuration.opaque, alternatives)
 
 
 def _entry(
-    source: ConfigSource, requests: Sequence[str], opaque: OpaqueDeviceConfiguration | None, wants: Iterable[Want]
+    source: ConfigSource,
+    requests: Sequence[str],
+    opaque: OpaqueDeviceConfiguration | None,
+    alternatives: Iterable[RequestAlternative],
 ) -> DeviceAllocationConfiguration:
-    """One entry; one that covers every request names none."""
-    covers_all = all(_names(want, requests) for want in wants)
+    """One entry of the configuration; one that covers every request names none."""
+    covers_all = all(_names(each, requests) for each in alternatives)
     return DeviceAllocationConfiguration(
         source=source,
         requests=() if covers_all else tuple(requests),
@@ -99,30 +101,29 @@ def _entry(
     )
 
 
-def _names(want: Want, requests: Sequence[str]) -> bool:
-    """Whether ``requests`` name the want or the request whose alternative it is."""
-    return want.name in requests or want.name.partition("/")[0] in requests
+def _names(alternative: RequestAlternative, requests: Sequence[str]) -> bool:
+    """Whether ``requests`` name the alternative, or the request that it belongs to."""
+    return alternative.name in requests or alternative.name.partition("/")[0] in requests
 
 
 def _node_selector(devices: Iterable[PublishedDevice], node: NodeView) -> NodeSelector | None:
-    """Where the devices can be used: on this node alone if one is bound to it, else where all of them can."""
+    """The nodes on which all devices can be used: this one alone if some device is bound to it; None: all nodes."""
     fields: list[NodeSelectorRequirement] = []
-    expressions: list[NodeSelectorRequirement] = []
+    selector_expressions: list[NodeSelectorRequirement] = []
     for published in devices:
         if published.node_name is not None or published.device.binds_to_node:
             name = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node.name,))
             return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(name,)),))
         for term in published.node_selector.node_selector_terms if published.node_selector else ():
             _add(fields, term.match_fields)
-            _add(expressions, term.match_expressions)
-    if not fields and not expressions:
+            _add(selector_expressions, term.match_expressions)
+    if not fields and not selector_expressions:
         return None
-    term = NodeSelectorTerm(match_fields=tuple(fields), match_expressions=tuple(expressions))
+    term = NodeSelectorTerm(match_fields=tuple(fields), match_expressions=tuple(selector_expressions))
     return NodeSelector(node_selector_terms=(term,))
 
 
 def _add(to: list[NodeSelectorRequirement], requirements: Iterable[NodeSelectorRequirement]) -> None:
-    """Adds those that are not there yet, whatever the order of their values."""
     for requirement in requirements:
         if not any(
             (known.key, known.operator, set(known.values))

@@ -1,236 +1,255 @@
-"""Which devices are as good as each other for the rest of a search: twins, blocks of one kind, sides that are alike.
+"""Interchangeable devices: which devices can replace each other for the rest of a search.
 
-- Devices are *twins* when no request that is left, no constraint on one and no counter tells them apart.
-- Devices that take from the same counters make a *block*: a card with its partitions, or a device by itself. Blocks
-  are of one kind when they differ in names only. Exchanging two such blocks as a whole changes nothing either, even
-  where constraints compare values that a block has for itself, such as the card's UUID.
-- Blocks with a value in common that constraints compare, such as a NUMA node, make a *side*. Two sides with blocks of
-  the same kinds can be exchanged, too; as long as each block has only one such value, so that sides do not cross.
+Problem: devices of a node differ in little but names, and what fails with one of them fails with each. These are
+*interchangeable values* (Freuder, "Eliminating Interchangeable Values in Constraint Satisfaction Problems", AAAI 1991):
+
+- *Devices* of a component are interchangeable when no request that is left, no constraint and no counter tells them
+  apart.
+- A *component* is a set of devices tied by counter sets: a card with its partitions, or a device by itself. Components
+  that differ in names only are of one class and can be exchanged as a whole, even where constraints compare values that
+  only one component has, such as the UUID of a card.
+- A *value group* is the components whose devices share one value of a constrained attribute, such as a NUMA node.
+  Groups with components of the same classes can be exchanged, if each component has only one such value.
+
+Invariant: an exchange turns each solution of the remaining requests into a solution. Building costs one pass over the
+devices of these requests and what constraints compare of each.
+
+Example: two NUMA nodes with four equal cards each, and a request for two cards with matchAttribute ``numaNode``: the
+cards are eight components of one class in two equal value groups.
 """
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from driver.allocation.search.constraints import NOT_COMPARABLE, Value, Values
-from driver.allocation.search.problem import Comparison, Question, UnanswerableError, Want
-from driver.allocation.semantics.bitset import bits
+from driver.allocation.search.problem import AllocationProblem, ComparedAttribute, RequestAlternative, UnanswerableError
+from driver.allocation.semantics.bitset import iter_bits
+
+_GroupName: TypeAlias = tuple[str, Value]
+"""The attribute and the value that the components of a value group share."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """Devices that take from the same counter sets."""
+class Component:
+    """The devices that take from the same counter sets, directly or through others."""
 
     devices: int
-    twins: tuple[int, ...]
-    """Masks of the devices that are twins, in the same order in all blocks of a kind."""
+    """The bitset of all of them."""
+    interchangeable: tuple[int, ...]
+    """The bitsets of devices that are interchangeable, in the same order in all components of a class."""
     sets: tuple[int, ...]
-    shared: tuple[int, ...]
-    """Those that can be shared."""
+    """The counter sets, in the same order in all components of a class."""
+    shareable: tuple[int, ...]
+    """The devices that can be allocated several times."""
     values: tuple[Mapping[Value, int], ...]
-    """For each constraint of the current claim: the values that no other block has, numbered."""
+    """For each constraint of the current claim: the values that no other component has, numbered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Side:
-    """Blocks that have a value in common, or those that have none."""
+class ValueGroup:
+    """The components that share one value of a constrained attribute, or those that have none."""
 
-    kinds: tuple[tuple[Block, ...], ...]
-    """In the same order in all sides that are alike."""
+    classes: tuple[tuple[Component, ...], ...]
+    """The components by class, in the same order in all equal groups."""
     values: tuple[Value | None, ...]
     """For each constraint of the current claim: the value, if that is what it compares."""
 
 
 @dataclass(frozen=True, slots=True)
-class Horizon:
-    """What the rest of a search can depend on."""
+class Symmetry:
+    """The symmetry of the requests that are left at some position of a search."""
 
-    sides: tuple[tuple[Side, ...], ...]
-    """Those that are alike together."""
+    groups: tuple[tuple[ValueGroup, ...], ...]
+    """The value groups, equal ones together."""
     claim: int
+    """The claim of the current request."""
     constraints: tuple[int, ...]
-    """Of that claim."""
+    """The indices of that claim's constraints that still matter."""
     common: tuple[frozenset[Value], ...]
-    """For each of these: the values that several blocks have, where sides cross."""
+    """For each of these constraints: the values that several components have, where value groups cross."""
     options: int
-    """Devices that the current want tries."""
+    """The bitset of devices that the current alternative tries."""
 
 
-def want_traits(want: Want) -> Hashable:
-    """All of a want that the devices' twins depend on."""
-    asked = want.ask.capacity.requests if want.ask.capacity else {}
+def symmetry_key(alternative: RequestAlternative) -> Hashable:
+    """All of an alternative that decides which devices are interchangeable."""
+    capacities = alternative.spec.capacity.requests if alternative.spec.capacity else {}
     return (
-        want.claim,
-        want.candidates,
-        want.usable,
-        want.failing_mask,
-        want.constraints,
-        want.ask.derived_attributes if want.constraints else (),
-        tuple(sorted(asked.items())),
+        alternative.claim,
+        alternative.candidates,
+        alternative.usable,
+        alternative.failing,
+        alternative.constraints,
+        alternative.spec.derived_attributes if alternative.constraints else (),
+        tuple(sorted(capacities.items())),
     )
 
 
-class Builder:
-    """Works out the blocks of one horizon."""
+class SymmetryBuilder:
+    """Finds the symmetry of the ``alternatives`` that are left, of which those of ``claim`` come first."""
 
-    def __init__(self, question: Question, claim: int, wants: Sequence[Want]) -> None:
-        self._question = question
-        self._offer = question.offer
+    def __init__(self, problem: AllocationProblem, claim: int, alternatives: Sequence[RequestAlternative]) -> None:
+        self._problem = problem
+        self._node_devices = problem.node_devices
         self._claim = claim
-        self._wants = wants
+        self._alternatives = alternatives
         self._devices = 0
-        for want in wants:
-            self._devices |= want.candidates | want.failing_mask
-        self._block_of: dict[int, int] = {}
-        self._compared_by: dict[Comparison, tuple[Want, int, int]] = {}
-        """For each comparison a want and its constraint that make it, and the devices on which any does."""
-        for want in wants:
-            for index in want.constraints:
-                comparison = question.comparison(want, index)
-                first, its_index, devices = self._compared_by.get(comparison, (want, index, 0))
-                self._compared_by[comparison] = first, its_index, devices | want.candidates | want.failing_mask
-        self._home: dict[str, dict[Value, int | None]] = defaultdict(dict)
-        """The block that alone has a value of an attribute; None: several have it."""
-        self._side_of: dict[int, tuple[str, Value]] = {}
-        """The side of each block that is on one; empty where sides cross."""
+        self._compared_by: dict[ComparedAttribute, tuple[RequestAlternative, int, int]] = {}
+        """For each attribute an alternative and its constraint that compare it, and the devices of which any does."""
+        for alternative in alternatives:
+            tried = alternative.candidates | alternative.failing
+            self._devices |= tried
+            for index in alternative.constraints:
+                attribute = problem.compared_attribute(alternative, index)
+                first, its_index, devices = self._compared_by.get(attribute, (alternative, index, 0))
+                self._compared_by[attribute] = first, its_index, devices | tried
+        self._component_of: dict[int, int] = {}
+        """The number of each device's component."""
+        self._owners: dict[str, dict[Value, int | None]] = defaultdict(dict)
+        """The component that alone has a value of an attribute; None: several have it."""
+        self._group_of: dict[int, _GroupName] = {}
+        """The value group of each component that is in one; empty where groups cross."""
 
-    def build(self, options: int) -> Horizon:
+    def build(self, options: int) -> Symmetry:
+        """The symmetry where the current alternative tries ``options``."""
         members = self._members()
         for number, devices in enumerate(members):
-            self._block_of |= dict.fromkeys(devices, number)
-        self._find_homes()
-        self._find_sides()
-        sides: dict[tuple[str, Value] | None, dict[Hashable, list[Block]]] = defaultdict(lambda: defaultdict(list))
-        constraints = tuple(
-            sorted({index for want in self._wants if want.claim == self._claim for index in want.constraints})
-        )
+            self._component_of |= dict.fromkeys(devices, number)
+        self._find_owners()
+        self._find_groups()
+        current = (each for each in self._alternatives if each.claim == self._claim)
+        constraints = tuple(sorted({index for each in current for index in each.constraints}))
+        attributes = [self._problem.constraints[self._claim][index].attribute for index in constraints]
+        groups: dict[_GroupName | None, dict[Hashable, list[Component]]] = defaultdict(lambda: defaultdict(list))
         for number, devices in enumerate(members):
-            kind, block = self._block(number, devices, constraints)
-            sides[self._side_of.get(number)][kind].append(block)
-        homes = (self._home[attribute] for attribute in self._attributes(constraints))
-        return Horizon(
-            sides=self._alike(sides, self._attributes(constraints)),
+            class_, component = self._component(number, devices, attributes)
+            groups[self._group_of.get(number)][class_].append(component)
+        common = (
+            frozenset(value for value, owner in self._owners[attribute].items() if owner is None)
+            for attribute in attributes
+        )
+        return Symmetry(
+            groups=_equal_groups(groups, attributes),
             claim=self._claim,
             constraints=constraints,
-            common=tuple(
-                frozenset(value for value, home in of.items() if home is None and not self._side_of) for of in homes
-            ),
+            common=tuple(frozenset() if self._group_of else values for values in common),
             options=options,
         )
 
-    def _alike(
-        self, sides: Mapping[tuple[str, Value] | None, Mapping[Hashable, list[Block]]], attributes: Sequence[str]
-    ) -> tuple[tuple[Side, ...], ...]:
-        """The sides, those together that have the same kinds of blocks."""
-        alike: dict[Hashable, tuple[Sequence[Hashable], list[Side]]] = {}
-        for name, kinds in sides.items():
-            attribute, value = name or ("", None)
-            key = attribute, frozenset((kind, len(blocks)) for kind, blocks in kinds.items())
-            order, together = alike.setdefault(key, (list(kinds), []))
-            values = tuple(value if each == attribute else None for each in attributes)
-            together.append(Side(tuple(tuple(kinds[kind]) for kind in order), values))
-        return tuple(tuple(together) for _, together in alike.values())
-
     def _members(self) -> list[list[int]]:
-        """The devices of each block, ascending."""
-        joined: dict[int, int] = {}
+        """The devices of each component, ascending: the connected components by counter sets (union-find)."""
+        parents: dict[int, int] = {}
 
         def root(set_: int) -> int:
-            while (up := joined.setdefault(set_, set_)) != set_:
-                set_ = up
+            while (parent := parents.setdefault(set_, set_)) != set_:
+                set_ = parent
             return set_
 
-        for device in bits(self._devices):
-            first, *others = [use.set for use in self._offer.uses(device)] or [-1]
+        for device in iter_bits(self._devices):
+            first, *others = [use.set for use in self._node_devices.uses(device)] or [-1]
             for other in others:
-                joined[root(other)] = root(first)
+                parents[root(other)] = root(first)
         members: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for device in bits(self._devices):
-            uses = self._offer.uses(device)
+        for device in iter_bits(self._devices):
+            uses = self._node_devices.uses(device)
             members[(root(uses[0].set), 0) if uses else (-1, device)].append(device)
         return list(members.values())
 
-    def _find_homes(self) -> None:
-        for device in bits(self._devices):
-            block = self._block_of[device]
-            for comparison, values in self._compared(device):
-                homes = self._home[comparison.attribute]
+    def _find_owners(self) -> None:
+        for device in iter_bits(self._devices):
+            component = self._component_of[device]
+            for compared, values in self._compared(device):
+                owners = self._owners[compared.attribute]
                 for value in values or ():
-                    if homes.setdefault(value, block) != block or self._question.may_fail:
-                        homes[value] = None
+                    if owners.setdefault(value, component) != component or self._problem.may_fail:
+                        owners[value] = None
 
-    def _find_sides(self) -> None:
-        common: dict[int, set[tuple[str, Value]]] = defaultdict(set)
-        for device in bits(self._devices):
-            for comparison, values in self._compared(device):
+    def _find_groups(self) -> None:
+        common: dict[int, set[_GroupName]] = defaultdict(set)
+        for device in iter_bits(self._devices):
+            for compared, values in self._compared(device):
                 for value in values or ():
-                    if self._home[comparison.attribute][value] is None:
-                        common[self._block_of[device]].add((comparison.attribute, value))
-        if not self._question.may_fail and all(len(sides) == 1 for sides in common.values()):
-            self._side_of = {block: side for block, (side,) in common.items()}
+                    if self._owners[compared.attribute][value] is None:
+                        common[self._component_of[device]].add((compared.attribute, value))
+        if not self._problem.may_fail and all(len(names) == 1 for names in common.values()):
+            self._group_of = {component: name for component, (name,) in common.items()}
 
-    def _attributes(self, constraints: Iterable[int]) -> list[str]:
-        """What constraints of the current claim compare."""
-        return [self._question.constraints[self._claim][index].attribute for index in constraints]
-
-    def _compared(self, device: int) -> Iterator[tuple[Comparison, Values | None]]:
-        """What the constraints on all wants compare of a device."""
-        for comparison, (want, index, devices) in self._compared_by.items():
+    def _compared(self, device: int) -> Iterator[tuple[ComparedAttribute, Values | None]]:
+        """What the constraints on all alternatives compare of a device."""
+        for compared, (alternative, index, devices) in self._compared_by.items():
             if devices >> device & 1:
                 try:
-                    yield comparison, self._question.values(want, index, device)
+                    yield compared, self._problem.values(alternative, index, device)
                 except UnanswerableError:  # the search will meet it
-                    yield comparison, NOT_COMPARABLE
+                    yield compared, NOT_COMPARABLE
 
-    def _block(self, number: int, devices: Sequence[int], constraints: Iterable[int]) -> tuple[Hashable, Block]:
-        """What tells its kind from others, and the block."""
+    def _component(self, number: int, devices: Sequence[int], attributes: Iterable[str]) -> tuple[Hashable, Component]:
+        """What tells the component's class from others, and the component."""
         sets: dict[int, int] = {}
         own: dict[str, dict[Value, int]] = defaultdict(dict)
-        twins: dict[Hashable, int] = defaultdict(int)
+        interchangeable: dict[Hashable, int] = defaultdict(int)
         for device in devices:
-            twins[self._description(number, device, sets, own)] |= 1 << device
-        kind = (
-            tuple((description, mask.bit_count()) for description, mask in twins.items()),
-            tuple(tuple(self._offer.fields(set_).items()) for set_ in sets),
+            interchangeable[self._description(number, device, sets, own)] |= 1 << device
+        class_ = (
+            tuple((description, bitset.bit_count()) for description, bitset in interchangeable.items()),
+            tuple(tuple(self._node_devices.fields(set_).items()) for set_ in sets),
         )
-        return kind, Block(
+        return class_, Component(
             devices=sum(1 << device for device in devices),
-            twins=tuple(twins.values()),
+            interchangeable=tuple(interchangeable.values()),
             sets=tuple(sets),
-            shared=tuple(device for device in devices if self._offer.shareable >> device & 1),
-            values=tuple(own[attribute] for attribute in self._attributes(constraints)),
+            shareable=tuple(device for device in devices if self._node_devices.shareable >> device & 1),
+            values=tuple(own[attribute] for attribute in attributes),
         )
 
-    def _description(self, block: int, device: int, sets: dict[int, int], own: dict[str, dict[Value, int]]) -> Hashable:
-        """All that can be told of a device from here on; sets and values of the block alone by their numbers."""
+    def _description(
+        self, component: int, device: int, sets: dict[int, int], own: dict[str, dict[Value, int]]
+    ) -> Hashable:
+        """All that matters of a device from here on; the component's own sets and values go by their numbers."""
+        uses = self._node_devices.uses(device)
         # The order in which devices are tried may decide between two failures: then none stands for another.
-        if self._question.may_fail:
-            for use in self._offer.uses(device):
+        if self._problem.may_fail:
+            for use in uses:
                 sets.setdefault(use.set, len(sets))
             return device
-        compared: list[Hashable] = []
-        for comparison, values in self._compared(device):
+        compared_values: list[Hashable] = []
+        for compared, values in self._compared(device):
             names: list[Hashable] = []
-            home, numbers = self._home[comparison.attribute], own[comparison.attribute]
+            owners, numbers = self._owners[compared.attribute], own[compared.attribute]
             for value in sorted(values or (), key=str):
-                if home[value] == block:
+                if owners[value] == component:
                     names.append(numbers.setdefault(value, len(numbers)))
                 else:
-                    names.append(None if self._side_of else value)  # which side it is does not matter
-            compared.append((comparison, None if values is None else frozenset(names)))
+                    names.append(None if self._group_of else value)  # which group it is does not matter
+            compared_values.append((compared, None if values is None else frozenset(names)))
         return (
-            tuple([(sets.setdefault(use.set, len(sets)), use.amount, use.groups) for use in self._offer.uses(device)]),
-            tuple([(want.candidates >> device & 1, want.usable >> device & 1) for want in self._wants]),
-            tuple(compared),
-            self._shares(device) if self._offer.shareable >> device & 1 else None,
+            tuple([(sets.setdefault(use.set, len(sets)), use.amount, use.groups) for use in uses]),
+            tuple([(each.candidates >> device & 1, each.usable >> device & 1) for each in self._alternatives]),
+            tuple(compared_values),
+            self._shares(device) if self._node_devices.shareable >> device & 1 else None,
         )
 
     def _shares(self, device: int) -> Hashable:
-        offer = self._offer
-        consumed = offer.consumed.get(device, {})
-        left = [
-            (name, each.value.nano - consumed.get(name, 0)) for name, each in offer.devices[device].capacity.items()
-        ]
-        demands = (want.demands.get(device) for want in self._wants)
-        taken = [demand and tuple(sorted(demand.amounts.items())) for demand in demands]
-        return offer.shared >> device & 1, tuple(left), tuple(taken)
+        """What matters of a shareable device: whether it is shared, what is left of it, what alternatives take."""
+        consumed = self._node_devices.consumed.get(device, {})
+        capacity = self._node_devices.device(device).capacity
+        left = [(name, each.value.nano - consumed.get(name, 0)) for name, each in capacity.items()]
+        demands = (each.demands.get(device) for each in self._alternatives)
+        amounts = [demand and tuple(sorted(demand.amounts.items())) for demand in demands]
+        return self._node_devices.shared >> device & 1, tuple(left), tuple(amounts)
+
+
+def _equal_groups(
+    groups: Mapping[_GroupName | None, Mapping[Hashable, list[Component]]], attributes: Sequence[str]
+) -> tuple[tuple[ValueGroup, ...], ...]:
+    """The value groups, those together that have equally many components of the same classes."""
+    equal: dict[Hashable, tuple[Sequence[Hashable], list[ValueGroup]]] = {}
+    for name, classes in groups.items():
+        attribute, value = name or ("", None)
+        key = attribute, frozenset((class_, len(components)) for class_, components in classes.items())
+        order, together = equal.setdefault(key, (list(classes), []))
+        values = tuple(value if each == attribute else None for each in attributes)
+        together.append(ValueGroup(tuple(tuple(classes[class_]) for class_ in order), values))
+    return tuple(tuple(together) for _, together in equal.values())

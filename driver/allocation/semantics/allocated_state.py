@@ -1,6 +1,6 @@
-"""What is taken: derived from the claims' status, and never kept anywhere else.
+"""What is allocated: derived from the claims' status, and recorded nowhere else.
 
-A device is held exclusively, or in shares (KEP-5075), or watched with admin access, which takes nothing.
+A device is held exclusively or in shares (KEP-5075). A device with admin access is not held at all (KEP-5018).
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from api.model.quantity import Quantity
 
 
 class PoolId(NamedTuple):
-    """A pool: its name is unique within the driver only."""
+    """A pool; its name is unique within the driver only."""
 
     driver: str
     name: str
@@ -30,39 +30,41 @@ class PoolId(NamedTuple):
         return cls(slice_.spec.driver, slice_.spec.pool.name)
 
 
-class Amount(NamedTuple):
-    """What the shares of a device take of one of its capacities together; names as in the claims."""
+class ConsumedAmount(NamedTuple):
+    """What all shares of a device take of one capacity; names as in the claims."""
 
     device: str
     capacity: str
     quantity: Quantity
 
 
-class Taken(NamedTuple):
-    """What is taken of one pool, by names of devices."""
+class PoolAllocations(NamedTuple):
+    """What is allocated of one pool, by names of devices."""
 
     exclusive: frozenset[str]
+    """The devices that are held exclusively."""
     shared: frozenset[str]
-    """Devices of which some share is held."""
-    consumed: frozenset[Amount]
+    """The devices of which some share is held."""
+    consumed: frozenset[ConsumedAmount]
 
     @property
     def names(self) -> frozenset[str]:
+        """The devices of which anything is held."""
         return self.exclusive | self.shared
 
 
-NOTHING: Final = Taken(exclusive=frozenset(), shared=frozenset(), consumed=frozenset())
+NO_ALLOCATIONS: Final = PoolAllocations(exclusive=frozenset(), shared=frozenset(), consumed=frozenset())
 
 
-class Allocated(Protocol):
-    """What all claims of a cluster hold together."""
+class AllocatedDevices(Protocol):
+    """What all claims of a cluster hold."""
 
     @property
     def holders(self) -> Mapping[DeviceId, ObjectRef]:
-        """The claim that holds a device, or one of several; for messages only."""
+        """For each device the claim that holds it, or one of several; for messages only."""
 
-    def of(self, pool: PoolId) -> Taken:
-        """What is taken of a pool."""
+    def of(self, pool: PoolId) -> PoolAllocations:
+        """What is allocated of a pool."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +74,12 @@ class AllocatedState:
     exclusive: frozenset[DeviceId] = frozenset()
     shares: frozenset[ShareId] = frozenset()
     consumed: Mapping[DeviceId, Mapping[str, Quantity]] = field(default_factory=dict)
-    """The sum over the shares of a device for each capacity, by name as in the claims."""
+    """For each device the sum over its shares, by the capacity's name as in the claims."""
     holders: Mapping[DeviceId, ObjectRef] = field(default_factory=dict)
 
     @classmethod
     def from_claims(cls, claims: Iterable[ResourceClaim]) -> "AllocatedState":
-        """What ``claims`` hold. Claims without an allocation hold nothing."""
+        """What ``claims`` hold; one without an allocation holds nothing."""
         exclusive: set[DeviceId] = set()
         shares: set[ShareId] = set()
         consumed: dict[DeviceId, dict[str, Quantity]] = defaultdict(dict)
@@ -99,87 +101,84 @@ class AllocatedState:
 
     @cached_property
     def shared(self) -> frozenset[DeviceId]:
-        """Devices of which some share is held."""
+        """The devices of which some share is held."""
         return frozenset({share.id for share in self.shares} | self.consumed.keys())
 
-    def of(self, pool: PoolId) -> Taken:
-        """What is taken of a pool."""
-        return self.by_pool.get(pool, NOTHING)
+    def of(self, pool: PoolId) -> PoolAllocations:
+        """What is allocated of a pool."""
+        return self.by_pool.get(pool, NO_ALLOCATIONS)
 
     @cached_property
-    def by_pool(self) -> Mapping[PoolId, Taken]:
+    def by_pool(self) -> Mapping[PoolId, PoolAllocations]:
+        """What is allocated of each pool."""
         exclusive: dict[PoolId, set[str]] = defaultdict(set)
         shared: dict[PoolId, set[str]] = defaultdict(set)
-        consumed: dict[PoolId, set[Amount]] = defaultdict(set)
+        consumed: dict[PoolId, set[ConsumedAmount]] = defaultdict(set)
         for id_ in self.exclusive:
             exclusive[PoolId(id_.driver, id_.pool)].add(id_.device)
         for id_ in self.shared:
             pool = PoolId(id_.driver, id_.pool)
             shared[pool].add(id_.device)
             amounts = self.consumed.get(id_, {})
-            consumed[pool].update(Amount(id_.device, name, amount) for name, amount in amounts.items())
+            consumed[pool].update(ConsumedAmount(id_.device, name, amount) for name, amount in amounts.items())
         return {
-            pool: Taken(frozenset(exclusive[pool]), frozenset(shared[pool]), frozenset(consumed[pool]))
+            pool: PoolAllocations(frozenset(exclusive[pool]), frozenset(shared[pool]), frozenset(consumed[pool]))
             for pool in {*exclusive, *shared}
         }
 
 
-class Ledger:
-    """What claims hold as they come and go: the same as an ``AllocatedState`` of all, worked out pool by pool."""
+class AllocatedStateTracker:
+    """What claims hold as they come and go: the same as an ``AllocatedState`` of all claims, kept pool by pool."""
 
     def __init__(self) -> None:
         self._claims: dict[ObjectRef, ResourceClaim] = {}
-        """Those that hold something."""
+        """The claims that hold something."""
         self._by_pool: dict[PoolId, dict[ObjectRef, ResourceClaim]] = defaultdict(dict)
-        self._taken: dict[PoolId, Taken] = {}
-        """Of pools that have not changed since somebody asked."""
-        self.holders: dict[DeviceId, ObjectRef] = {}
+        self._allocations: dict[PoolId, PoolAllocations] = {}
+        """The allocations of pools that have not changed since they were last asked for."""
+        self._holders: dict[DeviceId, ObjectRef] | None = None
 
-    def of(self, pool: PoolId) -> Taken:
-        """What is taken of a pool."""
-        taken = self._taken.get(pool)
-        if taken is None:
+    @property
+    def holders(self) -> Mapping[DeviceId, ObjectRef]:
+        """For each device the claim that holds it, or one of several."""
+        if self._holders is None:
+            self._holders = {id_: ref for ref, claim in self._claims.items() for id_ in _held(claim)}
+        return self._holders
+
+    def of(self, pool: PoolId) -> PoolAllocations:
+        """What is allocated of a pool."""
+        allocations = self._allocations.get(pool)
+        if allocations is None:
             claims = self._by_pool.get(pool, {})
-            taken = self._taken[pool] = AllocatedState.from_claims(claims.values()).of(pool)
-        return taken
+            allocations = self._allocations[pool] = AllocatedState.from_claims(claims.values()).of(pool)
+        return allocations
 
     def record(self, claim: ResourceClaim) -> set[PoolId]:
-        """Count what ``claim`` holds, in place of what it held before.
-
-        Gives the pools of which other things are taken now.
-        """
+        """Record what ``claim`` holds in place of what it held before, and return the pools that this changes."""
         changed = self.remove(claim.ref)
-        devices = _held(claim)
-        if not devices:
-            return changed
-        self._claims[claim.ref] = claim
-        self.holders |= dict.fromkeys(devices, claim.ref)
-        pools = {PoolId(id_.driver, id_.pool) for id_ in devices}
+        pools = _pools(claim)
+        if pools:
+            self._claims[claim.ref] = claim
         for pool in pools:
             self._by_pool[pool][claim.ref] = claim
-            self._taken.pop(pool, None)
+            self._allocations.pop(pool, None)
         return changed | pools
 
     def remove(self, claim: ObjectRef) -> set[PoolId]:
-        """Forget a claim. Gives the pools of which other things are taken now."""
-        held = self._claims.pop(claim, None)
-        devices = () if held is None else _held(held)
-        pools = {PoolId(id_.driver, id_.pool) for id_ in devices}
+        """Forget what a claim held, and return the pools that this changes."""
+        removed = self._claims.pop(claim, None)
+        self._holders = None
+        pools = set[PoolId]() if removed is None else _pools(removed)
         for pool in pools:
             del self._by_pool[pool][claim]
-            self._taken.pop(pool, None)
-        for id_ in devices:
-            if self.holders.get(id_) == claim:
-                others = self._by_pool[PoolId(id_.driver, id_.pool)].items()
-                other = next((other for other, its in others if id_ in _held(its)), None)
-                if other is None:
-                    del self.holders[id_]
-                else:
-                    self.holders[id_] = other
+            self._allocations.pop(pool, None)
         return pools
 
 
+def _pools(claim: ResourceClaim) -> set[PoolId]:
+    return {PoolId(id_.driver, id_.pool) for id_ in _held(claim)}
+
+
 def _held(claim: ResourceClaim) -> list[DeviceId]:
-    """The devices of which a claim holds something."""
     allocation = claim.status.allocation
     return [result.id for result in allocation.devices.results if not result.admin_access] if allocation else []

@@ -1,29 +1,29 @@
-"""Masks of devices, and what is kept by them.
+"""Bitsets and bounded caches.
 
-Bits stand for devices throughout the allocator: bit *i* of a mask is the *i*-th device of a row, in search order.
+A set of devices is an integer throughout the allocator: bit *i* is set for the *i*-th device in search order.
 """
 
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
-_KEPT: Final = 4096
-"""Standings, selections and masks kept for each layout: a node with eight GPUs stands at some hundreds in practice."""
+_MAX_CACHED: Final = 4096
+"""Entries of one cache: the pool of a node with eight GPUs has some hundreds of usages in practice."""
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
 
-def bits(mask: int) -> Iterator[int]:
-    """The positions of the bits that are set, ascending."""
-    while mask:
-        lowest = mask & -mask
+def iter_bits(bitset: int) -> Iterator[int]:
+    """The members of a bitset, ascending."""
+    while bitset:
+        lowest = bitset & -bitset
         yield lowest.bit_length() - 1
-        mask ^= lowest
+        bitset ^= lowest
 
 
-def keep(kept: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
-    """``value``, kept under ``key`` in what is a cache: when it is full it is emptied."""
-    if len(kept) >= _KEPT:
-        kept.clear()
-    kept[key] = value
+def store_bounded(cache: dict[KeyT, ValueT], key: KeyT, value: ValueT) -> ValueT:
+    """Store ``value`` in a cache, which is emptied first if it is full, and return it."""
+    if len(cache) >= _MAX_CACHED:
+        cache.clear()
+    cache[key] = value
     return value

@@ -1,8 +1,10 @@
-"""How much of each capacity a request takes from a device (KEP-5075).
+"""Consumable capacity: how much of each capacity a request takes from a shareable device (KEP-5075).
 
-What is asked for is rounded up as the capacity's policy says; what is not asked for is the policy's default, or else
-all of it. Kubernetes does the arithmetic of ranges in 64-bit integers, of whole units, or of thousandths when the range
-has any (gate DRAFractionalCapacityRange), and fails the pod where that overflows: so does this, with the same limits.
+A requested amount is rounded up as the capacity's policy says; without a request it is the policy's default, or else
+all of it. Kubernetes calculates ranges in 64-bit integers, of whole units, or of thousandths where the range has any
+(gate DRAFractionalCapacityRange), and fails the pod where that overflows; so does this, with the same limits.
+
+Example: a range from 1Gi by steps of 1Gi turns a request for 1.5Gi into 2Gi.
 """
 
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ from api.model.devices import Capacity, CapacityRange, CapacityRequestPolicy
 from api.model.quantity import NANO, Quantity
 
 _MAX: Final = 2**63 - 1
-"""Of Go's int64, in which Kubernetes rounds."""
+"""The largest int64 of Go, in which Kubernetes rounds."""
 _WHOLE: Final = NANO
 _THOUSANDTH: Final = NANO // 1000
 
@@ -24,26 +26,26 @@ class CapacityRequestError(PermanentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class CapacityDemand:
     """What one request takes from one device, by capacity name as the device spells it."""
 
     amounts: Mapping[str, Quantity]
 
     def fits(self, capacity: Mapping[str, Capacity], *taken: Mapping[str, int]) -> bool:
-        """Whether it fits beside what is ``taken``, given in units of 1e-9 by name."""
+        """Whether it fits into ``capacity`` beside what is ``taken``, given in units of 1e-9 by name."""
         return all(
             amount.nano + sum(part.get(name, 0) for part in taken) <= capacity[name].value.nano
             for name, amount in self.amounts.items()
         )
 
 
-def demand(
+def compute_demand(
     driver: str, capacity: Mapping[str, Capacity], requests: Mapping[str, Quantity], *, fractional: bool
-) -> Demand | None:
+) -> CapacityDemand | None:
     """What a request for ``requests`` takes from a device with ``capacity``.
 
-    None: the device cannot serve the request, because it lacks a capacity or its policy forbids the amount.
-    Raises CapacityRequestError.
+    None: the device cannot serve the request, because it lacks a capacity or its policy forbids the amount. Raises
+    CapacityRequestError if the request names a capacity twice, or if an amount cannot be rounded up or is negative.
     """
     wanted = _resolved(driver, capacity, requests)
     if wanted is None:
@@ -52,7 +54,7 @@ def demand(
     is_allowed = all(
         _obeys(amount, capacity[name].request_policy, fractional=fractional) for name, amount in amounts.items()
     )
-    return Demand(amounts) if is_allowed else None
+    return CapacityDemand(amounts) if is_allowed else None
 
 
 def unqualified(driver: str, name: str) -> str:
@@ -63,7 +65,7 @@ def unqualified(driver: str, name: str) -> str:
 def _resolved(
     driver: str, capacity: Mapping[str, Capacity], requests: Mapping[str, Quantity]
 ) -> dict[str, Quantity] | None:
-    """The requests by the names that the device uses; None when it lacks one."""
+    """The requests by the names that the device uses; None: it lacks one."""
     names = {unqualified(driver, name): name for name in capacity}
     wanted: dict[str, Quantity] = {}
     for name, amount in requests.items():

@@ -20,33 +20,33 @@ from api.model.devices import CounterSet, Device
 
 Groups = frozenset[str]
 NO_GROUPS: Final[Groups] = frozenset()
-CLASHING: Final[Groups] = frozenset({""})
-"""Groups of devices that should not have come together: no device has the empty group, so none can join."""
+INCOMPATIBLE: Final[Groups] = frozenset({""})
+"""The groups of allocated devices that have none in common; no device has the empty group, so none can join them."""
 
 
-class Use(NamedTuple):
-    """What a device takes from one set. ``amount`` None: more than the set ever has."""
+class CounterUse(NamedTuple):
+    """What a device takes from one set; ``amount`` None: more than the set ever has."""
 
     set: int
-    """Position of the set in ``Counters.names``."""
+    """The index of the set in ``PackedCounters.names``."""
     amount: int | None
     groups: Groups
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class PackedCounters:
     """The counter sets of a pool, and what its devices take from them."""
 
     names: tuple[str, ...]
     guards: tuple[int, ...]
     totals: tuple[int, ...]
-    """Of each set, with the guards."""
-    fields: tuple[Mapping[str, "Field"], ...]
+    """For each set all counters, packed, with the guards."""
+    fields: tuple[Mapping[str, "PackedField"], ...]
 
-    def use(self, device: Device) -> tuple[Use, ...]:
-        """What ``device`` takes. The device must be one of the pool's."""
+    def use(self, device: Device) -> tuple[CounterUse, ...]:
+        """What ``device``, one of the pool's, takes."""
         return tuple(
-            Use(
+            CounterUse(
                 set=(index := self.names.index(consumption.counter_set)),
                 amount=_packed(
                     self.fields[index], {name: counter.value.nano for name, counter in consumption.counters.items()}
@@ -56,8 +56,8 @@ class Counters:
             for consumption in device.consumes_counters
         )
 
-    def remaining(self, taken: Iterable[Use]) -> list[int] | None:
-        """What is left of each set beside ``taken``, with the guards; None when a set is overdrawn."""
+    def remaining(self, taken: Iterable[CounterUse]) -> list[int] | None:
+        """What is left of each set beside ``taken``, with the guards; None: a set is overdrawn."""
         remaining = list(self.totals)
         for use in taken:
             if not fits(remaining[use.set], use.amount, self.guards[use.set]):
@@ -65,7 +65,7 @@ class Counters:
             remaining[use.set] -= use.amount or 0
         return remaining
 
-    def exhausted(self, remaining: int, use: Use) -> str:
+    def find_exhausted(self, remaining: int, use: CounterUse) -> str:
         """The first counter of a set that ``remaining`` does not suffice for; for messages."""
         for name, field in self.fields[use.set].items():
             if use.amount is None or field.read(use.amount) > field.read(remaining):
@@ -73,16 +73,17 @@ class Counters:
         return ""
 
 
-class Field(NamedTuple):
+class PackedField(NamedTuple):
     """Where one counter lies in the integer of its set."""
 
     shift: int
     width: int
     """Without the guard bit above it."""
     unit: int
-    """One of the field in units of 1e-9."""
+    """What one of the field is worth, in units of 1e-9."""
 
     def read(self, packed: int) -> int:
+        """The counter's value in ``packed``, in units of the field."""
         return (packed >> self.shift) & ((1 << self.width) - 1)
 
 
@@ -91,7 +92,7 @@ def fits(remaining: int, amount: int | None, guards: int) -> bool:
     return amount is not None and (remaining - amount) & guards == guards
 
 
-def pack_counters(sets: Sequence[CounterSet], devices: Iterable[Device]) -> Counters:
+def pack_counters(sets: Sequence[CounterSet], devices: Iterable[Device]) -> PackedCounters:
     """The packed form of a pool's ``sets``. Every set and counter that ``devices`` name must exist."""
     amounts = {set_.name: {name: [counter.value.nano] for name, counter in set_.counters.items()} for set_ in sets}
     for device in devices:
@@ -99,9 +100,9 @@ def pack_counters(sets: Sequence[CounterSet], devices: Iterable[Device]) -> Coun
             of_set = amounts[consumption.counter_set]
             for name, counter in consumption.counters.items():
                 of_set[name].append(counter.value.nano)
-    fields = tuple(_layout(amounts[set_.name]) for set_ in sets)
+    fields = tuple(_fields_of_set(amounts[set_.name]) for set_ in sets)
     guards = tuple(sum(1 << (field.shift + field.width) for field in of_set.values()) for of_set in fields)
-    return Counters(
+    return PackedCounters(
         names=tuple(set_.name for set_ in sets),
         guards=guards,
         totals=tuple(
@@ -112,18 +113,18 @@ def pack_counters(sets: Sequence[CounterSet], devices: Iterable[Device]) -> Coun
     )
 
 
-def _layout(amounts: Mapping[str, Sequence[int]]) -> dict[str, Field]:
+def _fields_of_set(amounts: Mapping[str, Sequence[int]]) -> dict[str, PackedField]:
     """Fields for the counters of a set; ``amounts`` lists the total of each first, then what devices take."""
-    fields: dict[str, Field] = {}
+    fields: dict[str, PackedField] = {}
     shift = 0
     for name, (total, *taken) in amounts.items():
         unit = reduce(gcd, taken, total) or 1
-        fields[name] = Field(shift=shift, width=(total // unit).bit_length(), unit=unit)
+        fields[name] = PackedField(shift=shift, width=(total // unit).bit_length(), unit=unit)
         shift += fields[name].width + 1
     return fields
 
 
-def _packed(fields: Mapping[str, Field], amounts: Mapping[str, int]) -> int | None:
+def _packed(fields: Mapping[str, PackedField], amounts: Mapping[str, int]) -> int | None:
     packed = 0
     for name, amount in amounts.items():
         field = fields[name]
@@ -134,7 +135,7 @@ def _packed(fields: Mapping[str, Field], amounts: Mapping[str, int]) -> int | No
     return packed
 
 
-def admitted(present: Groups | None, joining: Groups) -> Groups | None:
+def join_groups(present: Groups | None, joining: Groups) -> Groups | None:
     """The groups that all devices on a counter set share once another joins; None when it must not.
 
     ``present`` is what the devices there share, None when there are none. A device without groups shares a set only

@@ -1,9 +1,11 @@
-"""Whether a node can use a device, whether selectors hold for it, whether a taint keeps a request from it."""
+"""What decides about one device: node selectors, CEL selectors, taints."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from api.errors import PermanentError
+from api.model.claims import DeviceSelector
 from api.model.devices import Device, DeviceTaint, DeviceToleration
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from driver.allocation.semantics.outcomes import NodeView
@@ -19,6 +21,11 @@ Selectors: TypeAlias = tuple[str, ...]
 """CEL expressions, all of which must hold."""
 
 
+def selector_expressions(*selectors: Iterable[DeviceSelector]) -> Selectors:
+    """The CEL expressions of ``selectors``, usually those of a class and those of a request."""
+    return tuple([each.cel.expression for each in chain.from_iterable(selectors) if each.cel])
+
+
 class InvalidNodeSelectorError(PermanentError):
     """A published node selector breaks the rules of ``core/v1``."""
 
@@ -29,15 +36,10 @@ class InvalidNodeSelectorError(PermanentError):
         )
 
 
-def node_matches(
-    node: NodeView,
-    name: str | None,
-    all_nodes: bool | None,
-    selector: NodeSelector | None,
-) -> bool:
+def node_matches(node: NodeView, name: str | None, all_nodes: bool | None, selector: NodeSelector | None) -> bool:
     """Whether something published for the node ``name``, for all nodes or for ``selector`` can be used on ``node``.
 
-    Raises InvalidNodeSelectorError.
+    Raises InvalidNodeSelectorError if a requirement of ``selector`` breaks the rules of ``core/v1``.
     """
     if name:
         return name == node.name
@@ -66,12 +68,12 @@ def _matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) ->
         case "DoesNotExist", ():
             return value is None
         case (("Gt" | "Lt"), (bound,)) if _integer(bound) is not None:
-            return _is_beyond(value, bound, requirement.operator)
+            return _compare_integers(value, bound, requirement.operator)
         case _:
             raise InvalidNodeSelectorError(requirement)
 
 
-def _is_beyond(value: str | None, bound: str, operator: str) -> bool:
+def _compare_integers(value: str | None, bound: str, operator: str) -> bool:
     mine, limit = _integer(value), _integer(bound)
     if mine is None or limit is None:
         return False
@@ -86,7 +88,7 @@ def _integer(text: str | None) -> int | None:
 
 
 def is_tainted(taints: Sequence[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> bool:
-    """Whether a taint keeps the request away: one that is not tolerated and has one of the two strong effects.
+    """Whether a taint with effect NoSchedule or NoExecute is not tolerated.
 
     Other effects inform only (KEP-5055).
     """
@@ -97,8 +99,8 @@ def is_tainted(taints: Sequence[DeviceTaint], tolerations: Sequence[DeviceTolera
     )
 
 
-def holds(driver: str, device: Device, selectors: Selectors) -> bool | str:
-    """Whether all ``selectors`` hold for a device, tried in order until one does not; a text says why none can tell."""
+def evaluate_selectors(driver: str, device: Device, selectors: Selectors) -> bool | str:
+    """Whether all ``selectors`` hold for a device, tried in order until one does not; a string says why one fails."""
     try:
         return all(compile_selector(selector).matches(driver, device) for selector in selectors)
     except (ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError) as error:
@@ -106,7 +108,7 @@ def holds(driver: str, device: Device, selectors: Selectors) -> bool | str:
 
 
 def may_read(selectors: Selectors, driver: str, attribute: str) -> bool:
-    """Whether it may depend on an attribute of a device of ``driver`` whether ``selectors`` hold for it."""
+    """Whether the outcome of ``selectors`` may depend on an attribute of a device of ``driver``."""
     for selector in selectors:
         try:
             if compile_selector(selector).may_read(driver, attribute):
@@ -116,8 +118,8 @@ def may_read(selectors: Selectors, driver: str, attribute: str) -> bool:
     return False
 
 
-def reads_of(selector: str) -> Reads | None:
-    """What a selector reads of a device; None: nothing, it does not compile."""
+def reads_of_selector(selector: str) -> Reads | None:
+    """What a selector reads of a device; None: it does not compile."""
     try:
         return compile_selector(selector).reads
     except (ExpressionCompileError, UnsupportedExpressionError):

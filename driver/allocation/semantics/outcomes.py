@@ -1,8 +1,7 @@
-"""What the allocator is told and what it answers.
+"""The allocator's parameters and outcomes.
 
-Expected outcomes are values, one class each. Their order of preference for a caller with several nodes: the first
-``Fits`` wins; ``Failed("fatal")`` ends the whole attempt, as a CEL run-time error does in kube-scheduler; every other
-outcome says something about this node only.
+Expected outcomes are values, one class each. A caller with several nodes takes the first ``Fits``; ``Failed("fatal")``
+ends the whole attempt, as a CEL run-time error does in kube-scheduler; every other outcome is about this node only.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +35,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What allocation may look at of a node."""
+    """What allocation depends on of a node."""
 
     name: str
     labels: Mapping[str, str]
@@ -44,29 +43,24 @@ class NodeView:
     """``status.declaredFeatures``: what its kubelet says it supports (KEP-5328)."""
 
 
-def _stopped() -> float:
-    """A clock by which no time passes."""
-    return 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much the search on one node may take before it gives up as ``Undecided``; whichever limit comes first.
+    """How much the search on one node may take before it gives up as ``Undecided``; the first limit counts.
 
-    A step places one device tentatively. Steps alone give the same answer every time; seconds bound how long somebody
-    waits, whatever a step costs. They count only by the ``clock`` that is given: this package reads none.
+    A step is one attempt to assign a device. Steps alone give the same outcome every time; seconds bound the wait,
+    whatever a step costs, and count only by the ``clock`` that is given, because this package reads none.
     """
 
     steps: int = 100_000
     """A few seconds of work, below the ten that kube-scheduler gives a node (gate DRASchedulerFilterTimeout); the
     claims of real pods need some dozens."""
     seconds: float = inf
-    clock: Callable[[], float] = _stopped
-    """Seconds since some moment, never less than before."""
+    clock: Callable[[], float] = lambda: 0.0
+    """A monotonic clock, in seconds; by the default no time passes."""
 
 
 class Obstacle(StrEnum):
-    """Why a request could not be served, in the order in which the obstacles are met."""
+    """Why a request could not be served, in the order in which obstacles are looked for."""
 
     NO_POOL = "no-pool"
     POOL_INCOMPLETE = "pool-incomplete"
@@ -88,8 +82,8 @@ class Obstacle(StrEnum):
 class Reason:
     """The first obstacle that one request met on one node.
 
-    ``claim`` is ``namespace/name``, ``request`` the name in the claim (``request/subrequest`` for an alternative).
-    ``message`` is for people, without claim and request, and without a full stop.
+    ``claim`` is ``namespace/name``, ``request`` the name in the claim (``request/subrequest`` for an alternative),
+    ``message`` a text without claim and request, and without a full stop.
     """
 
     claim: str
@@ -117,7 +111,7 @@ class DoesNotFit:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The question has no answer. ``node``: on this node; ``fatal``: on none, until somebody changes an object."""
+    """Nothing can be decided: on this node (``node``), or on any until some object is changed (``fatal``)."""
 
     kind: Literal["node", "fatal"]
     message: str
@@ -125,12 +119,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The search was given up, with neither a solution nor a proof that there is none."""
+    """The search was given up with neither a solution nor a proof that there is none."""
 
     limit: Literal["steps", "seconds"]
-    """Which limit of the budget it met."""
+    """The limit of the budget that was met."""
     amount: float
-    """How much that is."""
+    """That limit, in steps or seconds."""
 
     def __str__(self) -> str:
         return f"no decision within {self.amount:,g} {self.limit}"

@@ -8,7 +8,7 @@ from api.errors import PermanentError
 from api.model.claims import ResourceClaim
 from driver.allocation import DoesNotFit, Failed, Fits
 from driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis
-from driver.allocation.explain.near_misses import Miss
+from driver.allocation.explain.near_misses import NearMissGroup
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.report import BlockedCard, NearMiss, NodeGroup, NodeReason, UnmetCondition
 from driver.scheduling.node_filter import explain_filter
@@ -94,7 +94,7 @@ def _reason(diagnosis: Diagnosis) -> NodeReason:
     )
 
 
-def _near_miss(miss: Miss) -> NearMiss:
+def _near_miss(miss: NearMissGroup) -> NearMiss:
     unmet = (UnmetCondition(source=one.source, condition=one.condition, has=dict(one.has)) for one in miss.unmet)
     return NearMiss(device=str(miss.device), devices=miss.devices, unmet=tuple(unmet))
 

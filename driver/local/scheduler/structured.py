@@ -44,9 +44,9 @@ from driver.allocation import (
     DoesNotFit,
     Failed,
     Features,
-    Inventory,
     NodeAllocation,
     Outcome,
+    PoolIndex,
 )
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.discovery import ApiFeatures
@@ -172,7 +172,7 @@ class Scheduler:
         self._again_s = math.inf
         """When to try again although nothing has changed, in seconds."""
         self._wake = anyio.Event()
-        self._allocator = ClusterAllocator(features, Inventory.build(()))
+        self._allocator = ClusterAllocator(features, PoolIndex.build(()))
         self._bound: set[ObjectRef] = set()
         self._extended: dict[str, str] = {}
         """Claims made for extended resources, by pod UID, until the pods show them."""

@@ -14,9 +14,9 @@ from api.model.claims import DeviceClass, DeviceRequest, ExactDeviceRequest, Res
 from api.model.devices import CounterSet, Device, DeviceTaint, DeviceToleration, ResourceSlice
 from api.model.names import ObjectRef
 from api.model.quantity import Quantity
-from driver.allocation import Budget, DoesNotFit, Fits, Inventory, Obstacle, Outcome, allocate
+from driver.allocation import Budget, DoesNotFit, Fits, Obstacle, Outcome, PoolIndex, allocate
 from driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis, diagnose
-from driver.allocation.explain.holders import Holdings
+from driver.allocation.explain.holders import HolderIndex
 from driver.cel.conjuncts import split_conjuncts
 from tests.allocation.builders import (
     ALL_FEATURES,
@@ -52,12 +52,12 @@ class Case:
     classes: tuple[DeviceClass, ...] = (class_(),)
 
     @property
-    def holdings(self) -> Holdings:
-        return Holdings(self.slices, self.holders)
+    def holdings(self) -> HolderIndex:
+        return HolderIndex(self.slices, self.holders)
 
     def outcome(self) -> Outcome:
         return allocate(
-            Inventory.build(self.slices),
+            PoolIndex.build(self.slices),
             [self.claim],
             NODE,
             {each.metadata.name: each for each in self.classes},
@@ -69,7 +69,7 @@ class Case:
 
     def diagnoses(self) -> tuple[Diagnosis, ...]:
         classes = {each.metadata.name: each for each in self.classes}
-        return diagnose(Inventory.build(self.slices), [self.claim], NODE, classes, self.holdings, ALL_FEATURES)
+        return diagnose(PoolIndex.build(self.slices), [self.claim], NODE, classes, self.holdings, ALL_FEATURES)
 
 
 # --- removing obstacles -----------------------------------------------------------------------------------------------

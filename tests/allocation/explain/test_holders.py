@@ -11,7 +11,7 @@ from api.model.allocations import (
 from api.model.claims import ResourceClaim
 from api.model.names import DeviceId, ObjectRef
 from api.model.quantity import Quantity
-from driver.allocation.explain.holders import Blocker, Holdings
+from driver.allocation.explain.holders import Blocker, HolderIndex
 from tests.allocation.builders import DRIVER, claim, device, partitioned, slice_
 
 POOL = f"{DRIVER}/pool"
@@ -41,25 +41,25 @@ def ref(name: str) -> ObjectRef:
 
 
 def test_who_takes_the_counters_that_are_short_is_in_the_way() -> None:
-    holdings = Holdings(HALVES, [holder("train", "low")])
+    holdings = HolderIndex(HALVES, [holder("train", "low")])
     assert holdings.blockers([id_of("whole")]) == (Blocker(POOL, "card-0", ("a", "b"), (ref("train"),)),)
     assert holdings.blockers([id_of("high")]) == ()
 
 
 def test_a_device_in_use_is_told_with_its_card() -> None:
-    holdings = Holdings(HALVES, [holder("train", "low")])
+    holdings = HolderIndex(HALVES, [holder("train", "low")])
     assert holdings.blockers([id_of("low")]) == (Blocker(POOL, "card-0", (), (ref("train"),)),)
 
 
 def test_everybody_on_a_card_is_told_together() -> None:
-    holdings = Holdings(HALVES, [holder("z", "low"), holder("a", "high")])
+    holdings = HolderIndex(HALVES, [holder("z", "low"), holder("a", "high")])
     [blocker] = holdings.blockers([id_of("whole")])
     assert (blocker.counters, blocker.claims) == (("a", "b", "c", "d"), (ref("a"), ref("z")))
 
 
 def test_counters_that_nobody_has_enough_of_block_without_a_holder() -> None:
     short = partitioned(device("wide", uses={"card-0": {"a": 2}}), sets={"card-0": {"a": 1}})
-    assert Holdings(short, []).blockers([id_of("wide")]) == (Blocker(POOL, "card-0", ("a",), ()),)
+    assert HolderIndex(short, []).blockers([id_of("wide")]) == (Blocker(POOL, "card-0", ("a",), ()),)
 
 
 def test_every_holder_of_a_share_is_told() -> None:
@@ -67,24 +67,24 @@ def test_every_holder_of_a_share_is_told() -> None:
     shares = [
         holder(name, "nic", share_id=name, consumed_capacity={"bandwidth": Quantity(5)}) for name in ("one", "two")
     ]
-    [blocker] = Holdings(slices, shares).blockers([id_of("nic")])
+    [blocker] = HolderIndex(slices, shares).blockers([id_of("nic")])
     assert (blocker.card, blocker.claims) == ("nic", (ref("one"), ref("two")))
 
 
 def test_admin_access_holds_nothing() -> None:
-    holdings = Holdings(HALVES, [holder("watch", "low", admin_access=True)])
+    holdings = HolderIndex(HALVES, [holder("watch", "low", admin_access=True)])
     assert holdings.blockers([id_of("low"), id_of("whole")]) == ()
 
 
 def test_only_the_newest_generation_counts() -> None:
     old = slice_(device("low", uses={"card-0": {"a": 4}}), name="old", generation=1)
     new = [*partitioned(device("low", uses={"card-0": {"a": 1}}), sets={"card-0": {"a": 1}}, generation=2)]
-    assert Holdings([old, *new], []).blockers([id_of("low")]) == ()
+    assert HolderIndex([old, *new], []).blockers([id_of("low")]) == ()
 
 
 def test_a_claim_weighs_what_it_takes() -> None:
     claims = [holder("half", "low"), holder("all", "whole"), claim(name="nothing")]
-    holdings = Holdings(HALVES, claims)
+    holdings = HolderIndex(HALVES, claims)
     weights = [holdings.weight(each) for each in claims]
     assert weights[1] == 2 * weights[0]
     assert weights[2] == 0

@@ -1,7 +1,7 @@
 """The nearest misses: which device, which attribute, which value instead."""
 
 from api.model.names import DeviceId
-from driver.allocation.explain.near_misses import Miss, Sourced, Unmet, near_misses
+from driver.allocation.explain.near_misses import FailedCondition, NearMissGroup, SourcedSelector, near_misses
 from tests.allocation.builders import DRIVER, device
 
 MODEL = f'device.attributes["{DRIVER}"].model'
@@ -18,14 +18,14 @@ def cards(**memory_of: str) -> list[tuple[DeviceId, object]]:
     ]
 
 
-def misses(expression: str, devices: list[tuple[DeviceId, object]]) -> tuple[Miss, ...]:
-    return near_misses([Sourced("selector 0", expression)], devices)  # type: ignore[arg-type]
+def misses(expression: str, devices: list[tuple[DeviceId, object]]) -> tuple[NearMissGroup, ...]:
+    return near_misses([SourcedSelector("selector 0", expression)], devices)  # type: ignore[arg-type]
 
 
 def test_the_attribute_that_differs_is_named_with_its_value() -> None:
     expression = f'{MODEL} == "h100" && {MEMORY}.compareTo(quantity("40Gi")) >= 0'
     [miss] = misses(expression, cards(a100_1="80Gi"))
-    assert miss.unmet == (Unmet("selector 0", f'{MODEL} == "h100"', (("model", '"a100"'),)),)
+    assert miss.unmet == (FailedCondition("selector 0", f'{MODEL} == "h100"', (("model", '"a100"'),)),)
 
 
 def test_who_fails_fewer_conditions_is_nearer() -> None:

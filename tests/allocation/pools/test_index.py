@@ -13,10 +13,10 @@ from driver.allocation import (
     Failed,
     Features,
     Fits,
-    Inventory,
     NodeView,
     Obstacle,
     Outcome,
+    PoolIndex,
     allocate,
 )
 from tests.allocation.builders import (
@@ -231,7 +231,7 @@ def test_a_rule_taints_what_matches_everything_it_names(selector: dict[str, str]
 
 
 def test_a_changed_slice_changes_its_pool_and_leaves_the_others() -> None:
-    before = Inventory.build([slice_(device("a")), slice_(device("b"), name="t", pool="other")])
+    before = PoolIndex.build([slice_(device("a")), slice_(device("b"), name="t", pool="other")])
     after = before.with_slice(slice_(device("a"), device("c")))
     assert [view.id.name for view in after.views(NODE, ALL_FEATURES)] == ["other", "pool"]
     old, new = (inventory.views(NODE, ALL_FEATURES) for inventory in (before, after))
@@ -242,7 +242,7 @@ def test_a_changed_slice_changes_its_pool_and_leaves_the_others() -> None:
 
 def test_a_removed_slice_is_gone_and_one_that_moves_is_seen_from_its_new_node() -> None:
     listed = slice_(device("a"))
-    inventory = Inventory.build([listed])
+    inventory = PoolIndex.build([listed])
     assert inventory.without_slice(listed).views(NODE, ALL_FEATURES) == []
     moved = inventory.without_slice(listed).with_slice(slice_(device("a"), node_name="node-2"))
     assert moved.views(NODE, ALL_FEATURES) == []
@@ -266,7 +266,7 @@ def test_every_device_of_a_pool_has_the_texts_of_its_own_slice() -> None:
 
 def test_of_a_pool_with_slices_for_two_nodes_each_sees_its_own() -> None:
     slices = [slice_(device(f"of-{node}"), name=node, slices=2, node_name=node) for node in ("node-1", "node-2")]
-    inventory = Inventory.build(slices)
+    inventory = PoolIndex.build(slices)
     for node in ("node-1", "node-2", "node-1"):
         outcome = allocate(
             inventory,

@@ -14,7 +14,7 @@ from api.model.claims import ResourceClaim
 from api.model.names import DeviceId, ObjectRef, ShareId
 from api.model.quantity import Quantity
 from driver.allocation import AllocatedState, Fits
-from driver.allocation.semantics.allocated_state import Ledger, PoolId
+from driver.allocation.semantics.allocated_state import AllocatedStateTracker, PoolId
 from tests.allocation.builders import DRIVER, claim, decide, device, request, slice_
 
 
@@ -77,32 +77,32 @@ def test_a_ledger_says_what_a_state_of_the_same_claims_says() -> None:
     one = holding("one", share("b", "1", memory="2Gi"), held("a"))
     two = holding("two", share("b", "2", memory="1Gi"))
     pool = PoolId(DRIVER, "pool")
-    ledger = Ledger()
-    assert ledger.record(one) == ledger.record(two) == {pool}
-    assert ledger.of(pool) == AllocatedState.from_claims([one, two]).of(pool)
-    assert ledger.remove(one.ref) == {pool}
-    assert ledger.remove(one.ref) == set()
-    assert ledger.of(pool) == AllocatedState.from_claims([two]).of(pool)
-    assert ledger.record(claim(name="two")) == {pool}
-    assert ledger.of(pool) == AllocatedState().of(pool)
+    allocated_state = AllocatedStateTracker()
+    assert allocated_state.record(one) == allocated_state.record(two) == {pool}
+    assert allocated_state.of(pool) == AllocatedState.from_claims([one, two]).of(pool)
+    assert allocated_state.remove(one.ref) == {pool}
+    assert allocated_state.remove(one.ref) == set()
+    assert allocated_state.of(pool) == AllocatedState.from_claims([two]).of(pool)
+    assert allocated_state.record(claim(name="two")) == {pool}
+    assert allocated_state.of(pool) == AllocatedState().of(pool)
 
 
 def test_a_ledger_names_who_holds_a_device_as_long_as_it_is_held() -> None:
     one, two = holding("one", held("a")), holding("two", held("b"))
-    ledger = Ledger()
-    ledger.record(one)
-    ledger.record(two)
-    assert ledger.holders == {A: ObjectRef("default", "one"), B: ObjectRef("default", "two")}
-    ledger.record(holding("one", held("c")))
-    ledger.remove(two.ref)
-    assert ledger.holders == {DeviceId(DRIVER, "pool", "c"): ObjectRef("default", "one")}
+    allocated_state = AllocatedStateTracker()
+    allocated_state.record(one)
+    allocated_state.record(two)
+    assert allocated_state.holders == {A: ObjectRef("default", "one"), B: ObjectRef("default", "two")}
+    allocated_state.record(holding("one", held("c")))
+    allocated_state.remove(two.ref)
+    assert allocated_state.holders == {DeviceId(DRIVER, "pool", "c"): ObjectRef("default", "one")}
 
 
 def test_of_two_claims_that_share_a_device_the_one_that_stays_is_its_holder() -> None:
-    ledger = Ledger()
+    allocated_state = AllocatedStateTracker()
     for name, id_ in (("one", "1"), ("two", "2")):
-        ledger.record(holding(name, share("b", id_)))
+        allocated_state.record(holding(name, share("b", id_)))
     for gone, staying in (("two", "one"), ("one", "two")):
-        ledger.remove(ObjectRef("default", gone))
-        assert ledger.holders == {B: ObjectRef("default", staying)}
-        ledger.record(holding(gone, share("b", "3")))
+        allocated_state.remove(ObjectRef("default", gone))
+        assert allocated_state.holders == {B: ObjectRef("default", staying)}
+        allocated_state.record(holding(gone, share("b", "3")))

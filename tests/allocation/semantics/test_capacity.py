@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from api.model.devices import Capacity, CapacityRange, CapacityRequestPolicy
 from api.model.quantity import NANO, Quantity
-from driver.allocation.semantics.capacity import CapacityRequestError, demand
+from driver.allocation.semantics.capacity import CapacityRequestError, compute_demand
 
 DRIVER = "gpu.example.com"
 
@@ -31,7 +31,7 @@ def values(*texts: str) -> tuple[Quantity, ...]:
 def taken(of: dict[str, Capacity], wanted: str | None, *, fractional: bool = True) -> str | None:
     """The amount that a request takes, None when the device cannot serve it."""
     requests = {} if wanted is None else {"memory": Quantity(wanted)}
-    found = demand(DRIVER, of, requests, fractional=fractional)
+    found = compute_demand(DRIVER, of, requests, fractional=fractional)
     return None if found is None or not found.fits(of) else str(found.amounts["memory"])
 
 
@@ -92,19 +92,19 @@ def test_a_negative_request_fails_the_pod() -> None:
     [("memory", "memory"), ("memory", f"{DRIVER}/memory"), (f"{DRIVER}/memory", "memory"), ("far.example.com/m",) * 2],
 )
 def test_the_drivers_own_domain_may_be_left_out(published: str, asked: str) -> None:
-    found = demand(DRIVER, {published: Capacity(value=Quantity(4))}, {asked: Quantity(3)}, fractional=True)
+    found = compute_demand(DRIVER, {published: Capacity(value=Quantity(4))}, {asked: Quantity(3)}, fractional=True)
     assert found is not None
     assert found.amounts == {published: Quantity(3)}
 
 
 def test_a_capacity_that_the_device_lacks_cannot_be_served() -> None:
-    assert demand(DRIVER, capacity("4"), {"slots": Quantity(1)}, fractional=True) is None
-    assert demand(DRIVER, capacity("4"), {"far.example.com/memory": Quantity(1)}, fractional=True) is None
+    assert compute_demand(DRIVER, capacity("4"), {"slots": Quantity(1)}, fractional=True) is None
+    assert compute_demand(DRIVER, capacity("4"), {"far.example.com/memory": Quantity(1)}, fractional=True) is None
 
 
 def test_one_capacity_requested_under_two_names_fails_the_pod() -> None:
     with pytest.raises(CapacityRequestError, match="with and without"):
-        demand(DRIVER, capacity("4"), {"memory": Quantity(1), f"{DRIVER}/memory": Quantity(2)}, fractional=True)
+        compute_demand(DRIVER, capacity("4"), {"memory": Quantity(1), f"{DRIVER}/memory": Quantity(2)}, fractional=True)
 
 
 thousandths = st.integers(0, 20_000).map(lambda count: Quantity.of_nano(count * NANO // 1000))
@@ -117,7 +117,7 @@ def test_the_amount_is_the_smallest_step_that_is_enough(wanted: Quantity, low: Q
             value=Quantity(10**6), request_policy=CapacityRequestPolicy(valid_range=CapacityRange(min=low, step=step))
         )
     }
-    found = demand(DRIVER, of, {"memory": wanted}, fractional=True)
+    found = compute_demand(DRIVER, of, {"memory": wanted}, fractional=True)
     assert found is not None
     amount = found.amounts["memory"]
     steps = Fraction(amount.nano - low.nano, step.nano)
@@ -129,7 +129,7 @@ def test_the_amount_is_the_smallest_step_that_is_enough(wanted: Quantity, low: Q
 
 def test_what_is_taken_already_is_no_longer_there() -> None:
     of = capacity("4")
-    found = demand(DRIVER, of, {"memory": Quantity(2)}, fractional=True)
+    found = compute_demand(DRIVER, of, {"memory": Quantity(2)}, fractional=True)
     assert found is not None
     assert found.fits(of, {"memory": 2 * NANO})
     assert not found.fits(of, {"memory": NANO}, {"memory": 2 * NANO})

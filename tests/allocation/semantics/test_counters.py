@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.model.devices import CounterSet, Device
-from driver.allocation.semantics.counters import NO_GROUPS, Groups, admitted, fits, pack_counters
+from driver.allocation.semantics.counters import NO_GROUPS, Groups, fits, join_groups, pack_counters
 from tests.allocation.builders import counters, device
 
 SETS = ("card-0", "card-1")
@@ -53,7 +53,7 @@ def test_a_message_names_the_counter_that_does_not_suffice() -> None:
     (use,) = packed.use(big)
     remaining = packed.remaining([use])
     assert remaining is not None
-    assert packed.exhausted(remaining[0], use) == "memory"
+    assert packed.find_exhausted(remaining[0], use) == "memory"
 
 
 @pytest.mark.parametrize(("slices", "memory", "named"), [(1, 1, "slices"), (0, 2, "memory"), (0, 1, "")])
@@ -64,7 +64,7 @@ def test_a_message_names_the_first_counter_that_is_short_by_one(slices: int, mem
     remaining = packed.remaining(packed.use(most))
     assert remaining is not None
     (use,) = packed.use(more)
-    assert packed.exhausted(remaining[0], use) == named
+    assert packed.find_exhausted(remaining[0], use) == named
 
 
 def test_a_device_that_is_larger_than_its_card_never_fits() -> None:
@@ -92,4 +92,4 @@ MIG, BOTH, TIME = frozenset({"mig"}), frozenset({"mig", "time"}), frozenset({"ti
 def test_devices_share_a_card_while_they_have_a_group_in_common(
     present: Groups | None, joining: Groups, then: Groups | None
 ) -> None:
-    assert admitted(present, joining) == then
+    assert join_groups(present, joining) == then

@@ -19,8 +19,7 @@ from api.model.claims import (
 from api.model.devices import Device, Pool, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.model.names import DeviceId
-from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, allocate
-from driver.allocation import Inventory as Published
+from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
 from driver.kubeletplugin.claims.allocation import MonitorDeviceError, resolve_devices
 from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
@@ -107,7 +106,7 @@ def test_the_scheduler_gives_a_look_at_a_card_that_is_taken_whole() -> None:
     """The whole card itself it would not give: its counters are used up."""
     gpus = stock().pools[0]
     pool = ResourcePool(name=gpus.name, generation=1, resource_slice_count=len(gpus.slices))
-    published = Published.build(
+    published = PoolIndex.build(
         ResourceSlice(
             metadata=ObjectMeta(name=f"{index}-{NODE}"),
             spec=ResourceSliceSpec(

@@ -16,7 +16,7 @@ from api.model.claims import (
 )
 from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from driver.allocation import Budget, ClusterAllocator, Features, Inventory
+from driver.allocation import Budget, ClusterAllocator, Features, PoolIndex
 from driver.local.scheduler.structured import Decision, Pending, Placed, Snapshot, decide
 from driver.scheduling.node_filter import node_view
 
@@ -52,7 +52,7 @@ def snapshot(slices: Iterable[ResourceSlice], held: Iterable[ResourceClaim] = ()
     return Snapshot(
         nodes=nodes,
         classes=CLASSES,
-        allocator=ClusterAllocator(Features(), Inventory.build(slices), nodes=map(node_view, nodes), claims=held),
+        allocator=ClusterAllocator(Features(), PoolIndex.build(slices), nodes=map(node_view, nodes), claims=held),
     )
 
 

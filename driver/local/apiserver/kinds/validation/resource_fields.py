@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from api.model.base import JsonObject
-from driver.allocation import ExpressionCompileError, UnsupportedExpressionError, compile_selector
+from driver.cel.compile import ExpressionCompileError, UnsupportedExpressionError, compile_selector
 from driver.cel.cost import MAX_COST, estimate_cost
 from driver.local.apiserver.meta.documents import JsonValue, lookup
 from driver.local.apiserver.meta.names import (

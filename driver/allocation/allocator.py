@@ -1,0 +1,77 @@
+"""``allocate``: devices on one node for all claims of one pod, or why there are none.
+
+The claims become a constraint satisfaction problem over the node's devices, a depth-first search finds its first
+solution, and that becomes one ``AllocationResult`` for each claim (``k8s.io/dynamic-resource-allocation/structured``,
+``Allocate``). Failures are explained here only, because that costs more than finding out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from api.model.claims import DeviceClass, ResourceClaim
+from driver.allocation.explain.obstacles import explain_failure
+from driver.allocation.pools.index import PoolIndex
+from driver.allocation.pools.node_devices import NodeDevices
+from driver.allocation.search.backtracking import BudgetSpentError, DepthFirstSearch
+from driver.allocation.search.problem import AllocationProblem, UnanswerableError
+from driver.allocation.search.problem_builder import build_problem
+from driver.allocation.search.results import build_results
+from driver.allocation.semantics.allocated_state import AllocatedDevices
+from driver.allocation.semantics.matching import InvalidNodeSelectorError
+from driver.allocation.semantics.outcomes import (
+    Budget,
+    DoesNotFit,
+    Failed,
+    Features,
+    Fits,
+    NodeView,
+    Outcome,
+    Undecided,
+)
+
+
+def allocate(
+    pool_index: PoolIndex,
+    claims: Sequence[ResourceClaim],
+    node: NodeView,
+    classes: Mapping[str, DeviceClass],
+    allocated: AllocatedDevices,
+    features: Features,
+    *,
+    share_id: Callable[[], str],
+    budget: Budget,
+) -> Outcome:
+    """Devices on ``node`` for all ``claims`` of one pod, or why there are none.
+
+    ``classes`` are by name. ``share_id`` gives a new UUID for every share of a shareable device. The same arguments
+    give the same outcome, but for the share ids.
+    """
+    try:
+        node_devices = NodeDevices.build(pool_index, node, allocated, features)
+    except InvalidNodeSelectorError as error:
+        return Failed("fatal", str(error))
+    outcome = try_allocate(node_devices, claims, classes, share_id=share_id, budget=budget)
+    return DoesNotFit(explain_failure(outcome)) if isinstance(outcome, AllocationProblem) else outcome
+
+
+def try_allocate(
+    node_devices: NodeDevices,
+    claims: Sequence[ResourceClaim],
+    classes: Mapping[str, DeviceClass],
+    *,
+    share_id: Callable[[], str],
+    budget: Budget,
+) -> Fits | Failed | Undecided | AllocationProblem:
+    """Allocate as ``allocate`` does, from devices that are at hand; a problem without a solution is given back."""
+    try:
+        problem = build_problem(node_devices, claims, classes)
+        solution = DepthFirstSearch(problem, budget).run()
+    except (UnanswerableError, InvalidNodeSelectorError) as error:
+        return Failed("fatal", str(error))
+    except BudgetSpentError as error:
+        return error.outcome
+    if solution is not None:
+        return Fits(build_results(problem, solution, share_id))
+    for view in node_devices.views:
+        if view.fault is not None and view.fault.kind == "invalid":
+            return Failed("node", view.fault.message)
+    return problem
