@@ -41,10 +41,10 @@ def command(driver_name: str, kubeconfig: Path | None) -> int:
     What has no equivalent is said on standard error. Nothing is changed.
     """
     found = anyio.run(_read, kubeconfig, driver_name)
-    documents = [document for migrated in found for document in migrated.documents]
+    documents = [document for result in found for document in result.documents]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True), nl=False)
-    for migrated in found:
-        for remark in migrated.remarks:
+    for result in found:
+        for remark in result.remarks:
             click.echo(remark, err=True)
     return 0
 
@@ -74,10 +74,10 @@ _Parameters = dict[tuple[str, str, str], ParametersObject]
 def _classes(classes: list[ClassicClass], parameters: _Parameters) -> Iterator[MigrationResult]:
     for held in classes:
         try:
-            offer = _spec(held.parameters_ref, "", parameters)
-            match offer:
+            class_spec = _spec(held.parameters_ref, "", parameters)
+            match class_spec:
                 case GpuClassParametersSpec() | FpgaClassParametersSpec():
-                    yield migrate_class(held, offer)
+                    yield migrate_class(held, class_spec)
                 case _:
                     raise LookupError("it has no class parameters, so nothing says what it offers")
         except (InvalidDocumentError, LookupError) as error:
@@ -87,10 +87,10 @@ def _classes(classes: list[ClassicClass], parameters: _Parameters) -> Iterator[M
 def _templates(templates: list[ClassicTemplate], parameters: _Parameters) -> Iterator[MigrationResult]:
     for held in templates:
         try:
-            wish = _spec(held.spec.spec.requests[0].parameters_ref, held.metadata.namespace, parameters)
-            match wish:
+            claim_spec = _spec(held.spec.spec.requests[0].parameters_ref, held.metadata.namespace, parameters)
+            match claim_spec:
                 case GpuClaimParametersSpec() | FpgaClaimParametersSpec() | None:
-                    yield migrate_template(held, wish)
+                    yield migrate_template(held, claim_spec)
                 case _:
                     raise LookupError("its parameters are those of classes")
         except (InvalidDocumentError, LookupError) as error:

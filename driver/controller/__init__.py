@@ -1,1 +1,11 @@
-"""The controller: one per cluster. It compiles ResourceClasses into DeviceClasses and says what became of them."""
+"""The controller, one for each cluster: it serves the generation of DRA that the cluster has.
+
+Terms: *structured* parameters, where kube-scheduler allocates (KEP-4381, Kubernetes 1.32 and later), and *classic* DRA,
+where drivers do (KEP-3063, 1.27 to 1.31). ``app`` discovers which; ``candidate`` is what both run around their work,
+``device_types`` is by what both refuse hardware that cannot exist, ``settings`` are for both. Data flow of each:
+
+    informers -> event handlers -> work queue of keys -> reconciler (in the leader) -> plan (pure) -> writes, events
+
+``structured`` and ``classic`` never import one another, but for ``structured.node_choice``; nothing here imports the
+kubelet plugin or the embedded cluster.
+"""

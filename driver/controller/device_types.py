@@ -1,8 +1,8 @@
-"""Which devices can exist, and the refusal of documents that ask for others: the fields to blame, and what there is.
+"""The device types that can exist, and the refusal of documents that require others. Pure.
 
-What can exist is what the shipped tables know and what nodes publish now. A document that asks for something outside of
-both is a mistake worth telling its author; one that asks for something nobody has published yet is not. Classes
-(``kerf.dev`` ResourceClass) and the parameters of classic classes and claims are refused by the same rules.
+A type can exist if the shipped tables have it or a node publishes it now. A document that requires any other is a
+mistake to tell its author, with the field to blame and what there is; one that requires a type which no node publishes
+yet is not. Classes (``kerf.dev``) and the parameters of classic classes and claims are refused by the same rules.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from driver.partitions.geometry import Card, FpgaCard, GpuCard, GpuModel, Shell
 from driver.partitions.unit_map import get_unit_map
 
 SIZES: Final = (v.CAPACITY_MEMORY, v.CAPACITY_COMPUTE_SLICES, v.CAPACITY_SLOTS, v.CAPACITY_LUT, v.CAPACITY_DSP)
-"""The capacities of which a document may set a minimum; the fields of ``spec.minimum`` go by the same names."""
+"""The capacities of which a document may set a minimum, by the names of the fields of ``spec.minimum``."""
 
 _ABSENT: Final = Attribute()
 _NOTHING: Final = Quantity(0)
@@ -34,7 +34,7 @@ Geometry: TypeAlias = GpuModel | Shell
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceType:
-    """Everything that a class can choose devices by, but the node. All cards of a model share their device types."""
+    """Everything by which a class can select devices, except the node. All cards of a model share their types."""
 
     kind: str
     cut: str
@@ -42,7 +42,7 @@ class DeviceType:
     profile: str
     function: str
     sizes: tuple[Quantity, ...]
-    """Of SIZES, in their order."""
+    """The amounts of SIZES, in their order."""
 
     def size(self, capacity: str) -> Quantity:
         return self.sizes[SIZES.index(capacity)]
@@ -53,7 +53,7 @@ class DeviceType:
 
 
 class UnsatisfiableError(InvalidDocumentError):
-    """What a document asks for cannot be had. ``reason`` is a word for a condition; ``problems`` name the fields."""
+    """No device can meet a document. ``reason`` is the reason of a condition; ``problems`` name the fields to blame."""
 
     def __init__(self, document: str, reason: str, problems: Iterable[Problem]) -> None:
         self.reason = reason
@@ -61,12 +61,12 @@ class UnsatisfiableError(InvalidDocumentError):
 
 
 def known_device_types(published: Collection[DeviceType] = frozenset()) -> frozenset[DeviceType]:
-    """What the tables know, together with what is ``published``."""
+    """The types of the shipped tables, together with those ``published``."""
     return _shipped_device_types().union(published)
 
 
 def device_type_of(device: Device) -> DeviceType:
-    """The type of a published device. What it does not say of itself counts as empty: it may not be our plugin's."""
+    """The type of a published device. Attributes that it lacks count as empty: another plugin may have published it."""
 
     def word(name: str) -> str:
         return device.attributes.get(name, _ABSENT).string or ""
@@ -83,7 +83,7 @@ def device_type_of(device: Device) -> DeviceType:
 
 
 def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
-    """The types of all devices that a node publishes for a card."""
+    """The types of all devices that a node publishes for a card of this geometry."""
     card = _card(geometry)
     attributes = card_attributes(card, "any")
     return frozenset(
@@ -95,14 +95,17 @@ def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
 
 
 def largest_of(capacity: str, device_type: DeviceType) -> str:
-    """Words for the type that has the most: ``the largest is 79.25Gi (7g.80gb of h100-80gb-sxm)``."""
+    """A message about the type with the most: ``the largest is 79.25Gi (7g.80gb of h100-80gb-sxm)``."""
     size = device_type.size(capacity)
     text = f"{int(size) / 2**30:.6g}Gi" if capacity == v.CAPACITY_MEMORY else str(int(size))
     return f"the largest is {text} ({device_type})"
 
 
 def resolve_models(document: str, kind: str, names: Iterable[str], types: Collection[DeviceType]) -> list[str]:
-    """The models or shells of ``spec.models`` as devices spell them. Raises UnsatisfiableError."""
+    """The models or shells of ``spec.models`` as devices spell them.
+
+    Raises UnsatisfiableError when a name means no model of the kind, or several.
+    """
     published = {each.model for each in types if each.kind == kind}
     found: list[str] = []
     problems = []
@@ -127,10 +130,9 @@ def check_satisfiable(
     function: str | None,
     minimum: Mapping[str, Quantity],
 ) -> None:
-    """Refuse what none of ``types`` is: kind, cut, one of ``models`` if there are any, profile, function, all minimums.
+    """Check that one of ``types`` has the kind, cut, profile and function, one of ``models``, and every ``minimum``.
 
-    ``minimum`` is by capacity. Raises UnsatisfiableError; where nothing is known of the kind at all, nothing is refused
-    but a profile or a function.
+    ``models`` may be empty: all; ``minimum`` is by capacity. Raises UnsatisfiableError when none has.
     """
     candidates = [
         each for each in types if each.kind == kind and each.cut == cut and (not models or each.model in models)
@@ -161,7 +163,7 @@ def _missed_minimums(minimum: Mapping[str, Quantity], candidates: Sequence[Devic
 
 
 def _shipped_name(kind: str, name: str) -> str:
-    """What the tables resolve ``name`` to. Raises UnknownModelError when it means none, or several."""
+    """The name that the tables resolve ``name`` to. Raises UnknownModelError when it means none, or several."""
     return catalog.gpu_model(name).id if kind == "gpu" else catalog.shell(name).name
 
 

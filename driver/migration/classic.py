@@ -34,9 +34,9 @@ class MigrationResult:
     remarks: tuple[str, ...] = ()
 
 
-def migrate_class(held: ClassicClass, parameters: ClassParameters) -> MigrationResult:
+def migrate_class(template: ClassicClass, parameters: ClassParameters) -> MigrationResult:
     """The ``kerf.dev`` ResourceClasses for a classic class with these parameters."""
-    name = held.metadata.name
+    name = template.metadata.name
     spec: JsonObject = {"device": "gpu" if isinstance(parameters, GpuClassParametersSpec) else "fpga"}
     for field in ("cut", "profile", "minimum", "function", "sharing", "nodes"):
         value = getattr(parameters, field, None)
@@ -47,16 +47,16 @@ def migrate_class(held: ClassicClass, parameters: ClassParameters) -> MigrationR
     if isinstance(parameters, FpgaClassParametersSpec) and (parameters.release or parameters.timeout_seconds):
         spec["config"] = _fpga_config(parameters.release, parameters.timeout_seconds)
     documents = [_resource_class(name, spec)]
-    remarks = list(_class_remarks(name, held, parameters))
+    remarks = list(_class_remarks(name, template, parameters))
     if isinstance(parameters, GpuClassParametersSpec) and parameters.allow_whole and parameters.cut != "Whole":
         whole = {key: value for key, value in spec.items() if key not in {"profile", "minimum"}} | {"cut": "Whole"}
         documents.append(_resource_class(f"{name}-whole", whole))
     return MigrationResult(documents=tuple(documents), remarks=tuple(remarks))
 
 
-def migrate_template(held: ClassicTemplate, parameters: ClaimParameters | None) -> MigrationResult:
+def migrate_template(template: ClassicTemplate, parameters: ClaimParameters | None) -> MigrationResult:
     """The ResourceClaimTemplate for a classic template and its parameters; None: it has none."""
-    (request,) = held.spec.spec.requests
+    (request,) = template.spec.spec.requests
     whole = parameters is not None and parameters.cut == "Whole"
     exactly: JsonObject = {"deviceClassName": f"{request.class_name}-whole" if whole else request.class_name}
     devices: JsonObject = {"requests": [{"name": REQUEST, "exactly": exactly}]}
@@ -70,14 +70,14 @@ def migrate_template(held: ClassicTemplate, parameters: ClaimParameters | None) 
         if config is not None:
             opaque = {"driver": "kerf.dev", "parameters": config}
             devices["config"] = [{"requests": [REQUEST], "opaque": opaque}]
-    metadata = {"name": held.metadata.name, "namespace": held.metadata.namespace}
+    metadata = {"name": template.metadata.name, "namespace": template.metadata.namespace}
     document = {
         "apiVersion": V1,
         "kind": "ResourceClaimTemplate",
         "metadata": {key: value for key, value in metadata.items() if value},
         "spec": {"spec": {"devices": devices}},
     }
-    return MigrationResult(documents=(document,), remarks=tuple(_template_remarks(held)))
+    return MigrationResult(documents=(document,), remarks=tuple(_template_remarks(template)))
 
 
 def report_unreadable(subject: str, error: InvalidDocumentError | LookupError) -> MigrationResult:
@@ -98,9 +98,9 @@ def _fpga_config(release: str | None, timeout_seconds: int | None) -> JsonObject
     return config_to_parameters(config)
 
 
-def _class_remarks(name: str, held: ClassicClass, parameters: ClassParameters) -> Iterator[str]:
+def _class_remarks(name: str, template: ClassicClass, parameters: ClassParameters) -> Iterator[str]:
     subject = f"ResourceClass {name}"
-    if held.suitable_nodes is not None:
+    if template.suitable_nodes is not None:
         yield f"{subject}: suitableNodes has no equivalent: choose nodes by spec.nodes"
     if parameters.max_pods < 32:
         yield f"{subject}: maxPods: {parameters.max_pods} has no equivalent: every claim may be used by up to 256 pods"
@@ -114,10 +114,10 @@ def _class_remarks(name: str, held: ClassicClass, parameters: ClassParameters) -
         yield f"{subject}: allowWhole: whole cards have a class of their own, {name}-whole"
 
 
-def _template_remarks(held: ClassicTemplate) -> Iterator[str]:
-    if held.spec.spec.immediate:
+def _template_remarks(template: ClassicTemplate) -> Iterator[str]:
+    if template.spec.spec.immediate:
         yield (
-            f"ResourceClaimTemplate {held.ref}: allocationMode: Immediate has no equivalent: devices are allocated "
+            f"ResourceClaimTemplate {template.ref}: allocationMode: Immediate has no equivalent: devices are allocated "
             "when a pod is scheduled"
         )
 

@@ -25,7 +25,8 @@ from api.model.device_attributes import pool_name
 from api.model.names import KERF_DRIVER
 from api.resource.v1alpha2 import KINDS
 from api.wire import to_builtins
-from driver.controller.classic import node_model, placement, requests
+from driver.controller.classic import node_model, placement
+from driver.controller.classic import requirements as claim_requirements
 from driver.controller.classic.allocator import ONLY_REQUEST, only_node
 from driver.controller.classic.scheduling_contexts import plan_context
 from driver.kube.http.client import Client, PatchType
@@ -37,8 +38,8 @@ from tests.bench.cluster_wait import PATIENCE_S, until
 from tests.bench.kubelet_calls import in_flight
 from tests.bench.measurement import Row, say
 from tests.bench.node import resident_mb
+from tests.controller.classic.cluster_builder import ClusterBuilder, context, pod
 from tests.controller.classic.hardware import gpu, inventory
-from tests.controller.classic.scene import Scene, context, pod
 from tests.realcluster import requirements
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, running
@@ -66,7 +67,13 @@ MANY_CLAIMS: Final = 10_000
 OTHER: Final = "bare.test"
 """The driver for which the bare loop allocates."""
 
-_CACHED: Final = (placement.matching, requests._satisfiable, requests._spec, node_model._left)
+_CACHED: Final = (
+    placement.can_place,
+    placement.matching_cuts,
+    claim_requirements._satisfiable,
+    claim_requirements._spec,
+    node_model._availability,
+)
 """The functions of the controller whose results are cached in the process."""
 
 Work: TypeAlias = Callable[[], Awaitable[object]]
@@ -104,39 +111,39 @@ def _decisions(names: tuple[str, ...]) -> list[Row]:
     """Measure how long the controller computes ``unsuitableNodes`` for a waiting pod."""
     rows = []
     for what, taken in (("all empty", False), ("each taken otherwise", True)):
-        scene = _scene(names, taken=taken)
+        builder = _build_cluster(names, taken=taken)
         first = []
         for _ in range(ROUNDS):
             for function in _CACHED:
                 function.cache_clear()
-            first.append(_time_decision(_scene(names, taken=taken), names))
-        later = [_time_decision(scene, names) for _ in range(DECISIONS)]
+            first.append(_time_decision(_build_cluster(names, taken=taken), names))
+        later = [_time_decision(builder, names) for _ in range(DECISIONS)]
         name = f"UnsuitableNodes, {NODES} nodes x {CARDS} GPU, {what}"
         rows.append(Row(name=name, unit="ms", samples=later, goal="<= 5"))
         rows.append(Row(name=f"{name}: asked for the first time", unit="ms", samples=first, goal="<= 5"))
     return rows
 
 
-def _scene(names: Sequence[str], *, taken: bool) -> Scene:
+def _build_cluster(names: Sequence[str], *, taken: bool) -> ClusterBuilder:
     """What the controller knows of these nodes; ``taken``: of each it has given something else away."""
-    scene = Scene()
-    scene.resource_class("gpu", {"profile": "1g.10gb"})
-    scene.claim("claim")
+    builder = ClusterBuilder()
+    builder.resource_class("gpu", {"profile": "1g.10gb"})
+    builder.claim("claim")
     for number, name in enumerate(names):
-        scene.node(name, *(gpu(name, index) for index in range(CARDS)))
+        builder.node(name, *(gpu(name, index) for index in range(CARDS)))
         held = [f"gpu-{index}-1g-10gb-at-0" for index in range(CARDS) if taken and number >> index & 1]
         if held:
-            scene.claim(f"claim-on-{name}", allocation=_allocation(name, held))
-    return scene
+            builder.claim(f"claim-on-{name}", allocation=_allocation(name, held))
+    return builder
 
 
-def _time_decision(scene: Scene, names: tuple[str, ...]) -> float:
+def _time_decision(builder: ClusterBuilder, names: tuple[str, ...]) -> float:
     """Return the milliseconds of one decision."""
     asked = context(potential=names)
     begin = time.perf_counter()
-    plan = plan_context(asked, pod(), scene.world)
+    plan = plan_context(asked, pod(), builder.view)
     took = 1000 * (time.perf_counter() - begin)
-    assert plan.report is not None, "an entry is reported although it is empty"
+    assert plan.resource_claims is not None, "an entry is reported although it is empty"
     return took
 
 

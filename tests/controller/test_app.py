@@ -32,14 +32,14 @@ PATIENCE_S = 10.0
 LEASE = ObjectRef("default", "kerf-controller")
 
 
-class World:
+class EmbeddedCluster:
     """A server, an administrator's client, and controllers that come and go."""
 
     def __init__(self, server: ApiServer, kubeconfig: Path, admin: Client) -> None:
         self.server = server
         self.kubeconfig = kubeconfig
         self.admin = admin
-        self.sweep_s = 60.0
+        self.orphan_check_s = 60.0
 
     @asynccontextmanager
     async def controller(self, identity: str = "one") -> AsyncIterator[None]:
@@ -50,7 +50,7 @@ class World:
             leading=LeaseSettings(duration_s=1.0, renew_deadline_s=0.6, retry_s=0.1),
             recount_s=0.01,
             settle_s=0.01,
-            sweep_s=self.sweep_s,
+            orphan_check_s=self.orphan_check_s,
             probes="127.0.0.1:0",
         )
         async with anyio.create_task_group() as group:
@@ -67,7 +67,7 @@ class World:
         except NotFoundError:
             return None
 
-    async def verdicts(self, name: str) -> dict[str, str]:
+    async def conditions(self, name: str) -> dict[str, str]:
         held = await self.resource_class(name)
         return {one.type: one.status for one in held.status.conditions}
 
@@ -76,7 +76,7 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
     server = ApiServer()
     async with anyio.create_task_group() as group:
         await group.start(server.serve)
@@ -86,7 +86,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             for path in crds.generate(tmp_path):
                 crd = yaml.safe_load((tmp_path / path).read_text())
                 await admin.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="admin")
-            yield World(server, kubeconfig, admin)
+            yield EmbeddedCluster(server, kubeconfig, admin)
         group.cancel_scope.cancel()
 
 
@@ -96,98 +96,98 @@ async def eventually(holds: Callable[[], Any]) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_a_class_is_compiled_kept_and_taken_away(world: World) -> None:
+async def test_a_class_is_compiled_kept_and_taken_away(cluster: EmbeddedCluster) -> None:
     for one in slices("n1", gpus("h100-80gb-sxm")):
-        await world.admin.create(KINDS.resource_slices, one)
-    async with world.controller():
-        await world.put_class("small", {"device": "gpu", "minimum": {"memory": "18Gi"}})
+        await cluster.admin.create(KINDS.resource_slices, one)
+    async with cluster.controller():
+        await cluster.put_class("small", {"device": "gpu", "minimum": {"memory": "18Gi"}})
         ready = {"Accepted": "True", "Ready": "True", "Matching": "True"}
-        await eventually(lambda: _is(world.verdicts("small"), ready))
-        status = (await world.resource_class("small")).status
+        await eventually(lambda: _is(cluster.conditions("small"), ready))
+        status = (await cluster.resource_class("small")).status
         assert status.matching_devices is not None
         assert status.matching_devices.total == 11
 
-        intended = await world.admin.get(KINDS.device_classes, "small")
+        intended = await cluster.admin.get(KINDS.device_classes, "small")
         drift = {"spec": {"selectors": [{"cel": {"expression": "true"}}], "extendedResourceName": "example.com/all"}}
-        await world.admin.patch(KINDS.device_classes, "small", drift, type=PatchType.MERGE)
-        await eventually(lambda: _has(world.device_class("small"), lambda found: found.spec == intended.spec))
+        await cluster.admin.patch(KINDS.device_classes, "small", drift, type=PatchType.MERGE)
+        await eventually(lambda: _has(cluster.device_class("small"), lambda found: found.spec == intended.spec))
 
         with pytest.raises(InvalidError, match=r"spec\.minimum\.memory"):
-            await world.put_class("small", {"device": "gpu", "minimum": {"memory": "18Gx"}})
-        await world.put_class("small", {"device": "gpu", "profile": "9g.90gb"})
+            await cluster.put_class("small", {"device": "gpu", "minimum": {"memory": "18Gx"}})
+        await cluster.put_class("small", {"device": "gpu", "profile": "9g.90gb"})
         wrong = {"Accepted": "False", "Ready": "False", "Matching": "Unknown"}
-        await eventually(lambda: _is(world.verdicts("small"), wrong))
-        assert (await world.admin.get(KINDS.device_classes, "small")).spec == intended.spec
+        await eventually(lambda: _is(cluster.conditions("small"), wrong))
+        assert (await cluster.admin.get(KINDS.device_classes, "small")).spec == intended.spec
 
-        await world.admin.delete(RESOURCE_CLASSES, "small")
-        await eventually(lambda: _has(world.device_class("small"), lambda found: found is None))
-    reasons = {event.reason for event in (await world.admin.list(EVENTS)).items}
+        await cluster.admin.delete(RESOURCE_CLASSES, "small")
+        await eventually(lambda: _has(cluster.device_class("small"), lambda found: found is None))
+    reasons = {event.reason for event in (await cluster.admin.list(EVENTS)).items}
     assert {"Compiled", "UnknownProfile"} <= reasons
 
 
-async def test_a_node_that_gets_a_label_joins_the_class(world: World) -> None:
-    await world.admin.create(NODES, Node(metadata=ObjectMeta(name="n1")))
-    async with world.controller():
-        await world.put_class("racked", {"device": "gpu", "nodes": {"matchLabels": {"rack": "r1"}}})
-        await eventually(lambda: _selects(world, "racked", "node in []"))
-        await world.admin.patch(NODES, "n1", {"metadata": {"labels": {"rack": "r1"}}}, type=PatchType.MERGE)
-        await eventually(lambda: _selects(world, "racked", 'node in ["n1"]'))
+async def test_a_node_that_gets_a_label_joins_the_class(cluster: EmbeddedCluster) -> None:
+    await cluster.admin.create(NODES, Node(metadata=ObjectMeta(name="n1")))
+    async with cluster.controller():
+        await cluster.put_class("racked", {"device": "gpu", "nodes": {"matchLabels": {"rack": "r1"}}})
+        await eventually(lambda: _selects(cluster, "racked", "node in []"))
+        await cluster.admin.patch(NODES, "n1", {"metadata": {"labels": {"rack": "r1"}}}, type=PatchType.MERGE)
+        await eventually(lambda: _selects(cluster, "racked", 'node in ["n1"]'))
 
 
-async def test_a_quiet_cluster_sees_no_writes(world: World) -> None:
+async def test_a_quiet_cluster_sees_no_writes(cluster: EmbeddedCluster) -> None:
     for one in slices("n1", gpus("a30")):
-        await world.admin.create(KINDS.resource_slices, one)
-    async with world.controller():
+        await cluster.admin.create(KINDS.resource_slices, one)
+    async with cluster.controller():
         for name in ("a", "b", "c"):
-            await world.put_class(name, {"device": "gpu"})
+            await cluster.put_class(name, {"device": "gpu"})
         for name in ("a", "b", "c"):
-            await eventually(partial(_has_status, world, name))
-        versions = {name: (await world.resource_class(name)).metadata.resource_version for name in "abc"}
-        await world.put_class("d", {"device": "fpga"})  # whose pass comes after those that our own writes cause
-        await eventually(partial(_has_status, world, "d"))
-        assert versions == {name: (await world.resource_class(name)).metadata.resource_version for name in "abc"}
+            await eventually(partial(_has_status, cluster, name))
+        versions = {name: (await cluster.resource_class(name)).metadata.resource_version for name in "abc"}
+        await cluster.put_class("d", {"device": "fpga"})  # whose pass comes after those that our own writes cause
+        await eventually(partial(_has_status, cluster, "d"))
+        assert versions == {name: (await cluster.resource_class(name)).metadata.resource_version for name in "abc"}
 
 
-async def test_another_candidate_goes_on_where_the_leader_ended(world: World) -> None:
-    async with world.controller("two"):
-        async with world.controller("one"):
-            await eventually(lambda: _has(_holder(world), bool))
-            await world.put_class("first", {"device": "gpu"})
-            await eventually(lambda: _has(world.device_class("first"), bool))
-            leader = await _holder(world)
-        await world.put_class("second", {"device": "gpu"})
-        await eventually(lambda: _has(world.device_class("second"), bool))
+async def test_another_candidate_goes_on_where_the_leader_ended(cluster: EmbeddedCluster) -> None:
+    async with cluster.controller("two"):
+        async with cluster.controller("one"):
+            await eventually(lambda: _has(_holder(cluster), bool))
+            await cluster.put_class("first", {"device": "gpu"})
+            await eventually(lambda: _has(cluster.device_class("first"), bool))
+            leader = await _holder(cluster)
+        await cluster.put_class("second", {"device": "gpu"})
+        await eventually(lambda: _has(cluster.device_class("second"), bool))
         assert leader in {"one", "two"}
-        assert await _holder(world) == "two"
+        assert await _holder(cluster) == "two"
 
 
-async def test_a_leader_that_lost_its_lease_writes_nothing_until_it_has_it_back(world: World) -> None:
-    async with world.controller():
-        await world.put_class("first", {"device": "gpu"})
-        await eventually(lambda: _has(world.device_class("first"), bool))
+async def test_a_leader_that_lost_its_lease_writes_nothing_until_it_has_it_back(cluster: EmbeddedCluster) -> None:
+    async with cluster.controller():
+        await cluster.put_class("first", {"device": "gpu"})
+        await eventually(lambda: _has(cluster.device_class("first"), bool))
         stolen = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 3600}}
-        await world.admin.patch(LEASES, LEASE.name, stolen, type=PatchType.MERGE, namespace=LEASE.namespace)
+        await cluster.admin.patch(LEASES, LEASE.name, stolen, type=PatchType.MERGE, namespace=LEASE.namespace)
         await eventually(_nobody_leads)
-        await world.put_class("second", {"device": "gpu"})
-        assert await world.device_class("second") is None
+        await cluster.put_class("second", {"device": "gpu"})
+        assert await cluster.device_class("second") is None
         freed = {"spec": {"holderIdentity": None}}
-        await world.admin.patch(LEASES, LEASE.name, freed, type=PatchType.MERGE, namespace=LEASE.namespace)
-        await eventually(lambda: _has(world.device_class("second"), bool))
+        await cluster.admin.patch(LEASES, LEASE.name, freed, type=PatchType.MERGE, namespace=LEASE.namespace)
+        await eventually(lambda: _has(cluster.device_class("second"), bool))
 
 
 async def _nobody_leads() -> bool:
     return REGISTRY.get_sample_value("kerf_leader") == 0
 
 
-async def _holder(world: World) -> str | None:
+async def _holder(cluster: EmbeddedCluster) -> str | None:
     try:
-        return (await world.admin.get(LEASES, LEASE.name, LEASE.namespace)).spec.holder_identity
+        return (await cluster.admin.get(LEASES, LEASE.name, LEASE.namespace)).spec.holder_identity
     except NotFoundError:
         return None
 
 
-async def _has_status(world: World, name: str) -> bool:
-    return bool((await world.resource_class(name)).status.conditions)
+async def _has_status(cluster: EmbeddedCluster, name: str) -> bool:
+    return bool((await cluster.resource_class(name)).status.conditions)
 
 
 async def _is(found: Any, expected: Any) -> bool:
@@ -198,20 +198,20 @@ async def _has(found: Any, holds: Callable[[Any], Any]) -> bool:
     return bool(holds(await found))
 
 
-async def _selects(world: World, name: str, text: str) -> bool:
-    found = await world.device_class(name)
+async def _selects(cluster: EmbeddedCluster, name: str, text: str) -> bool:
+    found = await cluster.device_class(name)
     return found is not None and any(text in one.cel.expression for one in found.spec.selectors if one.cel)
 
 
-async def test_slices_that_a_node_left_behind_are_removed_by_the_leader(world: World) -> None:
-    world.sweep_s = 0.05
-    await world.admin.create(NODES, Node(metadata=ObjectMeta(name="n1")))
+async def test_slices_that_a_node_left_behind_are_removed_by_the_leader(cluster: EmbeddedCluster) -> None:
+    cluster.orphan_check_s = 0.05
+    await cluster.admin.create(NODES, Node(metadata=ObjectMeta(name="n1")))
     for node in ("n1", "gone"):
         for one in slices(node, gpus("h100-80gb-sxm")):
-            await world.admin.create(KINDS.resource_slices, one)
+            await cluster.admin.create(KINDS.resource_slices, one)
 
     async def nodes_with_slices() -> set[str | None]:
-        return {one.spec.node_name for one in (await world.admin.list(KINDS.resource_slices)).items}
+        return {one.spec.node_name for one in (await cluster.admin.list(KINDS.resource_slices)).items}
 
-    async with world.controller():
+    async with cluster.controller():
         await eventually(lambda: _is(nodes_with_slices(), {"n1"}))

@@ -14,7 +14,7 @@ ANYWHERE = ClassicClass(
 
 
 @pytest.mark.parametrize(
-    ("held", "offer", "words"),
+    ("held", "class_spec", "words"),
     [
         (PLAIN, GpuClassParametersSpec(max_pods=4), "maxPods: 4 has no equivalent"),
         (PLAIN, FpgaClassParametersSpec(max_pods=32, min_driver_version="5.1"), "minDriverVersion has no equivalent"),
@@ -24,8 +24,8 @@ ANYWHERE = ClassicClass(
         (ANYWHERE, GpuClassParametersSpec(max_pods=32), "suitableNodes has no equivalent"),
     ],
 )
-def test_what_has_no_equivalent_is_said(held: ClassicClass, offer: ClassParameters, words: str) -> None:
-    (remark,) = migrate_class(held, offer).remarks
+def test_what_has_no_equivalent_is_said(held: ClassicClass, class_spec: ClassParameters, words: str) -> None:
+    (remark,) = migrate_class(held, class_spec).remarks
     assert remark.startswith("ResourceClass gpu: ")
     assert words in remark
 

@@ -1,4 +1,4 @@
-"""Gives devices of a node to claims, all of a pod's together or none, and says why a node cannot. Pure."""
+"""Allocates devices of one node to claims, all of a pod's together or none, and says why a node is unsuitable. Pure."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -9,127 +9,139 @@ from api.model.classic import ClassicAllocation, ClassicClaim
 from api.model.device_attributes import pool_name
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from driver.allocation import NodeView, node_matches
-from driver.controller.classic.placement import Cost, NodeState, Placed, Want, is_recent, place
-from driver.controller.classic.requirements import Ask, Asked
-from driver.controller.classic.state import World
-from driver.controller.classic.usage import Holding, holdings_in
-from driver.controller.structured.node_choice import chosen
+from driver.controller.classic.placement import (
+    DeviceRequirements,
+    NodeState,
+    PlacedDevice,
+    PlacementCost,
+    RequestedDevice,
+    can_place,
+    has_recent_driver,
+    place_devices,
+    placement_cost,
+)
+from driver.controller.classic.requirements import RequestRequirements
+from driver.controller.classic.state import ClusterView
+from driver.controller.classic.usage import ClaimUsage, usage_of_results
+from driver.controller.structured.node_choice import choose_nodes
 
 ONLY_REQUEST: Final = "claim"
-"""What the one request of a claim is called where the version has no name for it."""
+"""The name of a claim's one request where the API version has none for it (until Kubernetes 1.30)."""
 
 
-class Pending(NamedTuple):
-    """A claim that is to be allocated, and what it asks for."""
+class PendingClaim(NamedTuple):
+    """A claim that is to be allocated, and what its requests require."""
 
     claim: ClassicClaim
-    requests: tuple[Asked, ...]
+    requests: tuple[RequestRequirements, ...]
 
 
-class Grant(NamedTuple):
-    """What a claim gets."""
+class ClaimAllocation(NamedTuple):
+    """The allocation that a claim is to get."""
 
     claim: ClassicClaim
     allocation: ClassicAllocation
     pod: Pod | None
-    """For whom it is reserved at once."""
+    """The pod for which the claim is reserved in the same write; None: for none."""
 
     @property
-    def holdings(self) -> tuple[Holding, ...]:
-        """What it takes of which node."""
-        return holdings_in(self.allocation.devices.results)
+    def usage(self) -> tuple[ClaimUsage, ...]:
+        """What the claim will use of each node."""
+        return usage_of_results(self.allocation.devices.results)
 
 
-def obstacle(pending: Sequence[Pending], node: str, world: World) -> str | None:
-    """Why ``node`` cannot give all of ``pending`` what they ask for; None: it can."""
-    if problem := world.problem_of(node):
+def unsuitable_reason(pending: Sequence[PendingClaim], node: str, view: ClusterView) -> str | None:
+    """Why ``node`` cannot serve all of ``pending``; None: it can."""
+    if problem := view.problem_of(node):
         return problem
-    found = [value for value in (world.node(node),) if value is not None]
+    found = [value for value in (view.node(node),) if value is not None]
     for request in (request for one in pending for request in one.requests):
-        if request.nodes is not None and node not in chosen(request.nodes, found):
+        if request.nodes is not None and node not in choose_nodes(request.nodes, found):
             return "the class's parameters do not choose it"
-    state, asks = world.state(node), _asks(pending)
-    if world.has_room(state, asks):
+    state, requirements = view.state(node), _requirements(pending)
+    if can_place(state, requirements):
         return None
-    outdated = next((reason for ask in asks if (reason := _outdated(state, ask))), None)
-    return outdated or "; ".join(["not enough is free", *state.doubts])
+    outdated = next((reason for one in requirements if (reason := _outdated_driver(state, one))), None)
+    return outdated or "; ".join(["not enough is free", *state.contradictions])
 
 
-def _outdated(state: NodeState, ask: Ask) -> str | None:
-    """Whether the drivers of all cards that could do are too old, or not known."""
-    cards = [held for held in state.cards if held.card.kind is ask.kind]
-    if not cards or any(is_recent(held, ask) for held in cards):
+def _outdated_driver(state: NodeState, requirements: DeviceRequirements) -> str | None:
+    """A message if no card of the required kind has a driver that is known to be new enough."""
+    cards = [card for card in state.cards if card.card.kind is requirements.kind]
+    if not cards or any(has_recent_driver(card, requirements) for card in cards):
         return None
-    found = ", ".join(sorted({held.card.driver_version or "not known" for held in cards}))
-    return f"the driver on the host is {found}, and the class asks for {'.'.join(map(str, ask.driver_version))}"
-
-
-def grant(pending: Sequence[Pending], node: str, world: World, pod: Pod | None) -> tuple[Grant, ...]:
-    """Devices of ``node``, which has no obstacle, for all of ``pending``."""
-    placed = place(world.state(node), _wants(pending))
-    assert placed is not None, "a node without obstacle has room"
-    of_claim: dict[str, list[Placed]] = {}
-    for one in placed:
-        of_claim.setdefault(one.want.claim, []).append(one)
-    return tuple(_grant(one, node, of_claim[one.claim.metadata.uid], world, pod) for one in pending)
-
-
-def grant_anywhere(pending: Pending, world: World) -> Grant | None:
-    """Devices for one claim without a pod: of all nodes that can, the one that loses least; None: none can."""
-    asks = _asks([pending])
-    alike: dict[Cost, list[Sequence[str]]] = {}
-    for nodes in world.alike().values():
-        cost = world.cost(world.state(nodes[0]), asks)
-        if cost is not None:
-            alike.setdefault(cost, []).append(nodes)
-    for cost in sorted(alike):
-        firsts = (next((node for node in nodes if _may_get(pending, node, world)), None) for nodes in alike[cost])
-        node = min((node for node in firsts if node is not None), default=None)
-        if node is not None:
-            return grant([pending], node, world, None)[0]
-    return None
-
-
-def _may_get(pending: Pending, node: str, world: World) -> bool:
-    return _is_suitable(pending, node, world) and obstacle([pending], node, world) is None
-
-
-def _is_suitable(pending: Pending, node: str, world: World) -> bool:
-    """Whether the class lets the scheduler consider the node at all (ResourceClass ``suitableNodes``)."""
-    found = world.node(node)
-    if found is None:
-        return False
-    view = NodeView(node, found.metadata.labels, frozenset())
-    classes = [world.class_named(request.class_name) for request in pending.claim.spec.requests]
-    return all(
-        class_ is None
-        or class_.suitable_nodes is None
-        or node_matches(view, None, all_nodes=False, selector=class_.suitable_nodes)
-        for class_ in classes
+    found = ", ".join(sorted({card.card.driver_version or "not known" for card in cards}))
+    return (
+        f"the driver on the host is {found}, and the class asks for {'.'.join(map(str, requirements.driver_version))}"
     )
 
 
-def _wants(pending: Sequence[Pending]) -> list[Want]:
+def allocate_on_node(
+    pending: Sequence[PendingClaim], node: str, view: ClusterView, pod: Pod | None
+) -> tuple[ClaimAllocation, ...]:
+    """Allocate devices of ``node`` to all of ``pending``. ``unsuitable_reason`` has to be None for them."""
+    placed = place_devices(view.state(node), _requested_devices(pending))
+    assert placed is not None, "a suitable node has room"
+    of_claim: dict[str, list[PlacedDevice]] = {}
+    for one in placed:
+        of_claim.setdefault(one.requested.claim, []).append(one)
+    return tuple(_allocation(one, node, of_claim[one.claim.metadata.uid], view, pod) for one in pending)
+
+
+def allocate_anywhere(pending: PendingClaim, view: ClusterView) -> ClaimAllocation | None:
+    """Allocate for one claim without a pod on the suitable node of least placement cost; None: no node is suitable."""
+    requirements = _requirements([pending])
+    by_cost: dict[PlacementCost, list[Sequence[str]]] = {}
+    for nodes in view.nodes_by_signature().values():
+        cost = placement_cost(view.state(nodes[0]), requirements)
+        if cost is not None:
+            by_cost.setdefault(cost, []).append(nodes)
+    for cost in sorted(by_cost):
+        firsts = (next((node for node in nodes if _may_use(pending, node, view)), None) for nodes in by_cost[cost])
+        node = min((node for node in firsts if node is not None), default=None)
+        if node is not None:
+            return allocate_on_node([pending], node, view, None)[0]
+    return None
+
+
+def _may_use(pending: PendingClaim, node: str, view: ClusterView) -> bool:
+    return _is_suitable_node(pending, node, view) and unsuitable_reason([pending], node, view) is None
+
+
+def _is_suitable_node(pending: PendingClaim, node: str, view: ClusterView) -> bool:
+    """Whether the claim's classes let the scheduler consider the node at all (ResourceClass ``suitableNodes``)."""
+    found = view.node(node)
+    if found is None:
+        return False
+    node_view = NodeView(node, found.metadata.labels, frozenset())
+    classes = (view.class_named(request.class_name) for request in pending.claim.spec.requests)
+    selectors = (class_.suitable_nodes for class_ in classes if class_ is not None)
+    return all(one is None or node_matches(node_view, None, all_nodes=False, selector=one) for one in selectors)
+
+
+def _requested_devices(pending: Sequence[PendingClaim]) -> list[RequestedDevice]:
     return [
-        Want(one.claim.metadata.uid, request.request, number, request.ask)
+        RequestedDevice(one.claim.metadata.uid, request.name, number, request.device)
         for one in pending
         for request in one.requests
         for number in range(request.count)
     ]
 
 
-def _asks(pending: Sequence[Pending]) -> tuple[Ask, ...]:
-    return tuple(request.ask for one in pending for request in one.requests for _ in range(request.count))
+def _requirements(pending: Sequence[PendingClaim]) -> tuple[DeviceRequirements, ...]:
+    return tuple(one.requirements for one in _requested_devices(pending))
 
 
-def _grant(pending: Pending, node: str, placed: Sequence[Placed], world: World, pod: Pod | None) -> Grant:
+def _allocation(
+    pending: PendingClaim, node: str, placed: Sequence[PlacedDevice], view: ClusterView, pod: Pod | None
+) -> ClaimAllocation:
     results = tuple(
         DeviceRequestAllocationResult(
-            request=one.want.request or ONLY_REQUEST,
-            driver=world.driver,
+            request=one.requested.request or ONLY_REQUEST,
+            driver=view.driver,
             pool=pool_name(node, one.spec.kind),
             device=one.device,
-            admin_access=one.want.ask.monitor or None,
+            admin_access=one.requested.requirements.monitor or None,
         )
         for one in placed
     )
@@ -138,12 +150,12 @@ def _grant(pending: Pending, node: str, placed: Sequence[Placed], world: World, 
         devices=DeviceAllocationResult(results=results, config=config),
         node_selector=only_node(node),
         max_pods=min(request.max_pods for request in pending.requests),
-        drivers=(world.driver,),
+        drivers=(view.driver,),
     )
-    return Grant(pending.claim, allocation, pod)
+    return ClaimAllocation(pending.claim, allocation, pod)
 
 
 def only_node(node: str) -> NodeSelector:
-    """Chooses one node by its name."""
+    """A node selector that chooses one node by its name."""
     field = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(field,)),))

@@ -1,12 +1,13 @@
-"""The controller process where drivers allocate: informers feed a queue of claims and contexts, whoever leads works.
+"""The controller where drivers allocate (Kubernetes 1.27 to 1.31): informers feed a queue of claims and contexts.
 
 ::
 
     ResourceClaim  PodSchedulingContext  ResourceClass  parameters  NodeInventory  Node      informers
           └───────────────┴──────────────────┬┴───────────────┴──────────┴──────────┘
-                              world, triggering            what is known; which keys need a pass
-                                  WorkQueue                merged, one pass per key at a time
-                                   syncing                 in the leader only, once it has taken over
+                           state, event_handlers             what is known; which keys to reconcile
+                                  WorkQueue                  merged, one worker per key
+                                  reconciler                 in the leader only, once it has taken over
+                    claims, scheduling_contexts              what to do (pure)
 """
 
 import logging
@@ -25,32 +26,30 @@ from api.kerf.node_inventory import NODE_INVENTORIES
 from api.model.metadata import Object, ObjectT
 from api.model.names import ObjectRef
 from api.wire import Kind
-from driver.controller.classic.api import KubeApi
-from driver.controller.classic.event_handlers import Key, Triggers
-from driver.controller.classic.outcomes import About, Complaint, Outcome
-from driver.controller.classic.reconciler import Ended, Syncing
-from driver.controller.classic.state import Caches, World
-from driver.controller.settings import LISTING_HINT, Settings
+from driver.controller.candidate import run_candidate
+from driver.controller.classic.api import KubeClaimClient
+from driver.controller.classic.event_handlers import ClaimEventHandlers, ReconcileKey
+from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
+from driver.controller.classic.reconciler import ClaimReconciler
+from driver.controller.classic.state import ClusterView, InformerStores
+from driver.controller.settings import Settings
 from driver.kube.discovery import ClassicFeatures
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client
-from driver.kube.informer import AnyInformer, Informer, start_informers
-from driver.kube.leader_election import run_as_leader
+from driver.kube.informer import AnyInformer, Informer
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
-from driver.runtime.metrics import REGISTRY
-from driver.runtime.probes import Probes
 from driver.runtime.work_queue import WorkQueue
 
 _GENERATED_NAMES: Final = (1, 28)
 """From here on the name of a claim from a template stands in the pod's status (KEP-3063)."""
 _POLICIES: Final = (1, 30)
-"""From here on the API server keeps to ValidatingAdmissionPolicies unasked (KEP-3488)."""
-_PASSES_FOR_A_CALL: Final = 4
-"""Passes at a time, for each call that the client has under way. Those that allocate wait together for a look at the
-Lease: with four, calls of others fill that time, and some ten claims share a look (with one, two or three)."""
+"""From here on the API server enforces ValidatingAdmissionPolicies by default (KEP-3488)."""
+_WORKERS_FOR_A_CALL: Final = 4
+"""Workers for each call that the client may have under way. Those that allocate wait together for one read of the
+Lease: with four, calls of others fill that time, and some ten claims share a read (with one, two or three)."""
 _TAKE_OVER: Final = Backoff(first_s=0.5, factor=2, limit_s=10, jitter=0.2)
-"""Leadership is worth nothing before it, so it is tried again soon."""
+"""A leader may do nothing before it has taken over, so it is tried again soon."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,12 +60,12 @@ _seconds: Final = metrics.histogram(
     "kerf_classic_pass_seconds",
     "What a pass takes, waiting for the API server included.",
     ["what"],
-    buckets=(0.005, 0.02, 0.1, 0.5, 2, 10),  # from a pass without a write to a server that is hardly there
+    buckets=(0.005, 0.02, 0.1, 0.5, 2, 10),  # from a pass without a write to a server that hardly answers
 )
 
 
-class LaterError(TransientError):
-    """The pass could not decide yet."""
+class RequeueError(TransientError):
+    """The key could not be decided yet: the work queue tries it again with back-off."""
 
 
 class ClassicController:
@@ -75,25 +74,28 @@ class ClassicController:
     def __init__(self, client: Client, features: ClassicFeatures, settings: Settings) -> None:
         self._client = client
         self._settings = settings
-        kinds = features.resource
-        self._queue: WorkQueue[Key] = WorkQueue()
+        self._kinds = features.resource
+        self._queue: WorkQueue[ReconcileKey] = WorkQueue()
         self._events = EventReporter(client, component=f"resource driver {settings.driver}", instance=settings.identity)
-        self._probes = Probes(REGISTRY)
-        self._claims = Informer(client, kinds.claims, on_change=lambda change: self._triggers.on_claim(change))
+        self._claims = Informer(
+            client, self._kinds.claims, on_change=lambda change: self._event_handlers.on_claim(change)
+        )
         self._contexts = Informer(
-            client, kinds.scheduling_contexts, on_change=lambda change: self._triggers.on_context(change)
+            client, self._kinds.scheduling_contexts, on_change=lambda change: self._event_handlers.on_context(change)
         )
-        self._classes = Informer(client, kinds.classes, on_change=lambda change: self._triggers.on_class(change))
+        self._classes = Informer(
+            client, self._kinds.classes, on_change=lambda change: self._event_handlers.on_class(change)
+        )
         self._inventories = Informer(
-            client, NODE_INVENTORIES, on_change=lambda change: self._triggers.on_inventory(change)
+            client, NODE_INVENTORIES, on_change=lambda change: self._event_handlers.on_inventory(change)
         )
-        self._nodes = Informer(client, NODES, on_change=lambda change: self._triggers.on_node(change))
+        self._nodes = Informer(client, NODES, on_change=lambda change: self._event_handlers.on_node(change))
         self._parameters = {
-            kind.kind: Informer(client, kind, on_change=lambda change: self._triggers.on_parameters(change))
+            kind.kind: Informer(client, kind, on_change=lambda change: self._event_handlers.on_parameters(change))
             for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)
         }
-        self._world = World(
-            Caches(
+        self._view = ClusterView(
+            InformerStores(
                 claims=self._claims.store,
                 classes=self._classes.store,
                 contexts=self._contexts.store,
@@ -106,13 +108,12 @@ class ClassicController:
             names_are_generated=features.kubernetes >= _GENERATED_NAMES,
             pods_can_be_limited=features.kubernetes >= _POLICIES,
         )
-        self._triggers = Triggers(self._queue, self._world)
-        self._kinds = kinds
-        api = KubeApi(client, kinds, lease=settings.lease, identity=settings.identity)
-        self._syncing = Syncing(api, kinds, self._world)
+        self._event_handlers = ClaimEventHandlers(self._queue, self._view)
+        claim_client = KubeClaimClient(client, self._kinds, lease=settings.lease, identity=settings.identity)
+        self._reconciler = ClaimReconciler(claim_client, self._kinds, self._view)
 
     async def run(self) -> None:
-        """Until cancelled. Nothing is decided before every list is in."""
+        """Run until cancelled."""
         informers: Mapping[str, AnyInformer] = {
             "resourceclaims": self._claims,
             "podschedulingcontexts": self._contexts,
@@ -121,82 +122,66 @@ class ClassicController:
             "nodes": self._nodes,
             **self._parameters,
         }
-        settings = self._settings
-        async with anyio.create_task_group() as group:
-            await group.start(self._probes.serve, settings.probes)
-            group.start_soon(self._events.run)
-            await start_informers(
-                group, informers, add_check=self._probes.add_check, within_s=settings.startup_s, hint=LISTING_HINT
-            )
-            await run_as_leader(self._client, settings.lease, settings.identity, settings.leading, self._work)
-            group.cancel_scope.cancel()
+        await run_candidate(self._client, self._settings, self._events, informers, self._lead)
 
-    async def _work(self) -> None:
-        """What the leader does, for ever."""
+    async def _lead(self) -> None:
+        """Work as the leader, for ever."""
         await self._take_over()
-        self._triggers.everything()
-        await self._queue.run(self._pass, workers=_PASSES_FOR_A_CALL * self._client.calls_at_once)
+        self._event_handlers.requeue_all()
+        await self._queue.run(self._reconcile, workers=_WORKERS_FOR_A_CALL * self._client.calls_at_once)
 
     async def _take_over(self) -> None:
         for delay_s in _TAKE_OVER.delays(Random()):  # noqa: S311  (jitter, not a secret)
             try:
-                await self._syncing.take_over(secrets.token_hex(8))
+                await self._reconciler.take_over(secrets.token_hex(8))
                 return
             except KerfError as error:
                 _log.warning("cannot take over from a former leader yet: %s", error)
                 await anyio.sleep(delay_s)
 
-    async def _pass(self, key: Key) -> None:
-        sync = self._syncing.sync_claim if key.what == "claim" else self._syncing.sync_context
+    async def _reconcile(self, key: ReconcileKey) -> None:
+        is_claim = key.what == "claim"
+        reconcile = self._reconciler.reconcile_claim if is_claim else self._reconciler.reconcile_context
         try:
             with _seconds.labels(key.what).time():
-                ended = await sync(key.ref)
+                result = await reconcile(key.ref)
         except TransientError:
             _passes.labels("failed").inc()
             raise
         except KerfError as error:
-            ended = Ended("refused", Outcome.PERIODIC, (Complaint(_subject(key), str(error)),))
-        _passes.labels(ended.rule).inc()
-        for complaint in ended.complaints:
-            self._complain(key, complaint)
-        if ended.outcome is Outcome.REQUEUE:
-            raise LaterError(ended.rule)
-        if ended.outcome is Outcome.PERIODIC:
+            warning = WarningEvent(EventSubject.CLAIM if is_claim else EventSubject.CONTEXT, str(error))
+            result = ReconcileResult(rule="refused", warnings=(warning,), requeue=Requeue.PERIODIC)
+        _passes.labels(result.rule).inc()
+        for warning in result.warnings:
+            self._record_event(key, warning)
+        if result.requeue is Requeue.BACKOFF:
+            raise RequeueError(result.rule)
+        if result.requeue is Requeue.PERIODIC:
             self._queue.add(key, after_s=self._settings.recheck_s)
 
-    def _complain(self, key: Key, complaint: Complaint) -> None:
-        about = self._about(key, complaint)
+    def _record_event(self, key: ReconcileKey, warning: WarningEvent) -> None:
+        about = self._subject(key, warning)
         if about is not None:
-            _log.debug("%s %s: %s", about.kind, key.ref, complaint.message)  # every time; the event counts them
-            self._events.report(about, type="Warning", reason="Failed", message=complaint.message)
+            _log.debug("%s %s: %s", about.kind, key.ref, warning.message)  # every time; the event counts them
+            self._events.report(about, type="Warning", reason="Failed", message=warning.message)
 
-    def _about(self, key: Key, complaint: Complaint) -> ObjectReference | None:
-        """What the event is about; None: it is gone."""
-        namespaced = ObjectRef(key.ref.namespace, complaint.name or key.ref.name)
-        match complaint.about:
-            case About.CLAIM:
+    def _subject(self, key: ReconcileKey, warning: WarningEvent) -> ObjectReference | None:
+        """The object that the event is about; None: it is gone."""
+        namespaced = ObjectRef(key.ref.namespace, warning.name or key.ref.name)
+        match warning.about:
+            case EventSubject.CLAIM:
                 return _reference(self._kinds.claims, self._claims.store.get(namespaced))
-            case About.CONTEXT:
+            case EventSubject.CONTEXT:
                 return _reference(self._kinds.scheduling_contexts, self._contexts.store.get(namespaced))
-            case About.CLASS:
-                return _reference(self._kinds.classes, self._class_of(key, complaint))
-            case About.POD:
+            case EventSubject.CLASS:
+                return _reference(self._kinds.classes, self._view.class_named(warning.name))
+            case EventSubject.POD:
                 context = self._contexts.store.get(key.ref)
                 owners = context.metadata.owner_references if context else ()
                 uid = next((owner.uid for owner in owners if owner.controller), "")
                 return ObjectReference(
                     api_version="v1", kind="Pod", namespace=key.ref.namespace, name=key.ref.name, uid=uid
                 )
-
-    def _class_of(self, key: Key, complaint: Complaint) -> Object | None:
-        if complaint.name:
-            return self._world.class_named(complaint.name)
-        claim = self._claims.store.get(key.ref)
-        return self._world.class_named(claim.spec.requests[0].class_name) if claim else None
-
-
-def _subject(key: Key) -> About:
-    return About.CLAIM if key.what == "claim" else About.CONTEXT
 
 
 def _reference(kind: Kind[ObjectT], value: Object | None) -> ObjectReference | None:

@@ -1,6 +1,5 @@
-"""Which claims and contexts need a pass after a change in the cluster."""
+"""Event handlers of the informers: they update the cluster view and queue the claims and contexts to reconcile."""
 
-from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -10,15 +9,15 @@ from api.kerf.classic_parameters import ParametersObject
 from api.kerf.node_inventory import NodeInventory
 from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
 from api.model.names import ObjectRef
-from driver.controller.classic.state import World
+from driver.controller.classic.state import ClusterView
 from driver.kube.store import ObjectChange
 
 SETTLE_S: Final = 0.2
-"""How long changes that concern every waiting pod are gathered: they come in groups, and each means many passes."""
+"""How long changes that concern every waiting pod are gathered: they come in groups, and each queues many keys."""
 
 
-class Key(NamedTuple):
-    """What to work on."""
+class ReconcileKey(NamedTuple):
+    """The claim or scheduling context to reconcile."""
 
     what: Literal["claim", "context"]
     ref: ObjectRef
@@ -27,85 +26,80 @@ class Key(NamedTuple):
         return f"{self.what} {self.ref}"
 
 
-class Queueing(Protocol):
-    """What this needs of the work queue: a key that waits already is merged, the earlier time wins."""
+class ClaimQueue(Protocol):
+    """The work queue of keys: equal keys are merged, and the earlier time counts."""
 
-    def add(self, key: Key, *, after_s: float = 0.0) -> None: ...
+    def add(self, key: ReconcileKey, *, after_s: float = 0.0) -> None: ...
 
 
-class Triggers:
-    """Turns changes that informers see into the world's knowledge and into keys of work. Quick, and never raises."""
+class ClaimEventHandlers:
+    """One handler for each informer. They return at once and never raise."""
 
-    def __init__(self, queue: Queueing, world: World) -> None:
+    def __init__(self, queue: ClaimQueue, view: ClusterView) -> None:
         self._queue = queue
-        self._world = world
+        self._view = view
 
     def on_claim(self, change: ObjectChange[ClassicClaim]) -> None:
-        self._world.on_claim(change)
-        self._queue.add(Key("claim", change.ref))
+        """Queue the claim; contexts that may wait for a new claim; all that waits, if devices have become free."""
+        self._view.on_claim(change)
+        self._queue.add(ReconcileKey("claim", change.ref))
         if change.old is None and change.new is not None:
-            self._wake_contexts_of(change.new)
-        if _freed(change.old, change.new):
-            self.wake_waiting()
+            self._requeue_contexts_of(change.new)
+        if _frees(change.old, change.new):
+            self.requeue_waiting()
 
     def on_context(self, change: ObjectChange[PodSchedulingContext]) -> None:
-        self._queue.add(Key("context", change.ref))
+        self._queue.add(ReconcileKey("context", change.ref))
 
     def on_class(self, _change: ObjectChange[ClassicClass]) -> None:
-        self.wake_waiting()
+        self.requeue_waiting()
 
     def on_parameters(self, _change: ObjectChange[ParametersObject]) -> None:
-        self.wake_waiting()
+        self.requeue_waiting()
 
     def on_inventory(self, change: ObjectChange[NodeInventory]) -> None:
-        """A renewal alone makes nothing possible that was not."""
-        self._world.on_inventory(change)
-        if _content(change.old) != _content(change.new):
-            self.wake_waiting()
-            self._wake_holders(change.ref.name)
+        """Queue all that waits, and the claims that use the node: the inventory may contradict them now."""
+        self._view.on_inventory(change)
+        if _content(change.old) != _content(change.new):  # a mere renewal makes nothing possible
+            self.requeue_waiting()
+            users = self._view.usage.on(change.ref.name)
+            for claim in self._view.stores.claims.values() if users else ():
+                if claim.metadata.uid in users:
+                    self._queue.add(ReconcileKey("claim", claim.ref), after_s=SETTLE_S)
 
     def on_node(self, change: ObjectChange[Node]) -> None:
-        """Nodes report much that is of no interest here: only labels decide."""
+        """Queue all that waits when a node comes, goes, or has other labels: all else of a node is of no concern."""
         if change.old is None or change.new is None or change.old.metadata.labels != change.new.metadata.labels:
-            self.wake_waiting()
+            self.requeue_waiting()
 
-    def wake_waiting(self) -> None:
-        """Look at everything again that may wait for what has changed."""
-        for context in self._world.caches.contexts.refs():
-            self._queue.add(Key("context", context), after_s=SETTLE_S)
-        for claim in self._world.waiting:
-            self._queue.add(Key("claim", claim), after_s=SETTLE_S)
+    def requeue_waiting(self) -> None:
+        """Queue everything that may wait for what has changed."""
+        for context in self._view.stores.contexts.refs():
+            self._queue.add(ReconcileKey("context", context), after_s=SETTLE_S)
+        for claim in self._view.waiting:
+            self._queue.add(ReconcileKey("claim", claim), after_s=SETTLE_S)
 
-    def everything(self) -> None:
-        """At the beginning of leadership."""
-        for claim in self._world.caches.claims.refs():
-            self._queue.add(Key("claim", claim))
-        for context in self._world.caches.contexts.refs():
-            self._queue.add(Key("context", context))
+    def requeue_all(self) -> None:
+        """Queue everything, when leadership begins."""
+        for claim in self._view.stores.claims.refs():
+            self._queue.add(ReconcileKey("claim", claim))
+        for context in self._view.stores.contexts.refs():
+            self._queue.add(ReconcileKey("context", context))
 
-    def _wake_holders(self, node: str) -> None:
-        """Claims that have something of a node: what it tells now may contradict them."""
-        holders = self._world.holdings.on(node)
-        for claim in self._world.caches.claims.values() if holders else ():
-            if claim.metadata.uid in holders:
-                self._queue.add(Key("claim", claim.ref), after_s=SETTLE_S)
-
-    def _wake_contexts_of(self, claim: ClassicClaim) -> None:
-        """A context is named like its pod. Whose pods name the claim itself is not known here: all of the namespace."""
-        owners = [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]
-        for ref in self._refs(claim.metadata.namespace, owners):
-            self._queue.add(Key("context", ref))
-
-    def _refs(self, namespace: str, names: Iterable[str]) -> list[ObjectRef]:
-        contexts = self._world.caches.contexts
-        wanted = [ObjectRef(namespace, name) for name in names]
-        if wanted:
-            return [ref for ref in wanted if contexts.get(ref) is not None]
-        return [ref for ref in contexts.refs() if ref.namespace == namespace]
+    def _requeue_contexts_of(self, claim: ClassicClaim) -> None:
+        """Queue the context of the owning pod, which has its name; without an owner, all of the namespace."""
+        contexts, namespace = self._view.stores.contexts, claim.metadata.namespace
+        pods = [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]
+        if pods:
+            refs = [ref for name in pods if contexts.get(ref := ObjectRef(namespace, name)) is not None]
+        else:
+            refs = [ref for ref in contexts.refs() if ref.namespace == namespace]
+        for ref in refs:
+            self._queue.add(ReconcileKey("context", ref))
 
 
-def _freed(old: ClassicClaim | None, new: ClassicClaim | None) -> bool:
-    """Whether somebody may get what ``old`` had: devices, or a place among those who share the claim."""
+def _frees(old: ClassicClaim | None, new: ClassicClaim | None) -> bool:
+    """Whether the change frees something for others: devices, or room for another pod in a full claim."""
     if old is None or old.status.allocation is None:
         return False
     return new is None or new.status.allocation is None or (old.is_full and not new.is_full)

@@ -1,5 +1,11 @@
-"""What a node has, from its NodeInventory: cards, the names of their devices, and what is wrong with them. Pure."""
+"""The model of a node's cards, built from its NodeInventory: cards, their partitions by device name, taints. Pure.
 
+A device's name is its card's name and a suffix that says which partition it is (``driver.partitions.device_names``);
+the suffix of a whole card is empty. Cards of one geometry share their suffixes, so what is worked out for one set of
+suffixes in use holds for every such card of the cluster and is remembered once.
+"""
+
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -8,6 +14,7 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec.structs import asdict
 
 from api.errors import PermanentError
 from api.kerf.node_inventory import (
@@ -15,10 +22,10 @@ from api.kerf.node_inventory import (
     InventoryFunction,
     InventoryGpuModel,
     InventoryPlacement,
+    InventoryProfile,
     InventoryShell,
     NodeInventorySpec,
 )
-from driver.controller.classic.requirements import numbers_of
 from driver.partitions.device_names import card_name, device_name
 from driver.partitions.geometry import (
     Card,
@@ -36,64 +43,66 @@ from driver.partitions.partition_specs import PartitionSpec
 from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
 
 WHOLE: Final = ""
-"""What the name of a whole card has after the card's."""
-_BARRING: Final = frozenset({"NoSchedule", "NoExecute"})
+"""The suffix of a whole card's device name."""
+_NUMBERS: Final = re.compile(r"\d+")
+_TAINT_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
+"""Effects that keep a device from being allocated (KEP-5055)."""
 
 
 class InventoryError(PermanentError):
     """A NodeInventory contradicts itself."""
 
 
-class Left(NamedTuple):
-    """Of a card while some of its devices are in use."""
+class CardAvailability(NamedTuple):
+    """What is free of a card while some of its devices are in use."""
 
     free: FreeUnits
     unknown: tuple[str, ...]
-    """Devices that the card does not have, by what their names have after the card's."""
+    """Suffixes of devices in use that the card does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardModel:
-    """A card and what is worked out of it once."""
+class NodeCard:
+    """One card of a node, with everything about it that is worked out once."""
 
     card: Card
     unit_map: UnitMap
     name: str
-    """What the names of its devices begin with."""
+    """The prefix of its devices' names."""
     model: str
     """The name of its model or shell."""
     driver_version: tuple[int, ...]
-    """Of the driver on the host; nothing: it is not known."""
+    """The version of the driver on the host; empty: unknown."""
 
     def device(self, cut: PartitionSpec) -> str:
         """The name of the device that ``cut`` of this card is."""
         return device_name(self.card, cut.of(self.card.uuid))
 
     def find(self, device: str) -> PartitionSpec | None:
-        """The cut that a device of this name is."""
+        """The partition spec of the device of this name; None: the card has no such device."""
         return _CUTS[self.unit_map].get(device.removeprefix(self.name))
 
-    def left(self, parts: Collection[str]) -> Left:
-        """What is free of it while its devices are in use whose names have ``parts`` after the card's.
+    def availability(self, suffixes: Collection[str]) -> CardAvailability:
+        """What is free of the card while its devices with ``suffixes`` are in use.
 
-        A part that it does not know takes the whole card.
+        A suffix that the card does not have takes the whole card.
         """
-        return _left(self.unit_map, tuple(sorted(parts)))
+        return _availability(self.unit_map, tuple(sorted(suffixes)))
 
 
 _CUTS: Final[WeakKeyDictionary[UnitMap, Mapping[str, PartitionSpec]]] = WeakKeyDictionary()
-"""The cuts of a grid, by what their devices' names have after the card's: the same for every card of the grid."""
+"""The partition specs of each geometry by suffix."""
 
 
-@lru_cache(maxsize=4096)  # what a cluster's cards have in use: a card of seven units is cut in some hundred ways
-def _left(unit_map: UnitMap, parts: tuple[str, ...]) -> Left:
+@lru_cache(maxsize=4096)  # sets in use on a cluster's cards: a card of seven units is cut in some hundred ways
+def _availability(unit_map: UnitMap, suffixes: tuple[str, ...]) -> CardAvailability:
     specs, whole = _CUTS[unit_map], unit_map.specs[-1]
-    taken = (specs.get(part, whole).of("") for part in parts)
-    return Left(unit_map.free(taken), tuple(part for part in parts if part not in specs))
+    taken = (specs.get(suffix, whole).of("") for suffix in suffixes)
+    return CardAvailability(unit_map.free(taken), tuple(suffix for suffix in suffixes if suffix not in specs))
 
 
 def split_name(device: str) -> tuple[str, str]:
-    """The name of the card that a device of this name is, or is a part of, and what follows (``naming``).
+    """Split a device's name into its card's name and its suffix.
 
     >>> split_name("gpu-0-1g-10gb-at-0"), split_name("fpga-1")
     (('gpu-0', '-1g-10gb-at-0'), ('fpga-1', ''))
@@ -102,28 +111,38 @@ def split_name(device: str) -> tuple[str, str]:
     return (device, WHOLE) if at < 0 else (device[:at], device[at:])
 
 
+@lru_cache(maxsize=256)  # driver versions in a cluster, parsed for every card
+def parse_driver_version(version: str) -> tuple[int, ...]:
+    """Parse a driver's version for comparison; an unknown one is empty, which is older than any other.
+
+    >>> parse_driver_version("535.104.05") < parse_driver_version("550.54"), parse_driver_version("")
+    (True, ())
+    """
+    return tuple(int(number) for number in _NUMBERS.findall(version))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Kit:
-    """What a node's cards are like. Nodes that have the like share one object, and are compared by it."""
+class NodeHardware:
+    """The kinds of a node's cards, in order. Nodes with equal hardware share one object, compared by identity."""
 
     cards: tuple[tuple[UnitMap, str, tuple[int, ...]], ...]
-    """Of each: grid, model, driver version."""
+    """Geometry, model and driver version of each card."""
 
 
-_kit: Final = lru_cache(maxsize=256)(Kit)  # kinds of nodes in a cluster, with room for all orders of cards in them
+_intern_hardware: Final = lru_cache(maxsize=256)(NodeHardware)  # kinds of nodes in a cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stock:
-    """The cards of a node."""
+class NodeInventoryModel:
+    """The cards of one node and the taints of their devices."""
 
-    cards: tuple[CardModel, ...]
-    kit: Kit
+    cards: tuple[NodeCard, ...]
+    hardware: NodeHardware
     tainted: frozenset[str]
-    """Names of devices that nobody should get."""
+    """Names of devices with a taint that keeps them from being allocated."""
 
-    def card_of(self, device: str) -> CardModel | None:
-        """The card that a device of this name is, or is a part of."""
+    def card_of(self, device: str) -> NodeCard | None:
+        """The card to which the device of this name belongs; None: the node has no such card."""
         name, _ = split_name(device)
         return next((card for card in self.cards if card.name == name), None)
 
@@ -132,8 +151,8 @@ class Stock:
         return card is not None and card.find(device) is not None
 
 
-def stock_of(spec: NodeInventorySpec) -> Stock:
-    """Raises InventoryError when a card is of a model that the inventory does not describe, or appears twice."""
+def build_node_model(spec: NodeInventorySpec) -> NodeInventoryModel:
+    """Build a node's model. Raises InventoryError when a card's model is not described, or a card appears twice."""
     models = {model.id: _gpu_model(model) for model in spec.gpu_models}
     shells = {shell.name: _shell(shell) for shell in spec.shells}
     try:
@@ -143,22 +162,22 @@ def stock_of(spec: NodeInventorySpec) -> Stock:
     for identities in ([card.uuid for card in cards], [card_name(card) for card in cards]):
         if twice := _first_repeated(identities):
             raise InventoryError(f"{twice} is there twice")
-    tainted = (entry.device for entry in spec.taints if any(taint.effect in _BARRING for taint in entry.taints))
-    held = tuple(map(_grid_card, cards))
-    kit = _kit(tuple((card.unit_map, card.model, card.driver_version) for card in held))
-    return Stock(cards=held, kit=kit, tainted=frozenset(tainted))
+    tainted = (entry.device for entry in spec.taints if any(taint.effect in _TAINT_EFFECTS for taint in entry.taints))
+    node_cards = tuple(map(_node_card, cards))
+    hardware = _intern_hardware(tuple((card.unit_map, card.model, card.driver_version) for card in node_cards))
+    return NodeInventoryModel(cards=node_cards, hardware=hardware, tainted=frozenset(tainted))
 
 
-def _grid_card(card: Card) -> CardModel:
+def _node_card(card: Card) -> NodeCard:
     unit_map, name = get_unit_map(card), card_name(card)
     if unit_map not in _CUTS:
         _CUTS[unit_map] = {device_name(card, cut.of(card.uuid)).removeprefix(name): cut for cut in unit_map.specs}
-    return CardModel(
+    return NodeCard(
         card=card,
         unit_map=unit_map,
         name=name,
         model=card.model.id if isinstance(card, GpuCard) else card.shell.name,
-        driver_version=numbers_of(card.driver_version),
+        driver_version=parse_driver_version(card.driver_version),
     )
 
 
@@ -167,65 +186,31 @@ def _first_repeated(names: Iterable[str]) -> str | None:
 
 
 def _card(card: InventoryCard, models: Mapping[str, GpuModel], shells: Mapping[str, Shell]) -> Card:
+    fields = {name: getattr(card, name) for name in ("uuid", "index", "pci_bus_id", "numa_node", "driver_version")}
     if card.kind == "gpu":
-        return GpuCard(
-            uuid=card.uuid,
-            index=card.index,
-            model=models[card.model],
-            pci_bus_id=card.pci_bus_id,
-            numa_node=card.numa_node,
-            driver_version=card.driver_version,
-        )
-    return FpgaCard(
-        uuid=card.uuid,
-        index=card.index,
-        shell=shells[card.model],
-        pci_bus_id=card.pci_bus_id,
-        numa_node=card.numa_node,
-        driver_version=card.driver_version,
-        loaded={Placement(held.start, held.size): held.function for held in card.loaded},
-    )
+        return GpuCard(**fields, model=models[card.model])
+    loaded = {Placement(function.start, function.size): function.function for function in card.loaded}
+    return FpgaCard(**fields, shell=shells[card.model], loaded=loaded)
 
 
 @lru_cache(maxsize=256)  # as many geometries as grids are remembered: nodes of one kind share one object
 def _gpu_model(wire: InventoryGpuModel) -> GpuModel:
-    fields = {
-        name: getattr(wire, name)
-        for name in (
-            "id",
-            "product",
-            "architecture",
-            "pci_device_ids",
-            "memory_bytes",
-            "compute_slices",
-            "memory_slices",
-            "multiprocessors",
-            "exclusive_engines",
-        )
-    }
-    profiles = tuple(
-        Profile(
-            name=profile.name,
-            gi_profile_id=profile.gi_profile_id,
-            gi_profile_enum=profile.gi_profile_enum,
-            compute_slices=profile.compute_slices,
-            memory_bytes=profile.memory_bytes,
-            multiprocessors=profile.multiprocessors,
-            engines=msgspec.convert(profile.engines, Engines, from_attributes=True),
-            placements=_placements(profile.placements),
-            max_instances=profile.max_instances,
-        )
-        for profile in wire.profiles
+    engines, profiles = (
+        msgspec.convert(wire.engines, Engines, from_attributes=True),
+        tuple(map(_profile, wire.profiles)),
     )
+    return GpuModel(**asdict(wire) | {"engines": engines, "profiles": profiles})
+
+
+def _profile(wire: InventoryProfile) -> Profile:
     engines = msgspec.convert(wire.engines, Engines, from_attributes=True)
-    return GpuModel(**fields, engines=engines, profiles=profiles)
+    return Profile(**asdict(wire) | {"engines": engines, "placements": _placements(wire.placements)})
 
 
 @lru_cache(maxsize=256)
 def _shell(wire: InventoryShell) -> Shell:
     slots = tuple(msgspec.convert(slot, Logic, from_attributes=True) for slot in wire.slots)
-    functions = tuple(map(_function, wire.functions))
-    return Shell(name=wire.name, uuid=wire.uuid, family=wire.family, slots=slots, functions=functions)
+    return Shell(**asdict(wire) | {"slots": slots, "functions": tuple(map(_function, wire.functions))})
 
 
 def _function(wire: InventoryFunction) -> Function:

@@ -1,242 +1,267 @@
-"""Which devices of a node a pod's claims get, all of them together or none. Pure.
+"""Places devices on one node: a device for everything that a pod's claims request there, or for nothing of it. Pure.
 
-The order is that of ``driver.partitions.publish_order``: the smallest that will do, loaded functions first, then KEEP,
-the placement whose loss is least. Large wants choose first; where that leads nowhere, the search goes back.
+Each requested device is a variable whose domain is the partitions of the node's cards that meet its requirements and
+are free. The search is depth-first backtracking: large requests choose first, and each tries its candidates in the
+order of ``driver.partitions.publish_order``: the smallest partition that meets the requirements, loaded functions
+first, then the KEEP placement (the one after which the card's free units are worth most). A position in the list and
+the free units that failed there once are not tried again. At most ``_STEPS`` candidates are tried, then the node counts
+as full.
+
+Example: two requests of 3g.40gb on an empty H100 get its two halves; a third request of 1g.10gb makes the search go
+back through both and fail, so the pod gets nothing of this node.
+
+Interchangeable nodes (Freuder 1991; equal ``NodeSignature``) have equal answers, worked out once for all of them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
-from driver.controller.classic.node_model import CardModel, Kit
-from driver.controller.classic.requirements import Ask
+from api.model import device_attributes as v
+from api.model.quantity import Quantity
+from driver.controller.classic.node_model import NodeCard, NodeHardware
 from driver.partitions.geometry import DeviceKind
 from driver.partitions.partition_specs import PartitionSpec
 from driver.partitions.publish_order import rank_placement
 from driver.partitions.unit_map import FreeUnits, UnitMap
 
-AnswerT = TypeVar("AnswerT")
-
 _STEPS: Final = 5_000
-"""Placements tried for one node before it counts as full: tens of milliseconds. One claim needs one; a pod with eight
+"""Candidates tried on one node before it counts as full: tens of milliseconds. One claim needs one; a pod with eight
 claims on a node that is almost full was seen to need hundreds."""
-_SETS: Final = 256
-"""Sets of wants remembered: pods of one workload ask the same."""
-_ANSWERS: Final = 4096
-"""Looks of nodes remembered for one set of wants: a cluster's nodes are alike, or a few thousand."""
+_ANSWERS: Final = 2**18
+"""Answers remembered: 64 sets of requests (pods of one workload request the same) on 4,096 signatures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRequirements:
+    """What one device has to be. Hashable, so that one answer serves all nodes of one signature."""
+
+    kind: DeviceKind
+    models: tuple[str, ...] = ()
+    """Models or shells that will do, as cards spell them; empty: all."""
+    partition: bool = True
+    """Whether a partition will do."""
+    whole: bool = False
+    """Whether a whole card will do; where a partition would, too, the partition is preferred."""
+    profile: str | None = None
+    """None: any."""
+    memory_bytes: int = 0
+    """The least memory."""
+    compute_slices: int = 0
+    """The least number of compute slices."""
+    function: str | None = None
+    """The function of an FPGA partition; None for GPUs and whole cards."""
+    monitor: bool = False
+    """Whether all cards are given for monitoring, without taking any."""
+    driver_version: tuple[int, ...] = ()
+    """The oldest driver on the host that will do; empty: any."""
+
+    @property
+    def minimum(self) -> Mapping[str, Quantity]:
+        """The minimums that are set, by capacity."""
+        amounts = {
+            v.CAPACITY_MEMORY: Quantity.of_bytes(self.memory_bytes),
+            v.CAPACITY_COMPUTE_SLICES: Quantity(self.compute_slices),
+        }
+        return {capacity: amount for capacity, amount in amounts.items() if amount}
+
+
+class NodeSignature(NamedTuple):
+    """Everything that decides whether a request fits on a node: nodes with equal signatures are interchangeable."""
+
+    hardware: NodeHardware
+    free: tuple[FreeUnits, ...]
+    """What is free of each card."""
+    tainted: frozenset[str]
+    """Names of devices that may not be allocated although they are free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """A node's cards and what of each is free."""
+    """The cards of a node and what of each is free. States of interchangeable nodes are equal."""
 
-    cards: tuple[CardModel, ...]
-    look: "Look"
-    doubts: tuple[str, ...] = ()
-    """Where claims and inventory contradict each other: more counts as taken than is said to be."""
-
-    @property
-    def free(self) -> tuple[FreeUnits, ...]:
-        return self.look.free
-
-    @property
-    def barred(self) -> frozenset[str]:
-        return self.look.barred
+    signature: NodeSignature
+    cards: tuple[NodeCard, ...] = field(compare=False)
+    contradictions: tuple[str, ...] = field(default=(), compare=False)
+    """Where claims and inventory contradict each other, so that more counts as used than claims say."""
 
 
-class Look(NamedTuple):
-    """What decides whether something fits: nodes that look alike can have the same."""
-
-    kit: Kit
-    free: tuple[FreeUnits, ...]
-    """Of each card."""
-    barred: frozenset[str]
-    """Devices that may not be used although they are free."""
-
-
-class Want(NamedTuple):
-    """One device for one request of one claim."""
+class RequestedDevice(NamedTuple):
+    """One device for one request of one claim: a variable of the search."""
 
     claim: str
     """The claim's UID."""
     request: str
     number: int
-    """Of the devices of one request."""
-    ask: Ask
+    """The device's number among those of its request."""
+    requirements: DeviceRequirements
 
 
-class Placed(NamedTuple):
-    """A want and what it gets."""
+class PlacedDevice(NamedTuple):
+    """A requested device and the partition or whole card that it gets."""
 
-    want: Want
-    card: CardModel
+    requested: RequestedDevice
+    card: NodeCard
     spec: PartitionSpec
 
     @property
     def device(self) -> str:
+        """The device's name."""
         return self.card.device(self.spec)
 
 
-class Cost(NamedTuple):
-    """Compares nodes that could serve the same claim: less is better."""
+class PlacementCost(NamedTuple):
+    """The order of nodes that could serve one claim: the least is best."""
 
     sizes: tuple[tuple[int, ...], ...]
-    """Of the devices: the smallest that will do."""
+    """The sizes of the devices, ascending: the smallest that meet the requirements."""
     free: int
-    """Units of the node: the fullest, so that empty ones stay whole."""
+    """Free units of the node: the fullest node first, so that empty ones stay whole."""
 
 
-def place(state: NodeState, wants: Sequence[Want]) -> tuple[Placed, ...] | None:
-    """A device for every want, in their order; None when they do not all fit. Wants to monitor get every card."""
-    taking = [want for want in wants if not want.ask.monitor]
-    largest_first = sorted(taking, key=lambda want: -_least_units(state, want.ask))
+def place_devices(state: NodeState, requested: Sequence[RequestedDevice]) -> tuple[PlacedDevice, ...] | None:
+    """Place all ``requested`` devices, in their order; None when they do not all fit. Monitoring gets every card."""
+    taking = [one for one in requested if not one.requirements.monitor]
+    largest_first = sorted(taking, key=lambda one: -_least_units(state, one.requirements))
     found = _Search(state).run(largest_first)
     if found is None:
         return None
     monitored = [
-        Placed(want, held, held.unit_map.specs[-1])
-        for want in wants
-        if want.ask.monitor
-        for held in state.cards
-        if held.card.kind is want.ask.kind and _is_model(held.model, want.ask) and is_recent(held, want.ask)
+        PlacedDevice(one, card, card.unit_map.specs[-1])
+        for one in requested
+        if one.requirements.monitor
+        for card in state.cards
+        if card.card.kind is one.requirements.kind
+        and _is_model(card.model, one.requirements)
+        and has_recent_driver(card, one.requirements)
     ]
-    if any(want.ask.monitor for want in wants) and not monitored:
+    if len(taking) < len(requested) and not monitored:
         return None
-    order = {want: number for number, want in reversed(list(enumerate(wants)))}
-    return tuple(sorted([*found, *monitored], key=lambda placed: order[placed.want]))
+    return tuple(sorted([*found, *monitored], key=lambda placed: requested.index(placed.requested)))
 
 
-class ByLook(Generic[AnswerT]):
-    """What ``answer`` says of nodes that are asked for something, worked out once for all that look alike."""
-
-    def __init__(self, answer: Callable[[NodeState, tuple[Ask, ...]], AnswerT]) -> None:
-        self._answer = answer
-        self._known: dict[tuple[Ask, ...], dict[Look, AnswerT]] = {}
-
-    def __call__(self, state: NodeState, asks: tuple[Ask, ...]) -> AnswerT:
-        known = self._known.get(asks)
-        if known is None:
-            if len(self._known) >= _SETS:
-                self._known.clear()
-            known = self._known[asks] = {}
-        try:
-            return known[state.look]
-        except KeyError:
-            if len(known) >= _ANSWERS:
-                known.clear()
-            answer = known[state.look] = self._answer(state, asks)
-            return answer
+@lru_cache(maxsize=_ANSWERS)
+def can_place(state: NodeState, requirements: tuple[DeviceRequirements, ...]) -> bool:
+    """Whether ``place_devices`` would find a device for each of ``requirements``."""
+    if len(requirements) == 1 and not requirements[0].monitor:  # which candidate is best makes no difference
+        return next(_candidates(state, requirements[0], state.signature.free), None) is not None
+    return _place(state, requirements) is not None
 
 
-def has_room(state: NodeState, asks: tuple[Ask, ...]) -> bool:
-    """Whether ``place`` would find a device for each of ``asks``."""
-    if len(asks) == 1 and not asks[0].monitor:  # which device is best makes no difference
-        return next(_usable(state, asks[0], state.free), None) is not None
-    return _place(state, asks) is not None
-
-
-def cost(state: NodeState, asks: tuple[Ask, ...]) -> Cost | None:
-    """What ``place`` would break up for ``asks``; None: they do not fit."""
-    placed = _place(state, asks)
+@lru_cache(maxsize=_ANSWERS)
+def placement_cost(state: NodeState, requirements: tuple[DeviceRequirements, ...]) -> PlacementCost | None:
+    """What the devices that ``place_devices`` finds for ``requirements`` cost the node; None: they do not fit."""
+    placed = _place(state, requirements)
     if placed is None:
         return None
-    return Cost(tuple(sorted(one.spec.size for one in placed)), sum(left.units for left in state.free))
+    sizes = tuple(sorted(one.spec.size for one in placed))
+    return PlacementCost(sizes, sum(free.units for free in state.signature.free))
 
 
-def _place(state: NodeState, asks: tuple[Ask, ...]) -> tuple[Placed, ...] | None:
-    return place(state, [Want("", "", number, ask) for number, ask in enumerate(asks)])
+def _place(state: NodeState, requirements: tuple[DeviceRequirements, ...]) -> tuple[PlacedDevice, ...] | None:
+    return place_devices(state, [RequestedDevice("", "", number, one) for number, one in enumerate(requirements)])
 
 
-def _usable(state: NodeState, ask: Ask, free: Sequence[FreeUnits]) -> Iterator[tuple[int, CardModel, PartitionSpec]]:
-    """Every cut that will do for ``ask`` and can be had, with its card and that card's number.
+def _candidates(
+    state: NodeState, requirements: DeviceRequirements, free: Sequence[FreeUnits]
+) -> Iterator[tuple[int, NodeCard, PartitionSpec]]:
+    """Yield the domain of a requested device: card number, card and partition spec.
 
-    Of GPUs with the same left of them the first stands for all: the others have nothing else to offer.
+    GPUs of one model with equal free units are interchangeable: the first of them stands for all, where no taint tells
+    them apart.
     """
+    tainted = state.signature.tainted
     seen: set[tuple[str, FreeUnits]] = set()
-    for number, (held, left) in enumerate(zip(state.cards, free, strict=True)):
-        is_like_another = (held.model, left) in seen
-        if is_recent(held, ask) and not is_like_another:
-            if held.card.kind is DeviceKind.GPU and not state.barred:
-                seen.add((held.model, left))
-            for spec in matching(held.unit_map, held.model, ask):
-                if held.unit_map.fits(spec, left) and not (state.barred and held.device(spec) in state.barred):
-                    yield number, held, spec
+    for number, (card, left) in enumerate(zip(state.cards, free, strict=True)):
+        is_interchangeable = (card.model, left) in seen
+        if has_recent_driver(card, requirements) and not is_interchangeable:
+            if card.card.kind is DeviceKind.GPU and not tainted:
+                seen.add((card.model, left))
+            for spec in matching_cuts(card.unit_map, card.model, requirements):
+                if card.unit_map.fits(spec, left) and not (tainted and card.device(spec) in tainted):
+                    yield number, card, spec
 
 
 @lru_cache(maxsize=4096)
-def matching(unit_map: UnitMap, model: str, ask: Ask) -> tuple[PartitionSpec, ...]:
-    """The cuts of a card that will do for ``ask``, smallest first."""
-    if not _is_model(model, ask):
+def matching_cuts(unit_map: UnitMap, model: str, requirements: DeviceRequirements) -> tuple[PartitionSpec, ...]:
+    """The partitions of a card, and the whole card, that meet ``requirements``, smallest first."""
+    if not _is_model(model, requirements):
         return ()
-    return tuple(spec for spec in unit_map.specs if spec.kind is ask.kind and _will_do(spec, ask))
+    return tuple(spec for spec in unit_map.specs if spec.kind is requirements.kind and _meets(spec, requirements))
 
 
-def is_recent(held: CardModel, ask: Ask) -> bool:
-    """Whether the card's driver on the host is new enough."""
-    return held.driver_version >= ask.driver_version
+def has_recent_driver(card: NodeCard, requirements: DeviceRequirements) -> bool:
+    """Whether the driver on the card's host is new enough."""
+    return card.driver_version >= requirements.driver_version
 
 
-def _is_model(model: str, ask: Ask) -> bool:
-    return not ask.models or model in ask.models
+def _is_model(model: str, requirements: DeviceRequirements) -> bool:
+    return not requirements.models or model in requirements.models
 
 
-def _will_do(spec: PartitionSpec, ask: Ask) -> bool:
+def _meets(spec: PartitionSpec, requirements: DeviceRequirements) -> bool:
     if spec.placement is None:
-        return ask.whole
-    if not ask.partition:
+        return requirements.whole
+    if not requirements.partition:
         return False
-    if ask.kind is DeviceKind.FPGA:
-        return spec.function is not None and spec.function.name == ask.function
-    assert spec.profile is not None, "every GPU partition has one"
-    if ask.profile is not None:
-        return spec.profile.name == ask.profile
-    return spec.profile.memory_bytes >= ask.memory_bytes and spec.profile.compute_slices >= ask.compute_slices
+    if requirements.kind is DeviceKind.FPGA:
+        return spec.function is not None and spec.function.name == requirements.function
+    profile = spec.profile
+    assert profile is not None, "every GPU partition has one"
+    if requirements.profile is not None:
+        return profile.name == requirements.profile
+    return profile.memory_bytes >= requirements.memory_bytes and profile.compute_slices >= requirements.compute_slices
 
 
-def _least_units(state: NodeState, ask: Ask) -> int:
-    sizes = [spec.mask.bit_count() for held in state.cards for spec in matching(held.unit_map, held.model, ask)[:1]]
-    return min(sizes, default=0)
+def _least_units(state: NodeState, requirements: DeviceRequirements) -> int:
+    smallest = (spec for card in state.cards for spec in matching_cuts(card.unit_map, card.model, requirements)[:1])
+    return min((spec.mask.bit_count() for spec in smallest), default=0)
 
 
 @dataclass(slots=True)
 class _Search:
-    """Depth first; a want and what is free then are tried once."""
+    """Depth-first backtracking over the requested devices of one node; see the head of the file."""
 
     state: NodeState
     _steps: int = 0
     _failed: set[tuple[int, tuple[FreeUnits, ...]]] = field(default_factory=set)
+    """Positions in the list and free units from which no solution exists (nogoods)."""
 
-    def run(self, wants: Sequence[Want]) -> tuple[Placed, ...] | None:
-        return self._from(wants, 0, self.state.free)
+    def run(self, requested: Sequence[RequestedDevice]) -> tuple[PlacedDevice, ...] | None:
+        return self._from(requested, 0, self.state.signature.free)
 
-    def _from(self, wants: Sequence[Want], at: int, free: tuple[FreeUnits, ...]) -> tuple[Placed, ...] | None:
-        if at == len(wants):
+    def _from(
+        self, requested: Sequence[RequestedDevice], at: int, free: tuple[FreeUnits, ...]
+    ) -> tuple[PlacedDevice, ...] | None:
+        if at == len(requested):
             return ()
         if (at, free) in self._failed:
             return None
-        for number, spec in self._candidates(wants[at].ask, free):
+        for number, spec in self._ordered_candidates(requested[at].requirements, free):
             self._steps += 1
             if self._steps > _STEPS:
                 return None
-            held = self.state.cards[number]
-            left = (*free[:number], held.unit_map.without(spec, free[number]), *free[number + 1 :])
-            rest = self._from(wants, at + 1, left)
+            card = self.state.cards[number]
+            left = (*free[:number], card.unit_map.without(spec, free[number]), *free[number + 1 :])
+            rest = self._from(requested, at + 1, left)
             if rest is not None:
-                return (Placed(wants[at], held, spec), *rest)
+                return (PlacedDevice(requested[at], card, spec), *rest)
         self._failed.add((at, free))
         return None
 
-    def _candidates(self, ask: Ask, free: Sequence[FreeUnits]) -> Iterator[tuple[int, PartitionSpec]]:
-        """Card by number, and cut: the best first."""
+    def _ordered_candidates(
+        self, requirements: DeviceRequirements, free: Sequence[FreeUnits]
+    ) -> list[tuple[int, PartitionSpec]]:
+        """Card number and partition spec of each candidate, the best first."""
         found = []
-        for number, held, spec in _usable(self.state, ask, free):
+        for number, card, spec in _candidates(self.state, requirements, free):
             rank = (
                 spec.placement is None,
                 spec.size,
-                rank_placement(held.card, held.unit_map, spec, free[number]),
+                rank_placement(card.card, card.unit_map, spec, free[number]),
                 number,
             )
             found.append((rank, number, spec))
         found.sort(key=lambda candidate: candidate[0])
-        return iter([(number, spec) for _, number, spec in found])
+        return [(number, spec) for _, number, spec in found]

@@ -1,38 +1,44 @@
-"""Carries out what was decided about claims and contexts, one call to the API server for each write.
+"""Reconciles claims and scheduling contexts: carries out what was planned, one API call for each write.
 
-Order of writes (KEP-3063): the finalizer before the allocation, the allocation's end before the finalizer's. A write
-carries the version that it was decided on, so what somebody else changed meanwhile is never overwritten.
+Problem: an allocation is written to one claim, so no resource version keeps two controllers from allocating one device
+to two claims. A Lease alone does not either: a leader may pause between its last look at the Lease and its write.
 
-An allocation also needs that no other controller gives the same devices to another claim, which no version can tell.
-So the leader marks a claim first (the finalizer), then makes sure that it still leads, then writes the allocation; and
-who begins to lead changes the version of every marked claim that is not allocated (``take_over``) before deciding
-anything. If a former leader looked before the change of leadership, its mark was there to be seen, and its write fails
-by the version; if it looked after, it stops. A leader that stood still between the two writes can therefore do no harm.
+Protocol (fencing, with the claim's resource version for a token): the leader (1) writes the finalizer to the claim,
+ (2) makes sure that it still leads, (3) writes the allocation on condition that the claim is
+unchanged since (1). Who begins to lead (``take_over``) first changes the version of every claim that has the finalizer
+and no allocation, before it decides anything.
+
+Invariant: no former leader's allocation takes effect after a take-over. If (2) came before the change of leadership, so
+did (1), the new leader saw the finalizer, and (3) fails by the version; if (2) came after it, the former leader stops.
+
+Example: leader x has written the finalizer, asked the Lease, and is then stopped for a minute. y takes over and writes
+the annotation ``FENCE`` to the claim; when x goes on, its write conflicts. Nothing is allocated twice.
+
+Order of writes (KEP-3063): the finalizer before the allocation, the end of the allocation before that of the finalizer.
 """
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from api.core.v1 import Pod
 from api.errors import TransientError
 from api.model.allocations import ResourceClaimConsumerReference
 from api.model.base import JsonObject
-from api.model.classic import ClassicClaim, PodSchedulingContext, UnsuitableNodes
+from api.model.classic import ClassicClaim
 from api.model.names import ObjectRef
 from api.resource.classic import ClassicKinds
 from api.wire import to_builtins
-from driver.controller.classic.allocator import Grant
+from driver.controller.classic.allocator import ClaimAllocation
 from driver.controller.classic.claims import plan_claim
-from driver.controller.classic.outcomes import About, Complaint, Outcome
-from driver.controller.classic.scheduling_contexts import concerns, plan_context
-from driver.controller.classic.state import World
+from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
+from driver.controller.classic.scheduling_contexts import has_nodes, plan_context
+from driver.controller.classic.state import ClusterView
 from driver.kube.http.errors import ConflictError, NotFoundError, ServerError, StatusError
 from driver.kube.patches import if_unchanged
 
 FENCE: Final = "kerf.dev/leader-change"
-"""Annotation that a new leader writes on marked claims: that it changes is all that matters."""
+"""The annotation by which a claim's version is changed; its value means nothing."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,126 +47,113 @@ class NotLeadingError(TransientError):
     """Another controller leads: what was decided must not be written."""
 
 
-class Api(Protocol):
-    """The API server as this needs it. All calls raise the errors of ``driver.kube.http.errors``."""
+class ClaimClient(Protocol):
+    """The requests that reconciling makes to the API server. All raise the errors of ``driver.kube.http.errors``."""
 
     async def pod(self, ref: ObjectRef) -> Pod | None:
-        """As it is now; None: there is none."""
-        ...
+        """Read a pod, bypassing caches; None: it does not exist."""
 
     async def claims(self) -> Sequence[ClassicClaim]:
-        """All claims as they are now."""
-        ...
+        """List all claims, bypassing caches."""
 
     async def read_claim(self, ref: ObjectRef) -> ClassicClaim | None:
-        """As it is now; None: there is none."""
-        ...
+        """Read a claim, bypassing caches; None: it does not exist."""
 
     async def patch_claim(self, ref: ObjectRef, metadata: JsonObject) -> ClassicClaim:
-        """Merge ``metadata``, which names the version."""
-        ...
+        """Merge ``metadata``, which names the version that it is for."""
 
     async def patch_claim_status(self, ref: ObjectRef, metadata: JsonObject, status: JsonObject) -> ClassicClaim:
-        """Merge ``status`` if the claim is as ``metadata`` says."""
-        ...
+        """Merge ``status`` if the claim has the version of ``metadata``."""
 
     async def patch_context_status(self, ref: ObjectRef, metadata: JsonObject, status: JsonObject) -> None:
-        """Merge ``status`` if the context is as ``metadata`` says."""
-        ...
+        """Merge ``status`` if the context has the version of ``metadata``."""
 
     async def confirm_leading(self) -> None:
-        """Ask the API server, now, whether this process leads. Raises NotLeadingError when it does not."""
-        ...
+        """Read the Lease, bypassing caches. Raises NotLeadingError when this process does not hold it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a pass ended."""
+class ClaimReconciler:
+    """Reconciles claims and contexts. One key must not be reconciled twice at once; different keys may be."""
 
-    rule: str
-    outcome: Outcome
-    complaints: tuple[Complaint, ...] = ()
-
-
-class Syncing:
-    """Passes over claims and contexts. Two passes over one key must not run at once; over different keys they may."""
-
-    def __init__(self, api: Api, kinds: ClassicKinds, world: World) -> None:
-        self._api = api
+    def __init__(self, client: ClaimClient, kinds: ClassicKinds, view: ClusterView) -> None:
+        self._client = client
         self._kinds = kinds
-        self._world = world
-        self._doubtful: dict[str, ClassicClaim] = {}
-        """By UID: claims as they were marked, whose allocation was sent and may have been written or not."""
+        self._view = view
+        self._uncertain: dict[str, ClassicClaim] = {}
+        """By UID: claims as of their finalizer, whose allocation was sent and of whose write there is no answer."""
 
     async def take_over(self, term: str) -> None:
-        """Make sure that no former leader, this process included, can finish what it began.
+        """Make sure that no allocation of a former leader, this process included, can take effect any more.
 
-        ``term`` is new with every change of leadership. Has to end before the first pass begins.
+        ``term`` is unique to this change of leadership. Nothing may be reconciled before this has ended.
         """
-        for claim in await self._api.claims():
-            self._world.note(claim)
-            if self._world.finalizer in claim.metadata.finalizers and claim.status.allocation is None:
+        for claim in await self._client.claims():
+            self._view.assume(claim)
+            if self._view.finalizer in claim.metadata.finalizers and claim.status.allocation is None:
                 await self._fence(claim, term)
-        for uid in list(self._doubtful):
-            self._settled(uid)
+        for uid in list(self._uncertain):
+            self._unreserve(uid)
 
-    async def sync_claim(self, ref: ObjectRef) -> Ended:
-        """One pass over a claim."""
-        await self._settle()
-        claim = self._world.claim(ref)
-        plan = plan_claim(claim, self._world)
-        if plan.grant is not None:
-            await self._allocate([plan.grant])
-        if claim is not None and plan.release:
+    async def reconcile_claim(self, ref: ObjectRef) -> ReconcileResult:
+        """Reconcile one claim. Raises ApiError when a write fails, NotLeadingError when another controller leads."""
+        await self._resolve_uncertain()
+        claim = self._view.claim(ref)
+        plan = plan_claim(claim, self._view)
+        if plan.allocation is not None:
+            await self._allocate([plan.allocation])
+        if claim is not None and plan.deallocate:
             claim = await self._patch_status(claim, self._kinds.released)
             _log.info("ResourceClaim %s: deallocated", claim.ref)
-        if claim is not None and plan.unprotect:
-            kept = [name for name in claim.metadata.finalizers if name != self._world.finalizer]
+        if claim is not None and plan.remove_finalizer:
+            kept = [name for name in claim.metadata.finalizers if name != self._view.finalizer]
             await self._patch_metadata(claim, {"finalizers": kept or None})
-        return Ended(plan.rule, plan.outcome, plan.complaints)
+        return plan
 
-    async def sync_context(self, ref: ObjectRef) -> Ended:
-        """One pass over a PodSchedulingContext."""
-        await self._settle()
-        if not concerns(self._world.caches.contexts.get(ref)):
-            return Ended("S-3", Outcome.FORGET)
-        pod = await self._api.pod(ref)
+    async def reconcile_context(self, ref: ObjectRef) -> ReconcileResult:
+        """Reconcile one PodSchedulingContext. Raises the errors of ``reconcile_claim``."""
+        await self._resolve_uncertain()
+        contexts = self._view.stores.contexts
+        if not has_nodes(contexts.get(ref)):
+            return ReconcileResult(rule="S-3")
+        pod = await self._client.pod(ref)
         if pod is None:
-            return Ended("S-4", Outcome.REQUEUE, (Complaint(About.CONTEXT, f"pod {ref} does not exist"),))
-        context = self._world.caches.contexts.get(ref)
-        plan = plan_context(context, pod, self._world)
-        await self._allocate(plan.grants)
-        if context is not None and plan.report is not None:
-            await self._report(context, plan.report)
-        return Ended(plan.rule, plan.outcome, plan.complaints)
+            warning = WarningEvent(EventSubject.CONTEXT, f"pod {ref} does not exist")
+            return ReconcileResult(rule="S-4", warnings=(warning,), requeue=Requeue.BACKOFF)
+        context = contexts.get(ref)
+        plan = plan_context(context, pod, self._view)
+        await self._allocate(plan.allocations)
+        if context is not None and plan.resource_claims is not None:
+            status = {"resourceClaims": to_builtins(plan.resource_claims)}
+            await self._client.patch_context_status(context.ref, if_unchanged(context.metadata), status)
+        return plan
 
-    async def _allocate(self, grants: Sequence[Grant]) -> None:
-        """Mark all, confirm, allocate all. Between the plan and the reservation here nothing is awaited.
+    async def _allocate(self, allocations: Sequence[ClaimAllocation]) -> None:
+        """Steps (1) to (3) of the protocol for all of ``allocations``.
 
-        What cannot be written at all leaves no mark. Raises HandleTooLargeError.
+        Between the plan and the reservation here nothing is awaited. Raises HandleTooLargeError before any write.
         """
-        statuses = [self._allocated(grant) for grant in grants]
-        for grant in grants:
-            self._world.reserve(grant.claim, grant.holdings)
+        statuses = [self._allocated_status(one) for one in allocations]
+        for one in allocations:
+            self._view.usage.reserve(one.claim.metadata.uid, one.usage)
         try:
-            marked = [await self._mark(grant.claim) for grant in grants]
-            if marked:
-                await self._api.confirm_leading()
-            for grant, claim, status in zip(grants, marked, statuses, strict=True):
+            claims = [await self._add_finalizer(one.claim) for one in allocations]
+            if claims:
+                await self._client.confirm_leading()
+            for one, claim, status in zip(allocations, claims, statuses, strict=True):
                 await self._write_allocation(claim, status)
-                devices = ", ".join(f"{result.pool}/{result.device}" for result in grant.allocation.devices.results)
+                devices = ", ".join(f"{result.pool}/{result.device}" for result in one.allocation.devices.results)
                 _log.info("ResourceClaim %s: allocated %s", claim.ref, devices)
         finally:
-            for grant in grants:
-                if grant.claim.metadata.uid not in self._doubtful:
-                    self._settled(grant.claim.metadata.uid)
+            for one in allocations:
+                if one.claim.metadata.uid not in self._uncertain:
+                    self._unreserve(one.claim.metadata.uid)
 
-    def _allocated(self, grant: Grant) -> JsonObject:
-        """Allocation and reservation, in one write."""
-        status = self._kinds.allocated(grant.allocation, self._world.driver)
-        if grant.pod is None:
+    def _allocated_status(self, allocated: ClaimAllocation) -> JsonObject:
+        """The allocation, and the reservation for its pod, in one write."""
+        status = self._kinds.allocated(allocated.allocation, self._view.driver)
+        if allocated.pod is None:
             return status
-        consumers = (*grant.claim.status.reserved_for, _consumer(grant.pod))
+        consumers = (*allocated.claim.status.reserved_for, _consumer(allocated.pod))
         return status | {"reservedFor": to_builtins(consumers)}
 
     async def _write_allocation(self, claim: ClassicClaim, status: JsonObject) -> None:
@@ -169,50 +162,46 @@ class Syncing:
         except BaseException as error:
             is_refused = isinstance(error, StatusError) and not isinstance(error, ServerError)
             if not is_refused:  # no answer, or cancelled: it may be written
-                self._doubtful[claim.metadata.uid] = claim
+                self._uncertain[claim.metadata.uid] = claim
             raise
 
-    async def _settle(self) -> None:
-        """Find out about writes without an answer: once the claim has another version, they can happen no more."""
-        for uid, claim in list(self._doubtful.items()):
+    async def _resolve_uncertain(self) -> None:
+        """Settle writes without an answer: once the claim has another version, they cannot take effect any more."""
+        for uid, claim in list(self._uncertain.items()):
             await self._fence(claim, f"{claim.metadata.resource_version}?")
-            if self._doubtful.get(uid) is claim:
-                self._settled(uid)
+            if self._uncertain.get(uid) is claim:
+                self._unreserve(uid)
 
-    def _settled(self, uid: str) -> None:
-        self._doubtful.pop(uid, None)
-        self._world.holdings.unreserve(uid)
+    def _unreserve(self, uid: str) -> None:
+        self._uncertain.pop(uid, None)
+        self._view.usage.unreserve(uid)
 
-    async def _mark(self, claim: ClassicClaim) -> ClassicClaim:
-        if self._world.finalizer in claim.metadata.finalizers:
+    async def _add_finalizer(self, claim: ClassicClaim) -> ClassicClaim:
+        if self._view.finalizer in claim.metadata.finalizers:
             return claim
-        return await self._patch_metadata(claim, {"finalizers": [*claim.metadata.finalizers, self._world.finalizer]})
+        return await self._patch_metadata(claim, {"finalizers": [*claim.metadata.finalizers, self._view.finalizer]})
 
     async def _fence(self, claim: ClassicClaim, term: str) -> None:
-        """Change the claim's version, unless somebody else has."""
+        """Change the claim's version, unless it is allocated or gone."""
         newest: ClassicClaim | None = claim
         while newest is not None and newest.status.allocation is None:
             try:
                 await self._patch_metadata(newest, {"annotations": {FENCE: term}})
                 return
             except (ConflictError, NotFoundError):
-                newest = await self._api.read_claim(claim.ref)
+                newest = await self._client.read_claim(claim.ref)
                 if newest is not None:
-                    self._world.note(newest)
+                    self._view.assume(newest)
 
     async def _patch_metadata(self, claim: ClassicClaim, fields: JsonObject) -> ClassicClaim:
-        return self._noted(await self._api.patch_claim(claim.ref, if_unchanged(claim.metadata) | fields))
+        return self._assumed(await self._client.patch_claim(claim.ref, if_unchanged(claim.metadata) | fields))
 
     async def _patch_status(self, claim: ClassicClaim, status: JsonObject) -> ClassicClaim:
-        return self._noted(await self._api.patch_claim_status(claim.ref, if_unchanged(claim.metadata), status))
+        return self._assumed(await self._client.patch_claim_status(claim.ref, if_unchanged(claim.metadata), status))
 
-    def _noted(self, answer: ClassicClaim) -> ClassicClaim:
-        self._world.note(answer)
+    def _assumed(self, answer: ClassicClaim) -> ClassicClaim:
+        self._view.assume(answer)
         return answer
-
-    async def _report(self, context: PodSchedulingContext, report: Sequence[UnsuitableNodes]) -> None:
-        status = {"resourceClaims": to_builtins(tuple(report))}
-        await self._api.patch_context_status(context.ref, if_unchanged(context.metadata), status)
 
 
 def _consumer(pod: Pod) -> ResourceClaimConsumerReference:

@@ -1,17 +1,24 @@
-"""From the parameters of a class and a claim to what is asked of a node. Pure.
+"""Resolves what each request of a claim requires, from its class and the parameters of both. Pure.
 
-What the class sets, a claim sets otherwise only where the class lists it in ``claimsMayOverride``; what it leaves open,
-the claim may set. A claim gets whole cards only where the class says so.
+The rules by which parameters are merged: a field that the class sets, the claim may set only where the class lists it
+in ``claimsMayOverride``; a field that the class leaves open, the claim may set. A claim gets whole cards only where the
+class says so. Requirements that no known device could meet are refused here, not searched for.
+
+Example: a class with ``minimum: {memory: 10Gi}`` and ``claimsMayOverride: [size]``, and a claim with
+``profile: 3g.40gb``, require a partition of the profile 3g.40gb.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from api.errors import InvalidDocumentError, Problem
+import msgspec
+
+from api.errors import InvalidDocumentError, PermanentError, Problem
 from api.kerf.classic_parameters import (
+    SPECS,
     ClaimParameters,
     ClassParameters,
     FpgaClaimParametersSpec,
@@ -19,177 +26,291 @@ from api.kerf.classic_parameters import (
     GpuClaimParametersSpec,
     GpuClassParametersSpec,
     GpuMinimum,
+    ParametersObject,
 )
-from api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, NodeChoice, config_to_parameters
-from api.model import device_attributes as v
+from api.kerf.decoder import decode_parameters, decode_parameters_object
+from api.kerf.v1alpha1 import API_VERSION, GROUP, FpgaConfig, GpuConfig, NodeChoice, config_to_parameters
 from api.model.allocations import ConfigSource, DeviceAllocationConfiguration, OpaqueAllocationConfiguration
-from api.model.quantity import Quantity
+from api.model.classic import MAX_CONSUMERS, ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
+from api.model.metadata import ObjectMeta
+from api.model.names import ObjectRef
+from driver.controller.classic.node_model import parse_driver_version
+from driver.controller.classic.placement import DeviceRequirements
+from driver.controller.classic.state import ClusterView
+from driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
 from driver.partitions.geometry import DeviceKind
 
-_FITTING: Final[dict[type[ClassParameters], type[ClaimParameters]]] = {
+_DOCUMENT: Final = "parameters"
+"""The document that messages name: the parameters of a class and of a claim are judged together."""
+_DOCUMENTS: Final = 1024
+"""Decoded documents remembered: every class's, and those of claims that are tried again and again."""
+_CLAIM_SPECS: Final[dict[type[ClassParameters], type[ClaimParameters]]] = {
     GpuClassParametersSpec: GpuClaimParametersSpec,
     FpgaClassParametersSpec: FpgaClaimParametersSpec,
 }
 _SIZE: Final = frozenset({"cut", "profile", "minimum"})
 """The fields that ``claimsMayOverride: [size]`` is about."""
-_NUMBERS: Final = re.compile(r"\d+")
 _Config: TypeAlias = tuple[ConfigSource, GpuConfig | FpgaConfig] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """What is asked of a node's cards: hashable, so that nodes that look alike are asked once."""
+class Ownership(Enum):
+    """Whose controller has to allocate a claim."""
 
-    kind: DeviceKind
-    models: tuple[str, ...] = ()
-    """Models or shells as the document names them; empty: all."""
-    partition: bool = True
-    """A partition will do."""
-    whole: bool = False
-    """A whole card will do, where no partition can be had if one would."""
-    profile: str | None = None
-    memory_bytes: int = 0
-    """At least."""
-    compute_slices: int = 0
-    """At least."""
-    function: str | None = None
-    monitor: bool = False
-    """All cards are to be seen, none is taken."""
-    driver_version: tuple[int, ...] = ()
-    """At least, on the host."""
+    OURS = auto()
+    OTHERS = auto()
+    UNKNOWN = auto()
+    """The claim's class does not exist (yet)."""
 
-    @property
-    def minimum(self) -> Mapping[str, Quantity]:
-        """By capacity."""
-        amounts = {
-            v.CAPACITY_MEMORY: Quantity.of_bytes(self.memory_bytes),
-            v.CAPACITY_COMPUTE_SLICES: Quantity(self.compute_slices),
-        }
-        return {capacity: amount for capacity, amount in amounts.items() if amount}
+
+class InvalidRequirementsError(PermanentError):
+    """The requirements of a claim cannot be resolved. ``about`` says whose parameters have to be corrected."""
+
+    def __init__(self, about: Literal["class", "claim"], message: str) -> None:
+        self.about = about
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """One request of a claim, with everything that its allocation has to hold."""
+class RequestRequirements:
+    """What one request of a claim requires, with everything else that its allocation has to hold."""
 
-    request: str
-    """Its name; empty until Kubernetes 1.30."""
-    ask: Ask
+    name: str
+    """The request's name; empty until Kubernetes 1.30."""
+    device: DeviceRequirements
+    """What each of its devices has to be."""
     count: int
+    """How many devices it requests."""
     nodes: NodeChoice | None
+    """The nodes that its class chooses; None: all."""
     max_pods: int
+    """How many pods may use the claim at a time."""
     config: tuple[DeviceAllocationConfiguration, ...]
 
 
-def asked(request: str, offer: ClassParameters, wish: ClaimParameters | None, *, driver: str, count: int = 1) -> Asked:
-    """What a claim with the parameters ``wish`` of a class with the parameters ``offer`` asks for.
+def ownership_of(claim: ClassicClaim, view: ClusterView) -> Ownership:
+    """Whose a claim is. Until Kubernetes 1.30 its class names the driver, from 1.31 the claim names its controller."""
+    if claim.spec.controller is not None:
+        return Ownership.OURS if claim.spec.controller == view.driver else Ownership.OTHERS
+    classes = [view.class_named(request.class_name) for request in claim.spec.requests]
+    if any(class_ is None for class_ in classes):
+        return Ownership.UNKNOWN
+    ours = all(class_ and class_.driver_name == view.driver and not class_.structured for class_ in classes)
+    return Ownership.OURS if ours and classes else Ownership.OTHERS
 
-    ``count`` is the claim's own, from Kubernetes 1.31; the parameters' is multiplied by it. Raises InvalidDocumentError
-    for what the class does not allow.
+
+def resolve_requirements(claim: ClassicClaim, view: ClusterView) -> tuple[RequestRequirements, ...]:
+    """The requirements of each request of a claim of ours.
+
+    Raises InvalidRequirementsError when the class or parameters do not exist or are invalid, when the claim sets what
+    its class does not allow, and when no known device could meet the requirements.
     """
-    fitting = _FITTING[type(offer)]
-    if wish is not None and not isinstance(wish, fitting):
-        other = "GPUs" if fitting is GpuClaimParametersSpec else "FPGAs"
+    return tuple(_resolve(claim, request, view) for request in claim.spec.requests)
+
+
+def _resolve(claim: ClassicClaim, request: ClassicRequest, view: ClusterView) -> RequestRequirements:
+    class_ = view.class_named(request.class_name)
+    if class_ is None:
+        raise InvalidRequirementsError("claim", f"class {request.class_name} does not exist")
+    if request.unsupported:
+        message = f"request {request.name}: {', '.join(request.unsupported)}: a claim of {view.driver} cannot have it"
+        raise InvalidRequirementsError("claim", message)
+    claim_spec = _claim_spec(claim, request, view)
+    class_spec = _class_spec(class_, claim_spec, view)
+    try:
+        merged = merge_parameters(request.name, class_spec, claim_spec, driver=view.driver, count=request.count)
+        return replace(merged, device=_satisfiable(merged.device, view.published))
+    except InvalidDocumentError as error:
+        raise InvalidRequirementsError("claim", str(error)) from error
+
+
+def merge_parameters(
+    name: str, class_spec: ClassParameters, claim_spec: ClaimParameters | None, *, driver: str, count: int = 1
+) -> RequestRequirements:
+    """The requirements of the request ``name`` of a claim with ``claim_spec`` whose class has ``class_spec``.
+
+    ``count`` is the request's own, from Kubernetes 1.31; that of the parameters is multiplied by it. Raises
+    InvalidDocumentError when the claim's parameters are of another kind than the class's, set what the class does not
+    allow, or leave out what they have to say.
+    """
+    expected = _CLAIM_SPECS[type(class_spec)]
+    if claim_spec is not None and not isinstance(claim_spec, expected):
+        other = "GPUs" if expected is GpuClaimParametersSpec else "FPGAs"
         raise InvalidDocumentError("claim parameters", [Problem("kind", f"does not fit a class of {other}")])
-    wish = wish or fitting()
-    if problems := tuple(_forbidden(offer, wish)):
+    claim_spec = claim_spec or expected()
+    if problems := tuple(_forbidden(class_spec, claim_spec)):
         raise InvalidDocumentError("claim parameters", problems)
-    if isinstance(offer, GpuClassParametersSpec):
-        assert isinstance(wish, GpuClaimParametersSpec)
-        ask, config = _gpu(offer, wish), _gpu_config(offer, wish)
+    if isinstance(class_spec, GpuClassParametersSpec):
+        assert isinstance(claim_spec, GpuClaimParametersSpec)
+        device, config = _gpu(class_spec, claim_spec), _gpu_config(class_spec, claim_spec)
     else:
-        assert isinstance(wish, FpgaClaimParametersSpec)
-        ask, config = _fpga(offer, wish), _fpga_config(offer, wish)
-    return Asked(
-        request=request,
-        ask=replace(ask, driver_version=numbers_of(offer.min_driver_version or "")),
-        count=count * wish.count,
-        nodes=offer.nodes,
-        max_pods=offer.max_pods,
-        config=tuple(_entries(config, request, driver)),
+        assert isinstance(claim_spec, FpgaClaimParametersSpec)
+        device, config = _fpga(class_spec, claim_spec), _fpga_config(class_spec, claim_spec)
+    return RequestRequirements(
+        name=name,
+        device=replace(device, driver_version=parse_driver_version(class_spec.min_driver_version or "")),
+        count=count * claim_spec.count,
+        nodes=class_spec.nodes,
+        max_pods=class_spec.max_pods,
+        config=tuple(_config_entries(config, name, driver)),
     )
 
 
-@lru_cache(maxsize=256)  # as many drivers as a cluster could have, asked about for every card
-def numbers_of(version: str) -> tuple[int, ...]:
-    """A driver's version, to be compared; nothing, which is older than anything, where it is not known.
-
-    >>> numbers_of("535.104.05") < numbers_of("550.54"), numbers_of("")
-    (True, ())
-    """
-    return tuple(int(number) for number in _NUMBERS.findall(version))
-
-
-def _forbidden(offer: ClassParameters, wish: ClaimParameters) -> Iterator[Problem]:
-    """What the claim sets although the class does not allow it."""
-    for field in wish.__struct_fields__:
-        value = getattr(wish, field)
+def _forbidden(class_spec: ClassParameters, claim_spec: ClaimParameters) -> Iterator[Problem]:
+    """Yield a problem for each field that the claim sets although the class does not allow it."""
+    for field in claim_spec.__struct_fields__:
+        value = getattr(claim_spec, field)
         if value in (None, ()) or field == "count":
             continue
         topic = "size" if field in _SIZE else field
-        if getattr(offer, "monitor", False):
+        if getattr(class_spec, "monitor", False):
             yield Problem(f"spec.{field}", "the class is for monitoring: its claims ask for nothing")
-        elif topic in offer.claims_may_override:
+        elif topic in class_spec.claims_may_override:
             continue
         elif value == "Whole":
-            if offer.cut != "Whole" and not getattr(offer, "allow_whole", False):
+            if class_spec.cut != "Whole" and not getattr(class_spec, "allow_whole", False):
                 yield Problem("spec.cut", "the class does not give whole cards")
-        elif _is_set(offer, topic):
+        elif _is_set(class_spec, topic):
             yield Problem(f"spec.{field}", f"is set by the class, which does not list {topic} in claimsMayOverride")
 
 
-def _is_set(offer: ClassParameters, topic: str) -> bool:
+def _is_set(class_spec: ClassParameters, topic: str) -> bool:
     if topic == "size":
-        return any(getattr(offer, name, None) not in (None, "Partition") for name in _SIZE)
-    return getattr(offer, topic) not in (None, ())
+        return any(getattr(class_spec, name, None) not in (None, "Partition") for name in _SIZE)
+    return getattr(class_spec, topic) not in (None, ())
 
 
-def _gpu(offer: GpuClassParametersSpec, wish: GpuClaimParametersSpec) -> Ask:
-    models = wish.models or offer.models
-    if offer.monitor:
-        return Ask(kind=DeviceKind.GPU, models=models, partition=False, whole=True, monitor=True)
-    size = offer if (wish.cut, wish.profile, wish.minimum) == (None, None, None) else wish
+def _gpu(class_spec: GpuClassParametersSpec, claim_spec: GpuClaimParametersSpec) -> DeviceRequirements:
+    models = claim_spec.models or class_spec.models
+    if class_spec.monitor:
+        return DeviceRequirements(kind=DeviceKind.GPU, models=models, partition=False, whole=True, monitor=True)
+    claim_sets_size = (claim_spec.cut, claim_spec.profile, claim_spec.minimum) != (None, None, None)
+    size = claim_spec if claim_sets_size else class_spec
     if size.cut == "Whole":
-        return Ask(kind=DeviceKind.GPU, models=models, partition=False, whole=True)
+        return DeviceRequirements(kind=DeviceKind.GPU, models=models, partition=False, whole=True)
     minimum = size.minimum or GpuMinimum()
-    return Ask(
+    return DeviceRequirements(
         kind=DeviceKind.GPU,
         models=models,
-        whole=offer.allow_whole and size.profile is None,
+        whole=class_spec.allow_whole and size.profile is None,
         profile=size.profile,
         memory_bytes=int(minimum.memory or 0),
         compute_slices=minimum.compute_slices or 0,
     )
 
 
-def _fpga(offer: FpgaClassParametersSpec, wish: FpgaClaimParametersSpec) -> Ask:
-    models, whole = wish.models or offer.models, (wish.cut or offer.cut) == "Whole"
-    function = None if whole else wish.function or offer.function
+def _fpga(class_spec: FpgaClassParametersSpec, claim_spec: FpgaClaimParametersSpec) -> DeviceRequirements:
+    models, whole = claim_spec.models or class_spec.models, (claim_spec.cut or class_spec.cut) == "Whole"
+    function = None if whole else claim_spec.function or class_spec.function
     if function is None and not whole:
         message = "is required: the class names no function, so the claim has to"
         raise InvalidDocumentError("claim parameters", [Problem("spec.function", message)])
-    return Ask(kind=DeviceKind.FPGA, models=models, partition=not whole, whole=whole, function=function)
+    return DeviceRequirements(kind=DeviceKind.FPGA, models=models, partition=not whole, whole=whole, function=function)
 
 
-def _gpu_config(offer: GpuClassParametersSpec, wish: GpuClaimParametersSpec) -> _Config:
-    if wish.sharing is not None:
-        return "FromClaim", GpuConfig(api_version=API_VERSION, sharing=wish.sharing)
-    if offer.sharing is not None:
-        return "FromClass", GpuConfig(api_version=API_VERSION, sharing=offer.sharing)
+def _gpu_config(class_spec: GpuClassParametersSpec, claim_spec: GpuClaimParametersSpec) -> _Config:
+    if claim_spec.sharing is not None:
+        return "FromClaim", GpuConfig(api_version=API_VERSION, sharing=claim_spec.sharing)
+    if class_spec.sharing is not None:
+        return "FromClass", GpuConfig(api_version=API_VERSION, sharing=class_spec.sharing)
     return None
 
 
-def _fpga_config(offer: FpgaClassParametersSpec, wish: FpgaClaimParametersSpec) -> _Config:
-    release = wish.release or offer.release
-    if release is None and offer.timeout_seconds is None:
+def _fpga_config(class_spec: FpgaClassParametersSpec, claim_spec: FpgaClaimParametersSpec) -> _Config:
+    release, timeout_seconds = claim_spec.release or class_spec.release, class_spec.timeout_seconds
+    if release is None and timeout_seconds is None:
         return None
-    config = FpgaConfig(api_version=API_VERSION, release=release or "Blank", timeout_seconds=offer.timeout_seconds)
-    return ("FromClaim" if wish.release else "FromClass"), config
+    config = FpgaConfig(api_version=API_VERSION, release=release or "Blank", timeout_seconds=timeout_seconds)
+    return ("FromClaim" if claim_spec.release else "FromClass"), config
 
 
-def _entries(config: _Config, request: str, driver: str) -> Iterator[DeviceAllocationConfiguration]:
+def _config_entries(config: _Config, request: str, driver: str) -> Iterator[DeviceAllocationConfiguration]:
     if config is not None:
         source, value = config
         opaque = OpaqueAllocationConfiguration(driver=driver, parameters=config_to_parameters(value))
         requests = (request,) if request else ()
         yield DeviceAllocationConfiguration(source=source, requests=requests, opaque=opaque)
+
+
+@lru_cache(maxsize=1024)  # sets of requirements in a cluster
+def _satisfiable(device: DeviceRequirements, published: frozenset[DeviceType]) -> DeviceRequirements:
+    """``device`` with its models as cards spell them. Raises UnsatisfiableError when no known device meets it."""
+    types = known_device_types(published)
+    models = resolve_models(_DOCUMENT, device.kind, device.models, types)
+    if not device.whole:
+        check_satisfiable(
+            _DOCUMENT,
+            types,
+            kind=device.kind,
+            cut="partition",
+            models=models,
+            profile=device.profile,
+            function=device.function,
+            minimum=device.minimum,
+        )
+    return replace(device, models=tuple(models))
+
+
+def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: ClusterView) -> ClassParameters:
+    """The class's parameters; without any, the class offers everything of the kind that the claim's parameters name."""
+    subject = f"class parameters of {class_.metadata.name}"
+    try:
+        if class_.parameters_ref is not None:
+            found = _referenced(class_.parameters_ref, "", view)
+        elif view.driver in class_.parameters:
+            found = _opaque(msgspec.json.encode(class_.parameters[view.driver]), "spec.config.opaque.parameters")
+        elif claim_spec is not None:
+            return next(class_type() for class_type, of in _CLAIM_SPECS.items() if isinstance(claim_spec, of))
+        else:
+            message = f"class {class_.metadata.name} has no parameters, nor has the claim: say what is wanted"
+            raise InvalidRequirementsError("class", message)
+    except (InvalidDocumentError, LookupError) as error:
+        raise InvalidRequirementsError("class", f"{subject}: {error}") from error
+    if not isinstance(found, GpuClassParametersSpec | FpgaClassParametersSpec):
+        raise InvalidRequirementsError("class", f"{subject}: they are parameters of claims")
+    if 1 < found.max_pods < MAX_CONSUMERS and not view.pods_can_be_limited:
+        message = f"spec.maxPods: {found.max_pods} needs Kubernetes 1.30; before, it can be 1 or {MAX_CONSUMERS}"
+        raise InvalidRequirementsError("class", f"{subject}: {message}")
+    return found
+
+
+def _claim_spec(claim: ClassicClaim, request: ClassicRequest, view: ClusterView) -> ClaimParameters | None:
+    try:
+        if request.parameters_ref is not None:
+            found = _referenced(request.parameters_ref, claim.metadata.namespace, view)
+        elif request.parameters:
+            found = _opaque(msgspec.json.encode(request.parameters[-1]), "spec.devices.config.opaque.parameters")
+        else:
+            return None
+    except (InvalidDocumentError, LookupError) as error:
+        raise InvalidRequirementsError("claim", f"claim parameters: {error}") from error
+    if not isinstance(found, GpuClaimParametersSpec | FpgaClaimParametersSpec):
+        raise InvalidRequirementsError("claim", "claim parameters: they are parameters of classes")
+    return found
+
+
+def _referenced(reference: ParametersReference, namespace: str, view: ClusterView) -> ClassParameters | ClaimParameters:
+    """The parameters object of a reference.
+
+    Raises LookupError when its group or kind is unknown or it does not exist, InvalidDocumentError when it is invalid.
+    """
+    where = f"parametersRef: {reference.kind} {reference.name}"
+    if reference.api_group.partition("/")[0] != GROUP:
+        raise LookupError(f'{where}: apiGroup is "{reference.api_group}", not {GROUP}')
+    if reference.kind not in SPECS:
+        raise LookupError(f"{where}: the kind is none of {', '.join(SPECS)}")
+    ref = ObjectRef(namespace if "Claim" in reference.kind else "", reference.name)
+    held = view.stores.parameters[reference.kind].get(ref)
+    if held is None:
+        raise LookupError(f"{where} does not exist")
+    return _spec(reference.kind, held.ref, msgspec.json.encode(held.spec))
+
+
+@lru_cache(maxsize=_DOCUMENTS)
+def _spec(kind: str, ref: ObjectRef, spec: bytes) -> ClassParameters | ClaimParameters:
+    metadata = ObjectMeta(name=ref.name, namespace=ref.namespace)
+    return decode_parameters_object(kind, ParametersObject(metadata=metadata, spec=msgspec.json.decode(spec)))
+
+
+@lru_cache(maxsize=_DOCUMENTS)
+def _opaque(document: bytes, path: str) -> ClassParameters | ClaimParameters:
+    return decode_parameters(msgspec.json.decode(document), path)

@@ -1,9 +1,20 @@
-"""What becomes of one PodSchedulingContext: which nodes cannot be had, and allocation for the selected one. Pure.
+"""Decides what to do about one PodSchedulingContext: report unsuitable nodes, allocate on the selected one. Pure.
 
-The rules are KEP-3063's, in the order of S-1 to S-18; upstream's Go library (kubernetes/dynamic-resource-allocation
-``controller``, release-1.31) is corrected where it was known to go wrong:
+The negotiation is KEP-3063's. The scheduler writes potential nodes, and later a selected node, to the context's spec;
+each driver answers in the status with the nodes that are unsuitable for its claims; once the selected node is suitable,
+it allocates its claims there and reserves them for the pod. The states, as rules: nothing to negotiate (S-1 to S-6), a
+claim or class that cannot be resolved yet (S-7 to S-10), no claim of ours to allocate (S-11), potential nodes only
+(S-17), an unsuitable selected node (S-14), an allocation (S-15).
 
-- the selected node is looked at although it is no potential one, and nodes reported before are looked at again;
+Invariant: all pending claims of the pod are allocated in one plan, on the selected node, or none is.
+
+Example: selected node n1, potential nodes n1 and n2, one claim of 1g.10gb, n1 full: S-14 reports n1 as unsuitable, a
+Warning event says why; the scheduler then selects n2, and S-15 allocates there.
+
+Upstream's Go library (kubernetes/dynamic-resource-allocation ``controller``, release-1.31) is corrected where it was
+known to go wrong:
+
+- the selected node is checked although it is no potential one, and nodes reported before are checked again;
 - claims that are allocated, in use otherwise, or about to end are left out;
 - reports are sorted and cut to their limit before they are compared, so that nothing is written twice;
 - two contexts that share a claim never both allocate it.
@@ -16,42 +27,45 @@ from dataclasses import dataclass
 from api.core.v1 import Pod, PodResourceClaim
 from api.model.classic import MAX_NODES, ClassicClaim, PodSchedulingContext, UnsuitableNodes
 from api.model.names import ObjectRef
-from driver.controller.classic.allocator import Grant, Pending, grant, obstacle
-from driver.controller.classic.outcomes import About, Complaint, Outcome
-from driver.controller.classic.requests import BadRequestError, Ownership, owner_of, requests_of
-from driver.controller.classic.state import World
+from driver.controller.classic.allocator import ClaimAllocation, PendingClaim, allocate_on_node, unsuitable_reason
+from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
+from driver.controller.classic.requirements import (
+    InvalidRequirementsError,
+    Ownership,
+    ownership_of,
+    resolve_requirements,
+)
+from driver.controller.classic.state import ClusterView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextPlan:
-    """What to do about a context: first the grants, all at once, then the report."""
+class ContextPlan(ReconcileResult):
+    """What to do about a context: first the allocations, all together, then the status."""
 
-    rule: str
-    grants: tuple[Grant, ...] = ()
-    report: tuple[UnsuitableNodes, ...] | None = None
-    """All entries of the status, ours and others'; None: it says what it should."""
-    complaints: tuple[Complaint, ...] = ()
-    outcome: Outcome = Outcome.FORGET
+    allocations: tuple[ClaimAllocation, ...] = ()
+    resource_claims: tuple[UnsuitableNodes, ...] | None = None
+    """The new ``status.resourceClaims``, with our entries and others'; None: it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """One entry of the pod's ``resourceClaims`` that is ours to serve."""
+class _PodClaim:
+    """One entry of the pod's ``resourceClaims`` whose claim is ours to allocate."""
 
     name: str
-    pending: Pending
+    """The entry's name."""
+    pending: PendingClaim
 
 
 class _UnresolvedError(Exception):
-    """The context cannot be worked on as long as this holds."""
+    """A claim of the pod cannot be resolved; ``plan`` says what to do meanwhile."""
 
-    def __init__(self, rule: str, complaints: Iterable[Complaint], outcome: Outcome) -> None:
-        self.plan = ContextPlan(rule=rule, complaints=tuple(complaints), outcome=outcome)
+    def __init__(self, rule: str, warnings: Iterable[WarningEvent], requeue: Requeue) -> None:
+        self.plan = ContextPlan(rule=rule, warnings=tuple(warnings), requeue=requeue)
         super().__init__(rule)
 
 
-def concerns(context: PodSchedulingContext | None) -> bool:
-    """Whether the pod is worth asking for."""
+def has_nodes(context: PodSchedulingContext | None) -> bool:
+    """Whether the scheduler has named nodes, so that the pod is worth a request to the API server."""
     return (
         context is not None
         and not context.is_terminating
@@ -59,8 +73,8 @@ def concerns(context: PodSchedulingContext | None) -> bool:
     )
 
 
-def plan_context(context: PodSchedulingContext | None, pod: Pod, world: World) -> ContextPlan:
-    """What to do about ``context`` for ``pod``, the one of its name that is there now."""
+def plan_context(context: PodSchedulingContext | None, pod: Pod, view: ClusterView) -> ContextPlan:
+    """What to do about ``context`` for ``pod``, the present pod of the same name."""
     if context is None:
         return ContextPlan(rule="S-1")
     if context.is_terminating:
@@ -72,45 +86,46 @@ def plan_context(context: PodSchedulingContext | None, pod: Pod, world: World) -
     if not _is_controlled_by(context, pod):
         return ContextPlan(rule="S-6")
     try:
-        entries = list(_entries(pod, world))
+        pod_claims = list(_pod_claims(pod, view))
     except _UnresolvedError as error:
         return error.plan
-    if not entries:
-        return ContextPlan(rule="S-11", outcome=Outcome.PERIODIC)
-    return _negotiate(context, pod, entries, world)
+    if not pod_claims:
+        return ContextPlan(rule="S-11", requeue=Requeue.PERIODIC)
+    return _negotiate(context, pod, pod_claims, view)
 
 
-def _negotiate(context: PodSchedulingContext, pod: Pod, entries: Sequence[_Entry], world: World) -> ContextPlan:
-    """Which nodes cannot be had, and what the selected one gives (S-12 to S-18)."""
+def _negotiate(
+    context: PodSchedulingContext, pod: Pod, pod_claims: Sequence[_PodClaim], view: ClusterView
+) -> ContextPlan:
+    """Report the unsuitable nodes and allocate on the selected one (S-12 to S-18)."""
     selected, potential = context.spec.selected_node, context.spec.potential_nodes
-    pending = list({entry.pending.claim.metadata.uid: entry.pending for entry in entries}.values())
-    full = _full_claim(pod, world)
-    obstacles = _obstacles(context, pending, world, full) if potential else {}
-    busy = any(world.holdings.is_reserved(one.claim.metadata.uid) for one in pending)
-    grants: tuple[Grant, ...] = ()
-    complaints = tuple(_despair(potential, obstacles))
-    if selected and not busy:
-        reason = full or obstacle(pending, selected, world)
-        grants = () if reason else grant(pending, selected, world, pod)
+    pending = list({one.pending.claim.metadata.uid: one.pending for one in pod_claims}.values())
+    full = _full_claim(pod, view)
+    unsuitable = _unsuitable_nodes(context, pending, view, full) if potential else {}
+    in_flight = any(view.usage.is_reserved(one.claim.metadata.uid) for one in pending)
+    allocations: tuple[ClaimAllocation, ...] = ()
+    warnings = tuple(_no_node_warning(potential, unsuitable))
+    if selected and not in_flight:
+        reason = full or unsuitable_reason(pending, selected, view)
+        allocations = () if reason else allocate_on_node(pending, selected, view, pod)
         if reason:
-            complaints = (Complaint(About.CONTEXT, f"node {selected}: {reason}"), *complaints)
-            obstacles[selected] = reason
-    report = _report(context, entries, obstacles.keys())
-    rule = "S-15" if grants else "S-14" if selected else "S-17"
+            warnings = (WarningEvent(EventSubject.CONTEXT, f"node {selected}: {reason}"), *warnings)
+            unsuitable[selected] = reason
+    resource_claims = _build_resource_claims(context, pod_claims, unsuitable.keys())
     return ContextPlan(
-        rule=rule,
-        grants=grants,
-        report=None if report == context.status.resource_claims else report,
-        complaints=complaints,
-        outcome=Outcome.REQUEUE if busy else Outcome.PERIODIC,
+        rule="S-15" if allocations else "S-14" if selected else "S-17",
+        allocations=allocations,
+        resource_claims=None if resource_claims == context.status.resource_claims else resource_claims,
+        warnings=warnings,
+        requeue=Requeue.BACKOFF if in_flight else Requeue.PERIODIC,
     )
 
 
-def claim_name(pod: Pod, entry: PodResourceClaim, world: World) -> str | None:
-    """The claim of an entry; None: it needs none. Raises LookupError when it is not made yet."""
+def claim_name(pod: Pod, entry: PodResourceClaim, view: ClusterView) -> str | None:
+    """The name of an entry's claim; None: it needs none. Raises LookupError when the claim is not made yet."""
     if entry.claim_name is not None:
         return entry.claim_name
-    if not world.names_are_generated:
+    if not view.names_are_generated:
         return f"{pod.metadata.name}-{entry.name}"
     for status in pod.status.resource_claim_statuses:
         if status.name == entry.name:
@@ -122,40 +137,41 @@ def _is_controlled_by(owned: PodSchedulingContext | ClassicClaim, pod: Pod) -> b
     return any(owner.controller and owner.uid == pod.metadata.uid for owner in owned.metadata.owner_references)
 
 
-def _entries(pod: Pod, world: World) -> Iterator[_Entry]:
+def _pod_claims(pod: Pod, view: ClusterView) -> Iterator[_PodClaim]:
+    """Yield the entries whose claims are ours to allocate. Raises _UnresolvedError."""
     for entry in pod.spec.resource_claims:
-        claim = _claim(pod, entry, world)
-        if claim is None or not _is_open(claim):
+        claim = _claim(pod, entry, view)
+        if claim is None or not _is_pending(claim):
             continue
-        ownership = owner_of(claim, world)
+        ownership = ownership_of(claim, view)
         if ownership is Ownership.OTHERS:
             continue
         if ownership is Ownership.UNKNOWN:
             names = ", ".join(request.class_name for request in claim.spec.requests)
-            complaint = Complaint(About.CONTEXT, f"pod claim {entry.name}: class {names} does not exist")
-            raise _UnresolvedError("S-9", [complaint], Outcome.PERIODIC)
+            event = WarningEvent(EventSubject.CONTEXT, f"pod claim {entry.name}: class {names} does not exist")
+            raise _UnresolvedError("S-9", [event], Requeue.PERIODIC)
         try:
-            yield _Entry(entry.name, Pending(claim, requests_of(claim, world)))
-        except BadRequestError as error:
-            raise _UnresolvedError("S-10", _complaints(entry, claim, error), Outcome.PERIODIC) from error
+            yield _PodClaim(entry.name, PendingClaim(claim, resolve_requirements(claim, view)))
+        except InvalidRequirementsError as error:
+            raise _UnresolvedError("S-10", _parameter_warnings(entry, claim, error), Requeue.PERIODIC) from error
 
 
-def _claim(pod: Pod, entry: PodResourceClaim, world: World) -> ClassicClaim | None:
+def _claim(pod: Pod, entry: PodResourceClaim, view: ClusterView) -> ClassicClaim | None:
     """The claim of an entry; None: it needs none, or it is not there. Raises _UnresolvedError."""
     try:
-        name = claim_name(pod, entry, world)
+        name = claim_name(pod, entry, view)
     except LookupError as error:
-        complaint = Complaint(About.CONTEXT, f"pod claim {entry.name}: {error}")
-        raise _UnresolvedError("S-7", [complaint], Outcome.REQUEUE) from error
-    claim = None if name is None else world.claim(ObjectRef(pod.metadata.namespace, name))
+        event = WarningEvent(EventSubject.CONTEXT, f"pod claim {entry.name}: {error}")
+        raise _UnresolvedError("S-7", [event], Requeue.BACKOFF) from error
+    claim = None if name is None else view.claim(ObjectRef(pod.metadata.namespace, name))
     if claim is not None and entry.claim_name is None and not _is_controlled_by(claim, pod):
         message = f"pod claim {entry.name}: ResourceClaim {claim.metadata.name} was not made for this pod"
-        raise _UnresolvedError("S-7", [Complaint(About.CONTEXT, message)], Outcome.PERIODIC)
+        raise _UnresolvedError("S-7", [WarningEvent(EventSubject.CONTEXT, message)], Requeue.PERIODIC)
     return claim
 
 
-def _is_open(claim: ClassicClaim) -> bool:
-    """Whether it may be allocated for a pod now; one that is about to end would be refused by the server."""
+def _is_pending(claim: ClassicClaim) -> bool:
+    """Whether the claim may be allocated for a pod now; the server refuses one that is about to end."""
     return not (
         claim.spec.immediate
         or claim.status.allocation is not None
@@ -164,54 +180,56 @@ def _is_open(claim: ClassicClaim) -> bool:
     )
 
 
-def _complaints(entry: PodResourceClaim, claim: ClassicClaim, error: BadRequestError) -> Iterator[Complaint]:
-    yield Complaint(About.CONTEXT, f"pod claim {entry.name}: {error}")
-    yield Complaint(About.POD, f"pod claim {entry.name}: {error}")
-    yield Complaint(About.CLAIM, str(error), claim.metadata.name)
+def _parameter_warnings(
+    entry: PodResourceClaim, claim: ClassicClaim, error: InvalidRequirementsError
+) -> Iterator[WarningEvent]:
+    yield WarningEvent(EventSubject.CONTEXT, f"pod claim {entry.name}: {error}")
+    yield WarningEvent(EventSubject.POD, f"pod claim {entry.name}: {error}")
+    yield WarningEvent(EventSubject.CLAIM, str(error), claim.metadata.name)
     if error.about == "class":
-        yield from (Complaint(About.CLASS, str(error), request.class_name) for request in claim.spec.requests)
+        yield from (WarningEvent(EventSubject.CLASS, str(error), request.class_name) for request in claim.spec.requests)
 
 
-def _full_claim(pod: Pod, world: World) -> str | None:
+def _full_claim(pod: Pod, view: ClusterView) -> str | None:
     """Why the pod can start nowhere, so that it need not hold anything: as many pods as may use one of its claims."""
     for entry in pod.spec.resource_claims:
-        claim = _claim(pod, entry, world)
+        claim = _claim(pod, entry, view)
         users = {consumer.uid for consumer in claim.status.reserved_for} if claim else set()
         if claim is not None and claim.is_full and pod.metadata.uid not in users:
             return f"pod claim {entry.name}: ResourceClaim {claim.metadata.name} is full: {len(users)} pods use it"
     return None
 
 
-def _obstacles(
-    context: PodSchedulingContext, pending: Sequence[Pending], world: World, full: str | None
+def _unsuitable_nodes(
+    context: PodSchedulingContext, pending: Sequence[PendingClaim], view: ClusterView, full: str | None
 ) -> dict[str, str]:
-    """Why nodes cannot serve all of the pod's claims of ours: of those that the scheduler or we have named."""
+    """The reason of each unsuitable node, among all that the scheduler has named or we have reported before."""
     before = (node for entry in context.status.resource_claims for node in entry.unsuitable_nodes)
     nodes = {context.spec.selected_node, *context.spec.potential_nodes, *before} - {""}
-    reasons = {node: full or obstacle(pending, node, world) for node in nodes}
+    reasons = {node: full or unsuitable_reason(pending, node, view) for node in nodes}
     return {node: reason for node, reason in reasons.items() if reason is not None}
 
 
-def _despair(potential: Sequence[str], obstacles: Mapping[str, str]) -> Iterator[Complaint]:
-    """Tells the pod's author why it waits, where no node of the scheduler's can be had."""
-    if potential and obstacles.keys() >= set(potential):
-        counts = Counter(obstacles[node] for node in potential)
+def _no_node_warning(potential: Sequence[str], unsuitable: Mapping[str, str]) -> Iterator[WarningEvent]:
+    """Tell the pod's author why it waits, when all potential nodes are unsuitable."""
+    if potential and unsuitable.keys() >= set(potential):
+        counts = Counter(unsuitable[node] for node in potential)
         reasons = "; ".join(f"{reason} ({count})" for reason, count in sorted(counts.items()))
-        yield Complaint(About.POD, f"none of {len(potential)} nodes can be had: {reasons}")
+        yield WarningEvent(EventSubject.POD, f"none of {len(potential)} nodes can be had: {reasons}")
 
 
-def _report(
-    context: PodSchedulingContext, entries: Sequence[_Entry], unsuitable: Collection[str]
+def _build_resource_claims(
+    context: PodSchedulingContext, pod_claims: Sequence[_PodClaim], unsuitable: Collection[str]
 ) -> tuple[UnsuitableNodes, ...]:
-    """The status with our entries in it, each of them although it may be empty; others' stay as they are."""
-    nodes = _cut(unsuitable, context)
-    ours = {entry.name: UnsuitableNodes(name=entry.name, unsuitable_nodes=nodes) for entry in entries}
+    """``status.resourceClaims`` with all our entries in it, empty ones too; others' entries stay as they are."""
+    nodes = _limit_nodes(unsuitable, context)
+    ours = {one.name: UnsuitableNodes(name=one.name, unsuitable_nodes=nodes) for one in pod_claims}
     kept = [ours.pop(entry.name, entry) for entry in context.status.resource_claims]
     return (*kept, *ours.values())
 
 
-def _cut(nodes: Collection[str], context: PodSchedulingContext) -> tuple[str, ...]:
-    """At most as many as the server takes: the selected node first, then those that the scheduler asks about."""
-    asked = set(context.spec.potential_nodes)
-    by_need = sorted(nodes, key=lambda node: (node != context.spec.selected_node, node not in asked, node))
+def _limit_nodes(nodes: Collection[str], context: PodSchedulingContext) -> tuple[str, ...]:
+    """At most as many as the server accepts: the selected node first, then the potential ones."""
+    potential = set(context.spec.potential_nodes)
+    by_need = sorted(nodes, key=lambda node: (node != context.spec.selected_node, node not in potential, node))
     return tuple(sorted(by_need[:MAX_NODES]))

@@ -1,7 +1,7 @@
-"""Everything that a decision may look at: what the caches show, and our own writes that they do not show yet.
+"""The cluster as decisions see it: what the informers' stores show, with own writes that they do not show yet.
 
-One event loop changes and reads it; between a look and the reservation that follows from it nothing is awaited, so two
-decisions never give away one device.
+One event loop reads and changes it. Between a decision and the reservation of the devices it allocates nothing is
+awaited, so two decisions never allocate one device.
 """
 
 from bisect import bisect_left, insort
@@ -16,9 +16,9 @@ from api.kerf.classic_parameters import ParametersObject
 from api.kerf.node_inventory import NodeInventory, NodeInventorySpec
 from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
 from api.model.names import ObjectRef
-from driver.controller.classic.node_model import InventoryError, Stock, stock_of
-from driver.controller.classic.placement import ByLook, Look, NodeState, cost, has_room
-from driver.controller.classic.usage import Holding, Holdings, holdings_of, state_of
+from driver.controller.classic.node_model import InventoryError, NodeInventoryModel, build_node_model
+from driver.controller.classic.placement import NodeSignature, NodeState
+from driver.controller.classic.usage import UsageIndex, build_node_state, usage_of_claim
 from driver.controller.device_types import DeviceType, device_types_of
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.store import ObjectChange, Store
@@ -27,8 +27,8 @@ from driver.partitions.geometry import GpuCard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caches:
-    """What informers show."""
+class InformerStores:
+    """The stores of the informers."""
 
     claims: Store[ClassicClaim] = field(default_factory=Store)
     classes: Store[ClassicClass] = field(default_factory=Store)
@@ -40,23 +40,24 @@ class Caches:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """A node's stock as of one version of its inventory."""
+class _ReportedInventory:
+    """A NodeInventory as it was last reported, and the model built from it."""
 
     content: NodeInventorySpec
-    """Without what changes at every renewal."""
-    stock: Stock | InventoryError
-    renewed: str
-    """What the inventory says of its last renewal: only whether it changes counts, clocks of nodes differ."""
+    """The spec without the fields that change at every renewal."""
+    model: NodeInventoryModel | InventoryError
+    renewed_at: str
+    """The inventory's own time of renewal. Only changes of it count: nodes' clocks differ."""
     seen_at: float
+    """Monotonic time, in seconds, at which the last renewal was seen."""
 
 
-class World:
-    """See the head of the file. ``driver`` is ours; ``monotonic`` counts seconds."""
+class ClusterView:
+    """What is known of claims, classes, nodes and their cards, and what is free of each node."""
 
     def __init__(
         self,
-        caches: Caches,
+        stores: InformerStores,
         *,
         driver: str,
         monotonic: Callable[[], float],
@@ -64,95 +65,106 @@ class World:
         names_are_generated: bool = True,
         pods_can_be_limited: bool = True,
     ) -> None:
-        """``silence_s``: how long a plugin may be silent. ``names_are_generated``: from Kubernetes 1.28 the name of a
-        claim from a template stands in the pod's status; before, it is made from the pod's. ``pods_can_be_limited``:
-        from 1.30 a policy can say how many pods may use a claim.
+        """``driver`` is ours; ``monotonic`` is a clock, in seconds; after ``silence_s`` a silent plugin counts as away.
+
+        ``names_are_generated``: the name of a claim from a template stands in the pod's status (from Kubernetes 1.28);
+        else it is made from the pod's. ``pods_can_be_limited``: a policy can limit the pods of a claim (from 1.30).
         """
         self.driver: Final = driver
-        self.caches: Final = caches
+        self.stores: Final = stores
         self.names_are_generated: Final = names_are_generated
         self.pods_can_be_limited: Final = pods_can_be_limited
-        self.has_room: Final = ByLook(has_room)
-        self.cost: Final = ByLook(cost)
         self.published: frozenset[DeviceType] = frozenset()
         """Device types that nodes have, or had, beside those of the shipped tables."""
         self.waiting: Final[dict[ObjectRef, None]] = {}
-        """Claims that are to be allocated without a pod and are not yet, as the cache shows them."""
+        """Claims in Immediate mode that are not allocated, as the store shows them."""
+        self.usage: Final = UsageIndex(self._forget_state)
         self._monotonic = monotonic
         self._silence_s = silence_s
-        self._claims = AssumeCache(caches.claims, monotonic=monotonic)
-        self._stocks: dict[str, _Known] = {}
+        self._claims = AssumeCache(stores.claims, monotonic=monotonic)
+        self._counted: dict[str, int] = {}
+        """By UID: the version of the claim as of which ``usage`` has it. A later claim may have its name already."""
+        self._inventories: dict[str, _ReportedInventory] = {}
         self._states: dict[str, NodeState] = {}
-        self._alike: dict[Look, list[str]] = {}
-        self._unseen: set[str] = set()
-        """Nodes whose state is not worked out: those of ``_states`` and no others are in ``_alike``."""
-        self.holdings: Final = Holdings(self._forget_state)
+        self._nodes_by_signature: dict[NodeSignature, list[str]] = {}
+        """The nodes of ``_states``, sorted."""
+        self._unknown: set[str] = set()
+        """Nodes whose state has to be built anew."""
 
     @property
     def finalizer(self) -> str:
-        """Ours on claims (KEP-3063)."""
+        """Our finalizer on claims (KEP-3063)."""
         return f"{self.driver}/deletion-protection"
 
     def claim(self, ref: ObjectRef) -> ClassicClaim | None:
-        """The newest state of a claim that is known."""
+        """The newest known state of a claim."""
         return self._claims.get(ref)
 
-    def note(self, answer: ClassicClaim) -> None:
-        """``answer`` is to a write or a read of ours; the watch may have told of the claim's end before."""
+    def assume(self, answer: ClassicClaim) -> None:
+        """Take in the server's answer to a write or a read; an answer about a deleted claim changes nothing."""
         if self._claims.assume(answer):
-            self.holdings.put(answer.metadata.uid, holdings_of(answer, self.driver))
+            self._count(answer)
 
     def on_claim(self, change: ObjectChange[ClassicClaim]) -> None:
-        """The cache has seen a change."""
+        """Follow a change of the store of claims."""
         self._claims.on_change(change)
         if change.new is not None and change.new.spec.immediate and change.new.status.allocation is None:
             self.waiting[change.ref] = None
         else:
             self.waiting.pop(change.ref, None)
         if change.new is None:
-            assert change.old is not None, "a change has a side"
-            self.holdings.put(change.old.metadata.uid, ())
-        elif (newest := self._claims.get(change.ref)) is not None:
-            self.holdings.put(newest.metadata.uid, holdings_of(newest, self.driver))
+            assert change.old is not None, "a change has an old or a new object"
+            self.usage.put(change.old.metadata.uid, ())
+            self._counted.pop(change.old.metadata.uid, None)
+        else:
+            self._count(change.new)
+
+    def _count(self, claim: ClassicClaim) -> None:
+        uid, version = claim.metadata.uid, claim.metadata.version
+        if version >= self._counted.get(uid, 0):
+            self._counted[uid] = version
+            self.usage.put(uid, usage_of_claim(claim, self.driver))
 
     def on_inventory(self, change: ObjectChange[NodeInventory]) -> None:
+        """Follow a change of the store of inventories. A mere renewal leaves the node's state as it is."""
         name, inventory = change.ref.name, change.new
-        before = self._stocks.pop(name, None)
+        before = self._inventories.pop(name, None)
         if inventory is None:
             self._forget_state(name)
             return
         content = replace(inventory.spec, renewed_at="", ready=True)
-        alive = before is None or before.renewed != inventory.spec.renewed_at
-        seen_at = self._monotonic() if alive or before is None else before.seen_at
+        renewed_at = inventory.spec.renewed_at
+        is_renewal = before is None or before.renewed_at != renewed_at
+        seen_at = self._monotonic() if before is None or is_renewal else before.seen_at
         if before is not None and before.content == content:
-            stock = before.stock
+            model = before.model
         else:
-            stock = _stock(inventory.spec)
+            model = _build_model(inventory.spec)
             self._forget_state(name)
-            self.published |= _unshipped(stock)
-        self._stocks[name] = _Known(content=content, stock=stock, renewed=inventory.spec.renewed_at, seen_at=seen_at)
+            self.published |= _unshipped_types(model)
+        self._inventories[name] = _ReportedInventory(content, model, renewed_at, seen_at)
 
     def class_named(self, name: str) -> ClassicClass | None:
-        return self.caches.classes.get(ObjectRef("", name))
+        return self.stores.classes.get(ObjectRef("", name))
 
     def node(self, name: str) -> Node | None:
-        return self.caches.nodes.get(ObjectRef("", name))
+        return self.stores.nodes.get(ObjectRef("", name))
 
-    def stock(self, node: str) -> Stock | None:
-        """The cards of a node; None: it has not told of them, or contradicts itself."""
-        known = self._stocks.get(node)
-        return known.stock if known is not None and isinstance(known.stock, Stock) else None
+    def node_model(self, node: str) -> NodeInventoryModel | None:
+        """The cards of a node; None: its inventory is not reported, or contradicts itself."""
+        known = self._inventories.get(node)
+        return known.model if known is not None and isinstance(known.model, NodeInventoryModel) else None
 
     def problem_of(self, node: str) -> str | None:
-        """Why nothing of ``node`` may be given away; None: its plugin is there."""
-        known = self._stocks.get(node)
-        inventory = self.caches.inventories.get(ObjectRef("", node))
+        """Why nothing of ``node`` may be allocated, whatever is free; None: its plugin runs, its inventory is valid."""
+        known = self._inventories.get(node)
+        inventory = self.stores.inventories.get(ObjectRef("", node))
         if self.node(node) is None:
             return "the node is gone"
         if known is None or inventory is None:
             return f"its kubelet plugin of {self.driver} has not reported yet"
-        if isinstance(known.stock, InventoryError):
-            return f"its NodeInventory is wrong: {known.stock}"
+        if isinstance(known.model, InventoryError):
+            return f"its NodeInventory is wrong: {known.model}"
         if inventory.spec.driver != self.driver:
             return f"its NodeInventory is of driver {inventory.spec.driver}"
         if not inventory.spec.ready:
@@ -162,50 +174,47 @@ class World:
         return None
 
     def state(self, node: str) -> NodeState:
-        """What is free of a node without a problem."""
+        """What is free of a node. ``problem_of`` has to be None for it."""
         found = self._states.get(node)
         if found is None:
-            stock = self.stock(node)
-            assert stock is not None, "problem_of has been asked"
-            holdings = (holding for held in self.holdings.on(node).values() for holding in held)
-            found = self._states[node] = state_of(stock, holdings)
-            self._unseen.discard(node)
-            insort(self._alike.setdefault(found.look, []), node)
+            model = self.node_model(node)
+            assert model is not None, "problem_of has been asked"
+            usage = (one for of_claim in self.usage.on(node).values() for one in of_claim)
+            found = self._states[node] = build_node_state(model, usage)
+            self._unknown.discard(node)
+            insort(self._nodes_by_signature.setdefault(found.signature, []), node)
         return found
 
-    def alike(self) -> Mapping[Look, Sequence[str]]:
-        """All nodes that have told of their cards, in order of their names, by what is free of them."""
-        for node in tuple(self._unseen):
-            if self.stock(node) is not None:
+    def nodes_by_signature(self) -> Mapping[NodeSignature, Sequence[str]]:
+        """All nodes with a valid inventory, sorted by name, in groups of interchangeable ones."""
+        for node in tuple(self._unknown):
+            if self.node_model(node) is not None:
                 self.state(node)
-        self._unseen.clear()
-        return self._alike
-
-    def reserve(self, claim: ClassicClaim, holdings: tuple[Holding, ...]) -> None:
-        """Have devices count as the claim's while the write that gives them to it is under way."""
-        self.holdings.reserve(claim.metadata.uid, holdings)
+        self._unknown.clear()
+        return self._nodes_by_signature
 
     def _forget_state(self, node: str) -> None:
         state = self._states.pop(node, None)
-        self._unseen.add(node)
+        self._unknown.add(node)
         if state is not None:
-            nodes = self._alike[state.look]
+            nodes = self._nodes_by_signature[state.signature]
             del nodes[bisect_left(nodes, node)]
             if not nodes:
-                del self._alike[state.look]
+                del self._nodes_by_signature[state.signature]
 
 
-def _stock(spec: NodeInventorySpec) -> Stock | InventoryError:
+def _build_model(spec: NodeInventorySpec) -> NodeInventoryModel | InventoryError:
     try:
-        return stock_of(spec)
+        return build_node_model(spec)
     except InventoryError as error:
         return error
 
 
-def _unshipped(stock: Stock | InventoryError) -> frozenset[DeviceType]:
-    if isinstance(stock, InventoryError):
+def _unshipped_types(model: NodeInventoryModel | InventoryError) -> frozenset[DeviceType]:
+    """The device types of a node's cards whose model or shell is not in the shipped tables."""
+    if isinstance(model, InventoryError):
         return frozenset()
     shipped = {model.id for model in catalog.gpu_models()} | {shell.name for shell in catalog.shells()}
-    cards = (held.card for held in stock.cards if held.model not in shipped)
+    cards = (card.card for card in model.cards if card.model not in shipped)
     geometries = {card.model if isinstance(card, GpuCard) else card.shell for card in cards}
     return frozenset(each for geometry in geometries for each in device_types_of(geometry))

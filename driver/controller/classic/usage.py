@@ -1,75 +1,71 @@
-"""What claims have of which node, kept by claim and by node while claims come and go. Pure.
+"""What claims use of each node, indexed by claim and by node while claims come and go. Pure.
 
-An index over what claims say of themselves and over reservations for writes in flight, never a truth of its own:
-building it anew gives the same (``tests/controller/classic``).
+The index is derived from the claims' status and from reservations for writes in flight; it holds no truth of its own,
+and building it anew gives the same (tested in ``tests/controller/classic``).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from api.model.allocations import DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation, ClassicClaim
-from driver.controller.classic.node_model import WHOLE, Stock, split_name
-from driver.controller.classic.placement import Look, NodeState
+from driver.controller.classic.node_model import WHOLE, NodeInventoryModel, split_name
+from driver.controller.classic.placement import NodeSignature, NodeState
 
 _HOSTNAME_FIELD: Final = "metadata.name"
 
 
-class Holding(NamedTuple):
-    """What one claim has of one node."""
+class ClaimUsage(NamedTuple):
+    """What one claim uses of one node."""
 
     node: str
     devices: tuple[str, ...] | None
-    """None: it is not known which."""
+    """Names of devices; None: it cannot be read which."""
 
 
-def holdings_of(claim: ClassicClaim, driver: str) -> tuple[Holding, ...]:
-    """What ``claim`` has of nodes through ``driver``. Devices that are only looked at are nobody's."""
+def usage_of_claim(claim: ClassicClaim, driver: str) -> tuple[ClaimUsage, ...]:
+    """What ``claim`` uses of each node through ``driver``. Devices allocated for monitoring are in nobody's use."""
     allocation = claim.status.allocation
     if allocation is None:
         return ()
     if driver in allocation.unreadable:
-        return tuple(Holding(node, None) for node in nodes_of(allocation))
-    return holdings_in(result for result in allocation.devices.results if result.driver == driver)
+        return tuple(ClaimUsage(node, None) for node in nodes_of(allocation))
+    return usage_of_results(result for result in allocation.devices.results if result.driver == driver)
 
 
-def holdings_in(results: Iterable[DeviceRequestAllocationResult]) -> tuple[Holding, ...]:
-    """What ``results``, all of our driver, take of which node."""
+def usage_of_results(results: Iterable[DeviceRequestAllocationResult]) -> tuple[ClaimUsage, ...]:
+    """What ``results``, all of one claim and of our driver, use of each node."""
     devices: dict[str, list[str]] = {}
     for result in results:
         if not result.admin_access:
             node = result.pool.rpartition("/")[0]  # ``api.model.device_attributes.pool_name``
             devices.setdefault(node, []).append(result.device)
-    return tuple(Holding(node, tuple(names)) for node, names in devices.items())
+    return tuple(ClaimUsage(node, tuple(names)) for node, names in devices.items())
 
 
 def nodes_of(allocation: ClassicAllocation) -> tuple[str, ...]:
-    """The nodes to which an allocation of ours is bound by name."""
+    """The names of the nodes that an allocation's node selector chooses by name."""
     terms = allocation.node_selector.node_selector_terms if allocation.node_selector else ()
     fields = (field for term in terms for field in term.match_fields)
     return tuple(name for field in fields if field.key == _HOSTNAME_FIELD for name in field.values)
 
 
-_NOTHING: Final[Mapping[str, tuple[Holding, ...]]] = MappingProxyType({})
-
-
-class Holdings:
-    """Who has what. ``changed`` is told the node whose holdings change."""
+class UsageIndex:
+    """What each claim uses, as written and as reserved. ``changed`` is called with each node whose usage changes."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
-        self._claims: dict[str, tuple[Holding, ...]] = {}
-        self._reserved: dict[str, tuple[Holding, ...]] = {}
-        self._nodes: dict[str, dict[str, tuple[Holding, ...]]] = {}
+        self._written: dict[str, tuple[ClaimUsage, ...]] = {}
+        self._reserved: dict[str, tuple[ClaimUsage, ...]] = {}
+        self._nodes: dict[str, dict[str, tuple[ClaimUsage, ...]]] = {}
 
-    def put(self, uid: str, holdings: tuple[Holding, ...]) -> None:
-        """What the claim ``uid`` says it has; nothing: it has nothing or is gone."""
-        self._replace(self._claims, uid, holdings)
+    def put(self, uid: str, usage: tuple[ClaimUsage, ...]) -> None:
+        """Record what the status of the claim ``uid`` says it uses; empty: nothing, or the claim is gone."""
+        self._replace(self._written, uid, usage)
 
-    def reserve(self, uid: str, holdings: tuple[Holding, ...]) -> None:
-        """Count ``holdings`` for the claim ``uid`` until they are written, or known not to be."""
-        self._replace(self._reserved, uid, holdings)
+    def reserve(self, uid: str, usage: tuple[ClaimUsage, ...]) -> None:
+        """Count ``usage`` for the claim ``uid`` until it is known whether its write took effect."""
+        self._replace(self._reserved, uid, usage)
 
     def unreserve(self, uid: str) -> None:
         self._replace(self._reserved, uid, ())
@@ -77,27 +73,27 @@ class Holdings:
     def is_reserved(self, uid: str) -> bool:
         return uid in self._reserved
 
-    def on(self, node: str) -> Mapping[str, tuple[Holding, ...]]:
-        """By claim UID: what is taken of ``node``, now."""
-        return self._nodes.get(node, _NOTHING)
+    def on(self, node: str) -> Mapping[str, tuple[ClaimUsage, ...]]:
+        """What is used of ``node`` now, by claim UID."""
+        return self._nodes.get(node, {})
 
-    def _replace(self, layer: dict[str, tuple[Holding, ...]], uid: str, holdings: tuple[Holding, ...]) -> None:
+    def _replace(self, layer: dict[str, tuple[ClaimUsage, ...]], uid: str, usage: tuple[ClaimUsage, ...]) -> None:
         before = layer.pop(uid, ())
-        if holdings:
-            layer[uid] = holdings
-        if before == holdings:
+        if usage:
+            layer[uid] = usage
+        if before == usage:
             return
-        counted = dict.fromkeys((*self._claims.get(uid, ()), *self._reserved.get(uid, ())))
-        for node in {holding.node for holding in (*before, *holdings)}:
-            self._count(node, uid, tuple(holding for holding in counted if holding.node == node))
+        counted = dict.fromkeys((*self._written.get(uid, ()), *self._reserved.get(uid, ())))
+        for node in {one.node for one in (*before, *usage)}:
+            self._count(node, uid, tuple(one for one in counted if one.node == node))
 
-    def _count(self, node: str, uid: str, held: tuple[Holding, ...]) -> None:
-        """What is written while it is still reserved counts once: that nothing is new then saves a look at the node."""
+    def _count(self, node: str, uid: str, usage: tuple[ClaimUsage, ...]) -> None:
+        """A write whose usage was reserved already changes nothing, so the node's state stays valid."""
         on_node = self._nodes.setdefault(node, {})
-        if on_node.get(uid) == held:
+        if on_node.get(uid) == usage:
             return
-        if held:
-            on_node[uid] = held
+        if usage:
+            on_node[uid] = usage
         else:
             del on_node[uid]
             if not on_node:
@@ -105,26 +101,25 @@ class Holdings:
         self._changed(node)
 
 
-def state_of(stock: Stock, held: Iterable[Holding]) -> NodeState:
-    """What is free of ``stock`` while claims have ``held`` of it.
+def build_node_state(model: NodeInventoryModel, usage: Iterable[ClaimUsage]) -> NodeState:
+    """What is free of a node while claims have ``usage`` of it.
 
-    A device that its card does not know takes the whole card: the inventory and the claim contradict each other, and
-    until that is cleared up nobody else gets the card. A claim that does not say what it has takes everything.
+    A device that its card does not have takes the whole card: inventory and claim contradict each other, and nobody
+    else gets the card until that is cleared up. A claim whose devices cannot be read takes the whole node.
     """
-    taken: dict[str, list[str]] = {}
-    doubts: dict[str, None] = {}
-    everything = False
-    for holding in held:
-        if holding.devices is None:
-            everything = True
-            doubts["a claim does not say what it has"] = None
-        for device in holding.devices or ():
-            card, part = split_name(device)
-            taken.setdefault(card, []).append(part)
-    left = [card.left(taken.pop(card.name, ())) for card in stock.cards]
-    unknown = [name + part for name, parts in taken.items() for part in parts]
-    unknown += [card.name + part for card, rest in zip(stock.cards, left, strict=True) for part in rest.unknown]
-    doubts |= {f"a claim has {device}, which it does not know": None for device in unknown}
-    free = [card.left([WHOLE]).free for card in stock.cards] if everything else [rest.free for rest in left]
-    look = Look(kit=stock.kit, free=tuple(free), barred=stock.tainted)
-    return NodeState(cards=stock.cards, look=look, doubts=tuple(doubts))
+    used: dict[str, list[str]] = {}
+    contradictions: dict[str, None] = {}
+    for one in usage:
+        if one.devices is None:
+            contradictions["a claim does not say what it has"] = None
+        for device in one.devices or ():
+            card, suffix = split_name(device)
+            used.setdefault(card, []).append(suffix)
+    takes_all = bool(contradictions)
+    cards = [card.availability(used.pop(card.name, ())) for card in model.cards]
+    unknown = [name + suffix for name, suffixes in used.items() for suffix in suffixes]
+    unknown += [card.name + suffix for card, found in zip(model.cards, cards, strict=True) for suffix in found.unknown]
+    contradictions |= {f"a claim has {device}, which it does not know": None for device in unknown}
+    free = [card.availability([WHOLE]).free for card in model.cards] if takes_all else [found.free for found in cards]
+    signature = NodeSignature(hardware=model.hardware, free=tuple(free), tainted=model.tainted)
+    return NodeState(cards=model.cards, signature=signature, contradictions=tuple(contradictions))

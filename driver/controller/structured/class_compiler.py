@@ -1,10 +1,10 @@
-"""Compiles a ResourceClass into a DeviceClass of the same name.
+"""Compiles a ResourceClass into a DeviceClass of the same name. Pure.
 
-A class is a conjunction: the right driver, the right kind, then one requirement for each thing its spec says. Each
-requirement knows the field it comes from, so that a class that matches nothing can say which field is to blame. The CEL
-is written to be read by people; it names nothing but the words of ``api.model.device_attributes``, which all Kerf's
-devices carry, and looks at the driver first, because another driver's devices do not: a missing attribute is a run-time
-error and aborts a pod's whole scheduling attempt.
+The selector is a conjunction: the driver, the kind, then one requirement for each field of the spec. Each requirement
+knows its field, so that a class that selects nothing can say which field is to blame. The CEL is written to be read by
+people. It names only attributes that all Kerf's devices carry (``api.model.device_attributes``), and the driver comes
+first, because other drivers' devices lack them: a missing attribute is a run-time error that aborts a pod's whole
+scheduling attempt.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ from api.model.claims import (
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.quantity import Quantity
 from driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
-from driver.controller.structured.node_choice import chosen
+from driver.controller.structured.node_choice import choose_nodes
 
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "kerf"
@@ -45,38 +45,39 @@ MAX_EXPRESSION: Final = 10 * 1024
 """Bytes of a CEL expression (``CELSelectorExpressionMaxLength``)."""
 
 _CUTS: Final[Mapping[ClassCut, str]] = {"Whole": "whole", "Partition": "partition", "Monitor": "monitor"}
-"""A class's word for the attribute ``cut``."""
+"""The attribute ``cut`` of the devices that a class's ``cut`` means."""
 _DOCUMENT: Final = "ResourceClass"
-_CUT_WORDS: Final = {"Whole": "whole card", "Monitor": "a look at a card"}
+_CUT_WORDS: Final = {"Whole": "whole card", "Monitor": "monitor device"}
 _NODES: Final = "spec.nodes"
 _ALLOCATION: Final = "spec.allocation"
 _IN_SHARES: Final = "shared allocation"
 _AWAITED: Final = frozenset({_IN_SHARES, f"cut {_CUTS['Monitor']}"})
-"""What nodes publish only once a class asks for it."""
+"""Requirements, by their words, that nodes publish devices for only once a class has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One thing a device must be or have."""
+    """One condition that a device has to meet: an operand of the conjunction."""
 
     field: str
-    """The field of the class that asks for it."""
+    """The field of the class that it comes from; empty: it is of every class."""
     wants: str
-    """In words: "model h100-80gb-sxm"."""
+    """The condition in words: "model h100-80gb-sxm"."""
     cel: str
+    """The condition in CEL."""
     capacity: str = ""
-    """For a minimum: which capacity it is of."""
+    """The capacity that a minimum is of; empty: it is no minimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledClass:
-    """What a class means."""
+    """A class, compiled."""
 
     device_class: DeviceClass
     requirements: tuple[Requirement, ...]
     """In the order of the selector, the driver first."""
     size: str
-    """What a claim gets, in a few words."""
+    """What a claim gets, in a few words, for the status."""
 
     @property
     def expression(self) -> str:
@@ -95,10 +96,10 @@ class CompiledClass:
 def compile_class(
     resource_class: ResourceClass, *, driver: str, nodes: Iterable[Node], device_types: Collection[DeviceType]
 ) -> CompiledClass:
-    """The DeviceClass that ``resource_class`` means.
+    """Compile ``resource_class``.
 
-    ``nodes`` are the cluster's, for classes that choose by label; ``device_types`` are all that can exist.
-    Raises UnsatisfiableError when the class names hardware that cannot exist, or is too long to say.
+    ``nodes`` are all of the cluster's, for classes that choose by label; ``device_types`` are all that can exist.
+    Raises UnsatisfiableError when the class requires hardware that cannot exist, or its CEL is too long.
     """
     spec = resource_class.spec
     models = resolve_models(_DOCUMENT, spec.device, spec.models, device_types)
@@ -133,7 +134,7 @@ def compile_class(
 
 
 def owner_reference(owner: ObjectMeta) -> OwnerReference:
-    """Has the DeviceClass garbage-collected with its ResourceClass."""
+    """The owner reference by which a DeviceClass is garbage-collected with its ResourceClass."""
     return OwnerReference(
         api_version=API_VERSION, kind="ResourceClass", name=owner.name, uid=owner.uid, controller=True
     )
@@ -187,7 +188,7 @@ def _requirements(
         cel=f"{attribute}{v.ATTRIBUTE_SHARED} == {str(is_shared).lower()}",
     )
     if spec.nodes is not None and spec.nodes != NodeChoice():
-        names = [v.node_attribute(name) for name in chosen(spec.nodes, nodes)]
+        names = [v.node_attribute(name) for name in choose_nodes(spec.nodes, nodes)]
         yield is_one_of(_NODES, "a chosen node", v.ATTRIBUTE_NODE, names)
 
 

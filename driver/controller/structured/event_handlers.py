@@ -1,67 +1,69 @@
-"""Which classes need a pass after a change in the cluster."""
+"""Event handlers of the informers: they update what is derived from changes and queue the classes to reconcile."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from api.core.v1 import Node
 from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
-from driver.controller.structured.matching_devices import News, Published
+from driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
 from driver.kube.assume_cache import AssumeCache
-from driver.kube.store import ObjectChange
+from driver.kube.store import ObjectChange, Store
 
 
-class Queueing(Protocol):
-    """What this needs of the work queue: a key that waits already is merged, the earlier time wins."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassCaches:
+    """What is known of the cluster, own writes included."""
+
+    resource_classes: AssumeCache[ResourceClassObject]
+    device_classes: AssumeCache[DeviceClass]
+    nodes: Store[Node]
+    published: DeviceGroupIndex
+    """The devices of all slices of the driver."""
+
+
+class ClassQueue(Protocol):
+    """The work queue of class names: equal names are merged, and the earlier time counts."""
 
     def add(self, key: str, *, after_s: float = 0.0) -> None: ...
 
 
-class Triggers:
-    """Turns changes that informers see into keys of work. Quick, and never raises."""
+class ClassEventHandlers:
+    """One handler for each informer. They return at once and never raise."""
 
-    def __init__(
-        self,
-        queue: Queueing,
-        published: Published,
-        classes: AssumeCache[ResourceClassObject],
-        device_classes: AssumeCache[DeviceClass],
-        *,
-        recount_s: float,
-        settle_s: float,
-    ) -> None:
+    def __init__(self, queue: ClassQueue, caches: ClassCaches, *, recount_s: float, settle_s: float) -> None:
+        """``recount_s`` and ``settle_s`` are those of the Settings."""
         self._queue = queue
-        self._published = published
-        self._classes = classes
-        self._device_classes = device_classes
+        self._caches = caches
         self._recount_s = recount_s
         self._settle_s = settle_s
 
     def on_resource_class(self, change: ObjectChange[ResourceClassObject]) -> None:
-        self._classes.on_change(change)
+        self._caches.resource_classes.on_change(change)
         self._queue.add(change.ref.name)
 
     def on_device_class(self, change: ObjectChange[DeviceClass]) -> None:
-        """A DeviceClass bears the name of its class; one without a class ends its pass at once."""
-        self._device_classes.on_change(change)
+        """Queue the class of the same name; reconciling a name without a class does nothing."""
+        self._caches.device_classes.on_change(change)
         self._queue.add(change.ref.name)
 
     def on_slice(self, change: ObjectChange[ResourceSlice]) -> None:
-        """Counts can wait; somebody may wait for a class that new hardware makes possible."""
-        news = self._published.update(change.ref, change.new)
-        if news is not News.NONE:
-            self.all_classes(after_s=self._settle_s if news is News.HARDWARE else self._recount_s)
+        """Queue all classes: soon if a new device type makes a class possible, later if only counts change."""
+        effect = self._caches.published.update(change.ref, change.new)
+        if effect is not SliceChange.NONE:
+            self.requeue_all(after_s=self._settle_s if effect is SliceChange.DEVICE_TYPES else self._recount_s)
 
     def on_node(self, change: ObjectChange[Node]) -> None:
-        """Nodes report much that is of no interest here: only labels decide, of classes that look at nodes."""
+        """Queue the classes that choose nodes, if labels have changed; all else of a node concerns no class."""
         if _labels(change.old) != _labels(change.new):
-            for held in self._classes.values():
+            for held in self._caches.resource_classes.values():
                 if held.spec.get("nodes"):
                     self._queue.add(held.metadata.name, after_s=self._settle_s)
 
-    def all_classes(self, *, after_s: float = 0.0) -> None:
-        for held in self._classes.values():
+    def requeue_all(self, *, after_s: float = 0.0) -> None:
+        for held in self._caches.resource_classes.values():
             self._queue.add(held.metadata.name, after_s=after_s)
 
 

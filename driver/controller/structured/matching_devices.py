@@ -1,124 +1,184 @@
-"""What the nodes publish, summed up slice by slice: enough to count what a class matches without reading every device.
+"""Counts the published devices that a class selects, and says which of its fields is to blame when it selects none.
 
-Devices of one type on one node that are offered in the same way are alike to a class (``DeviceType``), so one of
-them answers for all.
+The compiled CEL itself is evaluated, not a second reading of the class, but not on every device: a large cluster has
+millions of devices and some dozen types. Devices of one type on one node with one allocation mode are interchangeable
+to every class, so slices are kept as groups of such devices, and one device of a type answers for all.
+
+Example: a class without ``nodes`` is evaluated once for each device type, however many nodes there are.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from api.kerf.v1alpha1 import MatchingDevices
 from api.model import device_attributes as v
-from api.model.devices import Attribute, Device, ResourceSlice
+from api.model.devices import Attribute, Device, ResourceSlice, ResourceSliceSpec
 from api.model.names import ObjectRef
-from driver.controller.device_types import DeviceType, device_type_of
+from driver.controller.device_types import DeviceType, device_type_of, largest_of
+from driver.controller.structured.class_compiler import CompiledClass, Requirement
+
+DevicePredicate: TypeAlias = Callable[[str, Device], bool]
+"""A compiled selector, of driver and device. Raises KerfError when the expression fails on the device."""
+SelectorCompiler: TypeAlias = Callable[[str], DevicePredicate]
+"""Compiles a CEL expression. Raises KerfError when it is none."""
+_Kind: TypeAlias = tuple[DeviceType, bool]
+"""A device type, and whether its devices are shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """The devices of one slice that have one type, on one node."""
+class DeviceGroup:
+    """The devices of one slice that have one type and are on one node."""
 
     driver: str
     device_type: DeviceType
     shared: bool
-    """Offered in shares (KEP-5075)."""
+    """Whether several claims may share a device (KEP-5075)."""
     node: str
     total: int
+    """The number of devices."""
     cards: frozenset[str]
+    """The devices' cards."""
     device: Device = field(compare=False)
-    """One of them. Which one is no difference: a republished order changes nothing."""
+    """Any one of the devices: a republished order is no change."""
 
 
-class News(Enum):
-    """What a change of a slice means to classes."""
+class SliceChange(Enum):
+    """The effect of a slice's change on classes."""
 
     NONE = auto()
     COUNTS = auto()
-    """Some match more devices, or fewer."""
-    HARDWARE = auto()
-    """Devices of a kind that there were none of: a class that matched nothing may match now."""
-
-
-_Kind: TypeAlias = tuple[DeviceType, bool]
-"""With whether devices of the type are offered in shares."""
+    """Some classes match more devices, or fewer."""
+    DEVICE_TYPES = auto()
+    """There are devices of a new type: a class that matched nothing may match now."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Summary:
+class _SliceGroups:
     pool: str
     generation: int
-    groups: frozenset[Group]
+    groups: frozenset[DeviceGroup]
 
 
-class Published:
-    """The current slices. Only those of a pool's newest generation count (KEP-4381)."""
+class DeviceGroupIndex:
+    """The groups of all published slices. Only slices of their pool's newest generation count (KEP-4381)."""
 
     def __init__(self) -> None:
-        self._slices: dict[ObjectRef, _Summary] = {}
+        self._slices: dict[ObjectRef, _SliceGroups] = {}
         self._kinds: Counter[_Kind] = Counter()
-        """How many groups are of each kind."""
+        """The number of groups of each kind."""
 
-    def update(self, ref: ObjectRef, slice_: ResourceSlice | None) -> News:
-        """Take in what a slice is now (None: gone)."""
+    def update(self, ref: ObjectRef, slice_: ResourceSlice | None) -> SliceChange:
+        """Take in the present state of a slice; None: it is deleted."""
         before = self._slices.pop(ref, None)
-        after = None if slice_ is None else _summarize(slice_)
+        after = None if slice_ is None else _slice_groups(slice_.spec)
         if after is not None:
             self._slices[ref] = after
         if before == after:
-            return News.NONE
-        came, went = _kinds(after), _kinds(before)
-        is_new = not came.keys() <= self._kinds.keys()
-        self._kinds = self._kinds + came - went
-        return News.HARDWARE if is_new else News.COUNTS
+            return SliceChange.NONE
+        added, removed = _kinds(after), _kinds(before)
+        is_new = not added.keys() <= self._kinds.keys()
+        self._kinds = self._kinds + added - removed
+        return SliceChange.DEVICE_TYPES if is_new else SliceChange.COUNTS
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[DeviceGroup]:
+        """Yield the groups of the newest generation of each pool."""
         newest: dict[str, int] = {}
-        for summary in self._slices.values():
-            newest[summary.pool] = max(summary.generation, newest.get(summary.pool, summary.generation))
-        for summary in self._slices.values():
-            if summary.generation == newest[summary.pool]:
-                yield from summary.groups
+        for one in self._slices.values():
+            newest[one.pool] = max(one.generation, newest.get(one.pool, one.generation))
+        for one in self._slices.values():
+            if one.generation == newest[one.pool]:
+                yield from one.groups
 
     def device_types(self) -> frozenset[DeviceType]:
         return frozenset(device_type for device_type, _ in self._kinds)
 
 
-def _kinds(summary: _Summary | None) -> Counter[_Kind]:
-    return Counter((group.device_type, group.shared) for group in (summary.groups if summary else ()))
+def _kinds(slice_groups: _SliceGroups | None) -> Counter[_Kind]:
+    return Counter((group.device_type, group.shared) for group in (slice_groups.groups if slice_groups else ()))
 
 
-def _summarize(slice_: ResourceSlice) -> _Summary:
-    spec = slice_.spec
-    return _Summary(
-        pool=spec.pool.name,
-        generation=spec.pool.generation,
-        groups=frozenset(_groups(spec.driver, spec.node_name or "", spec.devices)),
-    )
+def _slice_groups(spec: ResourceSliceSpec) -> _SliceGroups:
+    return _SliceGroups(spec.pool.name, spec.pool.generation, frozenset(_groups(spec)))
 
 
-def _groups(driver: str, node_name: str, devices: Iterable[Device]) -> Iterator[Group]:
-    alike: dict[tuple[DeviceType, bool, str], list[Device]] = {}
-    for device in devices:
-        key = (
-            device_type_of(device),
-            bool(device.allow_multiple_allocations),
-            _text(device, v.ATTRIBUTE_NODE) or node_name,
-        )
-        alike.setdefault(key, []).append(device)
-    for (device_type, shared, node), members in alike.items():
-        cards = frozenset(_text(device, v.ATTRIBUTE_PARENT) or device.name for device in members)
-        yield Group(
-            driver=driver,
+def _groups(spec: ResourceSliceSpec) -> Iterator[DeviceGroup]:
+    grouped: dict[tuple[DeviceType, bool, str], list[Device]] = {}
+    for device in spec.devices:
+        node = _text(device, v.ATTRIBUTE_NODE) or spec.node_name or ""
+        key = (device_type_of(device), bool(device.allow_multiple_allocations), node)
+        grouped.setdefault(key, []).append(device)
+    for (device_type, shared, node), members in grouped.items():
+        yield DeviceGroup(
+            driver=spec.driver,
             device_type=device_type,
             shared=shared,
             node=node,
             total=len(members),
-            cards=cards,
+            cards=frozenset(_text(device, v.ATTRIBUTE_PARENT) or device.name for device in members),
             device=members[0],
         )
 
 
 def _text(device: Device, name: str) -> str:
     return device.attributes.get(name, Attribute()).string or ""
+
+
+def count_matching_devices(
+    compiled: CompiledClass, groups: Iterable[DeviceGroup], compile_selector: SelectorCompiler
+) -> MatchingDevices:
+    """Count the devices of ``groups`` that the class selects. Raises KerfError when its CEL cannot be evaluated."""
+    matches = compile_selector(compiled.expression)
+    known: dict[tuple[DeviceType, bool, str], bool] = {}
+    selected = []
+    for group in groups:
+        key = (group.device_type, group.shared, group.node if compiled.chooses_nodes else "")
+        if key not in known:
+            known[key] = matches(group.driver, group.device)
+        if known[key]:
+            selected.append(group)
+    cards = {card for group in selected for card in group.cards}
+    nodes = {group.node for group in selected}
+    return MatchingDevices(total=sum(group.total for group in selected), cards=len(cards), nodes=len(nodes))
+
+
+class Mismatch(NamedTuple):
+    """Why a class selects nothing."""
+
+    message: str
+    field: str = ""
+    """The field of the class that requires what no device has; empty: none is to blame."""
+
+
+def explain_mismatch(
+    compiled: CompiledClass, groups: Iterable[DeviceGroup], compile_selector: SelectorCompiler
+) -> Mismatch:
+    """Find the first requirement that none of the devices meets which meet all requirements before it.
+
+    Raises KerfError when a requirement's CEL cannot be evaluated.
+    """
+    left = list(groups)
+    if not left:
+        return Mismatch("no node has published devices of this driver yet")
+    met: list[Requirement] = []
+    for requirement in compiled.requirements:
+        matches = compile_selector(requirement.cel) if requirement.field else lambda _driver, _device: True
+        meeting = [group for group in left if matches(group.driver, group.device)]
+        if not meeting:
+            return Mismatch(_mismatch_message(requirement, met, left), requirement.field)
+        left = meeting
+        met.append(requirement)
+    return Mismatch("devices match now")
+
+
+def _mismatch_message(missed: Requirement, met: Sequence[Requirement], left: Sequence[DeviceGroup]) -> str:
+    those = ", ".join(requirement.wants for requirement in met if requirement.field)
+    total = sum(group.total for group in left)
+    with_those = f" with {those}" if those else ""
+    message = f"{missed.field}: none of the {total} published devices{with_those} has {missed.wants}"
+    if missed.capacity:
+        largest = max((group.device_type for group in left), key=lambda each: (each.size(missed.capacity), str(each)))
+        message += f"; {largest_of(missed.capacity, largest)}"
+    return message

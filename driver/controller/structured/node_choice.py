@@ -1,4 +1,4 @@
-"""Which nodes a class chooses."""
+"""Evaluates the node choice of a class (``spec.nodes``). Pure."""
 
 from collections.abc import Iterable
 
@@ -8,10 +8,10 @@ from api.model.metadata import LabelSelectorRequirement
 from driver.scheduling.label_selector import match_labels
 
 
-def chosen(choice: NodeChoice, nodes: Iterable[Node]) -> list[str]:
-    """The names of the nodes that ``choice`` means, sorted.
+def choose_nodes(choice: NodeChoice, nodes: Iterable[Node]) -> list[str]:
+    """The sorted names of the nodes that ``choice`` chooses.
 
-    A choice by names alone means these names, whether the nodes are there yet or not.
+    A choice by names alone chooses these names, whether the nodes exist yet or not.
     """
     exactly = (LabelSelectorRequirement(key=key, operator="In", values=(v,)) for key, v in choice.match_labels.items())
     requirements = (*exactly, *choice.match_expressions)

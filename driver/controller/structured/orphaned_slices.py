@@ -1,8 +1,8 @@
-"""Removes the slices of nodes that are gone, where nobody else does.
+"""Deletes the ResourceSlices of deleted nodes, where Kubernetes does not.
 
-A node's slices belong to its Node object and go with it. But ``kubectl delete node --cascade=orphan`` cuts that tie,
-and the scheduler would go on giving away devices that nobody can use. Everything else that a lost node leaves is
-Kubernetes' own to clean: its pods by the pod garbage collector, their claims by the claim controller.
+A node's slices are owned by its Node object and are garbage-collected with it. But ``kubectl delete node
+--cascade=orphan`` removes the owner references, and the scheduler would go on allocating devices that nobody can use.
+All else that a lost node leaves is Kubernetes' own: pods of the pod garbage collector, claims of the claim controller.
 """
 
 import logging
@@ -21,35 +21,35 @@ from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
-_SWEPT: Final = metrics.counter("kerf_controller_swept_total", "Slices removed because their node is gone.")
+_deleted: Final = metrics.counter("kerf_controller_swept_total", "Slices removed because their node is gone.")
 
 
-class Deleting(Protocol):
-    """What this needs of ``driver.kube.http.client.Client``, with its errors."""
+class DeleteClient(Protocol):
+    """The reads and deletes of ``driver.kube.http.client.Client``, with its errors."""
 
     async def get(self, kind: Kind[ObjectT], name: str) -> ObjectT: ...
 
     async def delete(self, kind: Kind[ObjectT], name: str, *, uid: str | None = None) -> None: ...
 
 
-def orphans(slices: Iterable[ResourceSlice], nodes: Collection[str]) -> list[ResourceSlice]:
-    """Those of ``slices`` whose node is not among ``nodes``, by name."""
+def find_orphans(slices: Iterable[ResourceSlice], nodes: Collection[str]) -> list[ResourceSlice]:
+    """The slices of a node that is not among ``nodes``, which are names."""
     return [one for one in slices if one.spec.node_name is not None and one.spec.node_name not in nodes]
 
 
-class Sweeping:
-    """Looks again and again. What it sees twice in a row it takes for gone: a new node's slices may be seen first."""
+class OrphanedSliceCollector:
+    """Checks periodically. A slice is deleted if two checks find it orphaned: caches may show it before its node."""
 
     def __init__(
         self,
-        client: Deleting,
+        client: DeleteClient,
         resource_slices: Kind[ResourceSlice],
         slices: Callable[[], Iterable[ResourceSlice]],
         nodes: Callable[[], Iterable[Node]],
         *,
         interval_s: float,
     ) -> None:
-        """``slices`` and ``nodes`` are what caches show: the driver's slices, all nodes."""
+        """``slices`` and ``nodes`` read the caches: the driver's slices, all nodes."""
         self._client = client
         self._resource_slices = resource_slices
         self._slices = slices
@@ -58,24 +58,24 @@ class Sweeping:
         self._suspects: frozenset[str] = frozenset()
 
     async def run(self) -> None:
-        """For ever."""
+        """Run until cancelled."""
         while True:
-            await self.look()
+            await self.collect_once()
             await anyio.sleep(self._interval_s)
 
-    async def look(self) -> None:
-        """Look once, and remove what was seen before, too."""
-        found = orphans(self._slices(), {node.metadata.name for node in self._nodes()})
+    async def collect_once(self) -> None:
+        """Check once, and delete what the last check found, too."""
+        found = find_orphans(self._slices(), {node.metadata.name for node in self._nodes()})
         for one in found:
             if one.metadata.uid in self._suspects:
-                await self._remove(one)
+                await self._delete(one)
         self._suspects = frozenset(one.metadata.uid for one in found)
 
-    async def _remove(self, orphan: ResourceSlice) -> None:
+    async def _delete(self, orphan: ResourceSlice) -> None:
         name, node = orphan.metadata.name, orphan.spec.node_name or ""
         try:
             await self._client.get(NODES, node)
-            return  # the cache was late
+            return  # the cache was behind
         except NotFoundError:
             pass
         except KerfError as error:
@@ -84,9 +84,9 @@ class Sweeping:
         try:
             await self._client.delete(self._resource_slices, name, uid=orphan.metadata.uid)
         except (NotFoundError, ConflictError):
-            return  # somebody else was quicker
+            return  # deleted or changed meanwhile
         except KerfError as error:
             _log.warning("ResourceSlice %s of node %s, which is gone, cannot be removed: %s", name, node, error)
             return
-        _SWEPT.inc()
+        _deleted.inc()
         _log.info("ResourceSlice %s removed: its node %s is gone", name, node)

@@ -1,67 +1,101 @@
-"""Decides what to do about one class's DeviceClass. Pure."""
+"""Decides what to do about the DeviceClass of one ResourceClass. Pure.
+
+The states of a DeviceClass, in the order in which they are checked, and what follows:
+
+| state | action |
+|---|---|
+| the ResourceClass is not accepted | none; a DeviceClass that was compiled before stays, because pods may wait for it |
+| there is none | create it |
+| it was not compiled from this ResourceClass | none: it is never touched |
+| it is being deleted | none, until it is gone |
+| it says what was compiled | none |
+| it is what the server made of the same write not long ago | none: the server drops fields of features that are off |
+| it differs | update our fields; fields of others stay |
+
+Invariant: only a DeviceClass with an owner reference to a ResourceClass of its name is ever updated. Source: KEP-4381.
+
+Example: somebody edits the compiled selector of the DeviceClass "small". It differs from what "small" compiles to, so
+the selector is written back, and an annotation that was added with it stays.
+"""
 
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from api.core.v1 import Node
 from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_resource_class_object
-from api.kerf.v1alpha1 import GROUP, ResourceClass
+from api.kerf.v1alpha1 import GROUP, ResourceClass, ResourceClassObject
 from api.model.claims import DeviceClass
 from api.model.metadata import ObjectMeta, OwnerReference
+from driver.controller.device_types import DeviceType
 from driver.controller.structured.class_compiler import CompiledClass, compile_class
-from driver.controller.structured.snapshot import Snapshot, Written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
-    """Make the DeviceClass."""
+class WriteRecord:
+    """A recent write of a DeviceClass: what was desired, and what the server stored."""
 
     desired: DeviceClass
+    answer: DeviceClass
+    at: float
+    """Monotonic time, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """Bring our fields of the DeviceClass to what they should be; others' fields stay."""
+class ClassSnapshot:
+    """Everything that a plan for one class depends on."""
 
-    current: DeviceClass
+    resource_class: ResourceClassObject
+    device_class: DeviceClass | None
+    """The DeviceClass of the class's name, whoever made it; None: there is none."""
+    written: WriteRecord | None
+    """The last write of it, if it was not long ago."""
+    nodes: tuple[Node, ...]
+    """All nodes of the cluster."""
+    device_types: frozenset[DeviceType]
+    """All device types that can exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteDeviceClass:
+    """Create the DeviceClass, or update our fields of it."""
+
     desired: DeviceClass
+    current: DeviceClass | None
+    """The DeviceClass to update; None: it is to be created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InPlace:
-    """The DeviceClass is as it should be, but for ``dropped``: fields that the server does not keep."""
+class UpToDate:
+    """The DeviceClass is as desired, but for ``dropped``: paths of fields that the server does not keep."""
 
     dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Obstacle:
-    """The DeviceClass cannot be as it should be: why, as a condition's reason and message."""
+class NotInPlace:
+    """The DeviceClass cannot be as desired; reason and message of the condition Ready."""
 
     reason: str
     message: str
 
 
-Step: TypeAlias = Create | Change | InPlace | Obstacle
+Action: TypeAlias = WriteDeviceClass | UpToDate | NotInPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a class means and what to do about it. Either ``compiled`` or ``refusal`` is set."""
+class ClassPlan:
+    """What a class means and what to do about its DeviceClass. Either ``compiled`` or ``refusal`` is None."""
 
     resource_class: ResourceClass | None
-    """None: it cannot be decoded."""
+    """None: the object cannot be decoded."""
     compiled: CompiledClass | None
     refusal: InvalidDocumentError | None
-    step: Step
+    action: Action
 
 
-def plan(snapshot: Snapshot, *, driver: str) -> Plan:
-    """What to do about the class of ``snapshot`` for the driver of this name.
-
-    A DeviceClass that is not the class's own is never touched. One that was compiled before stays when the class
-    becomes wrong: pods may wait for it.
-    """
+def plan_class(snapshot: ClassSnapshot, *, driver: str) -> ClassPlan:
+    """What to do about the class of ``snapshot``, whose devices are those of ``driver``."""
     held = snapshot.resource_class
     resource_class = None
     try:
@@ -72,10 +106,10 @@ def plan(snapshot: Snapshot, *, driver: str) -> Plan:
     except InvalidDocumentError as refusal:
         stays = snapshot.device_class is not None and owns(held.metadata, snapshot.device_class)
         message = "its DeviceClass stays as it was compiled before" if stays else "there is no DeviceClass of it"
-        obstacle = Obstacle(reason="NotAccepted", message=f"the class is not accepted; {message}")
-        return Plan(resource_class=resource_class, compiled=None, refusal=refusal, step=obstacle)
-    step = _step(held.metadata, compiled.device_class, snapshot.device_class, snapshot.written)
-    return Plan(resource_class=resource_class, compiled=compiled, refusal=None, step=step)
+        action = NotInPlace(reason="NotAccepted", message=f"the class is not accepted; {message}")
+        return ClassPlan(resource_class=resource_class, compiled=None, refusal=refusal, action=action)
+    chosen = _choose_action(held.metadata, compiled.device_class, snapshot.device_class, snapshot.written)
+    return ClassPlan(resource_class=resource_class, compiled=compiled, refusal=None, action=chosen)
 
 
 def owns(resource_class: ObjectMeta, device_class: DeviceClass) -> bool:
@@ -84,29 +118,40 @@ def owns(resource_class: ObjectMeta, device_class: DeviceClass) -> bool:
 
 
 def dropped_fields(desired: DeviceClass, answer: DeviceClass) -> tuple[str, ...]:
-    """What the server did not keep of a write: it drops fields of features that are off without a word."""
+    """The fields of a write that the server did not keep: it silently drops those of features that are off."""
     fields = (("selectors", "selectors"), ("config", "config"), ("extended_resource_name", "extendedResourceName"))
     return tuple(
         f"spec.{name}" for field, name in fields if getattr(desired.spec, field) != getattr(answer.spec, field)
     )
 
 
-def _step(owner: ObjectMeta, desired: DeviceClass, current: DeviceClass | None, written: Written | None) -> Step:
+def owners_after(current: DeviceClass, desired: DeviceClass) -> tuple[OwnerReference, ...]:
+    """Owner references after an update: others' stay, one to an earlier class of the same name goes."""
+    name = desired.metadata.name
+    others = (owner for owner in current.metadata.owner_references if not _is_of(name, owner))
+    return (*others, *desired.metadata.owner_references)
+
+
+def _choose_action(
+    owner: ObjectMeta, desired: DeviceClass, current: DeviceClass | None, written: WriteRecord | None
+) -> Action:
     if current is None:
-        return Create(desired=desired)
+        return WriteDeviceClass(desired=desired, current=None)
     if not owns(owner, current):
         message = (
             f'a DeviceClass "{owner.name}" exists that was not made from this class; it is left alone: '
             "rename this class, or delete the DeviceClass"
         )
-        return Obstacle(reason="NameTaken", message=message)
+        return NotInPlace(reason="NameTaken", message=message)
     if current.is_terminating:
-        return Obstacle(reason="Deleting", message="the DeviceClass is being deleted; it is made anew once it is gone")
+        return NotInPlace(
+            reason="Deleting", message="the DeviceClass is being deleted; it is made anew once it is gone"
+        )
     if _has(current, desired):
-        return InPlace()
+        return UpToDate()
     if written is not None and _has(written.desired, desired) and written.answer == current:
-        return InPlace(dropped=dropped_fields(desired, current))  # asking again would change nothing
-    return Change(current=current, desired=desired)
+        return UpToDate(dropped=dropped_fields(desired, current))
+    return WriteDeviceClass(desired=desired, current=current)
 
 
 def _has(current: DeviceClass, desired: DeviceClass) -> bool:
@@ -120,10 +165,3 @@ def _has(current: DeviceClass, desired: DeviceClass) -> bool:
 
 def _is_of(name: str, owner: OwnerReference) -> bool:
     return owner.kind == "ResourceClass" and owner.name == name and owner.api_version.partition("/")[0] == GROUP
-
-
-def owners_after(current: DeviceClass, desired: DeviceClass) -> tuple[OwnerReference, ...]:
-    """Others' references stay; one to an earlier class of the same name goes."""
-    name = desired.metadata.name
-    others = (owner for owner in current.metadata.owner_references if not _is_of(name, owner))
-    return (*others, *desired.metadata.owner_references)

@@ -1,10 +1,10 @@
-"""What is said of a class in its status and in events. Pure.
+"""Builds the status of a class, and the events of its changes. Pure.
 
 | condition | True | False |
 |---|---|---|
-| Accepted | the spec makes sense | a field is wrong, or asks for hardware that cannot exist |
-| Ready | the DeviceClass is in place, as the spec says | not accepted, name taken, refused or cut by the server |
-| Matching | devices are published for it | none are: says which field is to blame |
+| Accepted | the spec is valid | a field is wrong, or requires hardware that cannot exist |
+| Ready | the DeviceClass is as the spec says | not accepted, name taken, refused or fields dropped by the server |
+| Matching | published devices match | none do: the message names the field to blame |
 | TolerationsInClaims | claims must carry the class's tolerations themselves | (absent) |
 """
 
@@ -19,7 +19,7 @@ from api.kerf.v1alpha1 import MatchingDevices, ResourceClass, ResourceClassObjec
 from api.model.metadata import Condition
 from api.wire import to_builtins
 from driver.controller.device_types import UnsatisfiableError
-from driver.controller.structured.plan import InPlace, Obstacle, Plan
+from driver.controller.structured.plan import ClassPlan, NotInPlace, UpToDate
 
 ACCEPTED: Final = "Accepted"
 READY: Final = "Ready"
@@ -27,22 +27,24 @@ MATCHING: Final = "Matching"
 TOLERATIONS: Final = "TolerationsInClaims"
 
 _OURS: Final = frozenset({ACCEPTED, READY, MATCHING, TOLERATIONS})
-_LONGEST: Final = 32768
-"""Characters of a condition's message (``metav1.Condition``)."""
+_MAX_MESSAGE: Final = 32768
+"""The most characters of a condition's message (``metav1.Condition``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matched:
-    """What counting found: ``devices`` None when it could not be counted; ``reason`` then, or when there are none."""
+class MatchCount:
+    """The published devices that a class selects."""
 
     devices: MatchingDevices | None
+    """None: they could not be counted."""
     reason: str = ""
+    """Why they could not be counted, or why there are none."""
     is_awaited: bool = False
-    """There are none because the nodes have not heard of the class yet, or cannot do what it asks of them."""
+    """Whether there are none because nodes have not seen the class yet, or cannot do what it asks of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announcement:
+class ClassEvent:
     """An event about a class."""
 
     type: Literal["Normal", "Warning"]
@@ -50,15 +52,15 @@ class Announcement:
     message: str
 
 
-def status_of(
-    held: ResourceClassObject, plan: Plan, standing: InPlace | Obstacle, matched: Matched, *, now: datetime
+def build_status(
+    held: ResourceClassObject, plan: ClassPlan, result: UpToDate | NotInPlace, matched: MatchCount, *, now: datetime
 ) -> ResourceClassStatus:
-    """The status that ``held`` should have; a condition that did not change keeps its time."""
+    """The status that ``held`` should have; a condition whose status is the same keeps its transition time."""
     name = held.metadata.name
-    conditions = [_accepted(plan), _ready(name, standing), _matching(matched)]
+    conditions = [_accepted(plan), _ready(name, result), _matching(matched)]
     if plan.resource_class is not None and plan.resource_class.spec.tolerations:
         conditions.append(_tolerations(plan.resource_class))
-    is_there = plan.compiled is not None and isinstance(standing, InPlace)
+    is_there = plan.compiled is not None and isinstance(result, UpToDate)
     return ResourceClassStatus(
         observed_generation=held.metadata.generation,
         conditions=tuple(_since(condition, held, now) for condition in conditions),
@@ -68,49 +70,49 @@ def status_of(
     )
 
 
-def differ(old: ResourceClassStatus, new: ResourceClassStatus) -> bool:
-    """Whether ``new`` must be written: conditions of others, and their order, are no difference."""
+def needs_update(old: ResourceClassStatus, new: ResourceClassStatus) -> bool:
+    """Whether ``new`` has to be written: others' conditions, and the order of conditions, do not count."""
 
-    def said(status: ResourceClassStatus) -> object:
+    def content(status: ResourceClassStatus) -> object:
         conditions = {condition.type: condition for condition in status.conditions if condition.type in _OURS}
         return conditions, status.observed_generation, status.size, status.device_class_name, status.matching_devices
 
-    return said(old) != said(new)
+    return content(old) != content(new)
 
 
-def announcements(old: ResourceClassStatus, new: ResourceClassStatus) -> Iterator[Announcement]:
-    """What changed, for events. That all is well is told once, by Ready; Matching speaks when devices come and go."""
+def events_of_change(old: ResourceClassStatus, new: ResourceClassStatus) -> Iterator[ClassEvent]:
+    """The events of a change: failures, that the class is Ready, and that devices match again after none did."""
     before = {condition.type: condition for condition in old.conditions}
     for condition in new.conditions:
         previous = before.get(condition.type)
         if previous is not None and (previous.status, previous.reason) == (condition.status, condition.reason):
             continue
-        if condition.status == "False" and condition.reason != "NotAccepted":  # which Accepted tells better
-            yield Announcement(type="Warning", reason=condition.reason, message=condition.message)
+        if condition.status == "False" and condition.reason != "NotAccepted":  # Accepted has said it
+            yield ClassEvent(type="Warning", reason=condition.reason, message=condition.message)
         elif condition.status == "True" and (condition.type == READY or (condition.type == MATCHING and previous)):
-            yield Announcement(type="Normal", reason=condition.reason, message=condition.message)
+            yield ClassEvent(type="Normal", reason=condition.reason, message=condition.message)
 
 
-def _accepted(plan: Plan) -> Condition:
+def _accepted(plan: ClassPlan) -> Condition:
     if plan.refusal is None:
         return Condition(type=ACCEPTED, status="True", reason="Valid", message="the spec makes sense")
     reason = plan.refusal.reason if isinstance(plan.refusal, UnsatisfiableError) else "InvalidSpec"
     return Condition(type=ACCEPTED, status="False", reason=reason, message="; ".join(map(str, plan.refusal.problems)))
 
 
-def _ready(name: str, standing: InPlace | Obstacle) -> Condition:
-    if isinstance(standing, Obstacle):
-        return Condition(type=READY, status="False", reason=standing.reason, message=standing.message)
-    if standing.dropped:
+def _ready(name: str, result: UpToDate | NotInPlace) -> Condition:
+    if isinstance(result, NotInPlace):
+        return Condition(type=READY, status="False", reason=result.reason, message=result.message)
+    if result.dropped:
         message = (
-            f"the API server does not keep {', '.join(standing.dropped)} of the DeviceClass: switch its feature on "
+            f"the API server does not keep {', '.join(result.dropped)} of the DeviceClass: switch its feature on "
             "(DRAExtendedResource for extendedResourceName), or leave the field out; claims can use the class"
         )
         return Condition(type=READY, status="False", reason="FieldsDropped", message=message)
     return Condition(type=READY, status="True", reason="Compiled", message=f'claims can name the DeviceClass "{name}"')
 
 
-def _matching(matched: Matched) -> Condition:
+def _matching(matched: MatchCount) -> Condition:
     found = matched.devices
     if found is None:
         return Condition(type=MATCHING, status="Unknown", reason="NotCounted", message=matched.reason)
@@ -135,14 +137,14 @@ def _tolerations(resource_class: ResourceClass) -> Condition:
 
 
 def _since(condition: Condition, held: ResourceClassObject, now: datetime) -> Condition:
-    """``condition`` as of this generation, with the time at which its status was first so."""
+    """``condition`` of this generation, with the time since which its status is the same."""
     previous = next((one for one in held.status.conditions if one.type == condition.type), None)
     unchanged = previous is not None and previous.status == condition.status and previous.last_transition_time
     return Condition(
         type=condition.type,
         status=condition.status,
         reason=condition.reason,
-        message=condition.message[:_LONGEST],
+        message=condition.message[:_MAX_MESSAGE],
         last_transition_time=unchanged or _rfc3339(now),
         observed_generation=held.metadata.generation,
     )

@@ -1,4 +1,4 @@
-"""Carries plans out: one API call for each."""
+"""Writes DeviceClasses and the status of ResourceClasses: one API call for each action."""
 
 import logging
 from typing import Final, Protocol
@@ -9,17 +9,23 @@ from api.model.base import JsonObject
 from api.model.claims import DeviceClass
 from api.model.metadata import ObjectT
 from api.wire import Kind, to_builtins
-from driver.controller.structured.plan import Change, Create, InPlace, Obstacle, Step, dropped_fields, owners_after
+from driver.controller.settings import NAME
+from driver.controller.structured.plan import (
+    Action,
+    NotInPlace,
+    UpToDate,
+    WriteDeviceClass,
+    dropped_fields,
+    owners_after,
+)
 from driver.kube.http.client import PatchType
 from driver.kube.http.errors import AlreadyExistsError, NotFoundError
 
-FIELD_MANAGER: Final = "kerf-controller"
-
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
-class Writing(Protocol):
-    """What this needs of ``driver.kube.http.client.Client``, with its errors."""
+class WriteClient(Protocol):
+    """The writes of ``driver.kube.http.client.Client``, with its errors."""
 
     async def create(self, kind: Kind[ObjectT], value: ObjectT, *, field_manager: str = "") -> ObjectT: ...
 
@@ -39,62 +45,57 @@ class Writing(Protocol):
 
 
 class OutdatedError(TransientError):
-    """The cache showed a state that is gone: decide again when it has caught up."""
+    """The action was planned on an outdated state: plan again once the cache has caught up."""
 
 
-async def carry_out(
-    step: Step, client: Writing, device_classes: Kind[DeviceClass]
-) -> tuple[InPlace | Obstacle, DeviceClass | None]:
-    """Do what ``step`` says; returns what came of it and, after a write, the server's answer.
+async def execute_action(
+    action: Action, client: WriteClient, device_classes: Kind[DeviceClass]
+) -> tuple[UpToDate | NotInPlace, DeviceClass | None]:
+    """Carry ``action`` out; returns the state of the DeviceClass and, after a write, the server's answer.
 
-    Raises TransientError when the step should be decided again later: the server cannot be reached, or its state is not
-    what the step was decided on. What the server refuses for good is an Obstacle.
+    A write that the server refuses for good is NotInPlace. Raises OutdatedError when the DeviceClass was created or
+    deleted meanwhile, and the client's TransientErrors: the server cannot be reached, or the DeviceClass was changed.
     """
-    if not isinstance(step, Create | Change):
-        return step, None
+    if not isinstance(action, WriteDeviceClass):
+        return action, None
     try:
-        answer = await _write(step, client, device_classes)
+        answer = await _write(action.desired, action.current, client, device_classes)
     except (AlreadyExistsError, NotFoundError) as error:
         raise OutdatedError(str(error)) from error
     except PermanentError as error:
-        return Obstacle(reason="WriteRefused", message=str(error)), None
-    return InPlace(dropped=dropped_fields(step.desired, answer)), answer
+        return NotInPlace(reason="WriteRefused", message=str(error)), None
+    return UpToDate(dropped=dropped_fields(action.desired, answer)), answer
 
 
 async def write_status(
-    client: Writing, resource_class: ResourceClassObject, status: ResourceClassStatus
+    client: WriteClient, resource_class: ResourceClassObject, status: ResourceClassStatus
 ) -> ResourceClassObject:
-    """Server-side apply of the status: fields that it no longer has go, those of others stay.
+    """Apply the status server-side: fields of ours that ``status`` lacks are removed, those of others stay.
 
-    The resource version makes sure that it is said of the very state that was looked at. (A UID would not: the API
-    server does not compare it when a status is written.)
+    The resource version makes the write fail if the class has changed since. (A UID would not: the API server does not
+    compare it when a status is written.)
     """
-    metadata = {
-        "name": resource_class.metadata.name,
-        "resourceVersion": resource_class.metadata.resource_version,
-    }
-    return await client.apply(
-        RESOURCE_CLASSES,
-        {"metadata": metadata, "status": to_builtins(status)},
-        field_manager=FIELD_MANAGER,
-        subresource="status",
-    )
+    metadata = {"name": resource_class.metadata.name, "resourceVersion": resource_class.metadata.resource_version}
+    value = {"metadata": metadata, "status": to_builtins(status)}
+    return await client.apply(RESOURCE_CLASSES, value, field_manager=NAME, subresource="status")
 
 
-async def _write(step: Create | Change, client: Writing, device_classes: Kind[DeviceClass]) -> DeviceClass:
-    name = step.desired.metadata.name
-    if isinstance(step, Create):  # never an apply, which would take over a class that somebody else just made
-        answer = await client.create(device_classes, step.desired, field_manager=FIELD_MANAGER)
+async def _write(
+    desired: DeviceClass, current: DeviceClass | None, client: WriteClient, kind: Kind[DeviceClass]
+) -> DeviceClass:
+    name = desired.metadata.name
+    if current is None:  # never an apply, which would take over a DeviceClass that somebody else has just made
+        answer = await client.create(kind, desired, field_manager=NAME)
         _log.info("DeviceClass %s: created", name)
         return answer
-    patch = _merge_patch(step.current, step.desired, device_classes)
-    answer = await client.patch(device_classes, name, patch, type=PatchType.MERGE, field_manager=FIELD_MANAGER)
+    patch = _merge_patch(current, desired, kind)
+    answer = await client.patch(kind, name, patch, type=PatchType.MERGE, field_manager=NAME)
     _log.info("DeviceClass %s: brought back to what its ResourceClass says", name)
     return answer
 
 
 def _merge_patch(current: DeviceClass, desired: DeviceClass, kind: Kind[DeviceClass]) -> JsonObject:
-    """Sets what is ours and removes what it no longer has, on exactly the state that was looked at."""
+    """Set our fields and remove those that are no longer desired, on condition that ``current`` is unchanged."""
     wanted, there = kind.encode(desired)["spec"], kind.encode(current).get("spec", {})
     return {
         "metadata": {

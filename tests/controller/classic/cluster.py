@@ -14,15 +14,15 @@ from api.resource.v1alpha2 import KINDS
 from api.wire import Kind, to_builtins
 from driver.kube.http.client import Client, PatchType
 from driver.partitions.geometry import Card
+from tests.controller.classic.cluster_builder import FINALIZER
 from tests.controller.classic.hardware import DRIVER, inventory
-from tests.controller.classic.scene import FINALIZER
 
 PATIENCE_S = 20.0
 """For something that takes some ten milliseconds, on a busy machine."""
 PARAMETERS = {kind.kind: kind for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)}
 
 
-class World:
+class ClassicCluster:
     """A cluster with node ``n1``, which has one H100, and an administrator who does not always know better."""
 
     def __init__(self, admin: Client) -> None:

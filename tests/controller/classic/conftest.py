@@ -15,13 +15,13 @@ from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.leader_election import LeaseSettings
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from tests.controller.classic.cluster import World
+from tests.controller.classic.cluster import ClassicCluster
 from tests.controller.classic.hardware import gpu, node_object
 from tests.generate import crds
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def cluster(tmp_path: Path) -> AsyncIterator[ClassicCluster]:
     """The class ``gpu`` gives 1g.10gb."""
     server = ApiServer(settings=ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",)))
     kubeconfig = tmp_path / "kubeconfig"
@@ -40,11 +40,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             for path in crds.generate(tmp_path):
                 crd = yaml.safe_load((tmp_path / path).read_text())
                 await admin.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="admin")
-            world = World(admin)
+            cluster = ClassicCluster(admin)
             await admin.create(NODES, node_object("n1"))
-            await world.tell(gpu("n1", 0))
-            await world.parameters("gpu", {"profile": "1g.10gb"})
-            await world.class_()
+            await cluster.tell(gpu("n1", 0))
+            await cluster.parameters("gpu", {"profile": "1g.10gb"})
+            await cluster.class_()
             group.start_soon(run, settings)
-            yield world
+            yield cluster
         group.cancel_scope.cancel()

@@ -16,7 +16,8 @@ from api.model.classic import ClassicClaim, PodSchedulingContext
 from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
 from api.wire import to_builtins
-from driver.controller.classic.reconciler import Ended, NotLeadingError
+from driver.controller.classic.reconcile_result import ReconcileResult
+from driver.controller.classic.reconciler import NotLeadingError
 from driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
 from driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status
 from driver.local.apiserver.meta.status_errors import FieldError
@@ -185,8 +186,10 @@ class SteppedApi:
 
 
 def run(
-    work: Coroutine[Any, Any, Ended | None], cut: tuple[str, When] | None = None, calls: list[str] | None = None
-) -> tuple[Ended | None, list[str]]:
+    work: Coroutine[Any, Any, ReconcileResult | None],
+    cut: tuple[str, When] | None = None,
+    calls: list[str] | None = None,
+) -> tuple[ReconcileResult | None, list[str]]:
     """Step ``work`` to its end; the calls that it made, also in ``calls`` where it raises.
 
     ``cut``: lose the connection at the first call of this name.

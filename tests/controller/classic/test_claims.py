@@ -9,10 +9,10 @@ from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocatio
 from api.model.classic import ClassicAllocation, ClassicClaim
 from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from driver.controller.classic.allocator import only_node
-from driver.controller.classic.claims import TABLE, ClaimPlan, Facts, Verdict, plan_claim
-from driver.controller.classic.outcomes import About, Complaint, Outcome
+from driver.controller.classic.claims import ClaimAction, ClaimFacts, ClaimPlan, plan_claim, table_row
+from driver.controller.classic.reconcile_result import EventSubject, Requeue, WarningEvent
+from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, consumer
 from tests.controller.classic.hardware import DRIVER, gpu
-from tests.controller.classic.scene import FINALIZER, Scene, claim, consumer
 
 
 def devices(*names: str, node: str = "n1") -> ClassicAllocation:
@@ -31,7 +31,7 @@ STRUCTURED = ClassicAllocation()
 
 def plan(value: ClassicClaim | None) -> ClaimPlan:
     """In a cluster without any class, parameters or node."""
-    return plan_claim(value, Scene().world)
+    return plan_claim(value, ClusterBuilder().view)
 
 
 ROWS = [
@@ -44,20 +44,20 @@ ROWS = [
     (
         "C-4",
         {"deleted": True, "finalizers": (FINALIZER,), "allocation": HELD},
-        ClaimPlan(rule="C-4", release=True, unprotect=True),
+        ClaimPlan(rule="C-4", deallocate=True, remove_finalizer=True),
     ),
     (
         "C-4",
         {"deallocate": True, "finalizers": (FINALIZER, "other"), "allocation": HELD},
-        ClaimPlan(rule="C-4", release=True, unprotect=True),
+        ClaimPlan(rule="C-4", deallocate=True, remove_finalizer=True),
     ),
     # somebody has taken the finalizer off: without this the claim would wait for its deallocation for ever
-    ("C-4", {"deallocate": True, "allocation": HELD}, ClaimPlan(rule="C-4", release=True)),
-    ("C-8", {"deleted": True, "finalizers": (FINALIZER,)}, ClaimPlan(rule="C-8", unprotect=True)),
+    ("C-4", {"deallocate": True, "allocation": HELD}, ClaimPlan(rule="C-4", deallocate=True)),
+    ("C-8", {"deleted": True, "finalizers": (FINALIZER,)}, ClaimPlan(rule="C-8", remove_finalizer=True)),
     (
         "C-8",
         {"deallocate": True, "finalizers": (FINALIZER,)},
-        ClaimPlan(rule="C-8", release=True, unprotect=True),
+        ClaimPlan(rule="C-8", deallocate=True, remove_finalizer=True),
     ),
     ("C-10", {"allocation": HELD, "finalizers": (FINALIZER,)}, ClaimPlan(rule="C-10")),
     ("C-11", {}, ClaimPlan(rule="C-11")),
@@ -75,14 +75,14 @@ def test_a_claim_that_is_gone_is_forgotten() -> None:
     assert plan(None) == ClaimPlan(rule="C-1")
 
 
-@pytest.mark.parametrize("facts", [Facts(*bits) for bits in itertools.product([False, True], repeat=4)], ids=str)
-def test_every_combination_has_one_row(facts: Facts) -> None:
+@pytest.mark.parametrize("facts", [ClaimFacts(*bits) for bits in itertools.product([False, True], repeat=4)], ids=str)
+def test_every_combination_has_one_row(facts: ClaimFacts) -> None:
     """R-26: first R, then D or Q, then F, then A, in the order of upstream's checks."""
-    rule, verdict = TABLE[facts]
+    rule, action = table_row(facts)
     if facts.reserved:
-        assert (rule, verdict) == ("C-2", Verdict.NOTHING)
-    elif facts.ending and not facts.protected:
-        assert (rule, verdict) == ("C-3", Verdict.NOTHING)
+        assert (rule, action) == ("C-2", ClaimAction.NONE)
+    elif facts.ending and not facts.ours:
+        assert (rule, action) == ("C-3", ClaimAction.NONE)
     elif facts.ending:
         assert rule == ("C-4" if facts.allocated else "C-8")
     else:
@@ -93,16 +93,16 @@ def test_every_combination_has_one_row(facts: Facts) -> None:
 def test_deallocation_needs_neither_class_nor_parameters_nor_node(immediate: bool) -> None:
     # C-5, C-9, R-3: nothing in it but the writes can fail, because what is taken is what claims say
     value = claim(immediate=immediate, deleted=True, finalizers=(FINALIZER,), allocation=HELD, parameters="gone")
-    assert plan(value) == ClaimPlan(rule="C-4", release=True, unprotect=True)
+    assert plan(value) == ClaimPlan(rule="C-4", deallocate=True, remove_finalizer=True)
 
 
 def test_an_allocation_that_another_driver_wrote_is_left_to_it() -> None:
     # R-4
-    scene = Scene()
+    builder = ClusterBuilder()
     value = claim(deleted=True, finalizers=(FINALIZER,), allocation=HELD, driver="other.example")
-    found = plan_claim(value, scene.world)
-    assert (found.release, found.unprotect) == (False, False)
-    assert "other.example, which has to deallocate it" in found.complaints[0].message
+    found = plan_claim(value, builder.view)
+    assert (found.deallocate, found.remove_finalizer) == (False, False)
+    assert "other.example, which has to deallocate it" in found.warnings[0].message
 
 
 DOUBTFUL = {
@@ -124,55 +124,55 @@ DOUBTFUL = {
 @pytest.mark.parametrize("message", DOUBTFUL)
 def test_an_allocation_that_cannot_be_right_is_told_of_at_the_claim_and_left_as_it_is(message: str) -> None:
     allocation, users = DOUBTFUL[message]
-    scene = immediate_scene()
-    value = scene.claim(allocation=allocation, reserved_for=users, finalizers=(FINALIZER,))
-    found = plan_claim(value, scene.world)
+    builder = immediate_scene()
+    value = builder.claim(allocation=allocation, reserved_for=users, finalizers=(FINALIZER,))
+    found = plan_claim(value, builder.view)
     rule = "C-2" if users else "C-10"
-    assert found == ClaimPlan(rule=rule, complaints=(Complaint(About.CLAIM, message),))
+    assert found == ClaimPlan(rule=rule, warnings=(WarningEvent(EventSubject.CLAIM, message),))
 
 
 def test_what_an_allocation_has_of_nodes_that_tell_nothing_is_believed() -> None:
     assert plan(claim(allocation=HELD)) == ClaimPlan(rule="C-10")
 
 
-def immediate_scene() -> Scene:
-    scene = Scene()
-    scene.node("n1")
-    scene.resource_class("gpu", {})
-    return scene
+def immediate_scene() -> ClusterBuilder:
+    builder = ClusterBuilder()
+    builder.node("n1")
+    builder.resource_class("gpu", {})
+    return builder
 
 
 def test_an_immediate_claim_is_allocated_without_a_pod() -> None:
     # C-18
-    found = plan_claim(immediate_scene().claim(immediate=True), immediate_scene().world)
+    found = plan_claim(immediate_scene().claim(immediate=True), immediate_scene().view)
     assert found.rule == "C-18"
-    assert found.grant is not None
-    assert found.grant.pod is None
-    assert [result.device for result in found.grant.allocation.devices.results] == ["gpu-0-1g-10gb-at-6"]
-    assert found.grant.allocation.node_selector == only_node("n1")
+    assert found.allocation is not None
+    assert found.allocation.pod is None
+    assert [result.device for result in found.allocation.allocation.devices.results] == ["gpu-0-1g-10gb-at-6"]
+    assert found.allocation.allocation.node_selector == only_node("n1")
 
 
 def test_an_immediate_claim_of_another_drivers_class_is_left_alone() -> None:
     # C-13: the class may still become ours, and then it wakes the claim
-    scene = immediate_scene()
-    scene.resource_class("theirs", driver_name="other.example")
-    assert plan_claim(scene.claim(class_name="theirs", immediate=True), scene.world) == ClaimPlan(rule="C-13")
+    builder = immediate_scene()
+    builder.resource_class("theirs", driver_name="other.example")
+    assert plan_claim(builder.claim(class_name="theirs", immediate=True), builder.view) == ClaimPlan(rule="C-13")
 
 
 def test_a_class_with_structured_parameters_is_the_schedulers() -> None:
-    scene = immediate_scene()
-    scene.resource_class("structured", structured=True)
-    assert plan_claim(scene.claim(class_name="structured", immediate=True), scene.world).rule == "C-13"
+    builder = immediate_scene()
+    builder.resource_class("structured", structured=True)
+    assert plan_claim(builder.claim(class_name="structured", immediate=True), builder.view).rule == "C-13"
 
 
 def test_bad_class_parameters_are_told_of_at_the_class_and_at_the_claim() -> None:
     # C-14
-    scene = immediate_scene()
-    scene.resource_class("bad", {"profil": "1g.10gb"})
-    found = plan_claim(scene.claim(class_name="bad", immediate=True), scene.world)
+    builder = immediate_scene()
+    builder.resource_class("bad", {"profil": "1g.10gb"})
+    found = plan_claim(builder.claim(class_name="bad", immediate=True), builder.view)
     assert found.rule == "C-14"
-    assert [complaint.about for complaint in found.complaints] == [About.CLASS, About.CLAIM]
-    assert 'spec.profil: unknown field; did you mean "profile"?' in found.complaints[0].message
+    assert [event.about for event in found.warnings] == [EventSubject.CLASS, EventSubject.CLAIM]
+    assert 'spec.profil: unknown field; did you mean "profile"?' in found.warnings[0].message
 
 
 @pytest.mark.parametrize(
@@ -190,69 +190,69 @@ def test_bad_class_parameters_are_told_of_at_the_class_and_at_the_claim() -> Non
 )
 def test_bad_claim_parameters_are_told_of_at_the_claim(spec: dict[str, object], message: str) -> None:
     # C-15
-    scene = immediate_scene()
-    scene.claim_parameters("p", spec)
-    found = plan_claim(scene.claim(parameters="p", immediate=True), scene.world)
+    builder = immediate_scene()
+    builder.claim_parameters("p", spec)
+    found = plan_claim(builder.claim(parameters="p", immediate=True), builder.view)
     assert found.rule == "C-15"
-    assert found.grant is None
-    assert [complaint.about for complaint in found.complaints] == [About.CLAIM]
-    assert message in found.complaints[0].message
+    assert found.allocation is None
+    assert [event.about for event in found.warnings] == [EventSubject.CLAIM]
+    assert message in found.warnings[0].message
 
 
 def test_parameters_that_are_missing_or_of_another_kind_are_told_of() -> None:
-    scene = immediate_scene()
-    missing = plan_claim(scene.claim(parameters="p", immediate=True), scene.world)
-    assert "GpuClaimParameters p does not exist" in missing.complaints[0].message
-    strange = plan_claim(scene.claim(parameters="p", parameters_kind="ConfigMap", immediate=True), scene.world)
-    assert "ConfigMap p: the kind is none of GpuClassParameters" in strange.complaints[0].message
-    scene.claim_parameters("f", {"function": "fft"}, kind="FpgaClaimParameters")
-    fpga = scene.claim(parameters="f", parameters_kind="FpgaClaimParameters", immediate=True)
-    assert "does not fit a class of GPUs" in plan_claim(fpga, scene.world).complaints[0].message
+    builder = immediate_scene()
+    missing = plan_claim(builder.claim(parameters="p", immediate=True), builder.view)
+    assert "GpuClaimParameters p does not exist" in missing.warnings[0].message
+    strange = plan_claim(builder.claim(parameters="p", parameters_kind="ConfigMap", immediate=True), builder.view)
+    assert "ConfigMap p: the kind is none of GpuClassParameters" in strange.warnings[0].message
+    builder.claim_parameters("f", {"function": "fft"}, kind="FpgaClaimParameters")
+    fpga = builder.claim(parameters="f", parameters_kind="FpgaClaimParameters", immediate=True)
+    assert "does not fit a class of GPUs" in plan_claim(fpga, builder.view).warnings[0].message
 
 
 def test_an_immediate_claim_that_fits_nowhere_waits_for_room_and_says_so() -> None:
     # C-17: nothing is held, so nothing is marked
-    scene = Scene()
-    scene.resource_class("gpu", {})
-    found = plan_claim(scene.claim(immediate=True), scene.world)
-    assert (found.rule, found.grant, found.outcome) == ("C-17", None, Outcome.PERIODIC)
-    assert "no node has what the claim asks for free" in found.complaints[0].message
+    builder = ClusterBuilder()
+    builder.resource_class("gpu", {})
+    found = plan_claim(builder.claim(immediate=True), builder.view)
+    assert (found.rule, found.allocation, found.requeue) == ("C-17", None, Requeue.PERIODIC)
+    assert "no node has what the claim asks for free" in found.warnings[0].message
 
 
 def test_an_immediate_claim_goes_where_it_breaks_nothing_up() -> None:
-    scene = immediate_scene()
-    scene.node("n2", gpu("n2", 0))
-    scene.claim("other", allocation=devices("gpu-0-1g-10gb-at-6", node="n2"))
-    found = plan_claim(scene.claim(immediate=True), scene.world)
-    assert found.grant is not None
-    assert found.grant.allocation.node_selector == only_node("n2")
+    builder = immediate_scene()
+    builder.node("n2", gpu("n2", 0))
+    builder.claim("other", allocation=devices("gpu-0-1g-10gb-at-6", node="n2"))
+    found = plan_claim(builder.claim(immediate=True), builder.view)
+    assert found.allocation is not None
+    assert found.allocation.allocation.node_selector == only_node("n2")
 
 
 def test_an_immediate_claim_keeps_to_the_nodes_of_its_class() -> None:
-    scene = immediate_scene()
-    scene.node("n2", labels={"rack": "b"})
+    builder = immediate_scene()
+    builder.node("n2", labels={"rack": "b"})
     requirement = NodeSelectorRequirement(key="rack", operator="In", values=("b",))
     term = NodeSelectorTerm(match_expressions=(requirement,))
-    scene.resource_class("rack-b", {}, suitable_nodes=NodeSelector(node_selector_terms=(term,)))
-    scene.resource_class("rack-b-too", {"nodes": {"matchLabels": {"rack": "b"}}})
+    builder.resource_class("rack-b", {}, suitable_nodes=NodeSelector(node_selector_terms=(term,)))
+    builder.resource_class("rack-b-too", {"nodes": {"matchLabels": {"rack": "b"}}})
     for name in ("rack-b", "rack-b-too"):
-        found = plan_claim(scene.claim(class_name=name, immediate=True), scene.world)
-        assert found.grant is not None
-        assert found.grant.allocation.node_selector == only_node("n2")
+        found = plan_claim(builder.claim(class_name=name, immediate=True), builder.view)
+        assert found.allocation is not None
+        assert found.allocation.allocation.node_selector == only_node("n2")
 
 
 def test_a_claim_that_another_pass_is_allocating_is_looked_at_again_soon() -> None:
     # Q-12
-    scene = immediate_scene()
-    value = scene.claim(immediate=True)
-    first = plan_claim(value, scene.world)
-    assert first.grant is not None
-    scene.world.reserve(value, first.grant.holdings)
-    assert plan_claim(value, scene.world) == ClaimPlan(rule="C-18", outcome=Outcome.REQUEUE)
+    builder = immediate_scene()
+    value = builder.claim(immediate=True)
+    first = plan_claim(value, builder.view)
+    assert first.allocation is not None
+    builder.view.usage.reserve(value.metadata.uid, first.allocation.usage)
+    assert plan_claim(value, builder.view) == ClaimPlan(rule="C-18", requeue=Requeue.BACKOFF)
 
 
 def test_after_deallocation_on_request_an_immediate_claim_is_allocated_again() -> None:
-    scene = immediate_scene()
-    value = scene.claim(immediate=True, finalizers=(FINALIZER,), allocation=HELD, deallocate=True)
-    assert plan_claim(value, scene.world).release
-    assert plan_claim(scene.claim(immediate=True, version="3"), scene.world).rule == "C-18"
+    builder = immediate_scene()
+    value = builder.claim(immediate=True, finalizers=(FINALIZER,), allocation=HELD, deallocate=True)
+    assert plan_claim(value, builder.view).deallocate
+    assert plan_claim(builder.claim(immediate=True, version="3"), builder.view).rule == "C-18"

@@ -8,10 +8,10 @@ import yaml
 
 from api.model.base import JsonObject
 from api.resource.v1alpha2 import KINDS
-from driver.controller.classic.allocator import Grant
+from driver.controller.classic.allocator import ClaimAllocation
 from driver.controller.classic.claims import plan_claim
+from tests.controller.classic.cluster_builder import ClusterBuilder
 from tests.controller.classic.hardware import fpga, gpu
-from tests.controller.classic.scene import Scene
 
 EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples" / "classic" / "classes.yaml"
 DOCUMENTS = list(yaml.safe_load_all(EXAMPLES.read_text()))
@@ -29,22 +29,22 @@ GIVEN = {
 """The devices that the first claim of a class gets, and how many pods may use it."""
 
 
-def grant(class_name: str) -> Grant:
+def grant(class_name: str) -> ClaimAllocation:
     """Of the first claim of a class, on a node with two GPUs and an FPGA card."""
-    scene = Scene()
-    scene.node("n1", gpu("n1", 0), gpu("n1", 1), fpga("n1", 0, "quad"))
+    builder = ClusterBuilder()
+    builder.node("n1", gpu("n1", 0), gpu("n1", 1), fpga("n1", 0, "quad"))
     for document in DOCUMENTS:
         if document["kind"] == "ResourceClass":
-            scene.caches.classes.put(KINDS.classes.decode(msgspec.json.encode(document)))
+            builder.stores.classes.put(KINDS.classes.decode(msgspec.json.encode(document)))
         else:
-            scene.parameters(document["kind"], document["metadata"]["name"], document["spec"])
+            builder.parameters(document["kind"], document["metadata"]["name"], document["spec"])
     kind = "FpgaClaimParameters" if class_name == "fpga" else "GpuClaimParameters"
-    scene.claim_parameters("wish", WISHES.get(class_name, {}), kind=kind)
+    builder.claim_parameters("wish", WISHES.get(class_name, {}), kind=kind)
     named = "wish" if class_name in WISHES else None
-    value = scene.claim(class_name=class_name, parameters=named, parameters_kind=kind, immediate=True)
-    found = plan_claim(value, scene.world)
-    assert found.grant is not None, found.complaints
-    return found.grant
+    value = builder.claim(class_name=class_name, parameters=named, parameters_kind=kind, immediate=True)
+    found = plan_claim(value, builder.view)
+    assert found.allocation is not None, found.warnings
+    return found.allocation
 
 
 @pytest.mark.parametrize("class_name", CLASSES)

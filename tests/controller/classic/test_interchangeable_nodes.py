@@ -8,8 +8,8 @@ from api.model.classic import ClassicAllocation
 from api.model.device_attributes import pool_name
 from driver.controller.classic.allocator import ONLY_REQUEST, only_node
 from driver.partitions.geometry import DeviceKind
+from tests.controller.classic.cluster_builder import ClusterBuilder
 from tests.controller.classic.hardware import DRIVER, gpu
-from tests.controller.classic.scene import Scene
 
 NODES = ("n1", "n2", "n3")
 DEVICES = ("gpu-0-1g-10gb-at-0", "gpu-0-1g-10gb-at-1", "gpu-0")
@@ -45,23 +45,23 @@ def by_hand(cards: dict[str, int], taken: set[tuple[str, str]]) -> set[tuple[str
     )
 )
 def test_nodes_are_grouped_by_what_is_free_of_them(changes: list[tuple[str, str, str | int]]) -> None:
-    scene = Scene()
+    builder = ClusterBuilder()
     cards: dict[str, int] = {}
     taken: set[tuple[str, str]] = set()
     for what, node, detail in changes:
         match what:
             case "take":
-                scene.claim(f"{node}-{detail}", allocation=allocation(node, str(detail)))
+                builder.claim(f"{node}-{detail}", allocation=allocation(node, str(detail)))
                 taken.add((node, str(detail)))
             case "free":
-                scene.claim(f"{node}-{detail}")
+                builder.claim(f"{node}-{detail}")
                 taken.discard((node, str(detail)))
             case "cards":
                 cards[node] = int(detail)
-                scene.node(node, *(gpu(node, index) for index in range(cards[node])))
+                builder.node(node, *(gpu(node, index) for index in range(cards[node])))
             case "gone" if node in cards:
                 del cards[node]
-                scene.remove_inventory(node)
+                builder.remove_inventory(node)
             case "look":
-                scene.world.alike()
-    assert {tuple(nodes) for nodes in scene.world.alike().values()} == by_hand(cards, taken)
+                builder.view.nodes_by_signature()
+    assert {tuple(nodes) for nodes in builder.view.nodes_by_signature().values()} == by_hand(cards, taken)

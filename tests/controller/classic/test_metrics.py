@@ -1,22 +1,22 @@
 """What Prometheus is told of the controller's work (NE-13)."""
 
 from driver.runtime.metrics import REGISTRY
-from tests.controller.classic.cluster import World, eventually
+from tests.controller.classic.cluster import ClassicCluster, eventually
 
 
 def sample(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
-async def test_passes_are_counted_by_the_rule_that_ended_them_and_timed(world: World) -> None:
+async def test_passes_are_counted_by_the_rule_that_ended_them_and_timed(cluster: ClassicCluster) -> None:
     counted = {rule: sample("kerf_classic_passes_total", rule=rule) for rule in ("C-18", "C-17")}
     timed = sample("kerf_classic_pass_seconds_count", what="claim")
-    await world.claim("fits")
-    await world.has("fits")
-    await world.parameters("whole", {"cut": "Whole"})
-    await world.class_("whole")
-    await world.claim("waits", "whole")
-    await world.says("ResourceClaim", "waits", "no node has what the claim asks for free")
+    await cluster.claim("fits")
+    await cluster.has("fits")
+    await cluster.parameters("whole", {"cut": "Whole"})
+    await cluster.class_("whole")
+    await cluster.claim("waits", "whole")
+    await cluster.says("ResourceClaim", "waits", "no node has what the claim asks for free")
 
     async def all_counted() -> bool:
         return all(sample("kerf_classic_passes_total", rule=rule) > before for rule, before in counted.items())
@@ -25,12 +25,12 @@ async def test_passes_are_counted_by_the_rule_that_ended_them_and_timed(world: W
     assert sample("kerf_classic_pass_seconds_count", what="claim") >= timed + 2
 
 
-async def test_what_waits_is_looked_at_again_although_nothing_happens(world: World) -> None:
+async def test_what_waits_is_looked_at_again_although_nothing_happens(cluster: ClassicCluster) -> None:
     # S-18, Q-13
-    await world.parameters("whole", {"cut": "Whole", "models": ["a30-24gb"]})
-    await world.class_("whole")
-    await world.claim("waits", "whole")
-    await world.says("ResourceClaim", "waits", "no node has what the claim asks for free")
+    await cluster.parameters("whole", {"cut": "Whole", "models": ["a30-24gb"]})
+    await cluster.class_("whole")
+    await cluster.claim("waits", "whole")
+    await cluster.says("ResourceClaim", "waits", "no node has what the claim asks for free")
     before = sample("kerf_classic_passes_total", rule="C-17")
 
     async def looked_at_again() -> bool:

@@ -7,10 +7,10 @@ from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, Clas
 from api.model.metadata import ObjectMeta
 from api.resource.v1alpha3 import KINDS
 from driver.controller.classic.claims import ClaimPlan, plan_claim
-from driver.controller.classic.outcomes import Outcome
+from driver.controller.classic.reconcile_result import Requeue
 from driver.controller.classic.scheduling_contexts import ContextPlan, plan_context
+from tests.controller.classic.cluster_builder import ClusterBuilder, context, pod
 from tests.controller.classic.hardware import DRIVER
-from tests.controller.classic.scene import Scene, context, pod
 
 API = "kerf.dev/v1alpha1"
 
@@ -29,38 +29,38 @@ def small(name: str, **fields: object) -> ClassicRequest:
 
 
 @pytest.fixture
-def scene() -> Scene:
+def builder() -> ClusterBuilder:
     """One H100, and a class that leaves everything open."""
-    scene = Scene()
-    scene.node("n1")
+    builder = ClusterBuilder()
+    builder.node("n1")
     offer = parameters({"allowWhole": True}, "GpuClassParameters")
-    scene.caches.classes.put(ClassicClass(metadata=ObjectMeta(name="gpu", uid="c"), parameters={DRIVER: offer}))
-    return scene
+    builder.stores.classes.put(ClassicClass(metadata=ObjectMeta(name="gpu", uid="c"), parameters={DRIVER: offer}))
+    return builder
 
 
-def planned(scene: Scene, value: ClassicClaim) -> ContextPlan:
-    scene.put_claim(value)
-    return plan_context(context(selected="n1", potential=("n1",)), pod(), scene.world)
+def planned(builder: ClusterBuilder, value: ClassicClaim) -> ContextPlan:
+    builder.put_claim(value)
+    return plan_context(context(selected="n1", potential=("n1",)), pod(), builder.view)
 
 
-def test_every_device_is_for_a_request_that_the_claim_has(scene: Scene) -> None:
+def test_every_device_is_for_a_request_that_the_claim_has(builder: ClusterBuilder) -> None:
     # V-12
     wish = parameters({"profile": "2g.20gb"})
     value = claim(
         small("small", parameters=(parameters({"profile": "1g.10gb"}),)), small("two", parameters=(wish,), count=2)
     )
-    (grant,) = planned(scene, value).grants
+    (grant,) = planned(builder, value).allocations
     results = KINDS.allocated(grant.allocation, DRIVER)["allocation"]["devices"]["results"]
     assert [result["request"] for result in results] == ["small", "two", "two"]
     assert len({result["device"] for result in results}) == 3
     assert {(result["driver"], result["pool"]) for result in results} == {(DRIVER, "n1/gpu")}
 
 
-def test_the_claim_says_who_allocates_whatever_its_class(scene: Scene) -> None:
+def test_the_claim_says_who_allocates_whatever_its_class(builder: ClusterBuilder) -> None:
     # C-11, S-8, T-C wrong-driver of 1.31
     value = claim(small("a"), controller="other.example")
-    assert planned(scene, value) == ContextPlan(rule="S-11", outcome=Outcome.PERIODIC)
-    assert plan_claim(value, scene.world) == ClaimPlan(rule="C-11")
+    assert planned(builder, value) == ContextPlan(rule="S-11", requeue=Requeue.PERIODIC)
+    assert plan_claim(value, builder.view) == ClaimPlan(rule="C-11")
 
 
 REFUSED = {
@@ -74,8 +74,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_a_request_that_cannot_be_met_is_told_of(scene: Scene, message: str) -> None:
+def test_a_request_that_cannot_be_met_is_told_of(builder: ClusterBuilder, message: str) -> None:
     # S-10, R-29
-    found = planned(scene, claim(small("fine", parameters=(parameters({"profile": "1g.10gb"}),)), REFUSED[message]))
-    assert (found.rule, found.grants) == ("S-10", ())
-    assert message in found.complaints[0].message
+    found = planned(builder, claim(small("fine", parameters=(parameters({"profile": "1g.10gb"}),)), REFUSED[message]))
+    assert (found.rule, found.allocations) == ("S-10", ())
+    assert message in found.warnings[0].message

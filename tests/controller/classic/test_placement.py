@@ -18,35 +18,37 @@ from api.kerf.classic_parameters import (
 from api.kerf.v1alpha1 import GpuSharing
 from api.model.devices import DeviceTaint
 from api.model.quantity import Quantity
-from driver.controller.classic.node_model import InventoryError, stock_of
-from driver.controller.classic.placement import NodeState, Want, place
-from driver.controller.classic.requirements import Ask, asked
+from driver.controller.classic.node_model import InventoryError, build_node_model
+from driver.controller.classic.placement import DeviceRequirements, NodeState, RequestedDevice, place_devices
+from driver.controller.classic.requirements import merge_parameters
 from driver.controller.classic.scheduling_contexts import plan_context
-from driver.controller.classic.usage import Holding, Holdings, state_of
+from driver.controller.classic.usage import ClaimUsage, UsageIndex, build_node_state
 from driver.partitions.geometry import Card, DeviceKind, Placement
+from tests.controller.classic.cluster_builder import ClusterBuilder, context, pod
 from tests.controller.classic.hardware import DRIVER, fpga, gpu, inventory
-from tests.controller.classic.scene import Scene, context, pod
 
-SMALL = Ask(kind=DeviceKind.GPU, profile="1g.10gb")
-HALF = Ask(kind=DeviceKind.GPU, profile="3g.40gb")
-WHOLE = Ask(kind=DeviceKind.GPU, partition=False, whole=True)
-FIVE_GI = Ask(kind=DeviceKind.GPU, memory_bytes=5 * 2**30)
-FORTY_OR_WHOLE = Ask(kind=DeviceKind.GPU, memory_bytes=70 * 2**30, whole=True)
-AES = Ask(kind=DeviceKind.FPGA, function="aes-gcm")
-MONITOR = Ask(kind=DeviceKind.GPU, partition=False, whole=True, monitor=True)
+SMALL = DeviceRequirements(kind=DeviceKind.GPU, profile="1g.10gb")
+HALF = DeviceRequirements(kind=DeviceKind.GPU, profile="3g.40gb")
+WHOLE = DeviceRequirements(kind=DeviceKind.GPU, partition=False, whole=True)
+FIVE_GI = DeviceRequirements(kind=DeviceKind.GPU, memory_bytes=5 * 2**30)
+FORTY_OR_WHOLE = DeviceRequirements(kind=DeviceKind.GPU, memory_bytes=70 * 2**30, whole=True)
+AES = DeviceRequirements(kind=DeviceKind.FPGA, function="aes-gcm")
+MONITOR = DeviceRequirements(kind=DeviceKind.GPU, partition=False, whole=True, monitor=True)
 
 
 def state(*cards: Card, taken: tuple[str, ...] = ()) -> NodeState:
-    return state_of(stock_of(inventory("n1", *cards).spec), [Holding("n1", taken)])
+    return build_node_state(build_node_model(inventory("n1", *cards).spec), [ClaimUsage("n1", taken)])
 
 
-def given_to(found: NodeState, *asks: Ask) -> list[str] | None:
-    placed = place(found, [Want("claim", "", number, ask) for number, ask in enumerate(asks)])
+def given_to(found: NodeState, *required: DeviceRequirements) -> list[str] | None:
+    placed = place_devices(
+        found, [RequestedDevice("claim", "", number, requirements) for number, requirements in enumerate(required)]
+    )
     return None if placed is None else [one.device for one in placed]
 
 
 @pytest.mark.parametrize(
-    ("asks", "taken", "devices"),
+    ("required", "taken", "devices"),
     [
         ((SMALL,), (), ["gpu-0-1g-10gb-at-6"]),  # the place whose loss is least (KEEP)
         ((SMALL,), ("gpu-0-1g-10gb-at-6",), ["gpu-0-1g-10gb-at-4"]),
@@ -59,8 +61,8 @@ def given_to(found: NodeState, *asks: Ask) -> list[str] | None:
         ((MONITOR,), ("gpu-0",), ["gpu-0"]),  # looks on, takes nothing
     ],
 )
-def test_one_card(asks: tuple[Ask, ...], taken: tuple[str, ...], devices: list[str] | None) -> None:
-    assert given_to(state(gpu("n1", 0), taken=taken), *asks) == devices
+def test_one_card(required: tuple[DeviceRequirements, ...], taken: tuple[str, ...], devices: list[str] | None) -> None:
+    assert given_to(state(gpu("n1", 0), taken=taken), *required) == devices
 
 
 def test_large_wants_choose_first_so_that_all_fit() -> None:
@@ -88,32 +90,37 @@ def occupied_slices(names: Collection[str]) -> dict[str, set[int]]:
 )
 def test_freed_partitions_make_large_ones_possible_again(load: list[tuple[str, int]]) -> None:
     # R-23: after any load, a half or a whole card can be had exactly where its memory slices are free
-    stock = stock_of(inventory("n1", gpu("n1", 0), gpu("n1", 1)).spec)
-    holdings = Holdings(lambda node: None)
+    model = build_node_model(inventory("n1", gpu("n1", 0), gpu("n1", 1)).spec)
+    usage = UsageIndex(lambda node: None)
     held: dict[str, str] = {}
 
-    def free(ask: Ask, count: int = 1) -> list[str] | None:
-        return given_to(state_of(stock, [one for each in holdings.on("n1").values() for one in each]), *[ask] * count)
+    def free(requirements: DeviceRequirements, count: int = 1) -> list[str] | None:
+        return given_to(
+            build_node_state(model, [one for each in usage.on("n1").values() for one in each]), *[requirements] * count
+        )
 
     for number, (profile, leaving) in enumerate(load):
-        devices = free(Ask(kind=DeviceKind.GPU, profile=profile))
+        devices = free(DeviceRequirements(kind=DeviceKind.GPU, profile=profile))
         assert devices is not None or held, "nothing is taken, yet a partition cannot be had"
         if devices is not None:
             uid = f"claim-{number}"
             [held[uid]] = devices
-            holdings.put(uid, (Holding("n1", tuple(devices)),))
+            usage.put(uid, (ClaimUsage("n1", tuple(devices)),))
         if leaving < len(held):
             uid = list(held)[leaving]
             del held[uid]
-            holdings.put(uid, ())
+            usage.put(uid, ())
         occupied = occupied_slices(held.values())
         halves = [units for units in occupied.values() for start in (0, 4) if not units & set(range(start, start + 4))]
         assert (free(HALF) is not None) == bool(halves)
         assert (free(WHOLE) is not None) == any(not units for units in occupied.values())
     for uid in held:
-        holdings.put(uid, ())
+        usage.put(uid, ())
     assert free(WHOLE, 2) == ["gpu-0", "gpu-1"]
-    assert free(Ask(kind=DeviceKind.GPU, profile="7g.80gb"), 2) == ["gpu-0-7g-80gb-at-0", "gpu-1-7g-80gb-at-0"]
+    assert free(DeviceRequirements(kind=DeviceKind.GPU, profile="7g.80gb"), 2) == [
+        "gpu-0-7g-80gb-at-0",
+        "gpu-1-7g-80gb-at-0",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -134,11 +141,12 @@ def test_small_partitions_are_packed_so_that_the_largest_stay_possible(
     taken: list[str] = []
     for _ in range(count):
         devices = given_to(
-            state(gpu("n1", 0), gpu("n1", 1), taken=tuple(taken)), Ask(kind=DeviceKind.GPU, profile=small)
+            state(gpu("n1", 0), gpu("n1", 1), taken=tuple(taken)),
+            DeviceRequirements(kind=DeviceKind.GPU, profile=small),
         )
         assert devices is not None
         taken += devices
-    four = given_to(state(gpu("n1", 0), taken=tuple(taken)), Ask(kind=DeviceKind.GPU, profile="4g.40gb"))
+    four = given_to(state(gpu("n1", 0), taken=tuple(taken)), DeviceRequirements(kind=DeviceKind.GPU, profile="4g.40gb"))
     whole = given_to(state(gpu("n1", 0), gpu("n1", 1), taken=tuple(taken)), WHOLE)
     assert [four and four[0], whole and whole[0]] == large
 
@@ -154,7 +162,7 @@ def test_a_function_goes_where_it_is_loaded_already() -> None:
 def test_a_device_that_the_node_does_not_know_takes_its_whole_card() -> None:
     # inventory and claim contradict each other: nobody else gets the card until that is cleared up
     found = state(gpu("n1", 0), gpu("n1", 1), taken=("gpu-0-9g-99gb-at-3",))
-    assert found.doubts == ("a claim has gpu-0-9g-99gb-at-3, which it does not know",)
+    assert found.contradictions == ("a claim has gpu-0-9g-99gb-at-3, which it does not know",)
     assert given_to(found, WHOLE) == ["gpu-1"]
 
 
@@ -165,47 +173,54 @@ def test_a_device_that_the_node_does_not_know_takes_its_whole_card() -> None:
 def test_a_device_that_its_node_warns_of_is_not_given_away(effect: str, device: str) -> None:
     taint = DeviceTaint(key="kerf.dev/unhealthy", value="ill", effect=effect)
     told = inventory("n1", gpu("n1", 0), taints={"gpu-0-1g-10gb-at-6": (taint,)})
-    assert given_to(state_of(stock_of(told.spec), []), SMALL) == [device]
+    assert given_to(build_node_state(build_node_model(told.spec), []), SMALL) == [device]
 
 
 def test_an_allocation_that_cannot_be_read_takes_the_whole_node() -> None:
-    found = state_of(stock_of(inventory("n1", gpu("n1", 0)).spec), [Holding("n1", None)])
+    found = build_node_state(build_node_model(inventory("n1", gpu("n1", 0)).spec), [ClaimUsage("n1", None)])
     assert given_to(found, SMALL) is None
 
 
 def test_cards_of_two_models_on_one_node_are_kept_apart() -> None:
     cards = (gpu("n1", 0, "a30-24gb"), gpu("n1", 1))
-    assert given_to(state(*cards), Ask(kind=DeviceKind.GPU, profile="1g.6gb")) == ["gpu-0-1g-6gb-at-0"]
+    assert given_to(state(*cards), DeviceRequirements(kind=DeviceKind.GPU, profile="1g.6gb")) == ["gpu-0-1g-6gb-at-0"]
     assert given_to(state(*cards), SMALL) == ["gpu-1-1g-10gb-at-6"]
 
 
 def test_an_inventory_that_contradicts_itself_is_refused() -> None:
     with pytest.raises(InventoryError, match="gpu-0 is there twice"):
-        stock_of(inventory("n1", gpu("n1", 0), gpu("n2", 0)).spec)
+        build_node_model(inventory("n1", gpu("n1", 0), gpu("n2", 0)).spec)
 
 
-@given(st.lists(st.sampled_from([SMALL, HALF, FIVE_GI, Ask(kind=DeviceKind.GPU, compute_slices=2)]), max_size=5))
-def test_what_is_given_never_overlaps(asks: list[Ask]) -> None:
+@given(
+    st.lists(
+        st.sampled_from([SMALL, HALF, FIVE_GI, DeviceRequirements(kind=DeviceKind.GPU, compute_slices=2)]), max_size=5
+    )
+)
+def test_what_is_given_never_overlaps(required: list[DeviceRequirements]) -> None:
     # R-19
-    found = place(state(gpu("n1", 0), gpu("n1", 1)), [Want("claim", "", n, ask) for n, ask in enumerate(asks)])
-    assert found is not None or len(asks) > 2, "two cards have room for any two of these"
+    found = place_devices(
+        state(gpu("n1", 0), gpu("n1", 1)),
+        [RequestedDevice("claim", "", n, requirements) for n, requirements in enumerate(required)],
+    )
+    assert found is not None or len(required) > 2, "two cards have room for any two of these"
     parts = [one.spec.of(one.card.card.uuid) for one in found or ()]
     assert not any(one.overlaps(other) for number, one in enumerate(parts) for other in parts[:number])
-    assert found is None or len(parts) == len(asks)
+    assert found is None or len(parts) == len(required)
 
 
 def test_what_a_node_tells_is_what_it_has() -> None:
     """The plugin's side and the controller's are each other's inverse."""
     cards = (gpu("n1", 0), gpu("n1", 1, "a30-24gb"), fpga("n1", 0, "quad", {Placement(0, 1): "aes-gcm"}))
-    assert tuple(held.card for held in stock_of(inventory("n1", *cards).spec).cards) == cards
+    assert tuple(held.card for held in build_node_model(inventory("n1", *cards).spec).cards) == cards
 
 
 OFFER = GpuClassParametersSpec(profile="1g.10gb", sharing=GpuSharing(), max_pods=4)
 
 
 def test_a_claim_takes_what_the_class_sets() -> None:
-    found = asked("", OFFER, None, driver=DRIVER)
-    assert (found.ask, found.max_pods, found.count) == (SMALL, 4, 1)
+    found = merge_parameters("", OFFER, None, driver=DRIVER)
+    assert (found.device, found.max_pods, found.count) == (SMALL, 4, 1)
     assert [entry.source for entry in found.config] == ["FromClass"]
 
 
@@ -222,7 +237,7 @@ def test_a_claim_takes_what_the_class_sets() -> None:
 def test_a_claim_may_not_set_what_the_class_has_set(wish: GpuClaimParametersSpec, field: str) -> None:
     # R-22: honoured or refused, never changed silently
     with pytest.raises(InvalidDocumentError) as caught:
-        asked("", OFFER, wish, driver=DRIVER)
+        merge_parameters("", OFFER, wish, driver=DRIVER)
     assert field in str(caught.value)
 
 
@@ -230,27 +245,27 @@ def test_what_the_class_lists_a_claim_may_set_otherwise() -> None:
     # R-17
     offer = GpuClassParametersSpec(profile="1g.10gb", claims_may_override=("size", "sharing"))
     wish = GpuClaimParametersSpec(cut="Whole", count=2, sharing=GpuSharing())
-    found = asked("", offer, wish, driver=DRIVER)
-    assert (found.ask, found.count) == (WHOLE, 2)
+    found = merge_parameters("", offer, wish, driver=DRIVER)
+    assert (found.device, found.count) == (WHOLE, 2)
     assert [entry.source for entry in found.config] == ["FromClaim"]
 
 
 def test_a_function_has_to_be_named_by_somebody() -> None:
-    assert asked("", FpgaClassParametersSpec(function="aes-gcm"), None, driver=DRIVER).ask == AES
+    assert merge_parameters("", FpgaClassParametersSpec(function="aes-gcm"), None, driver=DRIVER).device == AES
     with pytest.raises(InvalidDocumentError, match=r"spec.function: is required"):
-        asked("", FpgaClassParametersSpec(), None, driver=DRIVER)
+        merge_parameters("", FpgaClassParametersSpec(), None, driver=DRIVER)
 
 
 def test_two_hundred_nodes_of_eight_cards_are_looked_at_in_milliseconds() -> None:
     """Measured: about 1 ms; the bound is what a loaded machine keeps in every run."""
-    scene = Scene()
+    builder = ClusterBuilder()
     names = tuple(f"n{number:03}" for number in range(128))
     for name in names:
-        scene.node(name, *(gpu(name, index) for index in range(8)))
-    scene.resource_class("gpu", {})
-    scene.claim()
+        builder.node(name, *(gpu(name, index) for index in range(8)))
+    builder.resource_class("gpu", {})
+    builder.claim()
     asking = context(potential=names)
-    plan_context(asking, pod(), scene.world)
+    plan_context(asking, pod(), builder.view)
     began = time.perf_counter()
-    plan_context(asking, pod(), scene.world)
+    plan_context(asking, pod(), builder.view)
     assert time.perf_counter() - began < 0.05

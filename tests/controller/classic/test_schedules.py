@@ -20,13 +20,13 @@ from api.model.classic import ClassicClaim, PodSchedulingContext, PodSchedulingC
 from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.claims import plan_claim
-from driver.controller.classic.node_model import stock_of
-from driver.controller.classic.reconciler import Syncing
+from driver.controller.classic.node_model import build_node_model
+from driver.controller.classic.reconciler import ClaimReconciler
 from driver.controller.classic.scheduling_contexts import plan_context
 from driver.kube.store import ObjectChange
 from driver.partitions.geometry import Partition
+from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, context, pod
 from tests.controller.classic.hardware import DRIVER, gpu, inventory
-from tests.controller.classic.scene import FINALIZER, Scene, claim, context, pod
 from tests.controller.classic.server import Server, SteppedApi, Stop, run
 
 NODES = ("n1", "n2")
@@ -36,7 +36,7 @@ MODEL = "a30-24gb"
 CONTROLLERS = ("x", "y")
 
 
-class Told:
+class KnownStates:
     """The newest state of each claim that a controller was told of, by its watch or in an answer."""
 
     def __init__(self) -> None:
@@ -73,55 +73,55 @@ class Controller:
 
     def start(self) -> None:
         """Begin with lists of everything, as informers do, and with nothing remembered."""
-        self.scene = Scene()
+        self.builder = ClusterBuilder()
         for node in NODES:
-            self.scene.node(node, gpu(node, 0, MODEL))
+            self.builder.node(node, gpu(node, 0, MODEL))
         self.see_class("ours")
         for size in ("1g.6gb", "2g.12gb", "4g.24gb"):
-            self.scene.claim_parameters(size, {"profile": size})
+            self.builder.claim_parameters(size, {"profile": size})
         self.seen = len(self.server.log)
-        self.told = Told()
+        self.known_states = KnownStates()
         for value in self.server.claims():
-            self.scene.put_claim(value)
-            self.told.by_watch(value)
+            self.builder.put_claim(value)
+            self.known_states.by_watch(value)
         self.api = SteppedApi(self.server, self.name)
-        self.syncing = Syncing(self.api, KINDS, self.scene.world)
+        self.reconciler = ClaimReconciler(self.api, KINDS, self.builder.view)
         self.passes: dict[object, Coroutine[Any, Any, object]] = {}
         self.leads = False
 
     def see_class(self, state: str) -> None:
         """The class is there, or gone, or another driver's."""
-        class_ = self.scene.resource_class("gpu", {"allowWhole": True, "claimsMayOverride": ["size"]})
+        class_ = self.builder.resource_class("gpu", {"allowWhole": True, "claimsMayOverride": ["size"]})
         if state == "theirs":
-            self.scene.resource_class("gpu", driver_name="other.example")
+            self.builder.resource_class("gpu", driver_name="other.example")
         elif state == "gone":
-            self.scene.caches.classes.remove(class_.ref)
+            self.builder.stores.classes.remove(class_.ref)
 
     def see(self, count: int) -> None:
         """Take in the next ``count`` changes of claims."""
         for ref, value in self.server.log[self.seen : self.seen + count]:
             self.seen += 1
             if value is not None:
-                self.scene.put_claim(value)
-                self.told.by_watch(value)
+                self.builder.put_claim(value)
+                self.known_states.by_watch(value)
             else:
                 self.forget(ref)
-                self.told.of_end(ref)
+                self.known_states.of_end(ref)
 
     def may_know(self, uid: str) -> list[ClassicClaim | None]:
         """The states of a claim that may be the newest to this controller; None: it is gone, or unknown.
 
         It is one state, but while a list is worked through: then the list's may have been taken in, or not yet.
         """
-        newest = self.told.newest.get(uid)
-        listed = [one for one in self.api.listed if one.metadata.uid == uid and self.told.is_news(one)]
+        newest = self.known_states.newest.get(uid)
+        listed = [one for one in self.api.listed if one.metadata.uid == uid and self.known_states.is_news(one)]
         return [newest, *listed]
 
     def forget(self, ref: ObjectRef) -> None:
-        old = self.scene.caches.claims.get(ref)
+        old = self.builder.stores.claims.get(ref)
         if old is not None:
-            self.scene.caches.claims.remove(ref)
-            self.scene.world.on_claim(ObjectChange(ref, old, None))
+            self.builder.stores.claims.remove(ref)
+            self.builder.view.on_claim(ObjectChange(ref, old, None))
 
     def stop_passes(self) -> None:
         for work in self.passes.values():
@@ -154,7 +154,7 @@ class Controller:
     def hear_answers(self) -> None:
         """Have what calls were answered with count as told; lists only once the pass over them has ended."""
         for value in self.api.answered:
-            self.told.by_answer(value)
+            self.known_states.by_answer(value)
         self.api.answered.clear()
 
 
@@ -268,7 +268,7 @@ class Cluster:
         self.server.leader = name
         controller.stop_passes()
         controller.leads = False
-        controller.begin("take over", lambda: controller.syncing.take_over(str(self.terms)))
+        controller.begin("take over", lambda: controller.reconciler.take_over(str(self.terms)))
 
     def crash(self, controller: Controller) -> None:
         """The process dies and is started again; it does not lead before it is elected again."""
@@ -279,13 +279,13 @@ class Cluster:
 
     def work_on_claim(self, controller: Controller) -> None:
         ref = ObjectRef("ns", self.chance.choice(CLAIMS))
-        controller.begin(("claim", ref), lambda: controller.syncing.sync_claim(ref))
+        controller.begin(("claim", ref), lambda: controller.reconciler.reconcile_claim(ref))
 
     def work_on_context(self, controller: Controller) -> None:
         if self.server.contexts:
             value = self.chance.choice(list(self.server.contexts.values()))
-            controller.scene.caches.contexts.put(value)
-            controller.begin(("context", value.ref), lambda: controller.syncing.sync_context(value.ref))
+            controller.builder.stores.contexts.put(value)
+            controller.begin(("context", value.ref), lambda: controller.reconciler.reconcile_context(value.ref))
 
     def step(self, controller: Controller) -> None:
         """Some steps of one pass; the last of them may lose its connection."""
@@ -321,16 +321,16 @@ class Cluster:
         """What each controller counts as taken is what the newest claims that it was told of have, and no more."""
         for controller in self.controllers.values():
             controller.hear_answers()
-            holdings = controller.scene.world.holdings
+            usage = controller.builder.view.usage
             for node in NODES:
                 counted = {
                     uid: {device for one in held for device in one.devices or ()}
-                    for uid, held in holdings.on(node).items()
+                    for uid, held in usage.on(node).items()
                 }
-                for uid in controller.told.newest.keys() | counted:
+                for uid in controller.known_states.newest.keys() | counted:
                     possible = [_devices(one, node) for one in controller.may_know(uid)]
                     have = counted.get(uid, set())
-                    if holdings.is_reserved(uid):
+                    if usage.is_reserved(uid):
                         assert any(have >= devices for devices in possible), f"{uid} of {node}: {have}, not {possible}"
                     else:
                         assert have in possible, f"{uid} of {node}: {have}, not {possible}"
@@ -363,37 +363,37 @@ class Cluster:
             self.server.delete(name)
         self.settle(controller)
         assert self.server.claims() == []
-        assert all(not controller.scene.world.holdings.on(node) for node in NODES)
+        assert all(not controller.builder.view.usage.on(node) for node in NODES)
 
     def everybody_has_what_fits(self, controller: Controller) -> None:
         """Nothing that is asked for could be given and is not."""
-        world = controller.scene.world
+        view = controller.builder.view
         for value in self.server.claims():
-            assert plan_claim(world.claim(value.ref), world).grant is None
+            assert plan_claim(view.claim(value.ref), view).allocation is None
         for asking in self.server.contexts.values():
             its_pod = self.server.pods.get(asking.ref)
-            assert its_pod is None or plan_context(asking, its_pod, world).grants == ()
+            assert its_pod is None or plan_context(asking, its_pod, view).allocations == ()
 
     def settle(self, controller: Controller) -> None:
         """Work on everything until nothing changes any more."""
         for _ in range(6):
             controller.see(len(self.server.log))
             for asking in list(self.server.contexts.values()):
-                controller.scene.caches.contexts.put(asking)
-                run(controller.syncing.sync_context(asking.ref))
+                controller.builder.stores.contexts.put(asking)
+                run(controller.reconciler.reconcile_context(asking.ref))
                 controller.see(len(self.server.log))
             for value in self.server.claims():
-                run(controller.syncing.sync_claim(value.ref))
+                run(controller.reconciler.reconcile_claim(value.ref))
                 controller.see(len(self.server.log))
 
 
-STOCKS = {node: stock_of(inventory(node, gpu(node, 0, MODEL)).spec) for node in NODES}
+NODE_MODELS = {node: build_node_model(inventory(node, gpu(node, 0, MODEL)).spec) for node in NODES}
 
 
 def _parts(value: ClassicClaim, node: str) -> list[Partition]:
     found = []
     for result in value.status.allocation.devices.results if value.status.allocation else ():
-        card = STOCKS[node].card_of(result.device)
+        card = NODE_MODELS[node].card_of(result.device)
         if result.pool == f"{node}/gpu":
             assert card is not None
             cut = card.find(result.device)

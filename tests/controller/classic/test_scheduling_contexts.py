@@ -8,26 +8,35 @@ from msgspec.structs import replace
 from api.core.v1 import Pod
 from api.model.classic import MAX_NODES, PodSchedulingContext, UnsuitableNodes
 from driver.controller.classic.allocator import only_node
-from driver.controller.classic.outcomes import About, Complaint, Outcome
-from driver.controller.classic.scheduling_contexts import ContextPlan, concerns, plan_context
+from driver.controller.classic.reconcile_result import EventSubject, Requeue, WarningEvent
+from driver.controller.classic.scheduling_contexts import ContextPlan, has_nodes, plan_context
+from tests.controller.classic.cluster_builder import (
+    FINALIZER,
+    ClusterBuilder,
+    claim,
+    consumer,
+    context,
+    owner_of,
+    pod,
+    pod_of_template,
+)
 from tests.controller.classic.hardware import DRIVER, gpu
-from tests.controller.classic.scene import FINALIZER, Scene, claim, consumer, context, owner_of, pod, pod_of_template
 from tests.controller.classic.test_claims import HELD, devices
 
 
-def small_scene(*nodes: str) -> Scene:
+def small_scene(*nodes: str) -> ClusterBuilder:
     """One H100 on each node, a class ``gpu`` without limits and one pending claim."""
-    scene = Scene()
+    builder = ClusterBuilder()
     for name in nodes or ("n1", "n2"):
-        scene.node(name)
-    scene.resource_class("gpu", {"allowWhole": True})
-    scene.claim()
-    return scene
+        builder.node(name)
+    builder.resource_class("gpu", {"allowWhole": True})
+    builder.claim()
+    return builder
 
 
 def report(plan: ContextPlan) -> dict[str, tuple[str, ...]]:
-    assert plan.report is not None
-    return {entry.name: entry.unsuitable_nodes for entry in plan.report}
+    assert plan.resource_claims is not None
+    return {entry.name: entry.unsuitable_nodes for entry in plan.resource_claims}
 
 
 NOTHING = [
@@ -41,50 +50,50 @@ NOTHING = [
 
 @pytest.mark.parametrize(("rule", "value", "its_pod"), NOTHING, ids=[row[0] for row in NOTHING])
 def test_contexts_that_ask_nothing_are_forgotten(rule: str, value: PodSchedulingContext | None, its_pod: Pod) -> None:
-    assert plan_context(value, its_pod, small_scene().world) == ContextPlan(rule=rule)
+    assert plan_context(value, its_pod, small_scene().view) == ContextPlan(rule=rule)
 
 
 def test_a_pod_is_asked_for_only_where_a_context_asks_something() -> None:
     # S-1 to S-3 come before S-4
-    assert not concerns(None)
-    assert not concerns(context())
-    assert not concerns(context(potential=("n1",), deleted=True))
-    assert concerns(context(selected="n1"))
+    assert not has_nodes(None)
+    assert not has_nodes(context())
+    assert not has_nodes(context(potential=("n1",), deleted=True))
+    assert has_nodes(context(selected="n1"))
 
 
 def test_claims_of_templates_are_found_by_the_pods_status() -> None:
-    scene = small_scene()
+    builder = small_scene()
     its_pod = pod_of_template(made={"gpu": "pod-gpu-x7k2p"})
-    scene.claim("pod-gpu-x7k2p", owner=its_pod)
-    found = plan_context(context(selected="n1"), its_pod, scene.world)
-    assert [grant.claim.metadata.name for grant in found.grants] == ["pod-gpu-x7k2p"]
+    builder.claim("pod-gpu-x7k2p", owner=its_pod)
+    found = plan_context(context(selected="n1"), its_pod, builder.view)
+    assert [grant.claim.metadata.name for grant in found.allocations] == ["pod-gpu-x7k2p"]
 
 
 def test_until_1_27_claims_of_templates_are_named_after_pod_and_entry() -> None:
-    scene = Scene(names_are_generated=False)
-    scene.node("n1")
-    scene.resource_class("gpu", {})
+    builder = ClusterBuilder(names_are_generated=False)
+    builder.node("n1")
+    builder.resource_class("gpu", {})
     its_pod = pod_of_template()
-    scene.claim("pod-gpu", owner=its_pod)
-    found = plan_context(context(selected="n1"), its_pod, scene.world)
-    assert [grant.claim.metadata.name for grant in found.grants] == ["pod-gpu"]
+    builder.claim("pod-gpu", owner=its_pod)
+    found = plan_context(context(selected="n1"), its_pod, builder.view)
+    assert [grant.claim.metadata.name for grant in found.allocations] == ["pod-gpu"]
 
 
 def test_a_claim_that_is_not_made_yet_is_waited_for() -> None:
     # S-7
-    found = plan_context(context(potential=("n1",)), pod_of_template(), small_scene().world)
-    assert (found.rule, found.outcome) == ("S-7", Outcome.REQUEUE)
-    assert found.complaints[0].message == "pod claim gpu: the claim is not made yet"
+    found = plan_context(context(potential=("n1",)), pod_of_template(), small_scene().view)
+    assert (found.rule, found.requeue) == ("S-7", Requeue.BACKOFF)
+    assert found.warnings[0].message == "pod claim gpu: the claim is not made yet"
 
 
 def test_a_claim_that_was_made_for_another_pod_is_not_taken() -> None:
     # S-7, as the kubelet does (K-2)
-    scene = small_scene()
+    builder = small_scene()
     its_pod = pod_of_template(made={"gpu": "stolen"})
-    scene.claim("stolen", owner=pod("another"))
-    found = plan_context(context(selected="n1"), its_pod, scene.world)
-    assert (found.rule, found.grants) == ("S-7", ())
-    assert "was not made for this pod" in found.complaints[0].message
+    builder.claim("stolen", owner=pod("another"))
+    found = plan_context(context(selected="n1"), its_pod, builder.view)
+    assert (found.rule, found.allocations) == ("S-7", ())
+    assert "was not made for this pod" in found.warnings[0].message
 
 
 SKIPPED = {
@@ -102,62 +111,62 @@ SKIPPED = {
 @pytest.mark.parametrize("case", SKIPPED)
 def test_entries_that_are_not_ours_to_serve_are_left_out(case: str) -> None:
     # S-8, S-11
-    scene = small_scene()
-    scene.resource_class("theirs", driver_name="other.example")
-    scene.resource_class("structured", structured=True)
+    builder = small_scene()
+    builder.resource_class("theirs", driver_name="other.example")
+    builder.resource_class("structured", structured=True)
     its_pod, held = SKIPPED[case]
     if held is not None:
-        scene.put_claim(held)
-    found = plan_context(context(selected="n1", potential=("n1",)), its_pod, scene.world)
-    assert found == ContextPlan(rule="S-11", outcome=Outcome.PERIODIC)
+        builder.put_claim(held)
+    found = plan_context(context(selected="n1", potential=("n1",)), its_pod, builder.view)
+    assert found == ContextPlan(rule="S-11", requeue=Requeue.PERIODIC)
 
 
 def test_a_missing_class_stops_the_whole_context_and_is_told_of() -> None:
     # S-9, Q-4
-    scene = small_scene()
-    scene.claim("other", class_name="missing")
+    builder = small_scene()
+    builder.claim("other", class_name="missing")
     its_pod = pod(claims={"gpu": "claim", "more": "other"})
-    found = plan_context(context(selected="n1"), its_pod, scene.world)
-    assert (found.rule, found.grants, found.report) == ("S-9", (), None)
-    assert found.complaints[0].message == "pod claim more: class missing does not exist"
+    found = plan_context(context(selected="n1"), its_pod, builder.view)
+    assert (found.rule, found.allocations, found.resource_claims) == ("S-9", (), None)
+    assert found.warnings[0].message == "pod claim more: class missing does not exist"
 
 
 def test_bad_parameters_are_told_of_at_context_pod_and_claim() -> None:
     # S-10
-    scene = small_scene()
-    scene.claim_parameters("p", {"profil": "1g.10gb"})
-    scene.claim(parameters="p")
-    found = plan_context(context(potential=("n1",)), pod(), scene.world)
-    assert (found.rule, found.report) == ("S-10", None)
-    assert [complaint.about for complaint in found.complaints] == [About.CONTEXT, About.POD, About.CLAIM]
-    assert all("spec.profil" in complaint.message for complaint in found.complaints)
+    builder = small_scene()
+    builder.claim_parameters("p", {"profil": "1g.10gb"})
+    builder.claim(parameters="p")
+    found = plan_context(context(potential=("n1",)), pod(), builder.view)
+    assert (found.rule, found.resource_claims) == ("S-10", None)
+    assert [event.about for event in found.warnings] == [EventSubject.CONTEXT, EventSubject.POD, EventSubject.CLAIM]
+    assert all("spec.profil" in event.message for event in found.warnings)
 
 
 def test_while_the_scheduler_only_asks_nothing_is_allocated() -> None:
     # S-12, S-17
-    found = plan_context(context(potential=("n1", "n2")), pod(), small_scene().world)
-    assert found.grants == ()
+    found = plan_context(context(potential=("n1", "n2")), pod(), small_scene().view)
+    assert found.allocations == ()
     assert report(found) == {"gpu": ()}
 
 
 def test_nodes_that_cannot_be_had_are_listed_in_order() -> None:
     # S-12, S-17, Q-7
-    scene = small_scene()
-    scene.claim("full", allocation=devices("gpu-0", node="n2"))
-    found = plan_context(context(potential=("n9", "n2", "n1", "n3")), pod(), scene.world)
+    builder = small_scene()
+    builder.claim("full", allocation=devices("gpu-0", node="n2"))
+    found = plan_context(context(potential=("n9", "n2", "n1", "n3")), pod(), builder.view)
     assert report(found) == {"gpu": ("n2", "n3", "n9")}
 
 
 def test_a_report_that_says_so_already_is_not_written_again() -> None:
     # S-17, Q-7
     value = context(potential=("n1", "n3"), reported={"gpu": ("n3",)})
-    assert plan_context(value, pod(), small_scene().world).report is None
+    assert plan_context(value, pod(), small_scene().view).resource_claims is None
 
 
 def test_the_reports_of_other_drivers_stay() -> None:
     value = context(potential=("n3",), reported={"nic": ("n1",), "gpu": ()})
-    found = plan_context(value, pod(claims={"nic": "theirs", "gpu": "claim"}), small_scene().world)
-    assert found.report == (
+    found = plan_context(value, pod(claims={"nic": "theirs", "gpu": "claim"}), small_scene().view)
+    assert found.resource_claims == (
         UnsuitableNodes(name="nic", unsuitable_nodes=("n1",)),
         UnsuitableNodes(name="gpu", unsuitable_nodes=("n3",)),
     )
@@ -165,15 +174,15 @@ def test_the_reports_of_other_drivers_stay() -> None:
 
 def test_the_selected_node_is_looked_at_although_it_is_no_potential_one() -> None:
     # Q-1, T-C is-potential-node
-    found = plan_context(context(selected="n3", potential=("n1",)), pod(), small_scene().world)
-    assert (found.rule, found.grants) == ("S-14", ())
+    found = plan_context(context(selected="n3", potential=("n1",)), pod(), small_scene().view)
+    assert (found.rule, found.allocations) == ("S-14", ())
     assert report(found) == {"gpu": ("n3",)}
 
 
 def test_nodes_reported_before_are_looked_at_again() -> None:
     # Q-6: n1 has room again, n3 still has not
     value = context(potential=("n2",), reported={"gpu": ("n1", "n3")})
-    assert report(plan_context(value, pod(), small_scene().world)) == {"gpu": ("n3",)}
+    assert report(plan_context(value, pod(), small_scene().view)) == {"gpu": ("n3",)}
 
 
 @pytest.mark.parametrize("selected", ["x000", "x199"])
@@ -182,7 +191,7 @@ def test_of_too_many_nodes_the_selected_one_stays(selected: str) -> None:
     potential = tuple(f"p{number:03}" for number in range(MAX_NODES))
     reported = {"gpu": tuple(f"x{number:03}" for number in range(50))}
     value = context(selected=selected, potential=potential, reported=reported)
-    nodes = report(plan_context(value, pod(), small_scene().world))["gpu"]
+    nodes = report(plan_context(value, pod(), small_scene().view))["gpu"]
     assert len(nodes) == MAX_NODES
     assert selected in nodes
     assert list(nodes) == sorted(nodes)
@@ -191,46 +200,46 @@ def test_of_too_many_nodes_the_selected_one_stays(selected: str) -> None:
 
 def test_on_the_selected_node_all_claims_of_the_pod_are_allocated_at_once() -> None:
     # S-15, S-18
-    scene = small_scene()
-    scene.claim("second")
+    builder = small_scene()
+    builder.claim("second")
     found = plan_context(
-        context(selected="n1", potential=("n1", "n2")), pod(claims={"a": "claim", "b": "second"}), scene.world
+        context(selected="n1", potential=("n1", "n2")), pod(claims={"a": "claim", "b": "second"}), builder.view
     )
-    assert (found.rule, found.outcome) == ("S-15", Outcome.PERIODIC)
-    given = [result.device for grant in found.grants for result in grant.allocation.devices.results]
+    assert (found.rule, found.requeue) == ("S-15", Requeue.PERIODIC)
+    given = [result.device for grant in found.allocations for result in grant.allocation.devices.results]
     assert len(set(given)) == 2
-    assert all(grant.allocation.node_selector == only_node("n1") for grant in found.grants)
+    assert all(grant.allocation.node_selector == only_node("n1") for grant in found.allocations)
     assert report(found) == {"a": (), "b": ()}
 
 
 def test_a_pod_may_name_one_claim_twice() -> None:
     its_pod = pod(claims={"first": "claim", "second": "claim"})
-    found = plan_context(context(selected="n1", potential=("n1",)), its_pod, small_scene().world)
-    assert [grant.claim.metadata.name for grant in found.grants] == ["claim"]
+    found = plan_context(context(selected="n1", potential=("n1",)), its_pod, small_scene().view)
+    assert [grant.claim.metadata.name for grant in found.allocations] == ["claim"]
     assert report(found) == {"first": (), "second": ()}
 
 
 def test_a_node_that_can_serve_only_some_of_a_pods_claims_serves_none() -> None:
     # S-14, Q-14
-    scene = small_scene("n1")
-    scene.claim_parameters("whole", {"cut": "Whole"})
-    scene.claim(parameters="whole")
-    scene.claim("second", parameters="whole")
+    builder = small_scene("n1")
+    builder.claim_parameters("whole", {"cut": "Whole"})
+    builder.claim(parameters="whole")
+    builder.claim("second", parameters="whole")
     its_pod = pod(claims={"a": "claim", "b": "second"})
-    found = plan_context(context(selected="n1", potential=("n1",)), its_pod, scene.world)
-    assert (found.rule, found.grants) == ("S-14", ())
+    found = plan_context(context(selected="n1", potential=("n1",)), its_pod, builder.view)
+    assert (found.rule, found.allocations) == ("S-14", ())
     assert report(found) == {"a": ("n1",), "b": ("n1",)}
-    assert found.complaints[0].message == "node n1: not enough is free"
+    assert found.warnings[0].message == "node n1: not enough is free"
 
 
 def test_where_no_node_can_be_had_the_pod_is_told_why() -> None:
-    scene = small_scene("n1")
-    scene.node("n2", ready=False)
-    scene.claim("full", allocation=devices("gpu-0"))
-    found = plan_context(context(potential=("n1", "n2", "n3", "n4")), pod(), scene.world)
-    (complaint,) = found.complaints
-    assert complaint.about is About.POD
-    assert complaint.message == (
+    builder = small_scene("n1")
+    builder.node("n2", ready=False)
+    builder.claim("full", allocation=devices("gpu-0"))
+    found = plan_context(context(potential=("n1", "n2", "n3", "n4")), pod(), builder.view)
+    (event,) = found.warnings
+    assert event.about is EventSubject.POD
+    assert event.message == (
         "none of 4 nodes can be had: "
         "its kubelet plugin is not running (1); not enough is free (1); the node is gone (2)"
     )
@@ -238,68 +247,74 @@ def test_where_no_node_can_be_had_the_pod_is_told_why() -> None:
 
 def test_without_potential_nodes_the_selected_one_is_allocated_on_all_the_same() -> None:
     # S-13: kube-controller-manager's way for pods that never met the scheduler
-    found = plan_context(context(selected="n2"), pod(), small_scene().world)
-    assert [grant.allocation.node_selector for grant in found.grants] == [only_node("n2")]
+    found = plan_context(context(selected="n2"), pod(), small_scene().view)
+    assert [grant.allocation.node_selector for grant in found.allocations] == [only_node("n2")]
 
 
 def test_two_contexts_that_share_a_claim_never_both_allocate_it() -> None:
     # Q-12
-    scene = small_scene()
-    first = plan_context(context("a", selected="n1"), pod("a"), scene.world)
-    scene.world.reserve(first.grants[0].claim, first.grants[0].holdings)
-    second = plan_context(context("b", selected="n2"), pod("b"), scene.world)
-    assert (second.grants, second.outcome) == ((), Outcome.REQUEUE)
+    builder = small_scene()
+    first = plan_context(context("a", selected="n1"), pod("a"), builder.view)
+    builder.view.usage.reserve(first.allocations[0].claim.metadata.uid, first.allocations[0].usage)
+    second = plan_context(context("b", selected="n2"), pod("b"), builder.view)
+    assert (second.allocations, second.requeue) == ((), Requeue.BACKOFF)
 
 
 def test_who_only_looks_takes_nothing_and_sees_what_others_have() -> None:
-    scene = small_scene("n1")
-    scene.resource_class("monitor", {"monitor": True})
-    scene.claim("look", class_name="monitor")
-    (looking,) = plan_context(context(selected="n1"), pod(claims={"gpu": "look"}), scene.world).grants
+    builder = small_scene("n1")
+    builder.resource_class("monitor", {"monitor": True})
+    builder.claim("look", class_name="monitor")
+    (looking,) = plan_context(context(selected="n1"), pod(claims={"gpu": "look"}), builder.view).allocations
     assert [result.device for result in looking.allocation.devices.results] == ["gpu-0"]
-    assert looking.holdings == ()
-    scene.claim("look", class_name="monitor", allocation=looking.allocation, version="2")
-    scene.claim_parameters("whole", {"cut": "Whole"})
-    scene.claim(parameters="whole")
-    assert plan_context(context(selected="n1"), pod(), scene.world).grants
+    assert looking.usage == ()
+    builder.claim("look", class_name="monitor", allocation=looking.allocation, version="2")
+    builder.claim_parameters("whole", {"cut": "Whole"})
+    builder.claim(parameters="whole")
+    assert plan_context(context(selected="n1"), pod(), builder.view).allocations
 
 
 def test_what_is_reserved_for_a_write_in_flight_is_given_to_nobody_else() -> None:
     # NE-18
-    scene = small_scene("n1")
-    scene.claim_parameters("whole", {"cut": "Whole"})
+    builder = small_scene("n1")
+    builder.claim_parameters("whole", {"cut": "Whole"})
     for name in ("a", "b"):
-        scene.claim(name, parameters="whole")
-    first = plan_context(context("a", selected="n1"), pod("a", claims={"gpu": "a"}), scene.world)
-    scene.world.reserve(first.grants[0].claim, first.grants[0].holdings)
-    second = plan_context(context("b", selected="n1", potential=("n1",)), pod("b", claims={"gpu": "b"}), scene.world)
-    assert (second.grants, report(second)) == ((), {"gpu": ("n1",)})
-    scene.world.holdings.unreserve("claim-a")
-    assert plan_context(context("b", selected="n1"), pod("b", claims={"gpu": "b"}), scene.world).grants
+        builder.claim(name, parameters="whole")
+    first = plan_context(context("a", selected="n1"), pod("a", claims={"gpu": "a"}), builder.view)
+    builder.view.usage.reserve(first.allocations[0].claim.metadata.uid, first.allocations[0].usage)
+    second = plan_context(context("b", selected="n1", potential=("n1",)), pod("b", claims={"gpu": "b"}), builder.view)
+    assert (second.allocations, report(second)) == ((), {"gpu": ("n1",)})
+    builder.view.usage.unreserve("claim-a")
+    assert plan_context(context("b", selected="n1"), pod("b", claims={"gpu": "b"}), builder.view).allocations
 
 
 def test_asking_changes_nothing() -> None:
     # NE-19: it is asked about many nodes, and most are never chosen
-    scene = small_scene()
+    builder = small_scene()
     asking = context(selected="n1", potential=("n1", "n2"))
-    first = plan_context(asking, pod(), scene.world)
-    assert first.grants
-    assert plan_context(asking, pod(), scene.world) == first
-    assert not any(scene.world.holdings.on(node) for node in ("n1", "n2"))
+    first = plan_context(asking, pod(), builder.view)
+    assert first.allocations
+    assert plan_context(asking, pod(), builder.view) == first
+    assert not any(builder.view.usage.on(node) for node in ("n1", "n2"))
 
 
-OBSTACLES: dict[str, Callable[[Scene], object]] = {
-    "the node is gone": lambda scene: scene.caches.nodes.remove(scene.caches.nodes.values()[0].ref),
-    "its kubelet plugin of kerf.dev has not reported yet": lambda scene: scene.remove_inventory("n1"),
-    "its kubelet plugin is not running": lambda scene: scene.node("n1", ready=False),
-    "its kubelet plugin has been silent for 181 s": lambda scene: setattr(scene.clock, "now", scene.clock.now + 181),
-    "its NodeInventory is wrong: GPU-n1-0 is there twice": lambda scene: scene.node("n1", gpu("n1", 0), gpu("n1", 0)),
-    "the class's parameters do not choose it": lambda scene: scene.resource_class("gpu", {"nodes": {"names": ["n2"]}}),
-    "not enough is free": lambda scene: scene.claim("full", allocation=devices("gpu-0")),
-    "not enough is free; a claim has gpu-0-9g-99gb-at-3, which it does not know": lambda scene: scene.claim(
+OBSTACLES: dict[str, Callable[[ClusterBuilder], object]] = {
+    "the node is gone": lambda builder: builder.stores.nodes.remove(builder.stores.nodes.values()[0].ref),
+    "its kubelet plugin of kerf.dev has not reported yet": lambda builder: builder.remove_inventory("n1"),
+    "its kubelet plugin is not running": lambda builder: builder.node("n1", ready=False),
+    "its kubelet plugin has been silent for 181 s": lambda builder: setattr(
+        builder.clock, "now", builder.clock.now + 181
+    ),
+    "its NodeInventory is wrong: GPU-n1-0 is there twice": lambda builder: builder.node(
+        "n1", gpu("n1", 0), gpu("n1", 0)
+    ),
+    "the class's parameters do not choose it": lambda builder: builder.resource_class(
+        "gpu", {"nodes": {"names": ["n2"]}}
+    ),
+    "not enough is free": lambda builder: builder.claim("full", allocation=devices("gpu-0")),
+    "not enough is free; a claim has gpu-0-9g-99gb-at-3, which it does not know": lambda builder: builder.claim(
         "strange", allocation=devices("gpu-0-9g-99gb-at-3")
     ),
-    "not enough is free; a claim does not say what it has": lambda scene: scene.claim(
+    "not enough is free; a claim does not say what it has": lambda builder: builder.claim(
         "unreadable", allocation=replace(HELD, unreadable={DRIVER: "it is not JSON"})
     ),
 }
@@ -308,13 +323,13 @@ OBSTACLES: dict[str, Callable[[Scene], object]] = {
 @pytest.mark.parametrize("reason", OBSTACLES)
 def test_a_node_that_cannot_be_had_is_unsuitable_for_a_reason(reason: str) -> None:
     # R-24: a node without a plugin becomes suitable by itself once the plugin has reported
-    scene = small_scene("n1")
-    assert plan_context(context(selected="n1"), pod(), scene.world).grants
-    OBSTACLES[reason](scene)
-    found = plan_context(context(selected="n1"), pod(), scene.world)
-    assert found.grants == ()
+    builder = small_scene("n1")
+    assert plan_context(context(selected="n1"), pod(), builder.view).allocations
+    OBSTACLES[reason](builder)
+    found = plan_context(context(selected="n1"), pod(), builder.view)
+    assert found.allocations == ()
     assert report(found) == {"gpu": ("n1",)}
-    assert found.complaints[0].message == f"node n1: {reason}"
+    assert found.warnings[0].message == f"node n1: {reason}"
 
 
 @pytest.mark.parametrize(
@@ -332,95 +347,95 @@ def test_a_node_whose_driver_is_too_old_is_unsuitable_for_that_reason(
     found: str, wanted: str | None, is_enough: bool
 ) -> None:
     # R-13
-    scene = small_scene("n1")
-    scene.node("n1", gpu("n1", 0, driver_version=found))
-    scene.resource_class("gpu", {} if wanted is None else {"minDriverVersion": wanted})
-    plan = plan_context(context(selected="n1"), pod(), scene.world)
-    assert bool(plan.grants) == is_enough
+    builder = small_scene("n1")
+    builder.node("n1", gpu("n1", 0, driver_version=found))
+    builder.resource_class("gpu", {} if wanted is None else {"minDriverVersion": wanted})
+    plan = plan_context(context(selected="n1"), pod(), builder.view)
+    assert bool(plan.allocations) == is_enough
     reason = f"node n1: the driver on the host is {found or 'not known'}, and the class asks for {wanted}"
-    assert [complaint.message for complaint in plan.complaints] == ([] if is_enough else [reason])
+    assert [event.message for event in plan.warnings] == ([] if is_enough else [reason])
 
 
 def test_a_handle_for_our_plugin_counts_whoever_allocated_the_claim() -> None:
     # a claim may have handles for several drivers (KEP-3063), and only one of these allocated it
-    scene = small_scene("n1")
-    scene.claim("theirs", allocation=replace(HELD, unreadable={DRIVER: "it is not JSON"}), driver="other.example")
-    assert plan_context(context(selected="n1"), pod(), scene.world).grants == ()
+    builder = small_scene("n1")
+    builder.claim("theirs", allocation=replace(HELD, unreadable={DRIVER: "it is not JSON"}), driver="other.example")
+    assert plan_context(context(selected="n1"), pod(), builder.view).allocations == ()
 
 
 def test_nodes_that_differ_in_their_driver_alone_are_told_apart() -> None:
     # R-13
-    scene = small_scene("n1", "n2", "n3")
-    scene.node("n2", gpu("n2", 0, driver_version="535.1"))
+    builder = small_scene("n1", "n2", "n3")
+    builder.node("n2", gpu("n2", 0, driver_version="535.1"))
     for spec in ({"minDriverVersion": "550"}, {"minDriverVersion": "550", "monitor": True}):
-        scene.resource_class("gpu", spec)
-        found = plan_context(context(potential=("n1", "n2", "n3")), pod(), scene.world)
+        builder.resource_class("gpu", spec)
+        found = plan_context(context(potential=("n1", "n2", "n3")), pod(), builder.view)
         assert report(found) == {"gpu": ("n2",)}
 
 
 def test_of_cards_with_different_drivers_only_a_recent_one_is_given_away() -> None:
     # R-13
-    scene = small_scene("n1", "n2")
+    builder = small_scene("n1", "n2")
     for node, versions in (("n1", ("535.1", "550.1")), ("n2", ("550.1", "535.1"))):
         cards = (gpu(node, index, driver_version=version) for index, version in enumerate(versions))
-        scene.node(node, *cards)
-    scene.resource_class("gpu", {"minDriverVersion": "550"})
+        builder.node(node, *cards)
+    builder.resource_class("gpu", {"minDriverVersion": "550"})
     for node, card in (("n1", "gpu-1-"), ("n2", "gpu-0-")):
-        (grant,) = plan_context(context(selected=node), pod(), scene.world).grants
+        (grant,) = plan_context(context(selected=node), pod(), builder.view).allocations
         assert grant.allocation.devices.results[0].device.startswith(card)
 
 
 def test_a_renewed_inventory_counts_from_when_it_was_seen() -> None:
-    scene = small_scene("n1")
-    scene.clock.now += 170
-    scene.node("n1", renewed_at="2")
-    scene.clock.now += 170
-    assert plan_context(context(selected="n1"), pod(), scene.world).grants
+    builder = small_scene("n1")
+    builder.clock.now += 170
+    builder.node("n1", renewed_at="2")
+    builder.clock.now += 170
+    assert plan_context(context(selected="n1"), pod(), builder.view).allocations
 
 
 def test_a_claim_in_use_by_nobody_but_shared_is_reserved_for_the_pod_that_drives_it() -> None:
-    scene = small_scene()
-    scene.resource_class("gpu", {"maxPods": 4})
-    found = plan_context(context(selected="n1"), pod(), scene.world)
-    assert found.grants[0].allocation.max_pods == 4
-    assert found.grants[0].pod == pod()
+    builder = small_scene()
+    builder.resource_class("gpu", {"maxPods": 4})
+    found = plan_context(context(selected="n1"), pod(), builder.view)
+    assert found.allocations[0].allocation.max_pods == 4
+    assert found.allocations[0].pod == pod()
 
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_for_a_pod_one_of_whose_claims_is_full_nothing_else_is_held(count: int) -> None:
     # R-18: it could not start anyway; once a pod has ended it can
-    scene = small_scene("n1")
+    builder = small_scene("n1")
     its_pod = pod(claims={"mine": "claim", "ours": "shared"})
     asking = context(selected="n1", potential=("n1",))
     users = tuple(consumer(f"pod-{number}") for number in range(count))
-    scene.claim("shared", allocation=replace(HELD, max_pods=count), reserved_for=users)
-    found = plan_context(asking, its_pod, scene.world)
-    assert (found.rule, found.grants, report(found)) == ("S-14", (), {"mine": ("n1",)})
+    builder.claim("shared", allocation=replace(HELD, max_pods=count), reserved_for=users)
+    found = plan_context(asking, its_pod, builder.view)
+    assert (found.rule, found.allocations, report(found)) == ("S-14", (), {"mine": ("n1",)})
     message = f"pod claim ours: ResourceClaim shared is full: {count} pods use it"
-    assert found.complaints[0].message == f"node n1: {message}"
-    assert found.complaints[1] == Complaint(About.POD, f"none of 1 nodes can be had: {message} (1)")
+    assert found.warnings[0].message == f"node n1: {message}"
+    assert found.warnings[1] == WarningEvent(EventSubject.POD, f"none of 1 nodes can be had: {message} (1)")
     for rest in (users[1:], (consumer(), *users[1:])):
-        scene.claim("shared", allocation=replace(HELD, max_pods=count), reserved_for=rest, version="2")
-        assert plan_context(asking, its_pod, scene.world).grants
+        builder.claim("shared", allocation=replace(HELD, max_pods=count), reserved_for=rest, version="2")
+        assert plan_context(asking, its_pod, builder.view).allocations
 
 
 def test_a_number_of_pods_that_nobody_would_keep_to_is_refused() -> None:
     # R-18, R-29
-    scene = Scene(pods_can_be_limited=False)
-    scene.node("n1")
-    scene.claim()
-    scene.resource_class("gpu", {"maxPods": 4})
-    found = plan_context(context(selected="n1"), pod(), scene.world)
-    assert (found.rule, found.grants) == ("S-10", ())
-    assert "class parameters of gpu: spec.maxPods: 4 needs Kubernetes 1.30" in found.complaints[0].message
+    builder = ClusterBuilder(pods_can_be_limited=False)
+    builder.node("n1")
+    builder.claim()
+    builder.resource_class("gpu", {"maxPods": 4})
+    found = plan_context(context(selected="n1"), pod(), builder.view)
+    assert (found.rule, found.allocations) == ("S-10", ())
+    assert "class parameters of gpu: spec.maxPods: 4 needs Kubernetes 1.30" in found.warnings[0].message
     for number in (1, 32):
-        scene.resource_class("gpu", {"maxPods": number})
-        assert plan_context(context(selected="n1"), pod(), scene.world).grants[0].allocation.max_pods == number
+        builder.resource_class("gpu", {"maxPods": number})
+        assert plan_context(context(selected="n1"), pod(), builder.view).allocations[0].allocation.max_pods == number
 
 
 def test_an_exclusive_claim_is_not_shareable() -> None:
     # R-18
-    assert not plan_context(context(selected="n1"), pod(), small_scene().world).grants[0].allocation.shareable
+    assert not plan_context(context(selected="n1"), pod(), small_scene().view).allocations[0].allocation.shareable
 
 
 def test_owners_and_consumers_of_the_scene_are_what_they_say() -> None:

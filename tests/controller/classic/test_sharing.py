@@ -12,7 +12,7 @@ from api.wire import identity_kind
 from driver.kube.events import EventReporter
 from driver.kube.http.client import PatchType
 from driver.local.scheduler.classic import ClassicScheduler
-from tests.controller.classic.cluster import World, eventually
+from tests.controller.classic.cluster import ClassicCluster, eventually
 
 POLICY = Path(__file__).parents[3] / "deploy" / "classic" / "sharing-policy.yaml"
 PLURALS = {
@@ -21,37 +21,37 @@ PLURALS = {
 }
 
 
-async def install(world: World) -> None:
+async def install(cluster: ClassicCluster) -> None:
     for document in yaml.safe_load_all(POLICY.read_text()):
         group, _, version = document["apiVersion"].partition("/")
         kind = identity_kind(Object, group=group, version=version, plural=PLURALS[document["kind"]], namespaced=False)
-        await world.admin.apply(kind, document, field_manager="admin")
+        await cluster.admin.apply(kind, document, field_manager="admin")
 
 
-async def test_a_pod_that_is_one_too_many_waits_and_gets_the_next_free_place(world: World) -> None:
-    await install(world)
+async def test_a_pod_that_is_one_too_many_waits_and_gets_the_next_free_place(cluster: ClassicCluster) -> None:
+    await install(cluster)
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    await world.admin.patch(NODES, "n1", ready, type=PatchType.MERGE, subresource="status")
-    await world.parameters("for-two", {"profile": "1g.10gb", "maxPods": 2})
-    await world.class_("for-two")
-    await world.claim("shared", "for-two", allocationMode="WaitForFirstConsumer")
-    events = EventReporter(world.admin, component="scheduler", instance="scheduler")
+    await cluster.admin.patch(NODES, "n1", ready, type=PatchType.MERGE, subresource="status")
+    await cluster.parameters("for-two", {"profile": "1g.10gb", "maxPods": 2})
+    await cluster.class_("for-two")
+    await cluster.claim("shared", "for-two", allocationMode="WaitForFirstConsumer")
+    events = EventReporter(cluster.admin, component="scheduler", instance="scheduler")
     async with anyio.create_task_group() as group:
         group.start_soon(events.run)
-        group.start_soon(ClassicScheduler(world.admin, KINDS, events).run)
+        group.start_soon(ClassicScheduler(cluster.admin, KINDS, events).run)
 
         async def bound(name: str) -> bool:
-            return bool((await world.admin.get(PODS, name, "default")).spec.node_name)
+            return bool((await cluster.admin.get(PODS, name, "default")).spec.node_name)
 
         for name in ("first", "second"):
-            await world.pod(name, "shared")
+            await cluster.pod(name, "shared")
             await eventually(lambda name=name: bound(name))  # type: ignore[misc]
-        await world.pod("third", "shared")
-        await world.says("Pod", "third", "the claim is full: its class lets 2 pods use it at a time (maxPods)")
+        await cluster.pod("third", "shared")
+        await cluster.says("Pod", "third", "the claim is full: its class lets 2 pods use it at a time (maxPods)")
         assert not await bound("third")
 
-        users = (await world.read("shared")).status.reserved_for
+        users = (await cluster.read("shared")).status.reserved_for
         rest = [{"resource": "pods", "name": user.name, "uid": user.uid} for user in users[1:]]
-        await world.edit("shared", {"status": {"reservedFor": rest}}, "status")
+        await cluster.edit("shared", {"status": {"reservedFor": rest}}, "status")
         await eventually(lambda: bound("third"))
         group.cancel_scope.cancel()

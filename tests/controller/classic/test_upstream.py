@@ -13,9 +13,9 @@ import pytest
 from api.model.classic import MAX_NODES
 from driver.controller.classic.scheduling_contexts import plan_context
 from driver.kube.http.errors import UnreachableError
-from tests.controller.classic.scene import FINALIZER, context, pod
+from tests.controller.classic.cluster_builder import FINALIZER, context, pod
 from tests.controller.classic.test_claims import HELD
-from tests.controller.classic.test_reconciler import ALLOCATE, MARK, POD, Play
+from tests.controller.classic.test_reconciler import ALLOCATE, MARK, POD, SteppedController
 from tests.controller.classic.test_scheduling_contexts import report, small_scene
 
 LEASE = "get lease"
@@ -77,43 +77,55 @@ ALL = [
 @pytest.mark.parametrize(("immediate", "case"), ALL)
 def test_a_claim_is_treated_as_upstream_does(immediate: bool, case: Case) -> None:
     # T-C
-    play = Play()
-    play.scene.resource_class("theirs", driver_name="other.example")
+    stepped = SteppedController()
+    stepped.builder.resource_class("theirs", driver_name="other.example")
     if case.before is not None:
-        play.claim(immediate=immediate, **case.before)
+        stepped.claim(immediate=immediate, **case.before)
     calls: list[str] = []
     if case.fails:
         with pytest.raises(UnreachableError):
-            play.of_claim((case.fails, "before"), calls)
+            stepped.of_claim((case.fails, "before"), calls)
     else:
-        ended, _ = play.of_claim(None, calls)
+        ended, _ = stepped.of_claim(None, calls)
         assert ended.rule == case.rule
-    held = play.server.claim("claim")
+    held = stepped.server.claim("claim")
     assert calls == case.calls
     assert (None if held is None else (held.status.allocation is not None, held.metadata.finalizers)) == case.after
 
 
-CONTEXTS: dict[str, tuple[Callable[[Play], object], dict[str, Any], str, list[str], bool]] = {
+CONTEXTS: dict[str, tuple[Callable[[SteppedController], object], dict[str, Any], str, list[str], bool]] = {
     # what there is, the context, the rule, the calls after the pod's, whether the claim is allocated then
-    "pod-nop": (lambda play: play.server.pods.update({POD: pod(claims={})}), {"selected": "n1"}, "S-11", [], False),
-    "pod-immediate": (lambda play: play.claim(immediate=True), {"selected": "n1"}, "S-11", [], False),
+    "pod-nop": (
+        lambda stepped: stepped.server.pods.update({POD: pod(claims={})}),
+        {"selected": "n1"},
+        "S-11",
+        [],
+        False,
+    ),
+    "pod-immediate": (lambda stepped: stepped.claim(immediate=True), {"selected": "n1"}, "S-11", [], False),
     "pod-delayed-info": (
-        lambda play: play.claim(),
+        lambda stepped: stepped.claim(),
         {"potential": ("n1", "n9")},
         "S-17",
         ["patch context ns/pod"],
         False,
     ),
-    "pod-delayed-missing-class": (lambda play: play.claim(class_name="nowhere"), {"selected": "n1"}, "S-9", [], False),
+    "pod-delayed-missing-class": (
+        lambda stepped: stepped.claim(class_name="nowhere"),
+        {"selected": "n1"},
+        "S-9",
+        [],
+        False,
+    ),
     "pod-delayed-allocate": (
-        lambda play: play.claim(),
+        lambda stepped: stepped.claim(),
         {"selected": "n1", "potential": ("n1", "n9")},
         "S-15",
         [MARK, LEASE, ALLOCATE, "patch context ns/pod"],
         True,
     ),
     "pod-selected-is-potential-node": (
-        lambda play: play.claim(),
+        lambda stepped: stepped.claim(),
         {"selected": "n9", "potential": ("n1",)},
         "S-14",
         ["patch context ns/pod"],
@@ -126,23 +138,23 @@ CONTEXTS: dict[str, tuple[Callable[[Play], object], dict[str, Any], str, list[st
 def test_a_context_is_treated_as_upstream_does(name: str) -> None:
     # T-C
     prepare, fields, rule, calls, is_allocated = CONTEXTS[name]
-    play = Play()
-    play.select()
-    prepare(play)
-    play.server.put_context(context(**fields))
-    play.scene.caches.contexts.put(play.server.contexts[POD])
-    ended, made = play.of_context()
+    stepped = SteppedController()
+    stepped.select()
+    prepare(stepped)
+    stepped.server.put_context(context(**fields))
+    stepped.builder.stores.contexts.put(stepped.server.contexts[POD])
+    ended, made = stepped.of_context()
     assert (ended.rule, made) == (rule, ["get pod ns/pod", *calls])
-    held = play.server.claim("claim")
+    held = stepped.server.claim("claim")
     assert is_allocated == (held is not None and held.status.allocation is not None)
 
 
 def test_a_context_without_nodes_asks_nothing() -> None:
     # T-C pod-delayed-no-nodes
-    play = Play()
-    play.claim()
-    play.scene.caches.contexts.put(context())
-    ended, made = play.of_context()
+    stepped = SteppedController()
+    stepped.claim()
+    stepped.builder.stores.contexts.put(context())
+    ended, made = stepped.of_context()
     assert (ended.rule, made) == ("S-3", [])
 
 
@@ -151,6 +163,6 @@ def test_of_one_node_too_many_the_selected_one_is_kept(at: int) -> None:
     # T-C pod-selected-is-potential-node-truncate-first, -last: 129 nodes, of which none will do
     nodes = [f"x{number:03}" for number in range(MAX_NODES + 1)]
     selected = nodes.pop(at)
-    found = report(plan_context(context(selected=selected, potential=tuple(nodes)), pod(), small_scene().world))
+    found = report(plan_context(context(selected=selected, potential=tuple(nodes)), pod(), small_scene().view))
     assert len(found["gpu"]) == MAX_NODES
     assert selected in found["gpu"]

@@ -17,8 +17,9 @@ from api.model.metadata import Condition, ObjectMeta, ObjectT
 from api.resource.v1 import KINDS
 from api.wire import Kind
 from driver.cel.compile import compile_selector
-from driver.controller.structured.matching_devices import Published
-from driver.controller.structured.reconciler import Caches, Reconciler
+from driver.controller.structured.event_handlers import ClassCaches
+from driver.controller.structured.matching_devices import DeviceGroupIndex
+from driver.controller.structured.reconciler import ClassReconciler
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.events import EventKind
 from driver.kube.http.client import PatchType
@@ -65,18 +66,18 @@ class Cluster:
         self._classes: Store[ResourceClassObject] = Store()
         self._device_classes: Store[DeviceClass] = Store()
         self._nodes: Store[Node] = Store()
-        self.published = Published()
+        self.published = DeviceGroupIndex()
         self.reconciler = self.new_reconciler()
 
-    def new_reconciler(self) -> Reconciler:
+    def new_reconciler(self) -> ClassReconciler:
         """This process after a restart: of what was written nothing is remembered."""
-        self._caches = Caches(
+        self._caches = ClassCaches(
             resource_classes=AssumeCache(self._classes, monotonic=lambda: self.seconds),
             device_classes=AssumeCache(self._device_classes, monotonic=lambda: self.seconds),
             nodes=self._nodes,
             published=self.published,
         )
-        return Reconciler(
+        return ClassReconciler(
             self,
             DEVICE_CLASSES,
             self._caches,

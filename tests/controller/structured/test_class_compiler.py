@@ -20,8 +20,7 @@ from api.resource.v1 import KINDS
 from driver.cel.compile import compile_selector
 from driver.controller.device_types import SIZES, UnsatisfiableError, known_device_types
 from driver.controller.structured.class_compiler import MAX_EXPRESSION, CompiledClass, compile_class
-from driver.controller.structured.match_counts import Matches, count
-from driver.controller.structured.matching_devices import Published
+from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate, count_matching_devices
 from driver.partitions.catalog import gpu_models, shells
 
 from .hardware import fpgas, gpus, slices
@@ -108,16 +107,18 @@ def test_cards_of_one_model_are_counted_on_the_chosen_nodes_only() -> None:
     found = published_devices()
     everywhere = {"device": "gpu", "cut": "Whole", "models": ["a30"]}
     chosen = compiled(everywhere | {"nodes": {"names": ["n4"]}})
-    assert count(compiled(everywhere), found.groups(), cel) == MatchingDevices(total=3, cards=3, nodes=2)
-    assert count(chosen, found.groups(), cel) == MatchingDevices(total=2, cards=2, nodes=1)
+    assert count_matching_devices(compiled(everywhere), found.groups(), cel) == MatchingDevices(
+        total=3, cards=3, nodes=2
+    )
+    assert count_matching_devices(chosen, found.groups(), cel) == MatchingDevices(total=2, cards=2, nodes=1)
 
 
-def cel(expression: str) -> Matches:
+def cel(expression: str) -> DevicePredicate:
     return compile_selector(expression).matches
 
 
-def published_devices() -> Published:
-    found = Published()
+def published_devices() -> DeviceGroupIndex:
+    found = DeviceGroupIndex()
     for one in PUBLISHED:
         found.update(one.ref, one)
     return found
@@ -209,7 +210,7 @@ def test_a_compiled_class_selects_exactly_what_the_class_promises(spec: dict[str
                 total += 1
                 cards.add(device.attributes["parent"].value)
                 nodes.add(_node(one))
-    counted = count(found, published_devices().groups(), cel)
+    counted = count_matching_devices(found, published_devices().groups(), cel)
     assert (counted.total, counted.cards, counted.nodes) == (total, len(cards), len(nodes))
 
 

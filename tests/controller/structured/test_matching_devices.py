@@ -11,22 +11,22 @@ from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from driver.controller.device_types import known_device_types
-from driver.controller.structured.event_handlers import Triggers
-from driver.controller.structured.matching_devices import News, Published
+from driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
+from driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.store import ObjectChange, Store
 
 from .hardware import fpgas, gpus, slices
 
 
-def published(*given: ResourceSlice) -> Published:
-    found = Published()
+def published(*given: ResourceSlice) -> DeviceGroupIndex:
+    found = DeviceGroupIndex()
     for one in given:
         found.update(one.ref, one)
     return found
 
 
-def totals(found: Published) -> int:
+def totals(found: DeviceGroupIndex) -> int:
     return sum(group.total for group in found.groups())
 
 
@@ -58,10 +58,10 @@ def test_a_republished_order_is_no_difference() -> None:
     [counters, devices] = slices("n1", gpus("a30"))
     found = published(counters, devices)
     reordered = replace(devices, spec=replace(devices.spec, devices=devices.spec.devices[::-1]))
-    assert found.update(reordered.ref, reordered) is News.NONE
+    assert found.update(reordered.ref, reordered) is SliceChange.NONE
     fewer = replace(devices, spec=replace(devices.spec, devices=devices.spec.devices[1:]))
-    assert found.update(fewer.ref, fewer) is News.COUNTS
-    assert found.update(fewer.ref, None) is News.COUNTS
+    assert found.update(fewer.ref, fewer) is SliceChange.COUNTS
+    assert found.update(fewer.ref, None) is SliceChange.COUNTS
     assert (totals(found), found.device_types()) == (0, frozenset())
 
 
@@ -86,12 +86,17 @@ CLASSES = [
 ]
 
 
-def triggers(queue: Queue) -> Triggers:
+def event_handlers(queue: Queue) -> ClassEventHandlers:
     classes: Store[ResourceClassObject] = Store()
     for each in CLASSES:
         classes.put(each)
-    device_classes: AssumeCache[DeviceClass] = AssumeCache(Store())
-    return Triggers(queue, Published(), AssumeCache(classes), device_classes, recount_s=5, settle_s=1)
+    caches = ClassCaches(
+        resource_classes=AssumeCache(classes),
+        device_classes=AssumeCache(Store()),
+        nodes=Store(),
+        published=DeviceGroupIndex(),
+    )
+    return ClassEventHandlers(queue, caches, recount_s=5, settle_s=1)
 
 
 def node(labels: dict[str, str] | None, version: str = "1") -> Node | None:
@@ -115,14 +120,14 @@ def test_a_node_concerns_classes_that_choose_nodes(
 ) -> None:
     queue = Queue()
     change = ObjectChange(Node(metadata=ObjectMeta(name="n1")).ref, node(old, "1"), node(new, "2"))
-    triggers(queue).on_node(change)
+    event_handlers(queue).on_node(change)
     assert queue.added == added
 
 
 def test_a_slice_concerns_every_class_sooner_where_its_devices_are_of_a_new_kind() -> None:
     """A class that was made while the first nodes came up was said to match nothing for five seconds."""
     queue = Queue()
-    watched = triggers(queue)
+    watched = event_handlers(queue)
 
     def added_by(old: ResourceSlice | None, new: ResourceSlice | None) -> dict[str, float]:
         queue.added.clear()
@@ -145,7 +150,7 @@ def test_a_slice_concerns_every_class_sooner_where_its_devices_are_of_a_new_kind
 
 def test_a_class_and_its_device_class_concern_the_class_at_once() -> None:
     queue = Queue()
-    watched = triggers(queue)
+    watched = event_handlers(queue)
     watched.on_resource_class(ObjectChange(CLASSES[0].ref, None, CLASSES[0]))
     other = DeviceClass(metadata=ObjectMeta(name="other"))
     watched.on_device_class(ObjectChange(other.ref, other, None))

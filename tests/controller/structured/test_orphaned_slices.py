@@ -11,7 +11,7 @@ from api.core.v1 import Node
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.resource.v1 import KINDS
-from driver.controller.structured.orphaned_slices import Sweeping
+from driver.controller.structured.orphaned_slices import OrphanedSliceCollector
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
 
 from .hardware import gpus, slices
@@ -33,8 +33,8 @@ class Cluster:
     errors: dict[str, Exception] = field(default_factory=dict)
     """By operation."""
 
-    def sweeping(self) -> Sweeping:
-        return Sweeping(self, KINDS.resource_slices, lambda: self.slices, self._nodes, interval_s=60)  # type: ignore[arg-type]  # the protocol is generic over kinds
+    def sweeping(self) -> OrphanedSliceCollector:
+        return OrphanedSliceCollector(self, KINDS.resource_slices, lambda: self.slices, self._nodes, interval_s=60)  # type: ignore[arg-type]  # the protocol is generic over kinds
 
     def _nodes(self) -> Iterable[Node]:
         return [Node(metadata=ObjectMeta(name=name)) for name in self.seen]
@@ -56,9 +56,9 @@ class Cluster:
 async def test_the_slices_of_a_node_that_is_gone_go_at_the_second_look() -> None:
     cluster = Cluster(nodes={"n1"}, seen={"n1"}, slices=[*of_node("n1"), *of_node("n2")])
     sweeping = cluster.sweeping()
-    await sweeping.look()
+    await sweeping.collect_once()
     assert cluster.deleted == []
-    await sweeping.look()
+    await sweeping.collect_once()
     assert cluster.deleted == [one.metadata.name for one in of_node("n2")]
 
 
@@ -66,7 +66,7 @@ async def test_a_node_that_the_cache_shows_late_keeps_its_slices() -> None:
     cluster = Cluster(nodes={"n1"}, seen=set(), slices=of_node("n1"))
     sweeping = cluster.sweeping()
     for _ in range(3):
-        await sweeping.look()
+        await sweeping.collect_once()
     assert cluster.deleted == []
 
 
@@ -75,7 +75,7 @@ async def test_slices_that_belong_to_no_single_node_are_left_alone() -> None:
     cluster = Cluster(nodes=set(), slices=everywhere)
     sweeping = cluster.sweeping()
     for _ in range(2):
-        await sweeping.look()
+        await sweeping.collect_once()
     assert cluster.deleted == []
 
 
@@ -91,8 +91,8 @@ async def test_what_fails_is_tried_at_the_next_look(operation: str, error: Excep
     cluster = Cluster(nodes=set(), slices=of_node("n1"), errors={operation: error})
     sweeping = cluster.sweeping()
     for _ in range(2):
-        await sweeping.look()
+        await sweeping.collect_once()
     assert cluster.deleted == []
     cluster.errors.clear()
-    await sweeping.look()
+    await sweeping.collect_once()
     assert cluster.deleted == [one.metadata.name for one in of_node("n1")]

@@ -16,7 +16,7 @@ from driver.local.scheduler.classic import (
     decide_next_step,
     find_claim_to_deallocate,
 )
-from tests.controller.classic.scene import claim, consumer, context, pod
+from tests.controller.classic.cluster_builder import claim, consumer, context, pod
 
 ON_N1 = NodeSelector(
     node_selector_terms=(

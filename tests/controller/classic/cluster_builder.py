@@ -22,7 +22,7 @@ from api.model.classic import (
 )
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
-from driver.controller.classic.state import Caches, World
+from driver.controller.classic.state import ClusterView, InformerStores
 from driver.kube.store import ObjectChange, Store
 from tests.controller.classic.hardware import DRIVER, gpu, inventory, node_object
 
@@ -39,32 +39,32 @@ class Clock:
         return self.now
 
 
-class Scene:
+class ClusterBuilder:
     """One controller's caches, and shorthands to fill them."""
 
     def __init__(self, **settings: Any) -> None:
         kinds = (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)
-        self.caches = Caches(parameters={kind.kind: Store() for kind in kinds})
+        self.stores = InformerStores(parameters={kind.kind: Store() for kind in kinds})
         self.clock = Clock()
-        self.world = World(self.caches, driver=DRIVER, monotonic=self.clock, **settings)
+        self.view = ClusterView(self.stores, driver=DRIVER, monotonic=self.clock, **settings)
 
     def node(self, name: str, *cards: Any, labels: dict[str, str] | None = None, **more: Any) -> None:
         self.put_node(node_object(name, labels))
         self.put_inventory(inventory(name, *(cards or (gpu(name, 0),)), **more))
 
     def put_node(self, node: Node) -> None:
-        self.caches.nodes.put(node)
+        self.stores.nodes.put(node)
 
     def put_inventory(self, value: NodeInventory) -> None:
-        old = self.caches.inventories.get(value.ref)
-        self.caches.inventories.put(value)
-        self.world.on_inventory(ObjectChange(value.ref, old, value))
+        old = self.stores.inventories.get(value.ref)
+        self.stores.inventories.put(value)
+        self.view.on_inventory(ObjectChange(value.ref, old, value))
 
     def remove_inventory(self, node: str) -> None:
         ref = ObjectRef("", node)
-        old = self.caches.inventories.get(ref)
-        self.caches.inventories.remove(ref)
-        self.world.on_inventory(ObjectChange(ref, old, None))
+        old = self.stores.inventories.get(ref)
+        self.stores.inventories.remove(ref)
+        self.view.on_inventory(ObjectChange(ref, old, None))
 
     def resource_class(self, name: str = "gpu", spec: JsonObject | None = None, **more: Any) -> ClassicClass:
         """A class of ours with class parameters ``spec``; None: without parameters."""
@@ -75,12 +75,12 @@ class Scene:
             reference = ParametersReference(api_group="kerf.dev", kind=kind, name=name)
         fields = {"driver_name": DRIVER, "parameters_ref": reference} | more
         class_ = ClassicClass(metadata=ObjectMeta(name=name, uid=f"class-{name}"), **fields)
-        self.caches.classes.put(class_)
+        self.stores.classes.put(class_)
         return class_
 
     def parameters(self, kind: str, name: str, spec: JsonObject, namespace: str = "") -> None:
         metadata = ObjectMeta(name=name, namespace=namespace)
-        self.caches.parameters[kind].put(ParametersObject(metadata=metadata, spec=spec))
+        self.stores.parameters[kind].put(ParametersObject(metadata=metadata, spec=spec))
 
     def claim_parameters(self, name: str, spec: JsonObject, kind: str = "GpuClaimParameters") -> None:
         self.parameters(kind, name, spec, "ns")
@@ -91,13 +91,13 @@ class Scene:
         return value
 
     def put_claim(self, value: ClassicClaim) -> None:
-        old = self.caches.claims.get(value.ref)
-        self.caches.claims.put(value)
-        self.world.on_claim(ObjectChange(value.ref, old, value))
+        old = self.stores.claims.get(value.ref)
+        self.stores.claims.put(value)
+        self.view.on_claim(ObjectChange(value.ref, old, value))
 
     def context(self, name: str = "pod", **fields: Any) -> PodSchedulingContext:
         value = context(name, **fields)
-        self.caches.contexts.put(value)
+        self.stores.contexts.put(value)
         return value
 
 

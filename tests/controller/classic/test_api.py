@@ -10,7 +10,7 @@ from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
 from api.wire import Kind
-from driver.controller.classic.api import KubeApi
+from driver.controller.classic.api import KubeClaimClient
 from driver.controller.classic.reconciler import NotLeadingError
 from driver.kube.http.client import Client
 
@@ -38,8 +38,8 @@ class Server:
         self._answers = anyio.Event()
 
 
-def api_of(server: Server) -> KubeApi:
-    return KubeApi(cast("Client", server), KINDS, lease=LEASE, identity="a")
+def api_of(server: Server) -> KubeClaimClient:
+    return KubeClaimClient(cast("Client", server), KINDS, lease=LEASE, identity="a")
 
 
 async def test_those_who_ask_while_a_look_is_under_way_share_the_next() -> None:

@@ -1,0 +1,111 @@
+"""The controller where kube-scheduler allocates (Kubernetes 1.32 and later): informers feed a queue of classes.
+
+::
+
+    ResourceClass  DeviceClass  ResourceSlice  Node      informers
+          └────────────┴──────┬──────┴───────────┘
+                         event_handlers                  which classes to reconcile
+                           KeyedQueue                    merged, one worker per class
+                           reconciler                    in the leader only
+            plan, writer, matching_devices, status       what to do (pure), writes, counts, what to say of it (pure)
+"""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import anyio
+
+from api.core.v1 import NODES
+from api.kerf.v1alpha1 import RESOURCE_CLASSES
+from driver.controller.candidate import run_candidate
+from driver.controller.settings import NAME, Settings
+from driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
+from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate
+from driver.controller.structured.orphaned_slices import OrphanedSliceCollector
+from driver.controller.structured.reconciler import ClassReconciler
+from driver.kube.assume_cache import AssumeCache
+from driver.kube.discovery import ApiFeatures
+from driver.kube.events import EventReporter
+from driver.kube.http.client import Client
+from driver.kube.informer import AnyInformer, Informer
+from driver.runtime.work_queue import WorkQueue
+
+
+class StructuredController:
+    """The parts of the process and how they are connected."""
+
+    def __init__(self, client: Client, features: ApiFeatures, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._queue: WorkQueue[str] = WorkQueue()
+        self._events = EventReporter(client, component=NAME, instance=settings.identity)
+        self._resource_classes = Informer(
+            client, RESOURCE_CLASSES, on_change=lambda change: self._event_handlers.on_resource_class(change)
+        )
+        self._device_classes = Informer(
+            client,
+            features.resource.device_classes,
+            on_change=lambda change: self._event_handlers.on_device_class(change),
+        )
+        self._slices = Informer(
+            client,
+            features.resource.resource_slices,
+            field_selector=f"spec.driver={settings.driver}",
+            on_change=lambda change: self._event_handlers.on_slice(change),
+        )
+        self._nodes = Informer(client, NODES, on_change=lambda change: self._event_handlers.on_node(change))
+        caches = ClassCaches(
+            resource_classes=AssumeCache(self._resource_classes.store),
+            device_classes=AssumeCache(self._device_classes.store),
+            nodes=self._nodes.store,
+            published=DeviceGroupIndex(),
+        )
+        self._event_handlers = ClassEventHandlers(
+            self._queue, caches, recount_s=settings.recount_s, settle_s=settings.settle_s
+        )
+        self._reconciler = ClassReconciler(
+            client,
+            features.resource.device_classes,
+            caches,
+            driver=settings.driver,
+            compile_selector=_compile_selector,
+            events=self._events,
+            now=lambda: datetime.now(UTC),
+            monotonic=time.monotonic,
+        )
+        self._orphaned_slices = OrphanedSliceCollector(
+            client,
+            features.resource.resource_slices,
+            self._slices.store.values,
+            self._nodes.store.values,
+            interval_s=settings.orphan_check_s,
+        )
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        informers: Mapping[str, AnyInformer] = {
+            "resourceclasses": self._resource_classes,
+            "deviceclasses": self._device_classes,
+            "resourceslices": self._slices,
+            "nodes": self._nodes,
+        }
+        await run_candidate(self._client, self._settings, self._events, informers, self._lead)
+
+    async def _lead(self) -> None:
+        """Work as the leader, for ever."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._resync)
+            group.start_soon(self._orphaned_slices.run)
+            await self._queue.run(self._reconciler.reconcile, workers=self._settings.workers)
+
+    async def _resync(self) -> None:
+        while True:
+            self._event_handlers.requeue_all()
+            await anyio.sleep(self._settings.resync_s)
+
+
+def _compile_selector(expression: str) -> DevicePredicate:
+    from driver.cel.compile import compile_selector  # 40 MB that a candidate need not hold while it waits
+
+    return compile_selector(expression).matches
