@@ -11,8 +11,9 @@ kube-scheduler takes the first device that matches, in the order slices and devi
 5. the fullest card, so that empty cards stay whole;
 6. the order of the cards, then the first unit.
 
-On eight H100 at 85 to 100 % load this order accepts 0.7 to 2.0 in a hundred more requests than the order of names, and
-never fewer in any mix that was tried (``tests/partitions/test_publish_order.py`` has the table).
+On one node with eight H100 at 85 to 100 % load this order accepts 0.7 to 2.0 in a hundred more requests than the order
+of names, and never fewer in any mix that was tried (``tests/partitions/test_publish_order.py`` has the table). Across
+nodes it orders nothing (``docs/placement.md``).
 """
 
 from collections.abc import Collection, Sequence

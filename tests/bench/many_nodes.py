@@ -109,7 +109,7 @@ def _slices(nodes: Sequence[Document]) -> Iterator[tuple[str, bytes]]:
     """Names and content of all slices, as publishers make them."""
     for node in nodes:
         context = SliceContext(
-            driver=KERF_DRIVER, node_name=node["metadata"]["name"], owner=_owner(node), generations={}, accepted={}
+            driver=KERF_DRIVER, node_name=node["metadata"]["name"], owner=node_owner(node), generations={}, accepted={}
         )
         for write in plan_pool(_pool(context.node_name), (), context):
             assert isinstance(write, CreateSlice)
@@ -122,7 +122,7 @@ def _pool(node: str) -> Pool:
     return compile_pool(pool_name(node, DeviceKind.GPU), node, cards, layout=SliceLayout.SPLIT).pool
 
 
-def _owner(node: Document) -> OwnerReference:
+def node_owner(node: Document) -> OwnerReference:
     metadata = node["metadata"]
     return OwnerReference(api_version="v1", kind="Node", name=metadata["name"], uid=metadata["uid"], controller=True)
 
@@ -160,7 +160,7 @@ async def _published(clients: Mapping[str, Client], nodes: Sequence[Document]) -
                 KINDS,
                 driver=KERF_DRIVER,
                 node_name=name,
-                owner=_owner(node),
+                owner=node_owner(node),
                 settings=PublishSettings(),
                 on_problem=_fail,
             )

@@ -1,8 +1,9 @@
-"""How much of a loss system's load the allocator accepts, in the scheduler's order and by KEEP.
+"""How much of a loss system's load the allocator accepts on one node, in the scheduler's order and by KEEP.
 
 ``python -m tests.bench placement`` is one seed of eight cards. ``python -m tests.bench.placement`` is the whole table,
 beside the figures that an independent implementation of the same rules gave: minutes for 8 cards, a quarter of an hour
-for 100; with ``--online`` and ``--limits``, what could be accepted at best without and with knowing the future.
+for 100; with ``--online`` and ``--limits``, what could be accepted at best without and with knowing the future; with
+``--nodes`` and ``--cluster``, what is accepted on several nodes, in a model and by a real kube-scheduler.
 ``docs/placement.md`` has what they printed.
 """
 
@@ -12,8 +13,10 @@ from collections.abc import Iterable
 from statistics import mean
 from typing import Final, NamedTuple
 
+import anyio
+
 from driver.cli.output import format_table
-from tests.bench import policies
+from tests.bench import node_choice, policies
 from tests.bench.measurement import Row
 from tests.partitions import loss_system
 from tests.partitions.loss_system import Accepted
@@ -104,6 +107,16 @@ def main(arguments: list[str]) -> None:
     instead.add_argument(
         "--limits", type=int, nargs="*", metavar="CARDS", help="the best with knowing the future; default 8"
     )
+    instead.add_argument(
+        "--nodes",
+        nargs="*",
+        type=node_choice.Nodes.parse,
+        metavar="NODESxCARDS",
+        help="several nodes, in a model; default 8x1, 2x4 and 25x4",
+    )
+    instead.add_argument(
+        "--cluster", nargs="*", metavar="VARIANT", help="several nodes and a real kube-scheduler; default all variants"
+    )
     options = parser.parse_args(arguments)
     loads = [(cell.mix, cell.load) for cell in REFERENCE if cell.cards == 8]
     # Each imported where it is asked for: numpy and the solver take 70 MB, and the rest needs neither.
@@ -117,6 +130,15 @@ def main(arguments: list[str]) -> None:
 
         rows = (limits.row(cards, *load) for cards in options.limits or [8] for load in loads)
         print(format_table(limits.HEADER, _said(rows)))
+    elif options.nodes is not None:
+        rows = (each for nodes in options.nodes or node_choice.USUAL for each in node_choice.rows(nodes))
+        print(format_table(node_choice.HEADER, _said(rows)))
+    elif options.cluster is not None:
+        from tests.bench import placement_cluster
+
+        variants = [each for each in placement_cluster.VARIANTS if each.name in options.cluster or not options.cluster]
+        courses = anyio.run(placement_cluster.play, variants, placement_cluster.RUNS)
+        print(format_table(placement_cluster.HEADER, list(placement_cluster.rows(courses, placement_cluster.RUNS))))
     else:
         chosen = [cell for cell in REFERENCE if cell.cards in (options.cards or SEEDS)]
         print(format_table(HEADER, _said(map(row, chosen))))

@@ -150,6 +150,13 @@ class Cluster:
         }[name](self._plan)
         self.processes.start(name, command)
 
+    async def configure_scheduler(self, profiles: Sequence[Document]) -> None:
+        """Start the scheduler anew with these profiles (KubeSchedulerConfiguration)."""
+        document = documents.scheduler(self.paths.kubeconfig("scheduler"), profiles)
+        self.paths.scheduler_config.write_text(yaml.safe_dump(document))
+        await self.processes.stop("scheduler")
+        self.start_part("scheduler")
+
     async def wait_served(self) -> None:
         """Wait until the API server reports that it is ready."""
 

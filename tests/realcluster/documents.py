@@ -1,6 +1,6 @@
 """The configuration files of the parts of a cluster, as pure functions of values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,17 @@ def tokens(by_user: Mapping[str, str], nodes: Mapping[str, str]) -> str:
     rows = [f'{token},{USERS[name][0]},{name},"{USERS[name][1]}"' for name, token in by_user.items()]
     rows += [f'{token},system:node:{name},{name},"system:nodes"' for name, token in nodes.items()]
     return "\n".join(rows) + "\n"
+
+
+def scheduler(access: Path, profiles: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """KubeSchedulerConfiguration with these profiles; ``access``: its kubeconfig."""
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(access), "qps": 5000, "burst": 5000},
+        "leaderElection": {"leaderElect": False},
+        "profiles": list(profiles),
+    }
 
 
 def kubelet(version: KubernetesVersion, paths: NodePaths, port: int) -> dict[str, Any]:

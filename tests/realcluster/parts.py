@@ -89,8 +89,10 @@ def controller_manager(plan: Plan) -> Sequence[str]:
 
 
 def scheduler(plan: Plan) -> Sequence[str]:
+    configuration = plan.paths.scheduler_config
     return [
         *_kube(plan, "scheduler"),
+        *([f"--config={configuration}"] if configuration.exists() else []),  # kubeconfig and rates are in there, too
         f"--kubeconfig={plan.paths.kubeconfig('scheduler')}",
         f"--secure-port={plan.ports.scheduler}",
         "--leader-elect=false",

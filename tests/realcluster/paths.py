@@ -66,6 +66,11 @@ class ClusterPaths:
         return self.root / "tokens.csv"
 
     @property
+    def scheduler_config(self) -> Path:
+        """Only where the scheduler has other profiles than its own one."""
+        return self.root / "scheduler.yaml"
+
+    @property
     def image(self) -> Path:
         return self.root / "image.tar"
 

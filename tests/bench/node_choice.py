@@ -1,0 +1,166 @@
+"""The loss system on several nodes, where the node is chosen without regard to devices: a model without a cluster.
+
+kube-scheduler keeps the nodes on which a claim fits, scores them by the CPU and memory that pods request, and takes one
+of the best: Kubernetes 1.30 at random, 1.37 mostly the first of its own list (kubernetes/kubernetes#141024). On
+that node it takes the first device that matches, in published order. So Kerf's publish order chooses the place on a
+node, and never the node. ``tests/bench/placement_cluster.py`` runs the same requests through a real kube-scheduler.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from random import Random
+from statistics import mean
+from typing import Final, NamedTuple, TypeAlias
+
+from driver.partitions.geometry import GpuCard, Partition
+from driver.partitions.publish_order import publish_order
+from tests.partitions import loss_system
+from tests.partitions.loss_system import MEMORY_SLICES, Accepted
+
+REQUESTS: Final = 12_000
+WARM_UP: Final = 3_000
+"""As in the tables of one node; so are the seeds."""
+MIXES: Final = ("uniform", "small")
+LOAD: Final = 1.0
+
+
+class Candidate(NamedTuple):
+    """A node on which a request fits."""
+
+    number: int
+    """Its position in the order of names."""
+    held: int
+    """Memory slices in use. Where pods request CPU and memory in proportion, scores depend on nothing else."""
+
+
+Choice: TypeAlias = Callable[[Sequence[Candidate], Random], Candidate]
+"""One of the nodes on which a request fits, of which there is at least one."""
+
+
+def first_by_name(candidates: Sequence[Candidate], _: Random) -> Candidate:
+    """The choice of ``ClusterAllocator``, and so of ``kerf plan`` and the embedded scheduler."""
+    return candidates[0]
+
+
+def at_random(candidates: Sequence[Candidate], random: Random) -> Candidate:
+    """About the choice of kube-scheduler where scores do not tell nodes apart: pods request neither CPU nor memory."""
+    return random.choice(candidates)
+
+
+def least_allocated(candidates: Sequence[Candidate], random: Random) -> Candidate:
+    """The choice of kube-scheduler by default (NodeResourcesFit with LeastAllocated)."""
+    held = min(each.held for each in candidates)
+    return random.choice([each for each in candidates if each.held == held])
+
+
+def most_allocated(candidates: Sequence[Candidate], random: Random) -> Candidate:
+    """The choice of kube-scheduler where NodeResourcesFit has the scoring strategy MostAllocated."""
+    held = max(each.held for each in candidates)
+    return random.choice([each for each in candidates if each.held == held])
+
+
+Order: TypeAlias = Callable[[Sequence[GpuCard], Collection[Partition]], Mapping[str, Partition]]
+"""The first free device of each profile on a node, in the order in which the node's devices are published."""
+
+
+def by_name(cards: Sequence[GpuCard], taken: Collection[Partition]) -> Mapping[str, Partition]:
+    """Devices are published in the order of their names."""
+    first = {profile: loss_system.first_fit(cards, taken, profile) for profile in MEMORY_SLICES}
+    return {profile: partition for profile, partition in first.items() if partition is not None}
+
+
+def by_publish_order(cards: Sequence[GpuCard], taken: Collection[Partition]) -> Mapping[str, Partition]:
+    """Devices are published as Kerf does it."""
+    order = publish_order(cards, taken)
+    found: dict[str, Partition] = {}
+    for partition in order.partitions:
+        if partition in order.available:
+            found.setdefault(partition.profile or "", partition)
+    return found
+
+
+CHOICES: Final[Sequence[Choice]] = (first_by_name, at_random, least_allocated, most_allocated)
+_FEW: Final = 8
+"""Cards of which more seeds are affordable, and needed."""
+_REMEMBERED: Final = 20_000
+"""Nodes with what is held there, for which the first devices are known: some 20 MB."""
+
+
+class OnNodes:
+    """A policy of the loss system that takes a node by ``choose``, and the first device there in ``order``."""
+
+    def __init__(self, cards: int, order: Order, choose: Choice, random: Random) -> None:
+        """``cards``: how many each node has. ``random`` breaks ties."""
+        self._cards = cards
+        self._order = order
+        self._choose = choose
+        self._random = random
+        self._first: dict[tuple[int, frozenset[Partition]], Mapping[str, Partition]] = {}
+
+    def __call__(self, cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+        node_of = {card.uuid: number // self._cards for number, card in enumerate(cards)}
+        nodes: list[set[Partition]] = [set() for _ in range(0, len(cards), self._cards)]
+        for partition in taken:
+            nodes[node_of[partition.card_uuid]].add(partition)
+        fitting: dict[Candidate, Partition] = {}
+        for number, held in enumerate(nodes):
+            first = self._on_node(number, cards, frozenset(held))
+            if profile in first:
+                fitting[Candidate(number, slices(held))] = first[profile]
+        return fitting[self._choose(list(fitting), self._random)] if fitting else None
+
+    def _on_node(self, number: int, cards: Sequence[GpuCard], held: frozenset[Partition]) -> Mapping[str, Partition]:
+        key = number, held
+        if key not in self._first:
+            if len(self._first) >= _REMEMBERED:
+                self._first.clear()
+            self._first[key] = self._order(cards[number * self._cards : (number + 1) * self._cards], held)
+        return self._first[key]
+
+
+def slices(partitions: Collection[Partition]) -> int:
+    """Memory slices of GPU partitions."""
+    return sum(MEMORY_SLICES[each.profile or ""] for each in partitions)
+
+
+class Nodes(NamedTuple):
+    """Equal nodes."""
+
+    number: int
+    cards: int
+    """Of each."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Nodes":
+        """``8x1``: eight nodes with one card. Raises ValueError."""
+        return cls(*map(int, text.split("x")))
+
+    @property
+    def seeds(self) -> range:
+        return range(6 if self.number * self.cards <= _FEW else 3)
+
+    def __str__(self) -> str:
+        return f"{self.number} x {self.cards} H100"
+
+
+USUAL: Final = (Nodes(8, 1), Nodes(2, 4), Nodes(25, 4))
+"""The first two have the eight cards of the other tables."""
+HEADER: Final = ("WHAT", "DEVICES", *(each.__name__.replace("_", " ").upper() for each in CHOICES))
+DEVICES: Final[Mapping[str, Order]] = {"by name": by_name, "Kerf's order": by_publish_order}
+
+
+def rows(nodes: Nodes) -> Iterator[tuple[str, ...]]:
+    """For each mix and each order of devices."""
+    for mix in MIXES:
+        for name, order in DEVICES.items():
+            means = [_mean(nodes, mix, order, choose) for choose in CHOICES]
+            texts = [f"{each.requests:.1f} ({each.slices:.1f})" for each in means]
+            yield f"{nodes}, {mix}, load {LOAD}", name, *texts
+
+
+def _mean(nodes: Nodes, mix: str, order: Order, choose: Choice) -> Accepted:
+    given = {"cards": nodes.number * nodes.cards, "requests": REQUESTS, "warm_up": WARM_UP}
+    runs = [
+        loss_system.run(OnNodes(nodes.cards, order, choose, Random(seed)), mix=mix, load=LOAD, seed=seed, **given)
+        for seed in nodes.seeds
+    ]
+    return Accepted(mean(run.requests for run in runs), mean(run.slices for run in runs))

@@ -1,0 +1,511 @@
+"""The loss system on real clusters of several nodes: kube-scheduler chooses the node, Kerf's order the place there.
+
+The nodes have no kubelet and the cards are simulated; scheduler, controllers and API server are real. No real time
+passes: the events of a loss system (``tests/partitions/loss_system.py``) come one after the other, and each waits until
+the one before is over. An arrival is a pod with a claim for one profile. If the scheduler says that it is
+unschedulable, and by the geometry it fits nowhere, it is lost. After each change the node's devices are compiled and
+published as a plugin does it, without the plugin's pauses. Kerf's controller and plugin do not run.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from heapq import heappop, heappush
+from random import Random
+from statistics import mean
+from typing import Final, NamedTuple
+
+import anyio
+from anyio.abc import TaskGroup
+
+from api.model.device_attributes import pool_name
+from api.model.devices import Pool
+from api.model.names import KERF_DRIVER, DriverName
+from api.resource.v1 import KINDS
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.kube.slice_publisher import PublishSettings
+from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.partitions.device_names import device_name
+from driver.partitions.geometry import DeviceKind, Partition
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.publish_order import PublishOrder, publish_order
+from driver.partitions.slice_limits import SliceLayout
+from driver.runtime.notifier import Notifier
+from tests.bench.cluster_wait import PATIENCE_S
+from tests.bench.many_nodes import node_owner
+from tests.bench.measurement import say
+from tests.bench.node_choice import (
+    LOAD,
+    MIXES,
+    Candidate,
+    Choice,
+    Nodes,
+    OnNodes,
+    at_random,
+    by_name,
+    by_publish_order,
+    least_allocated,
+    most_allocated,
+    slices,
+)
+from tests.diagnostics.clusters import card
+from tests.e2e import pods
+from tests.kube.awaited_publisher import AwaitedPublisher
+from tests.partitions import loss_system
+from tests.partitions.loss_system import MEMORY_SLICES, Accepted, Request
+from tests.realcluster import requirements
+from tests.realcluster.api import Api, Document
+from tests.realcluster.cluster import running
+from tests.realcluster.versions import NEWEST
+
+CARDS: Final = 8
+"""Of all nodes of a variant together: so all variants get the same requests."""
+MODELED: Final = 20
+"""Runs of the model, whose ties are broken at random."""
+REQUESTS: Final = 600
+WARM_UP: Final = 100
+SEED: Final = 0
+SPACE: Final = "default"
+CLASS: Final = "kerf-gpu"
+PACKING: Final = "packing"
+PROFILES: Final[Sequence[Document]] = (
+    {"schedulerName": "default-scheduler"},
+    {
+        "schedulerName": PACKING,
+        "pluginConfig": [
+            {
+                "name": "NodeResourcesFit",
+                "args": {
+                    "scoringStrategy": {
+                        "type": "MostAllocated",
+                        "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],
+                    }
+                },
+            }
+        ],
+    },
+)
+"""Of the scheduler: as it comes, and with another score for nodes."""
+MARGIN_S: Final = 0.02
+"""For the scheduler to see what this bench's own watches have shown. What it misses all the same is counted."""
+PER_SLICE: Final = {"cpu": 1, "memory": 4}
+"""What pods request for each memory slice, in CPUs and Gi: a node has 64 and 256, so devices are always short first."""
+
+
+class Variant(NamedTuple):
+    """One set of nodes, what they publish, and how kube-scheduler scores them."""
+
+    name: str
+    nodes: Nodes
+    ordered: bool = True
+    """Devices are published in Kerf's order, anew after each change; else in the order of their names, once."""
+    requests: bool = True
+    """Pods request CPU and memory in proportion to memory slices; else none at all."""
+    scheduler: str = "default-scheduler"
+    """The scheduler profile, of ``PROFILES``."""
+    like: Choice = least_allocated
+    """The choice of the model that is nearest to kube-scheduler's."""
+
+    @property
+    def score(self) -> str:
+        """What tells nodes apart: a scoring strategy, or nothing."""
+        if not self.requests:
+            return "none"
+        return "MostAllocated" if self.scheduler == PACKING else "LeastAllocated"
+
+    @property
+    def node_names(self) -> Sequence[str]:
+        return [f"{self.name}-{number}" for number in range(self.nodes.number)]
+
+
+VARIANTS: Final = (
+    Variant("one", Nodes(1, 8)),
+    Variant("one-unordered", Nodes(1, 8), ordered=False),
+    Variant("eight", Nodes(8, 1)),
+    Variant("eight-unordered", Nodes(8, 1), ordered=False),
+    Variant("eight-empty", Nodes(8, 1), requests=False, like=at_random),
+    Variant("eight-packed", Nodes(8, 1), scheduler=PACKING, like=most_allocated),
+    Variant("two", Nodes(2, 4)),
+    Variant("two-unordered", Nodes(2, 4), ordered=False),
+    Variant("two-empty", Nodes(2, 4), requests=False, like=at_random),
+    Variant("two-packed", Nodes(2, 4), scheduler=PACKING, like=most_allocated),
+)
+
+
+class Run(NamedTuple):
+    """A sequence of requests."""
+
+    mix: str
+    seed: int
+    requests: int
+    warm_up: int
+
+    def arrivals(self) -> list[Request]:
+        given = {"cards": CARDS, "seed": self.seed, "requests": self.requests}
+        return list(loss_system.arrivals(mix=self.mix, load=LOAD, **given))
+
+    def replay(self, policy: loss_system.Policy) -> Accepted:
+        """What a policy accepts of it."""
+        return loss_system.replay(policy, self.arrivals(), cards=CARDS, warm_up=self.warm_up)
+
+
+RUNS: Final = [Run(mix, SEED, REQUESTS, WARM_UP) for mix in MIXES]
+
+
+class Watched:
+    """The pods and claims of the cluster, as watches show them."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._objects: dict[tuple[str, str], Document] = {}
+        self._change = Notifier()
+
+    async def follow(self, api_version: str, kind: str) -> None:
+        """For ever."""
+        listed = await self._api.request("GET", await self._api.path(api_version, kind))
+        async with self._api.watch(api_version, kind, resourceVersion=listed["metadata"]["resourceVersion"]) as events:
+            async for event in events:
+                key = kind, event["object"]["metadata"].get("name", "")
+                if event["type"] == "DELETED":
+                    self._objects.pop(key, None)
+                else:
+                    self._objects[key] = event["object"]
+                self._change.notify()
+        raise RuntimeError(f"the watch of {kind} has ended")
+
+    def get(self, kind: str, name: str) -> Document:
+        """Empty when it is not there."""
+        return self._objects.get((kind, name), {})
+
+    async def wait(self, condition: Callable[[], bool]) -> None:
+        """Raises TimeoutError."""
+        with anyio.fail_after(PATIENCE_S):
+            while not condition():
+                await self._change.wait()
+
+
+class Node:
+    """A node without a kubelet: what is taken of its cards, and what is published."""
+
+    def __init__(self, name: str, cards: int, *, ordered: bool, publisher: AwaitedPublisher) -> None:
+        self.name = name
+        self.cards = [card(index, name) for index in range(cards)]
+        self.taken: set[Partition] = set()
+        by_uuid = {each.uuid: each for each in self.cards}
+        self.partitions = {
+            device_name(by_uuid[each.card_uuid], each): each for each in publish_order(self.cards, ()).partitions
+        }
+        self._ordered = ordered
+        self._publisher = publisher
+        self._place = PublishTarget(driver=DriverName(KERF_DRIVER), node=name, layout=SliceLayout.SPLIT)
+        self._board = DeviceHealthTracker(driver=KERF_DRIVER, now=time.time)
+        self._inventory = DeviceSet()
+        self._published: Sequence[Pool] = ()
+
+    async def publish(self) -> None:
+        """Until the API server has what should be published now."""
+        pools = self._pools()
+        if pools != self._published:
+            self._publisher.publish(pools)
+            await self._publisher.wait_published()
+            self._published = pools
+
+    def expected(self, profile: str) -> Partition | None:
+        """What the scheduler takes on this node, if it goes by what is published now."""
+        policy = loss_system.published_order if self._ordered else loss_system.first_fit
+        return policy(self.cards, self.taken, profile)
+
+    def _pools(self) -> Sequence[Pool]:
+        if self._ordered:
+            cards = {"simulated": self.cards}
+            self._inventory = build_device_set(self._place, cards, self.taken, self._board, self._inventory)
+            return self._inventory.pools
+        if self._published:
+            return self._published
+        by_name = tuple(self.partitions[name] for name in sorted(self.partitions))
+        order = PublishOrder(partitions=by_name, available=frozenset(by_name))
+        name = pool_name(self.name, DeviceKind.GPU)
+        return [compile_pool(name, self.name, self.cards, layout=SliceLayout.SPLIT, order=order).pool]
+
+
+class Decision(NamedTuple):
+    """A request that was accepted, with the nodes on which it fitted."""
+
+    candidates: Sequence[Candidate]
+    chosen: Candidate
+
+
+class Course:
+    """What became of the requests of one run, or of several."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, bool]] = []
+        """Of each request: profile, and whether it was accepted."""
+        self.decisions: list[Decision] = []
+        self.late = 0
+        """Requests that the scheduler took for unschedulable at first, though they fitted."""
+        self.outdated = 0
+        """Requests that got another device than the first of what was published."""
+
+    def add(self, other: "Course") -> None:
+        self.answers += other.answers
+        self.decisions += other.decisions
+        self.late += other.late
+        self.outdated += other.outdated
+
+    def accepted(self, warm_up: int) -> Accepted:
+        counted = self.answers[warm_up:]
+        given = [MEMORY_SLICES[profile] for profile, accepted in counted if accepted]
+        asked = [MEMORY_SLICES[profile] for profile, _ in counted]
+        return Accepted(100 * len(given) / len(counted), 100 * sum(given) / sum(asked))
+
+    def shares(self) -> Sequence["Share"]:
+        """Of the decisions between nodes that do not all hold the same: for the least allocated, and for the most."""
+        real = [each for each in self.decisions if len({one.held for one in each.candidates}) > 1]
+        return [Share.of(real, [_extreme(each.candidates, pick) for each in real]) for pick in (min, max)]
+
+
+class Share(NamedTuple):
+    """How many decisions were for a kind of node, in percent."""
+
+    counted: float
+    by_chance: float
+    """The same, were each decision made at random."""
+
+    @classmethod
+    def of(cls, decisions: Sequence[Decision], best: Sequence[Sequence[Candidate]]) -> "Share":
+        """``best``: which nodes are of the kind, for each decision."""
+        pairs = list(zip(decisions, best, strict=True))
+        return cls(
+            100 * _mean(each.chosen in nodes for each, nodes in pairs),
+            100 * _mean(len(nodes) / len(each.candidates) for each, nodes in pairs),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.counted:.0f} ({self.by_chance:.0f})"
+
+
+def _extreme(candidates: Sequence[Candidate], pick: Callable[[Iterable[int]], int]) -> Sequence[Candidate]:
+    held = pick(each.held for each in candidates)
+    return [each for each in candidates if each.held == held]
+
+
+def _mean(values: Iterable[float]) -> float:
+    """0 where there are none."""
+    known = list(values)
+    return mean(known) if known else 0.0
+
+
+class System:
+    """One variant in the cluster, beside others: no pod may go to others' nodes."""
+
+    def __init__(self, api: Api, watched: Watched, variant: Variant, nodes: Sequence[Node]) -> None:
+        self._api = api
+        self._watched = watched
+        self._variant = variant
+        self._nodes = nodes
+        self._number = 0
+
+    async def play(self, requests: Iterable[Request]) -> Course:
+        """One request after the other, from empty cards to empty cards."""
+        course = Course()
+        ends: list[tuple[float, str, Node, Partition]] = []
+        for request in requests:
+            due = []
+            while ends and ends[0][0] <= request.at:
+                due.append(heappop(ends))
+            await self._depart(due)
+            for node in self._nodes:
+                await node.publish()
+            await anyio.sleep(MARGIN_S)
+            name = f"{self._variant.name}-{self._number}"
+            self._number += 1
+            found = await self._arrive(name, request.profile, course)
+            course.answers.append((request.profile, found is not None))
+            if found is not None:
+                heappush(ends, (request.until, name, *found))
+        await self._depart(ends)
+        return course
+
+    async def _arrive(self, name: str, profile: str, course: Course) -> tuple[Node, Partition] | None:
+        """Where the scheduler puts it; None: it is lost, and gone."""
+        expected = [(node, node.expected(profile)) for node in self._nodes]
+        await self._api.create(_claim(name, profile))
+        await self._api.create(_pod(name, MEMORY_SLICES[profile], self._variant))
+        await self._watched.wait(lambda: self._is_bound(name) or self._is_unschedulable(name))
+        candidates = [
+            Candidate(number, slices(node.taken)) for number, (node, place) in enumerate(expected) if place is not None
+        ]
+        if not self._is_bound(name):
+            if not candidates:
+                await self._remove(name)
+                return None
+            course.late += 1
+            await self._watched.wait(lambda: self._is_bound(name))
+        await self._watched.wait(lambda: bool(self._result(name)))
+        number = self._variant.node_names.index(self._watched.get("Pod", name)["spec"]["nodeName"])
+        node, place = expected[number]
+        partition = node.partitions[self._result(name)[0]["device"]]
+        assert not any(partition.overlaps(other) for other in node.taken), f"{name} got what is taken: {partition}"
+        course.outdated += partition != place
+        course.decisions.append(Decision(candidates, Candidate(number, slices(node.taken))))
+        node.taken.add(partition)
+        return node, partition
+
+    async def _depart(self, ended: Iterable[tuple[float, str, Node, Partition]]) -> None:
+        async with anyio.create_task_group() as group:
+            for _, name, node, partition in ended:
+                node.taken.discard(partition)
+                group.start_soon(self._remove, name)
+
+    async def _remove(self, name: str) -> None:
+        """Until pod and claim are gone, and with them the allocation."""
+        await self._api.delete("v1", "Pod", name, SPACE, grace_s=0)
+        await self._api.delete(pods.RESOURCE, "ResourceClaim", name, SPACE)
+        await self._watched.wait(
+            lambda: not self._watched.get("Pod", name) and not self._watched.get("ResourceClaim", name)
+        )
+
+    def _is_bound(self, name: str) -> bool:
+        return bool(self._watched.get("Pod", name).get("spec", {}).get("nodeName"))
+
+    def _is_unschedulable(self, name: str) -> bool:
+        conditions = self._watched.get("Pod", name).get("status", {}).get("conditions", ())
+        return any(each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable" for each in conditions)
+
+    def _result(self, name: str) -> Sequence[Document]:
+        allocation: Document = self._watched.get("ResourceClaim", name).get("status", {}).get("allocation", {})
+        results: Sequence[Document] = allocation.get("devices", {}).get("results", ())
+        return results
+
+
+def _claim(name: str, profile: str) -> Document:
+    expression = f'device.attributes["{KERF_DRIVER}"].profile == "{profile}"'
+    request = pods.exactly("gpu", CLASS, selectors=[{"cel": {"expression": expression}}])
+    return _in_space(pods.claim(name, pods.devices(request)))
+
+
+def _pod(name: str, memory_slices: int, variant: Variant) -> Document:
+    limits = {"cpu": f"{PER_SLICE['cpu'] * memory_slices}", "memory": f"{PER_SLICE['memory'] * memory_slices}Gi"}
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(variant.node_names)}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return _in_space(
+        pods.pod(
+            name,
+            {"gpu": pods.by_name(name)},
+            limits=limits if variant.requests else None,
+            schedulerName=variant.scheduler,
+            affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+        )
+    )
+
+
+def _in_space(document: Document) -> Document:
+    document["metadata"]["namespace"] = SPACE
+    return document
+
+
+async def play(variants: Sequence[Variant], runs: Sequence[Run]) -> dict[Variant, list[Course]]:
+    """Every run in every variant, on one cluster; variants side by side."""
+    requirements.ensure()
+    names = [name for variant in variants for name in variant.node_names]
+    courses: dict[Variant, list[Course]] = {variant: [] for variant in variants}
+    async with running(NEWEST, nodes=(), bare_nodes=names) as cluster, Api(cluster.kubeconfig) as api:
+        await cluster.configure_scheduler(PROFILES)
+        class_ = {"selectors": [{"cel": {"expression": f'device.driver == "{KERF_DRIVER}"'}}]}
+        await api.create(
+            {"apiVersion": pods.RESOURCE, "kind": "DeviceClass", "metadata": {"name": CLASS}, "spec": class_}
+        )
+        watched = Watched(api)
+        async with AsyncExitStack() as stack, anyio.create_task_group() as group:
+            client = await stack.enter_async_context(Client(await load_access(cluster.kubeconfig), user_agent="bench"))
+            group.start_soon(watched.follow, "v1", "Pod")
+            group.start_soon(watched.follow, pods.RESOURCE, "ResourceClaim")
+            async with anyio.create_task_group() as playing:
+                for variant in variants:
+                    nodes = [await _start(api, client, group, variant, name) for name in variant.node_names]
+                    system = System(api, watched, variant, nodes)
+                    playing.start_soon(_play, system, variant, runs, courses[variant])
+            group.cancel_scope.cancel()
+    return courses
+
+
+async def _start(api: Api, client: Client, group: TaskGroup, variant: Variant, name: str) -> Node:
+    document = {**await api.get("v1", "Node", name), "apiVersion": "v1", "kind": "Node"}
+    publisher = AwaitedPublisher(
+        client,
+        KINDS,
+        driver=KERF_DRIVER,
+        node_name=name,
+        owner=node_owner(document),
+        settings=PublishSettings(min_interval_s=0),
+        on_problem=_fail,
+    )
+    group.start_soon(publisher.run)
+    return Node(name, variant.nodes.cards, ordered=variant.ordered, publisher=publisher)
+
+
+async def _play(system: System, variant: Variant, runs: Sequence[Run], courses: list[Course]) -> None:
+    for run in runs:
+        course = await system.play(run.arrivals())
+        courses.append(course)
+        say(f"{variant.name}, {run.mix}, seed {run.seed}: {_text(course.accepted(run.warm_up))}")
+
+
+def _fail(problem: str) -> None:
+    raise RuntimeError(problem)
+
+
+HEADER: Final = (
+    "WHAT",
+    "DEVICES",
+    "NODE SCORE",
+    "KUBE-SCHEDULER",
+    "MODEL",
+    "FIRST FIT",
+    "KEEP",
+    "LEAST ALLOCATED",
+    "MOST ALLOCATED",
+    "LATE",
+    "OUTDATED",
+)
+
+
+def rows(courses: Mapping[Variant, Sequence[Course]], runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
+    """For each mix and variant; means of all its runs."""
+    for mix in dict.fromkeys(run.mix for run in runs):
+        for variant, played in courses.items():
+            of_mix = [(run, course) for run, course in zip(runs, played, strict=True) if run.mix == mix]
+            yield _row(variant, of_mix)
+
+
+def _row(variant: Variant, played: Sequence[tuple[Run, Course]]) -> tuple[str, ...]:
+    order = by_publish_order if variant.ordered else by_name
+    figures = [
+        [course.accepted(run.warm_up) for run, course in played],
+        [
+            run.replay(OnNodes(variant.nodes.cards, order, variant.like, Random(number)))
+            for run, _ in played
+            for number in range(MODELED)
+        ],
+        [run.replay(loss_system.first_fit) for run, _ in played],
+        [run.replay(loss_system.published_order) for run, _ in played],
+    ]
+    total = Course()
+    for _, course in played:
+        total.add(course)
+    counts = (total.late, total.outdated)
+    return (
+        f"{variant.nodes}, {played[0][0].mix}, load {LOAD}",
+        "Kerf's order" if variant.ordered else "by name",
+        variant.score,
+        *(_text(Accepted(_mean(one.requests for one in each), _mean(one.slices for one in each))) for each in figures),
+        *(map(str, total.shares()) if variant.nodes.number > 1 else ("", "")),
+        *map(str, counts),
+    )
+
+
+def _text(accepted: Accepted) -> str:
+    return f"{accepted.requests:.1f} ({accepted.slices:.1f})"
