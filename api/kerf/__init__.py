@@ -2,5 +2,6 @@
 
 Struct types (``v1alpha1``, ``classic_parameters``, ``node_inventory``) describe the shape of documents,
 ``cross_field_rules`` what fields may hold together. ``decoder`` reads users' documents: ``validation`` checks every
-field, msgspec converts, the rules are evaluated. ``crd_schema`` derives the CRDs from the same types and rules.
+field, msgspec converts, the rules are evaluated. ``tests/generate/crds.py`` derives the CRDs from the same types and
+rules.
 """

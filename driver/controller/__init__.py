@@ -2,10 +2,11 @@
 
 Terms: *structured* parameters, where kube-scheduler allocates (KEP-4381, Kubernetes 1.32 and later), and *classic* DRA,
 where drivers do (KEP-3063, 1.27 to 1.31). ``app`` discovers which; ``candidate`` is what both run around their work,
-``device_types`` is by what both refuse hardware that cannot exist, ``settings`` are for both. Data flow of each:
+``device_types`` has the rules by which both refuse hardware that cannot exist, ``node_choice`` those by which both
+choose nodes, ``settings`` are for both. Data flow of each:
 
     informers -> event handlers -> work queue of keys -> reconciler (in the leader) -> plan (pure) -> writes, events
 
-``structured`` and ``classic`` never import one another, but for ``structured.node_choice``; nothing here imports the
-kubelet plugin or the embedded cluster.
+``structured`` and ``classic`` never import one another; nothing here imports the kubelet plugin or the embedded
+cluster.
 """

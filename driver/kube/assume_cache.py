@@ -68,6 +68,10 @@ class AssumeCache(Generic[ObjectT]):
         self._assumed[answer.ref] = _Assumed(answer, self._monotonic())
         return True
 
+    def is_deleted(self, uid: str) -> bool:
+        """Whether the store has shown the end of the object with this UID."""
+        return uid in self._deleted
+
     def on_change(self, change: ObjectChange[ObjectT]) -> None:
         """The store has changed: what it has caught up with is not assumed any longer."""
         assumed = self._assumed.get(change.ref)

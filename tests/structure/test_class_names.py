@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.structure import allowed
 from tests.structure.sources import check, modules, tree
 
 SEVERAL: Final[Mapping[str, str]] = {
@@ -37,7 +36,7 @@ def repeated() -> set[str]:
 
 def test_a_public_class_name_occurs_once() -> None:
     places = "; ".join(f"{name}: {', '.join(map(str, paths))}" for name, paths in sorted(homonyms().items()))
-    check(f"another class of the driver has this name ({places})", repeated(), allowed.CLASS_NAMES)
+    check(f"another class of the driver has this name ({places})", repeated())
 
 
 def test_a_name_that_several_classes_may_have_is_had_by_several() -> None:

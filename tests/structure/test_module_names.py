@@ -6,7 +6,6 @@ from typing import Final
 
 import pytest
 
-from tests.structure import allowed
 from tests.structure.sources import PRODUCT, check, modules
 
 TERMS: Final = frozenset(
@@ -54,11 +53,11 @@ def gerunds(*packages: str) -> set[str]:
 
 
 def test_no_module_of_the_product_is_named_by_a_gerund() -> None:
-    check("named by a gerund that is no term", gerunds(*PRODUCT), allowed.PRODUCT_GERUNDS)
+    check("named by a gerund that is no term", gerunds(*PRODUCT))
 
 
 def test_no_module_of_the_tests_is_named_by_a_gerund() -> None:
-    check("named by a gerund that is no term", gerunds("tests"), allowed.TEST_GERUNDS)
+    check("named by a gerund that is no term", gerunds("tests"))
 
 
 def test_no_module_is_named_by_a_word_that_says_nothing() -> None:

@@ -23,7 +23,7 @@ from driver.controller.classic.placement import (
 from driver.controller.classic.requirements import RequestRequirements
 from driver.controller.classic.state import ClusterView
 from driver.controller.classic.usage import ClaimUsage, usage_of_results
-from driver.controller.structured.node_choice import choose_nodes
+from driver.controller.node_choice import choose_nodes
 
 ONLY_REQUEST: Final = "claim"
 """The name of a claim's one request where the API version has none for it (until Kubernetes 1.30)."""

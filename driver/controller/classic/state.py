@@ -101,8 +101,12 @@ class ClusterView:
         return self._claims.get(ref)
 
     def assume(self, answer: ClassicClaim) -> None:
-        """Take in the server's answer to a write or a read; an answer about a deleted claim changes nothing."""
-        if self._claims.assume(answer):
+        """Take in the server's answer to a write or a read; an answer about a deleted claim changes nothing.
+
+        What a claim holds counts until its end has been seen, also if a later claim of its name is known already.
+        """
+        self._claims.assume(answer)
+        if not self._claims.is_deleted(answer.metadata.uid):
             self._count(answer)
 
     def on_claim(self, change: ObjectChange[ClassicClaim]) -> None:

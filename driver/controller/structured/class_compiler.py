@@ -37,7 +37,7 @@ from api.model.claims import (
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.quantity import Quantity
 from driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
-from driver.controller.structured.node_choice import choose_nodes
+from driver.controller.node_choice import choose_nodes
 
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "kerf"

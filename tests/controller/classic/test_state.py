@@ -43,6 +43,20 @@ def test_a_late_change_counts_for_its_claim_although_the_name_is_a_later_claims_
     assert not builder.view.usage.on("n1")
 
 
+def test_a_late_answer_counts_for_its_claim_although_the_name_is_a_later_claims_by_now() -> None:
+    # found by 10,000 schedules; what the first claim held counts until its end is seen
+    builder = ClusterBuilder()
+    builder.claim(version="5")
+    later = claim(version="9")
+    builder.view.assume(replace(later, metadata=replace(later.metadata, uid="another")))
+    builder.view.assume(claim(version="6", allocation=HELD))
+    assert builder.view.usage.on("n1")
+    forget(builder, "claim")
+    assert not builder.view.usage.on("n1")
+    builder.view.assume(claim(version="6", allocation=HELD))
+    assert not builder.view.usage.on("n1")
+
+
 def test_an_answer_about_a_claim_that_no_cache_has_yet_counts() -> None:
     builder = ClusterBuilder()
     builder.view.assume(claim(allocation=HELD))

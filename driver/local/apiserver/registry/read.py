@@ -50,7 +50,7 @@ class _ContinueToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ListPage:
+class ObjectPage:
     """One chunk of a list, and the list's ``metadata``."""
 
     items: list[StoredObject]
@@ -81,7 +81,7 @@ def _unsupported_field(type_: ResourceType) -> str:
     return '"{}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
-def list_objects(storage: Storage, type_: ResourceType, namespace: str, options: ListOptions) -> ListPage:
+def list_objects(storage: Storage, type_: ResourceType, namespace: str, options: ListOptions) -> ObjectPage:
     """The objects that the options select, or the next chunk of them.
 
     Raises ApiStatusError (400 for a bad selector or token, 410 for a revision before the history, 504 for a later one).
@@ -99,12 +99,12 @@ def list_objects(storage: Storage, type_: ResourceType, namespace: str, options:
         matching = [each for each in matching if each.key > token.after]
     metadata: JsonObject = {"resourceVersion": str(revision)}
     if not options.limit or len(matching) <= options.limit:
-        return ListPage(matching, metadata)
+        return ObjectPage(matching, metadata)
     page = matching[: options.limit]
     metadata["continue"] = _ContinueToken(revision, (page[-1].key.namespace, page[-1].key.name)).encode()
     if not options.label_selector and not options.field_selector:
         metadata["remainingItemCount"] = len(matching) - len(page)
-    return ListPage(page, metadata)
+    return ObjectPage(page, metadata)
 
 
 def _revision_to_list(storage: Storage, options: ListOptions, token: _ContinueToken | None) -> int:
