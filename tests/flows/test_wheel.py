@@ -23,9 +23,7 @@ def test_an_installed_wheel_runs_the_demo(tmp_path: Path) -> None:
         arguments = ["demo", "-f", str(site / "driver/deploy/examples/gpu-small.yaml"), "--nodes", "1", "-o", "json"]
         command = [sys.executable, "-m", "driver.cli", *arguments]
         run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        where = (
-            "import api, cdi; from driver.demo import resources as p; print(api.__file__, cdi.__file__, p.packaged(''))"
-        )
+        where = "import api, cdi; from driver.demo import environment as e; print(api.__file__, cdi.__file__, e.find_packaged_folder(''))"
         paths = subprocess.run(
             [sys.executable, "-c", where], cwd=folder, env=environment, capture_output=True, text=True, check=True
         )

@@ -143,7 +143,8 @@ class SteppedApi:
         self._server = server
         self._name = name
         self.listed: list[ClassicClaim] = []
-        """Claims of lists that have arrived."""
+        """Claims of lists that have arrived, also of those that were not worked through."""
+        self.latest_list: list[ClassicClaim] = []
         self.answered: list[ClassicClaim] = []
         """Claims of all other answers that have arrived."""
 
@@ -153,6 +154,7 @@ class SteppedApi:
     async def claims(self) -> Sequence[ClassicClaim]:
         found = await self._call("list claims", self._server.claims)
         self.listed += found
+        self.latest_list = list(found)
         return found
 
     async def read_claim(self, ref: ObjectRef) -> ClassicClaim | None:

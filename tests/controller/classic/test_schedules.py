@@ -111,7 +111,8 @@ class Controller:
     def may_know(self, uid: str) -> list[ClassicClaim | None]:
         """The states of a claim that may be the newest to this controller; None: it is gone, or unknown.
 
-        It is one state, but while a list is worked through: then the list's may have been taken in, or not yet.
+        It is one state, but for claims of a list that is worked through, or that was given up half way: the list's may
+        have been taken in, or not.
         """
         newest = self.known_states.newest.get(uid)
         listed = [one for one in self.api.listed if one.metadata.uid == uid and self.known_states.is_news(one)]
@@ -149,7 +150,7 @@ class Controller:
         if key == "take over":
             self.leads = not failed
             if self.leads:
-                self.api.answered += self.api.listed
+                self.api.answered += self.api.latest_list
 
     def hear_answers(self) -> None:
         """Have what calls were answered with count as told; lists only once the pass over them has ended."""
