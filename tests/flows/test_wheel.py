@@ -23,7 +23,10 @@ def test_an_installed_wheel_runs_the_demo(tmp_path: Path) -> None:
         arguments = ["demo", "-f", str(site / "driver/deploy/examples/gpu-small.yaml"), "--nodes", "1", "-o", "json"]
         command = [sys.executable, "-m", "driver.cli", *arguments]
         run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        where = "import api, cdi; from driver.demo import environment as e; print(api.__file__, cdi.__file__, e.find_packaged_folder(''))"
+        where = (
+            "import api, cdi; from driver.demo.environment import find_packaged_folder as packaged; "
+            "print(api.__file__, cdi.__file__, packaged(''))"
+        )
         paths = subprocess.run(
             [sys.executable, "-c", where], cwd=folder, env=environment, capture_output=True, text=True, check=True
         )
