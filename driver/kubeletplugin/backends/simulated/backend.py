@@ -118,7 +118,7 @@ class SimulatedBackend:
             await self._sleep(self._health_poll_s)
 
     def held(self) -> dict[str, Partition]:
-        """Return what the cards hold, half-made partitions included, by the owner's mark."""
+        """Return the partitions in use, half-made ones included, by the owner's mark."""
         return {owner: partition for card in self._cards.values() for owner, partition in card.held()}
 
     def _card(self, partition: Partition) -> SimulatedCard:

@@ -59,8 +59,8 @@ class SimulatedGpu:
         return state.whole == owner or (instance is not None and bool(instance.mig_uuid))
 
     async def make(self, device: AllocatedDevice, config: DeviceConfig | None, owner: str) -> None:
-        """Make the partition or load the function, or go on where an earlier try was cut off."""
-        del config  # how containers share the device is told to them, not to the card
+        """Make the partition or load the function, or continue an earlier try that was interrupted."""
+        del config  # sharing is configured in containers, not on the card
         partition = device.partition
         if partition.placement is None:
             await self._step(HardwareStep.SET_MIG_MODE, lambda state: gpu.take_whole(state, owner))
