@@ -232,7 +232,7 @@ def _show_logs(environment: DemoEnvironment) -> None:
 
 
 def _temporary_folder() -> Path:
-    """A private folder with a short path, because of the unix sockets in it (sun_path has 108 bytes)."""
+    """Create a private folder with a short path, because of the unix sockets in it (sun_path has 108 bytes)."""
     root = Path(tempfile.mkdtemp(prefix="kerf-"))
     if len(str(root)) <= _LONGEST_ROOT:
         return root

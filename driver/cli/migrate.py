@@ -100,7 +100,7 @@ def _templates(templates: list[ClassicTemplate], parameters: _Parameters) -> Ite
 def _spec(
     reference: ParametersReference | None, namespace: str, parameters: _Parameters
 ) -> ClassParameters | ClaimParameters | None:
-    """The referenced parameters; None: none are referenced.
+    """Return the referenced parameters; None: none are referenced.
 
     Raises LookupError when they do not exist, InvalidDocumentError when they are wrong.
     """

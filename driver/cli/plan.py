@@ -102,7 +102,7 @@ def command(
 def compile_classes(
     resource_classes: Sequence[ResourceClass], nodes: Sequence[Node], slices: Sequence[ResourceSlice]
 ) -> list[DeviceClass]:
-    """The DeviceClasses that Kerf's controller would make of ``resource_classes``. Raises UnsatisfiableError."""
+    """Compile the DeviceClasses that Kerf's controller would make. Raises UnsatisfiableError."""
     published = (device for slice_ in slices for device in slice_.spec.devices)
     device_types = known_device_types(frozenset(map(device_type_of, published))) if resource_classes else frozenset()
     return [
@@ -118,7 +118,7 @@ def _exit(answer: PlanReport) -> int:
 
 
 def _documents(path: Path) -> Iterator[JsonObject]:
-    """Every document of a file, or of the manifests in a directory. Raises InvalidDocumentError."""
+    """Yield every document of a file, or of the manifests in a directory. Raises InvalidDocumentError."""
     import yaml
 
     if path.is_dir():
