@@ -35,14 +35,14 @@ class Program:
     process: Process
 
     def check(self) -> None:
-        """Raises ProgramDiedError when it no longer runs."""
+        """Raise ProgramDiedError when the program no longer runs."""
         if self.process.returncode is not None:
             lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:]
             end = "\n".join(f"    {line}" for line in lines) or "    (it wrote nothing)"
             raise ProgramDiedError(f"{self.name} ended with exit code {self.process.returncode}; its log ends:\n{end}")
 
     async def kill(self) -> None:
-        """Kill it (SIGKILL), as a crash would."""
+        """Kill the program (SIGKILL), as a crash would."""
         self.process.kill()
         await self.process.wait()
 
