@@ -34,7 +34,7 @@ CREATED: Final = Column(
 
 
 def field(name: str, *path: str, description: str = "", priority: int = 0, missing: str = "") -> Column:
-    """A column with the value of one field, or ``missing``."""
+    """Return a column with the value of one field, or ``missing``."""
     return Column(
         name=name,
         cell=lambda body, _now: str(lookup(body, *path) or missing),

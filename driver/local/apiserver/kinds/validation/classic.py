@@ -75,7 +75,7 @@ def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
 
 
 def validate_claim_status(body: JsonObject, old: JsonObject) -> FieldErrors:
-    """The errors in the new status of a claim."""
+    """Yield the errors in the new status of a claim."""
     status, before = body.get("status") or {}, old.get("status") or {}
     allocation, was = status.get("allocation"), before.get("allocation")
     consumers = status.get("reservedFor") or []
@@ -149,7 +149,7 @@ def _validate_context(body: JsonObject, _old: JsonObject | None = None) -> Field
 
 
 def validate_context_status(body: JsonObject, _old: JsonObject) -> FieldErrors:
-    """The errors in the new status of a PodSchedulingContext."""
+    """Yield the errors in the new status of a PodSchedulingContext."""
     entries = lookup(body, "status", "resourceClaims") or []
     yield from validate_unique(entries, "status.claims", _validate_entry, key=lambda entry: entry.get("name"))
 

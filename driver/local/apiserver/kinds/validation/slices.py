@@ -206,7 +206,7 @@ def _validate_capacity(capacity: JsonObject, path: str, *, shareable: bool) -> F
 
 
 def validate_request_policy(policy: JsonObject, most: Quantity, path: str) -> FieldErrors:
-    """Validates which shares of a capacity may be requested; ``most`` is the whole capacity."""
+    """Validate which shares of a capacity may be requested; ``most`` is the whole capacity."""
     values, range_ = policy.get("validValues") or [], policy.get("validRange")
     if values and range_ is not None:
         yield forbidden(
@@ -376,7 +376,7 @@ def _default_rule(body: JsonObject, now: str) -> None:
 
 
 def _update_time(body: JsonObject, old: JsonObject, now: str) -> None:
-    """Sets the time of a changed effect, from which tolerations count, unless the client sets it."""
+    """Set the time of a changed effect, from which tolerations count, unless the client sets it."""
     tainted, before = body["spec"]["taint"], lookup(old, "spec", "taint") or {}
     if tainted.get("effect") != before.get("effect") and tainted.get("timeAdded") == before.get("timeAdded"):
         tainted["timeAdded"] = now
