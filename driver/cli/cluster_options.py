@@ -50,13 +50,13 @@ def access_options(command: Callable[P, T]) -> Callable[P, T]:
 
 def cluster_options(command: Callable[P, T]) -> Callable[P, T]:
     """Add ``--kubeconfig``, ``--context``, and ``--from`` in place of them."""
-    dump = option("--from", "dump", type=FILE, help="Ask this file of `kerf gather` instead of a cluster.")
+    dump = option("--from", "dump", type=FILE, help="Read this file of `kerf gather` instead of a cluster.")
     return access_options(dump(command))
 
 
 def namespace_option(command: Callable[P, T]) -> Callable[P, T]:
     """Add ``--namespace``."""
-    return option("-n", "--namespace", help="Of objects that are named without one. [default: the context's]")(command)
+    return option("-n", "--namespace", help="Namespace of objects named without one. [default: the context's]")(command)
 
 
 def node_option(command: Callable[P, T]) -> Callable[P, T]:
@@ -141,7 +141,7 @@ def read_state(kubeconfig: Path | None, context: str | None, dump: Path | None) 
     """Read the state from the file ``dump``, or else from the cluster. Raises KerfError when it cannot be read."""
     if dump is not None:
         if kubeconfig is not None or context is not None:
-            raise click.UsageError("--from asks a file; --kubeconfig and --context have no meaning beside it")
+            raise click.UsageError("--from reads a file; --kubeconfig and --context have no meaning beside it")
         return StateSource(decode_dump(dump.read_bytes(), str(dump)), "default")
     return anyio.run(_gather, kubeconfig, context)
 

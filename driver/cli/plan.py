@@ -59,7 +59,7 @@ _ROWS = 60
 )
 @namespace_option
 @node_option
-@option("--count", "copies", type=click.IntRange(min=1), default=1, help="How many times all of it is wanted.")
+@option("--count", "copies", type=click.IntRange(min=1), default=1, help="Number of copies of all manifests.")
 @cluster_options
 @deadline_option
 @output_option
@@ -162,7 +162,7 @@ def _lines(answer: PlanReport) -> Iterator[str]:
         rows = [(each.model, each.size, each.before, each.after) for each in answer.sizes if each.model in changed]
         yield format_table(("MODEL", "SIZE", "FREE NOW", "FREE THEN"), rows)
     if answer.unheeded:
-        yield f"\nthis cluster does not heed {', '.join(answer.unheeded)}: its API server drops the field"
+        yield f"\nthis cluster ignores {', '.join(answer.unheeded)}: its API server drops the field"
     if answer.passed_over:
         yield f"\nwithout devices, passed over: {', '.join(answer.passed_over)}"
 
