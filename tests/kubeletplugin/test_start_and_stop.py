@@ -298,7 +298,7 @@ async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: 
     with machine(retry=backoff) as node:
         cluster = await connect(cast("Client", LateServer()), node.settings)
     assert "no shared devices are published until ResourceClasses can be watched" in caplog.text
-    assert "cannot ask which fields of slices the API server keeps" in caplog.text
+    assert "cannot find out which fields of slices the API server keeps" in caplog.text
     assert cluster.target.keeps_counters, "until a loss is seen"
     assert cluster.target.layout is SliceLayout.COMBINED
     assert caplog.text.count("cannot reach the API server yet") == 2

@@ -156,7 +156,7 @@ class ClaimPreparer:
             raise ClaimGoneError(f"claim {ref} (UID {ref.uid}) does not exist")
         if (uid := claim.metadata.uid) != ref.uid:
             raise ClaimGoneError(
-                f"claim {ref} was deleted and made anew: its UID is {uid}, the kubelet means {ref.uid}"
+                f"claim {ref} was deleted and created again: its UID is {uid}, the kubelet means {ref.uid}"
             )
         return claim
 

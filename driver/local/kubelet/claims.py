@@ -60,7 +60,7 @@ class NodeClaims:
         missing = len(pod.spec.resource_claims) - len(pod.claim_names())
         claims = [await self._track(pod, name) for name in pod.all_claim_names]
         if missing:
-            raise ClaimNotReadyError(f"{missing} of the pod's claims are not made yet")
+            raise ClaimNotReadyError(f"{missing} of the pod's claims are not created yet")
         waiting = [claim for claim in claims if not claim.is_prepared]
         for driver in sorted({driver for claim in waiting for driver in claim.drivers}):
             await self._prepare_with(driver, [claim for claim in waiting if driver in claim.drivers])

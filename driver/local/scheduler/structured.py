@@ -250,12 +250,12 @@ class Scheduler:
             ref = ObjectRef(pod.metadata.namespace, names.get(entry.name, ""))
             claim = self._assumed.get(ref)
             if claim is None:
-                return f"waiting for the claim of {entry.name!r} to be made"
+                return f"waiting for the claim of {entry.name!r} to be created"
             if claim.is_terminating:
                 return f"claim {ref.name} is being deleted"
             owner = owning_pod(claim)
             if entry.resource_claim_template_name and (owner is None or owner.uid != pod.metadata.uid):
-                return f"claim {ref.name} was not made for this pod"
+                return f"claim {ref.name} was not created for this pod"
             claims.append(claim)
         return claims
 

@@ -114,7 +114,7 @@ async def test_cards_that_contradict_each_other_leave_the_last_inventory(caplog:
     assert node.whole_cards == {"gpu-0", "fpga-0"}
     problem = node.publisher.problem
     assert problem is not None
-    assert "card GPU-0 is offered by two backends, gpus and fpgas" in problem
+    assert "card GPU-0 is reported by two backends, gpus and fpgas" in problem
     assert caplog.text.count("the devices cannot be published") == 1, "told once"
     node.fpgas.cards = [fpga(0)]
     await node.publisher.refresh()

@@ -173,7 +173,7 @@ def _simulated(card: Card, directory: Path, step_runner: StepRunner) -> Simulate
 def _check_same(card: Card, remembered: str, configured: str, directory: Path) -> None:
     if remembered != configured:
         raise PermanentError(
-            f"{directory} remembers {card_name(card)} as a {remembered}, but it is configured as a {configured}: "
+            f"{directory} has the state of {card_name(card)} as a {remembered}, but is configured as a {configured}: "
             "choose another state directory, or remove this one when nothing is prepared on it"
         )
 

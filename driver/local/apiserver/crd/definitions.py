@@ -205,7 +205,7 @@ def _validate(body: JsonObject) -> FieldErrors:
         yield from validate_name(f"spec.names.{field}", (names.get(field) or "").lower(), dns_label)
     if lookup(spec, "conversion", "strategy") != "None":
         strategy = lookup(spec, "conversion", "strategy")
-        yield invalid("spec.conversion.strategy", strategy, "only None is offered by this API server")
+        yield invalid("spec.conversion.strategy", strategy, "only None is supported by this API server")
     yield from _validate_versions(spec.get("versions") or [])
 
 
