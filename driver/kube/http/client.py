@@ -116,7 +116,7 @@ class Client:
         except ExpiredError:
             if not pages:
                 raise
-            # The pages took longer than the server keeps its state, some five minutes: once more, in one page.
+            # The pages took longer than the server keeps its state, some five minutes: list again, in one page.
             pages = [page async for page in self._pages(kind, namespace, query)]
         return ListResult(
             resource_version=pages[-1].metadata.resource_version,

@@ -150,7 +150,7 @@ def _context(access: Access, material: _Material) -> ssl.SSLContext:
         if authority is not None and "-----BEGIN" not in authority:
             raise ValueError("there is no certificate to trust")  # ssl would trust the system's roots instead
         context = ssl.create_default_context(cadata=authority)
-        # From Python 3.13 on by default; many clusters' CAs lack the extensions it asks for, and Go does not ask.
+        # Set by default since Python 3.13; many clusters' CAs lack the extensions that it requires, and Go does not.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not access.verify:
             context.check_hostname = False
@@ -172,7 +172,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes | 
 
 async def _run_plugin(plugin: CredentialPlugin) -> _Material:
     """Run the kubeconfig's ``exec`` program, or renew the login of its ``auth-provider``."""
-    # Costs 25 MB and 0.3 s, and is never needed in a cluster: programs there have a service account.
+    # The import costs 25 MB and 0.3 s, and is never needed in a cluster: programs there have a service account.
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import load_kube_config
 

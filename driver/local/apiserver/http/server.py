@@ -101,7 +101,7 @@ class ApiServer:
         """Serve until cancelled; ``port`` 0 is any free one. Raises OSError when the port is taken."""
         application = web.Application(client_max_size=self.settings.max_body_bytes)
         application.router.add_route("*", "/{path:.*}", self._handle_http)
-        # The handler of a watch whose client has gone is cancelled, instead of waiting for the next change.
+        # The handler of a watch whose client has disconnected is cancelled, instead of waiting for the next change.
         runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         try:

@@ -35,7 +35,6 @@ from driver.local.apiserver.meta.status_errors import ApiStatusError, apply_conf
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
 """The manager of all fields of an object that has no managed fields at its first apply."""
 
-# Fields without owner: they identify the object, or the server sets them.
 _UNOWNED: Final[FieldSet] = frozenset(
     {
         ("f:apiVersion",),
@@ -56,6 +55,7 @@ _UNOWNED: Final[FieldSet] = frozenset(
         ),
     }
 )
+"""Fields without an owner: they identify the object, or the server sets them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,4 @@
-"""The printer columns of all built-in kinds but pods.
-
-Source: ``kubernetes/pkg/printers/internalversion`` of 1.37.
-"""
+"""The printer columns of all built-in kinds but pods (``kubernetes/pkg/printers/internalversion`` of 1.37)."""
 
 from collections.abc import Sequence
 from datetime import datetime

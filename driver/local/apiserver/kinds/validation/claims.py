@@ -52,6 +52,7 @@ MAX_ALTERNATIVES: Final = 8
 MAX_CONSTRAINTS: Final = 32
 MAX_RESULTS: Final = 32
 MAX_CONSUMERS: Final = 256
+"""Limits of ``k8s.io/api/resource/v1`` types.go, as all above."""
 _ONE_OF_REQUEST: Final = "exactly one of `exactly` or `firstAvailable` is required"
 
 Names = Mapping[str, frozenset[str]]

@@ -33,6 +33,7 @@ MAX_HANDLES: Final = 32
 MAX_HANDLE_BYTES: Final = 16 * 1024
 MAX_CONSUMERS: Final = 32
 MAX_NODES: Final = 128
+"""Limits of ``k8s.io/api/resource/v1alpha2`` types.go, as all above."""
 _MODES: Final = ("Immediate", "WaitForFirstConsumer")
 _ENDING: Final = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
 

@@ -51,6 +51,7 @@ MAX_COUNTER_SETS: Final = 8
 MAX_COUNTERS: Final = 32
 MAX_CONSUMED_SETS: Final = 2
 MAX_VALID_VALUES: Final = 10
+"""Limits of ``k8s.io/api/resource/v1`` types.go, as all above."""
 _LISTS: Final = ("ints", "bools", "strings", "versions")
 _VALUES: Final = ("int", "bool", "string", "version", *_LISTS)
 _SLICE_NODES: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
