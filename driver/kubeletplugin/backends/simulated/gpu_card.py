@@ -35,7 +35,7 @@ class SimulatedGpu:
         return self._card
 
     def handle(self, device: AllocatedDevice, config: DeviceConfig | None) -> GpuHandle:
-        """Return the handle of ``device`` as it is now, complete once the device is made. Changes nothing."""
+        """Return the handle of ``device`` as it is now. Raises HardwareRefusedError for the config of another kind."""
         if isinstance(config, FpgaConfig):
             raise HardwareRefusedError(f"{device.share} is a GPU, but the claim gives it an FpgaConfig")
         handle = GpuHandle(
