@@ -1,8 +1,8 @@
 """The allocator beside Kubernetes' own: claims per second in one process each, device by device the same.
 
-The peer is the Go allocator that kube-scheduler uses (``tests/oracle/allocator``): one claim at a time, nodes offered
+The peer is the Go allocator that kube-scheduler uses (``tests/oracle/allocator``): one claim at a time, nodes tried
 in order until one fits. It gets so many claims as it can place in a while; ours gets the same ones, and then more. No
-two claims ask the same, so nothing that is remembered of a claim answers another.
+two claims are the same, so nothing that is remembered of a claim answers another.
 """
 
 import json

@@ -67,7 +67,7 @@ async def create_class(api: Api) -> None:
 async def _starts(cluster: Cluster, api: Api, kerf: Kerf) -> list[Row]:
     """From the start of the process until its socket and all its slices are there, and until the kubelet has come.
 
-    The kubelet looks for new sockets once a second (``pkg/kubelet/pluginmanager/reconciler``): that is its own time.
+    The kubelet scans for new sockets once a second (``pkg/kubelet/pluginmanager/reconciler``): that is its own time.
     """
     published, own, registered, imports = await _complete(api), [], [], []
     for number in range(STARTS):

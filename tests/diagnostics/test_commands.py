@@ -56,7 +56,7 @@ def test_why_tells_obstacles_holders_and_remedies(run: Run, dump: str) -> None:
     )
     [remedy] = [line for line in lines if line.startswith("  on node-1: ")]
     assert remedy.count("(pod default/c") == 3
-    assert "\x1b" not in out, "colours are for terminals"
+    assert "\x1b" not in out, "colors are for terminals"
 
 
 def test_a_search_that_is_given_up_is_told_with_its_limit_and_what_to_do(run: Run, dump: str) -> None:

@@ -39,7 +39,7 @@ SECOND_SLICE = "gpu-0-1g-1gb-at-1"
 
 
 async def fails_to_start(node: Machine, error: type[KerfError]) -> str:
-    """The message with which the plugin refuses to start; it has offered nothing to the kubelet."""
+    """Return the message with which the plugin refuses to start; it has not opened any socket."""
     with pytest.raises(ExceptionGroup) as raised:
         async with node.plugin(register=False):
             pass
@@ -270,7 +270,7 @@ async def test_a_backend_that_cannot_discover_does_not_keep_the_plugin_from_unpr
 
 
 class LateServer:
-    """Stands for the client of an API server that answers from the third call on."""
+    """A client of an API server that answers from the third call on."""
 
     def __init__(self) -> None:
         self.calls = 0

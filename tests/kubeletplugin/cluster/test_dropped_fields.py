@@ -1,4 +1,4 @@
-"""Which fields the API server keeps is known before anything is published, and nothing is left of the question."""
+"""The fields that the API server drops are known before anything is published, and the probe leaves nothing."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Hardware that cannot be asked, or answers nonsense, is a problem that is told; it hides nothing else and passes."""
+"""A failed or invalid discovery is reported as a problem; it hides no other hardware, and ends with its cause."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -63,7 +63,7 @@ class Node:
 
 @asynccontextmanager
 async def running(node: Node) -> AsyncIterator[None]:
-    """It has published what there is."""
+    """Run the publisher, which has published the devices."""
     async with anyio.create_task_group() as group:
         group.start_soon(node.publisher.run)
         await until(lambda: len(node.cluster.published) == 1)
