@@ -102,7 +102,7 @@ def _hard() -> Row:
 
 
 def _ours(nodes: int) -> JsonObject:
-    """In a process of its own, whose memory is nothing but the cluster's."""
+    """Measure Kerf's allocator in a process of its own, whose memory holds nothing but the cluster."""
     command = [sys.executable, "-m", "tests.bench.cluster_workload", str(nodes), str(CLAIMS)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return cast("JsonObject", json.loads(done.stdout))

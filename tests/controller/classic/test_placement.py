@@ -1,4 +1,4 @@
-"""Which devices claims get: the smallest that will do, so that large ones stay possible; all of a pod's or none."""
+"""Which devices claims get: the smallest that suffice, so that large ones stay possible; all of a pod's or none."""
 
 import time
 from collections.abc import Collection
