@@ -192,7 +192,7 @@ async def open_demo_cluster(
     *,
     classic: bool = False,
 ) -> AsyncIterator[DemoT]:
-    """The cluster that ``build`` makes, with Kerf's programs, all running; stopped in reverse order on exit."""
+    """Run the cluster that ``build`` makes, with Kerf's programs; all are stopped in reverse order on exit."""
     crds = [yaml.safe_load(file.read_text()) for file in sorted(find_packaged_folder("crds").glob("*.yaml"))]
     cluster = LocalCluster(
         ClusterSettings(root=root, nodes=settings.node_names, crds=crds, classic=classic),
@@ -339,7 +339,7 @@ class DemoEnvironment(DemoCluster):
 
 @asynccontextmanager
 async def open_environment(settings: DemoSettings, root: Path) -> AsyncIterator[DemoEnvironment]:
-    """A running demo cluster whose caches are synced."""
+    """Run a demo cluster whose caches are synced."""
     async with (
         open_demo_cluster(DemoEnvironment, settings, root) as environment,
         anyio.create_task_group() as tasks,

@@ -51,7 +51,7 @@ class Program:
 async def run_program(
     name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Program]:
-    """``kerf ARGUMENTS`` in this interpreter's environment, stopped on exit in any case.
+    """Run ``kerf ARGUMENTS`` in this interpreter's environment, stopped on exit in any case.
 
     The child is in its own session: Ctrl-C reaches the demo only, which then stops its programs in order.
     """

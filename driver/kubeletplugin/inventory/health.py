@@ -49,7 +49,7 @@ class DeviceHealthTracker:
 
     @property
     def unhealthy(self) -> Mapping[_Part, UnhealthyState]:
-        """What backends have reported of cards and partitions that are not healthy."""
+        """The problems of unhealthy and lost cards and partitions, as backends have reported them."""
         return self._unhealthy
 
     @property

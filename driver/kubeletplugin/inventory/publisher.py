@@ -66,7 +66,7 @@ class DevicePublisher:
 
     @property
     def problem(self) -> str | None:
-        """Why devices may be missing or out of date; None: they are not."""
+        """The reason why devices may be missing or out of date; None: they are not."""
         return "; ".join(self._problems.values()) or None
 
     def request_refresh(self) -> None:

@@ -106,7 +106,7 @@ class HardwareFaults(Strict):
 
     @property
     def unhealthy(self) -> Mapping[str, UnhealthyState]:
-        """What is wrong, by device name; of two entries for a device, the one in ``lost`` counts."""
+        """The problems by device name; of two entries for a device, the one in ``lost`` counts."""
         ill = {name: UnhealthyState(HealthState.UNHEALTHY, reason) for name, reason in self.ill.items()}
         return ill | {name: UnhealthyState(HealthState.LOST, reason) for name, reason in self.lost.items()}
 
