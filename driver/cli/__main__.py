@@ -1,4 +1,4 @@
-"""``python -m driver.cli``: the same as ``kerf``, for children that must run this very interpreter."""
+"""``python -m driver.cli``: the same as ``kerf``, for child processes that must run this very interpreter."""
 
 import sys
 

@@ -40,7 +40,7 @@ _STEPS_PER_S: Final = 100_000
 
 
 def access_options(command: Callable[P, T]) -> Callable[P, T]:
-    """``--kubeconfig`` and ``--context``."""
+    """Add ``--kubeconfig`` and ``--context``."""
     kubeconfig = option(
         "--kubeconfig", type=FILE, help="How to reach the cluster; without it $KUBECONFIG, then ~/.kube/config."
     )
@@ -49,18 +49,18 @@ def access_options(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def cluster_options(command: Callable[P, T]) -> Callable[P, T]:
-    """``--kubeconfig``, ``--context``, and ``--from`` in place of them."""
-    dump = option("--from", "dump", type=FILE, help="Ask this file of `kerf gather` instead of a cluster.")
+    """Add ``--kubeconfig``, ``--context``, and ``--from`` in place of them."""
+    dump = option("--from", "dump", type=FILE, help="Read this file of `kerf gather` instead of a cluster.")
     return access_options(dump(command))
 
 
 def namespace_option(command: Callable[P, T]) -> Callable[P, T]:
-    """``--namespace``."""
-    return option("-n", "--namespace", help="Of objects that are named without one. [default: the context's]")(command)
+    """Add ``--namespace``."""
+    return option("-n", "--namespace", help="Namespace of objects named without one. [default: the context's]")(command)
 
 
 def node_option(command: Callable[P, T]) -> Callable[P, T]:
-    """``--nodes``, repeatable."""
+    """Add ``--nodes``, repeatable."""
     return option(
         "--nodes",
         multiple=True,
@@ -70,7 +70,7 @@ def node_option(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def deadline_option(command: Callable[P, T]) -> Callable[P, T]:
-    """``--deadline``."""
+    """Add ``--deadline``."""
     return option(
         "--deadline",
         "deadline_s",
@@ -83,9 +83,9 @@ def deadline_option(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def choose_nodes(cluster: ClusterIndex, patterns: Sequence[str]) -> frozenset[str]:
-    """The names of the nodes that match ``patterns``, or of all nodes.
+    """Return the names of the nodes that match ``patterns``, or of all nodes.
 
-    Raises QuestionError when a pattern matches none.
+    Raises QueryError when a pattern matches none.
     """
     names = [node.metadata.name for node in cluster.nodes]
     chosen: set[str] = set()
@@ -98,7 +98,7 @@ def choose_nodes(cluster: ClusterIndex, patterns: Sequence[str]) -> frozenset[st
 
 
 def with_exit_codes(command: Callable[P, int]) -> Callable[P, int]:
-    """Give errors the exit codes above: no answer is not a negative one."""
+    """Map errors to the exit codes above: no answer is not a negative one."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:
@@ -132,7 +132,7 @@ class StateSource(NamedTuple):
 
 
 def build_cluster_index(source: StateSource, deadline_s: float = _DEADLINE_S) -> ClusterIndex:
-    """The index of the cluster of ``source``; its searches are given up after ``deadline_s``."""
+    """Build the index of the cluster of ``source``; its searches are given up after ``deadline_s``."""
     budget = Budget(steps=int(deadline_s * _STEPS_PER_S), seconds=deadline_s, clock=time.monotonic)
     return ClusterIndex(source.state, budget=budget)
 
@@ -141,7 +141,7 @@ def read_state(kubeconfig: Path | None, context: str | None, dump: Path | None) 
     """Read the state from the file ``dump``, or else from the cluster. Raises KerfError when it cannot be read."""
     if dump is not None:
         if kubeconfig is not None or context is not None:
-            raise click.UsageError("--from asks a file; --kubeconfig and --context have no meaning beside it")
+            raise click.UsageError("--from reads a file; --kubeconfig and --context have no meaning beside it")
         return StateSource(decode_dump(dump.read_bytes(), str(dump)), "default")
     return anyio.run(_gather, kubeconfig, context)
 
@@ -190,12 +190,12 @@ class Progress:
 
 
 def format_count(number: int, noun: str) -> str:
-    """``1 node``, ``2 nodes``, ``2 copies``."""
+    """Return ``1 node``, ``2 nodes``, ``2 copies``."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
 
 
 def abbreviate(names: Sequence[str], most: int = 3) -> str:
-    """The first names, and the number of others."""
+    """Return the first names, and the number of others."""
     listed = ", ".join(names[:most])
     return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

@@ -14,9 +14,9 @@ from driver.runtime.logs import Format
 
 
 @click.command(short_help="Run the cluster's controller.")
-@option("--driver-name", default=KERF_DRIVER, help="Whose devices classes select: the kubelet plugins' name.")
+@option("--driver-name", default=KERF_DRIVER, help="The kubelet plugins' driver name, whose devices classes select.")
 @access_option
-@option("--identity", help="Of this process among those that want to lead. [default: host name and process id]")
+@option("--identity", help="Identity of this process in leader election. [default: host name and process id]")
 @option("--lease-namespace", default="kerf-system", help="Namespace of the Lease that the leader holds.")
 @option("--lease-name", default="kerf-controller", help="Name of that Lease.")
 @option("--probes-address", default=":8080", help="Serve /healthz, /readyz and /metrics there.")

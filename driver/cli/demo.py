@@ -74,7 +74,7 @@ class _Geometry(click.ParamType[object]):
     default="quad",
     help="Shell of the FPGA on each node; `kerf models` lists them.",
 )
-@option("--classic", is_flag=True, help="A Kubernetes 1.30 instead, in which Kerf's controller allocates.")
+@option("--classic", is_flag=True, help="Run Kubernetes 1.30 instead, in which Kerf's controller allocates.")
 @option("--keep", is_flag=True, help="Stay up until Ctrl-C; kubectl works with the kubeconfig that is printed.")
 @output_option
 @option("--verbose", is_flag=True, help="Also show the log files of Kerf's programs.")
@@ -232,7 +232,7 @@ def _show_logs(environment: DemoEnvironment) -> None:
 
 
 def _temporary_folder() -> Path:
-    """A private folder with a short path, because of the unix sockets in it (sun_path has 108 bytes)."""
+    """Create a private folder with a short path, because of the unix sockets in it (sun_path has 108 bytes)."""
     root = Path(tempfile.mkdtemp(prefix="kerf-"))
     if len(str(root)) <= _LONGEST_ROOT:
         return root

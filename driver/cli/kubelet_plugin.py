@@ -22,7 +22,7 @@ from driver.runtime.tls import without_system_roots
 @option("--kubelet-root", type=DIRECTORY, default=KUBELET_ROOT, help="The kubelet's --root-dir.")
 @option("--state-dir", type=DIRECTORY, help="Folder of the checkpoint. [default: the plugin's folder]")
 @option("--cdi-dir", type=DIRECTORY, default=CDI_DIR, help="Where the container runtime looks for CDI specs.")
-@option("--instance", default="", help="Pod UID, where instances overlap in a rolling update.")
+@option("--instance", default="", help="The pod's UID, where instances overlap in a rolling update.")
 @option("--probes-address", default="0.0.0.0:8080", help="Serve /healthz, /readyz and /metrics there.")
 @option("--publish-min-interval", type=float, default=2.0, help="Seconds between two changes of the slices.")
 @option("--early-load", type=float, default=10.0, help="Load functions that take so many seconds before binding.")

@@ -31,7 +31,7 @@ from driver.migration.classic import MigrationResult, migrate_class, migrate_tem
 
 
 @click.command(short_help="Write a classic cluster's classes and templates for a newer one.")
-@option("--driver-name", default=KERF_DRIVER, help="Whose classes are read.")
+@option("--driver-name", default=KERF_DRIVER, help="The driver whose classes are read.")
 @access_option
 def command(driver_name: str, kubeconfig: Path | None) -> int:
     """Read classes, parameters and templates of a cluster in which drivers allocate (Kubernetes 1.27 to 1.30).
@@ -79,7 +79,7 @@ def _classes(classes: list[ClassicClass], parameters: _Parameters) -> Iterator[M
                 case GpuClassParametersSpec() | FpgaClassParametersSpec():
                     yield migrate_class(held, class_spec)
                 case _:
-                    raise LookupError("it has no class parameters, so nothing says what it offers")
+                    raise LookupError("it has no class parameters, so its devices are not defined")
         except (InvalidDocumentError, LookupError) as error:
             yield report_unreadable(f"ResourceClass {held.metadata.name}", error)
 
@@ -100,7 +100,7 @@ def _templates(templates: list[ClassicTemplate], parameters: _Parameters) -> Ite
 def _spec(
     reference: ParametersReference | None, namespace: str, parameters: _Parameters
 ) -> ClassParameters | ClaimParameters | None:
-    """The referenced parameters; None: none are referenced.
+    """Return the referenced parameters; None: none are referenced.
 
     Raises LookupError when they do not exist, InvalidDocumentError when they are wrong.
     """

@@ -34,12 +34,12 @@ class BackendParameter(click.ParamType[BackendChoice]):
 
 
 def option(*names: str, help: str, **attributes: Any) -> Callable[[Command], Command]:  # noqa: A002, ANN401
-    """An option whose help names its environment variable."""
+    """Return an option whose help names its environment variable."""
     return click.option(*names, help=help, show_envvar=True, **attributes)
 
 
 def backend_option(command: Command) -> Command:
-    """``--backend``, repeatable."""
+    """Add ``--backend``, repeatable."""
     return option(
         "--backend",
         "backends",
@@ -51,7 +51,7 @@ def backend_option(command: Command) -> Command:
 
 
 def logging_options(command: Command) -> Command:
-    """``--log-level`` and ``--log-format``."""
+    """Add ``--log-level`` and ``--log-format``."""
     level = option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
@@ -63,7 +63,7 @@ def logging_options(command: Command) -> Command:
 
 
 def access_option(command: Command) -> Command:
-    """``--kubeconfig``."""
+    """Add ``--kubeconfig``."""
     return option(
         "--kubeconfig", type=FILE, help="How to reach the API server; without it as the pod's service account."
     )(command)

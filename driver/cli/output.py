@@ -43,7 +43,7 @@ def print_document(value: object, output: OutputFormat) -> None:
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """``rows`` under ``header`` in aligned columns two spaces apart, as ``kubectl get`` prints them."""
+    """Return ``rows`` under ``header`` in aligned columns two spaces apart, as ``kubectl get`` prints them."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)

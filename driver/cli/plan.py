@@ -59,7 +59,7 @@ _ROWS = 60
 )
 @namespace_option
 @node_option
-@option("--count", "copies", type=click.IntRange(min=1), default=1, help="How many times all of it is wanted.")
+@option("--count", "copies", type=click.IntRange(min=1), default=1, help="Number of copies of all manifests.")
 @cluster_options
 @deadline_option
 @output_option
@@ -102,7 +102,7 @@ def command(
 def compile_classes(
     resource_classes: Sequence[ResourceClass], nodes: Sequence[Node], slices: Sequence[ResourceSlice]
 ) -> list[DeviceClass]:
-    """The DeviceClasses that Kerf's controller would make of ``resource_classes``. Raises UnsatisfiableError."""
+    """Compile the DeviceClasses that Kerf's controller would make. Raises UnsatisfiableError."""
     published = (device for slice_ in slices for device in slice_.spec.devices)
     device_types = known_device_types(frozenset(map(device_type_of, published))) if resource_classes else frozenset()
     return [
@@ -118,7 +118,7 @@ def _exit(answer: PlanReport) -> int:
 
 
 def _documents(path: Path) -> Iterator[JsonObject]:
-    """Every document of a file, or of the manifests in a directory. Raises InvalidDocumentError."""
+    """Yield every document of a file, or of the manifests in a directory. Raises InvalidDocumentError."""
     import yaml
 
     if path.is_dir():
@@ -162,7 +162,7 @@ def _lines(answer: PlanReport) -> Iterator[str]:
         rows = [(each.model, each.size, each.before, each.after) for each in answer.sizes if each.model in changed]
         yield format_table(("MODEL", "SIZE", "FREE NOW", "FREE THEN"), rows)
     if answer.unheeded:
-        yield f"\nthis cluster does not heed {', '.join(answer.unheeded)}: its API server drops the field"
+        yield f"\nthis cluster ignores {', '.join(answer.unheeded)}: its API server drops the field"
     if answer.passed_over:
         yield f"\nwithout devices, passed over: {', '.join(answer.passed_over)}"
 

@@ -92,7 +92,7 @@ def _lines(answer: WhyReport) -> Iterator[str]:
 
 
 def reason_lines(answer: WhyReport) -> Iterator[str]:
-    """The obstacles by node, and what would help."""
+    """Yield the obstacles by node, and what would help."""
     for group in answer.groups:
         yield ""
         yield from _group(group)
@@ -133,7 +133,7 @@ def _in_the_way(one: BlockedCard, *, with_node: bool) -> str:
 
 
 def _runs(names: Sequence[str]) -> str:
-    """Numbered names with consecutive numbers joined: ``memory-slice-0…3``."""
+    """Join numbered names with consecutive numbers: ``memory-slice-0…3``."""
     runs: list[list[str]] = []
     for name in sorted(names, key=lambda name: (name.rpartition("-")[0], _number(name))):
         stem = name.rpartition("-")[0]

@@ -153,7 +153,7 @@ class ClassicScenario(DemoCluster):
         await self.delete([_waiting_claim()])
 
     def find_leftovers(self) -> list[str]:
-        """A line for each node with something left on its disk. The programs must have ended."""
+        """Return a line for each node with something left on its disk. The programs must have ended."""
         found = {node: self.count_node_leftovers(node) for node in self.settings.node_names}
         return [
             f"{node}: {left.partitions} partitions, {left.cdi_files} CDI files, {left.checkpoint_records} records"
@@ -173,7 +173,7 @@ class ClassicScenario(DemoCluster):
 def open_classic_scenario(
     settings: DemoSettings, root: Path, say: Callable[[str], None]
 ) -> AbstractAsyncContextManager[ClassicScenario]:
-    """The scenario on a running cluster of Kubernetes 1.30."""
+    """Return the scenario on a running cluster of Kubernetes 1.30."""
     return open_demo_cluster(partial(ClassicScenario, say), settings, root, classic=True)
 
 
@@ -186,7 +186,7 @@ def _waiting_claim() -> JsonObject:
 
 
 def _pair() -> list[JsonObject]:
-    """A class with maxPods 2, and a claim of it."""
+    """Return a class with maxPods 2, and a claim of it."""
     named = {"metadata": {"name": "pair"}}
     parameters = {"apiVersion": API_VERSION, "kind": "GpuClassParameters", **named}
     reference = {"apiGroup": GROUP, "kind": "GpuClassParameters", "name": "pair"}
@@ -204,7 +204,7 @@ def _claim(name: str, class_name: str) -> JsonObject:
 
 
 def _pod(name: str) -> JsonObject:
-    """A pod with the claim of ``_pair``."""
+    """Return a pod with the claim of ``_pair``."""
     container = {"name": "main", "image": "busybox:1.37", "resources": {"claims": [{"name": "gpu"}]}}
     claims = [{"name": "gpu", "source": {"resourceClaimName": "pair"}}]
     spec = {"containers": [container], "resourceClaims": claims}

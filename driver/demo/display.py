@@ -114,7 +114,7 @@ class LiveDisplay(Display):
 
 
 def row(pod: PodReport) -> tuple[str, ...]:
-    """The cells of one pod, under ``_HEADER``."""
+    """Return the cells of one pod, under ``_HEADER``."""
     return (
         pod.ref,
         pod.phase,
@@ -127,7 +127,7 @@ def row(pod: PodReport) -> tuple[str, ...]:
 
 
 def container_lines(pod: PodReport, container: ContainerReport) -> list[str]:
-    """Lines with a container's environment, device nodes and mounts."""
+    """Return lines with a container's environment, device nodes and mounts."""
     env = " ".join(f"{key}={value}" for key, value in container.env.items() if key.startswith(("KERF_", "NVIDIA_")))
     return [
         f"{pod.ref}, container {container.name}, sees",

@@ -1,4 +1,4 @@
-"""Where a demo runs: the embedded cluster, Kerf's programs beside it as processes, and caches of its objects."""
+"""The environment of a demo: the embedded cluster, Kerf's programs as processes, and caches of its objects."""
 
 import json
 import uuid
@@ -125,7 +125,7 @@ class DemoCluster:
         self.programs.append(await self._running.enter_async_context(running))
 
     def check_programs(self) -> None:
-        """Raises ProgramDiedError when one of the programs has ended."""
+        """Raise ProgramDiedError when one of the programs has ended."""
         for running in self.programs:
             running.check()
 
@@ -152,7 +152,7 @@ class DemoCluster:
                 continue
 
     def count_node_leftovers(self, node: str) -> LeftoverReport:
-        """What is left of claims on a node's disk. The programs must have ended: a checkpoint has one owner."""
+        """Count what is left of claims on a node's disk. The programs must have ended: a checkpoint has one owner."""
         cdi_dir = self.cluster.cdi_dir(node)
         with open_checkpoint(self.paths.state(node)) as checkpoint:
             records = len(checkpoint.records)
@@ -164,7 +164,7 @@ class DemoCluster:
         )
 
     def _command_lines(self) -> Iterable[tuple[str, list[str]]]:
-        """Name and arguments of each program, with the flags that a Deployment and a DaemonSet would have."""
+        """Yield name and arguments of each program, with the flags that a Deployment and a DaemonSet would have."""
         cluster, paths = self.cluster, self.paths
         common = ["--kubeconfig", str(cluster.kubeconfig), "--probes-address", "127.0.0.1:0", "--log-format", "text"]
         yield "controller", ["controller", *common]
@@ -192,7 +192,7 @@ async def open_demo_cluster(
     *,
     classic: bool = False,
 ) -> AsyncIterator[DemoT]:
-    """The cluster that ``build`` makes, with Kerf's programs, all running; stopped in reverse order on exit."""
+    """Run the cluster that ``build`` makes, with Kerf's programs; all are stopped in reverse order on exit."""
     crds = [yaml.safe_load(file.read_text()) for file in sorted(find_packaged_folder("crds").glob("*.yaml"))]
     cluster = LocalCluster(
         ClusterSettings(root=root, nodes=settings.node_names, crds=crds, classic=classic),
@@ -216,7 +216,7 @@ async def open_demo_cluster(
 
 
 def find_packaged_folder(folder: str) -> Path:
-    """``deploy/<folder>``, which comes with Kerf: beside the code in an installed wheel, at the root of a checkout."""
+    """Find ``deploy/<folder>``: beside the code in an installed wheel, at the root of a checkout."""
     code = Path(str(resources.files("driver")))
     inside = code / _DEPLOY / folder
     return inside if inside.is_dir() else code.parent / _DEPLOY / folder
@@ -287,12 +287,12 @@ class DemoEnvironment(DemoCluster):
             raise WaitTimeoutError("\n".join([f"timed out after {seconds:.0f} s waiting for {what}", *waiting]))
 
     def waiting(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """The pods without a node with the scheduler's reason; of ``names`` ("namespace/name"), None: of all pods."""
+        """Return the scheduler's reason for each pending pod of ``names`` ("namespace/name"), None: of all pods."""
         said = {str(pod.ref): find_pending_reason(pod) for pod in self.pods.store.values()}
         return {ref: why for ref, why in said.items() if why and (names is None or ref in names)}
 
     def count_leftovers(self) -> LeftoverReport:
-        """What is left of claims in the cluster and on the nodes' disks, once the programs have ended."""
+        """Count what is left of claims in the cluster and on the nodes' disks, once the programs have ended."""
         nodes = [self.count_node_leftovers(node) for node in self.settings.node_names]
         return LeftoverReport(
             partitions=sum(node.partitions for node in nodes),
@@ -302,14 +302,14 @@ class DemoEnvironment(DemoCluster):
         )
 
     def resource_classes(self, names: Collection[str]) -> Callable[[], list[ResourceClassObject]]:
-        """A function that returns the ResourceClasses of these names as they are at each call."""
+        """Return a function that returns the ResourceClasses of these names as they are at each call."""
         return lambda: [class_ for class_ in self.classes.store.values() if class_.metadata.name in names]
 
     def node_reports(self) -> tuple[NodeReport, ...]:
         return build_node_reports(slice_ for slice_ in self.slices.store.values() if slice_.spec.driver == KERF_DRIVER)
 
     def pod_reports(self) -> list[PodReport]:
-        """Every pod as it is now, in order of age and name."""
+        """Return every pod as it is now, in order of age and name."""
         devices = list_published_devices(self.slices.store.values())
         pods = sorted(self.pods.store.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.ref))
         return [self._pod_report(pod, devices) for pod in pods]
@@ -339,7 +339,7 @@ class DemoEnvironment(DemoCluster):
 
 @asynccontextmanager
 async def open_environment(settings: DemoSettings, root: Path) -> AsyncIterator[DemoEnvironment]:
-    """A running demo cluster whose caches are synced."""
+    """Run a demo cluster whose caches are synced."""
     async with (
         open_demo_cluster(DemoEnvironment, settings, root) as environment,
         anyio.create_task_group() as tasks,

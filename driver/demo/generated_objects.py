@@ -27,13 +27,13 @@ class ResizePlan:
 
 
 def plan_resize(model: GpuModel) -> ResizePlan:
-    """As many of the smallest profile as fit, then the two profiles that use most of the card together.
+    """Plan for as many of the smallest profile as fit, then the two profiles that use most of the card together.
 
     Profiles that differ only in engines (``+me``, ``+gfx``) are ignored. A card without two other profiles that fit
     together goes from its smallest profile to its largest.
 
     >>> from driver.partitions.catalog import gpu_model
-    >>> plan = resize(gpu_model("h100-80gb-sxm"))
+    >>> plan = plan_resize(gpu_model("h100-80gb-sxm"))
     >>> plan.count, plan.small.name, [profile.name for profile in plan.large]
     (7, '1g.10gb', ['4g.40gb', '3g.40gb'])
     """
@@ -50,13 +50,13 @@ def plan_resize(model: GpuModel) -> ResizePlan:
 
 
 def choose_functions(shell: Shell) -> tuple[Function, ...]:
-    """The functions to load one after the other: one of few slots, then one of most slots."""
+    """Choose the functions to load one after the other: one of few slots, then one of most slots."""
     by_size = sorted(shell.functions, key=lambda function: function.placements[0].size)
     return (by_size[0], by_size[-1]) if len(by_size) > 1 else tuple(by_size)
 
 
 def gpu_objects(profiles: Sequence[Profile], node: str, card_index: int) -> list[JsonObject]:
-    """A class for each profile, and for each entry a pod with its own claim, all on one card."""
+    """Generate a class for each profile, and for each entry a pod with its own claim, all on one card."""
     objects: list[JsonObject] = [_class(name, {"device": "gpu", "profile": name}) for name in sorted(_names(profiles))]
     for number, profile in enumerate(profiles):
         objects += _pod(f"{_slug(profile.name)}-{number}", _class_name(profile.name), node, card_index)
@@ -64,13 +64,13 @@ def gpu_objects(profiles: Sequence[Profile], node: str, card_index: int) -> list
 
 
 def fpga_objects(function: Function, node: str, card_index: int) -> list[JsonObject]:
-    """A class for the function, and a pod with a claim of it."""
+    """Generate a class for the function, and a pod with a claim of it."""
     class_ = _class(function.name, {"device": "fpga", "function": function.name})
     return [class_, *_pod(_slug(function.name), _class_name(function.name), node, card_index)]
 
 
 def namespace_object() -> JsonObject:
-    """The namespace of the generated pods."""
+    """Return the namespace of the generated pods."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
 
 
@@ -92,7 +92,7 @@ def _names(profiles: Sequence[Profile]) -> set[str]:
 
 
 def _slug(name: str) -> str:
-    """``1g.10gb+me`` as part of an object's name."""
+    """Return a name such as ``1g.10gb+me`` as part of an object's name."""
     return name.replace(".", "-").replace("+", "-").lower()
 
 

@@ -61,7 +61,7 @@ class BadManifestsError(KerfError):
 
 
 def load_manifests(paths: Iterable[Path]) -> list[Manifest]:
-    """Every manifest of the files and directories, in the order in which to apply them.
+    """Load every manifest of the files and directories, in the order in which to apply them.
 
     Raises BadManifestsError with all problems of all files.
     """
@@ -81,7 +81,7 @@ def load_manifests(paths: Iterable[Path]) -> list[Manifest]:
 
 
 def find_problems(body: JsonObject) -> list[Problem]:
-    """The problems of one document; empty when it can be applied."""
+    """Find the problems of one document; none: it can be applied."""
     kind, api_version = body.get("kind"), body.get("apiVersion")
     check = _CHECKS.get((str(api_version), str(kind)))
     if check is None:
@@ -124,7 +124,7 @@ def _find_duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 
 def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Problems for names that no document defines: a pod would wait for them for ever."""
+    """Yield problems for names that no document defines: a pod would wait for them for ever."""
     made = {(manifest.kind, manifest.namespace, manifest.name) for manifest in manifests}
     classes = {manifest.name for manifest in manifests if manifest.kind in {"ResourceClass", "DeviceClass"}}
     for manifest in manifests:
@@ -137,7 +137,7 @@ def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 
 def _named_claims(body: JsonObject) -> Iterator[tuple[str, str, str]]:
-    """Path, kind and name of every claim and template that a pod refers to."""
+    """Yield path, kind and name of every claim and template that a pod refers to."""
     if body.get("kind") != "Pod":
         return
     for index, entry in enumerate(_list(_mapping(body.get("spec")).get("resourceClaims"))):
@@ -148,7 +148,7 @@ def _named_claims(body: JsonObject) -> Iterator[tuple[str, str, str]]:
 
 
 def named_classes(body: JsonObject) -> Iterator[tuple[str, str]]:
-    """Path and name of every class that a claim or template refers to."""
+    """Yield path and name of every class that a claim or template refers to."""
     spec, path = _mapping(body.get("spec")), "spec"
     if body.get("kind") == "ResourceClaimTemplate":
         spec, path = _mapping(spec.get("spec")), "spec.spec"

@@ -25,7 +25,7 @@ PublishedDevices = Mapping[DeviceId, Device]
 
 
 def list_published_devices(slices: Iterable[ResourceSlice]) -> dict[DeviceId, Device]:
-    """Every published device by its identity, from the newest generation of each pool."""
+    """List every published device by its identity, from the newest generation of each pool."""
     newest: dict[tuple[str, str], int] = {}
     slices = tuple(slices)
     for slice_ in slices:
@@ -40,7 +40,7 @@ def list_published_devices(slices: Iterable[ResourceSlice]) -> dict[DeviceId, De
 
 
 def build_node_reports(slices: Iterable[ResourceSlice]) -> tuple[NodeReport, ...]:
-    """The nodes that publish devices, with their cards."""
+    """Report the nodes that publish devices, with their cards."""
     by_node: dict[str, list[ResourceSlice]] = {}
     for slice_ in slices:
         by_node.setdefault(slice_.spec.node_name or "", []).append(slice_)
@@ -58,7 +58,7 @@ def build_claim_report(claim: ResourceClaim, cdi_ids: Iterable[str], devices: Pu
 
 
 def build_container_report(name: str, spec: JsonObject) -> ContainerReport:
-    """What a container with this OCI runtime spec sees."""
+    """Report what a container with this OCI runtime spec sees."""
     environment = (variable.partition("=") for variable in spec["process"]["env"])
     return ContainerReport(
         name=name,
@@ -80,7 +80,7 @@ def build_pod_report(pod: Pod, claims: Iterable[ClaimReport], containers: Sequen
 
 
 def find_pending_reason(pod: Pod) -> str:
-    """The scheduler's last message on the pod; empty when there is none."""
+    """Return the scheduler's last message on the pod; empty when there is none."""
     return next((c.message for c in pod.status.conditions if c.type == "PodScheduled" and c.status == "False"), "")
 
 
@@ -90,7 +90,7 @@ def is_processed(class_: ResourceClassObject) -> bool:
 
 
 def find_refusal(class_: ResourceClassObject) -> str:
-    """The controller's message why the class is refused; empty when claims can use it."""
+    """Return the controller's message why the class is refused; empty when claims can use it."""
     refusals = (condition.message for condition in class_.status.conditions if condition.status == "False")
     return next(refusals, "")
 
@@ -109,7 +109,7 @@ def _device(request: str, id_: DeviceId, device: Device | None) -> DeviceReport:
 
 
 def _profile(device: Device | None) -> str | None:
-    """The profile, the function, or the number of slots; None for a whole card."""
+    """Return the profile, the function, or the number of slots; None for a whole card."""
     if _text(device, ATTRIBUTE_CUT) == "whole":
         return None
     slots = f"{_text(device, ATTRIBUTE_SIZE)} slots"

@@ -35,14 +35,14 @@ class Program:
     process: Process
 
     def check(self) -> None:
-        """Raises ProgramDiedError when it no longer runs."""
+        """Raise ProgramDiedError when the program no longer runs."""
         if self.process.returncode is not None:
             lines = self.log.read_text(errors="replace").splitlines()[-_TAIL:]
             end = "\n".join(f"    {line}" for line in lines) or "    (it wrote nothing)"
             raise ProgramDiedError(f"{self.name} ended with exit code {self.process.returncode}; its log ends:\n{end}")
 
     async def kill(self) -> None:
-        """Kill it (SIGKILL), as a crash would."""
+        """Kill the program (SIGKILL), as a crash would."""
         self.process.kill()
         await self.process.wait()
 
@@ -51,7 +51,7 @@ class Program:
 async def run_program(
     name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[Program]:
-    """``kerf ARGUMENTS`` in this interpreter's environment, stopped on exit in any case.
+    """Run ``kerf ARGUMENTS`` in this interpreter's environment, stopped on exit in any case.
 
     The child is in its own session: Ctrl-C reaches the demo only, which then stops its programs in order.
     """

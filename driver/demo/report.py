@@ -105,7 +105,7 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftoverReport:
-    """What is left after every pod is gone; all zero when nothing leaks."""
+    """The resources that are left after every pod is deleted; all zero when nothing leaks."""
 
     partitions: int
     cdi_files: int
@@ -130,7 +130,7 @@ class Report:
 
 
 def to_document(report: Report) -> JsonObject:
-    """The report as plain data. ``container`` of a pod is its first one."""
+    """Return the report as plain data. ``container`` of a pod is its first one."""
     document: JsonObject = to_builtins(report)
     for pod in document["pods"]:
         pod["container"] = pod["containers"][0] if pod["containers"] else {}

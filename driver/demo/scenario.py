@@ -75,7 +75,7 @@ class Scenario:
             await self._examples(self._runnable({}))
 
     async def finish(self) -> None:
-        """Delete every pod, stop Kerf's programs, and check that nothing of the claims is left."""
+        """Delete every pod and stop Kerf's programs. Raises ScenarioError when anything of the claims is left."""
         async with self._step("Everything is deleted", "end"):
             await self._delete_and_wait()
             await self.environment.stop_programs()
@@ -157,7 +157,7 @@ class Scenario:
         self.manifests = [manifest for manifest in self.manifests if manifest not in example]
 
     async def _unmatched(self, names: set[str]) -> dict[str, str]:
-        """The refused ones of the ResourceClasses, with the controller's message."""
+        """Return those of the ResourceClasses that the controller refuses, with its message."""
         classes = self.environment.resource_classes(names)
 
         def all_processed() -> bool:
@@ -174,7 +174,7 @@ class Scenario:
         return {name: message for name, message in said.items() if message}
 
     def _runnable(self, unmatched: Mapping[str, str]) -> list[list[Manifest]]:
-        """The manifests by file, without classes. An example whose class matches no device is skipped."""
+        """Return the manifests by file, without classes. An example whose class matches no device is skipped."""
         examples: dict[Path, list[Manifest]] = {}
         for manifest in self.manifests:
             if manifest.kind not in _KEPT:
@@ -280,7 +280,7 @@ class Scenario:
 
 
 def list_pod_refs(manifests: Iterable[Manifest]) -> frozenset[str]:
-    """``namespace/name`` of the pods among ``manifests``."""
+    """Return ``namespace/name`` of the pods among ``manifests``."""
     return frozenset(f"{manifest.namespace}/{manifest.name}" for manifest in manifests if manifest.kind == "Pod")
 
 

@@ -1,4 +1,4 @@
-"""The only way to the API server: calls, watches, and what every program of Kerf does through them.
+"""The only access to the API server: calls, watches, and what every program of Kerf does with them.
 
 Terms are client-go's: an *informer* keeps a *store* of all objects of one kind by a list and a watch; *leader election*
 uses a Lease; an *event* is a Kubernetes Event.

@@ -2,9 +2,9 @@
 
 Named after kube-scheduler's ``pkg/scheduler/util/assumecache``, which does the same.
 
-A watch shows a write some time after the server has answered it. Who decides from the store alone in that time decides
-on what is no more: it makes an object again, or gives a device to two claims. Here the newer of the two counts, the
-stored object or the assumed one; resource versions are compared as numbers, as the API server counts them (KEP-5504).
+A watch shows a write some time after the server has answered it. A decision from the store alone may in that time
+create an object again, or give a device to two claims. Here the newer of the two counts, the stored object or the
+assumed one; resource versions are compared as numbers, as the API server counts them (KEP-5504).
 
 A write's answer may also be late: the watch has shown the object's end already. So the UIDs of deleted objects are
 remembered, and an answer about one of them is not assumed.
@@ -41,10 +41,10 @@ class AssumeCache(Generic[ObjectT]):
         self._monotonic = monotonic
         self._assumed: dict[ObjectRef, _Assumed[ObjectT]] = {}
         self._deleted: dict[str, None] = {}
-        """UIDs, the latest last."""
+        """UIDs of deleted objects, the latest last."""
 
     def get(self, ref: ObjectRef) -> ObjectT | None:
-        """The newest state of an object that is known."""
+        """Return the newest known state of an object; None: it does not exist, as far as is known."""
         stored, assumed = self._store.get(ref), self._assumed.get(ref)
         if assumed is None:
             return stored
@@ -56,12 +56,12 @@ class AssumeCache(Generic[ObjectT]):
         return assumed.value
 
     def values(self) -> tuple[ObjectT, ...]:
-        """The newest known states of all objects."""
+        """Return the newest known states of all objects."""
         refs = dict.fromkeys((*self._store.refs(), *self._assumed))
         return tuple(value for ref in refs if (value := self.get(ref)) is not None)
 
     def assume(self, answer: ObjectT) -> bool:
-        """Take in the server's answer to a write or a read; returns whether it is newer than what was known."""
+        """Assume the server's answer to a write or a read; returns whether it is newer than what was known."""
         known = self.get(answer.ref)
         if answer.metadata.uid in self._deleted or (known is not None and _version(known) >= _version(answer)):
             return False
@@ -73,7 +73,7 @@ class AssumeCache(Generic[ObjectT]):
         return uid in self._deleted
 
     def on_change(self, change: ObjectChange[ObjectT]) -> None:
-        """The store has changed: what it has caught up with is not assumed any longer."""
+        """Handle a change of the store, whose objects replace assumed ones that are not newer."""
         assumed = self._assumed.get(change.ref)
         if change.new is not None:
             is_over = assumed is not None and _version(change.new) >= _version(assumed.value)

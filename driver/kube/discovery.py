@@ -28,9 +28,9 @@ class ApiFeatures:
     kubernetes: tuple[int, int]
     """Major and minor version of the API server."""
     resource: ResourceKinds
-    """The newest version of resource.k8s.io that both sides know."""
+    """The kinds of the newest version of resource.k8s.io that both the server and Kerf know."""
     device_taint_rules: Kind[DeviceTaintRule] | None
-    """Its kind, in a version that need not be that of ``resource``; None: not served."""
+    """The kind DeviceTaintRule, in a version that need not be that of ``resource``; None: it is not served."""
 
     @property
     def split_counter_slices(self) -> bool:
@@ -39,7 +39,7 @@ class ApiFeatures:
 
 
 async def discover(client: Client) -> ApiFeatures:
-    """What the server serves of structured DRA.
+    """Discover what the server serves of structured DRA.
 
     Raises UnsupportedError when it serves no usable version of resource.k8s.io, ApiError when a call fails.
     """
@@ -62,7 +62,7 @@ class ClassicFeatures:
 
 
 async def discover_classic(client: Client) -> ClassicFeatures | None:
-    """What the server serves of classic DRA; None: drivers do not allocate there, or it serves no DRA.
+    """Discover what the server serves of classic DRA; None: drivers do not allocate there, or it serves no DRA.
 
     Raises ApiError when a call fails.
     """
@@ -76,7 +76,7 @@ async def discover_classic(client: Client) -> ClassicFeatures | None:
 
 
 async def _list_versions(client: Client) -> list[str]:
-    """The served versions of resource.k8s.io; none where the group does not exist."""
+    """Return the served versions of resource.k8s.io; none where the group does not exist."""
     try:
         group = await client.get_json(f"/apis/{GROUP}")
     except NotFoundError:
@@ -90,7 +90,7 @@ async def _list_resources(client: Client, version: str) -> list[str]:
 
 
 def _parse_version(version: JsonObject) -> tuple[int, int]:
-    """Major and minor of ``{"major": "1", "minor": "37+"}``: hosted clusters append suffixes."""
+    """Parse major and minor of ``{"major": "1", "minor": "37+"}``: hosted clusters append suffixes."""
     major = re.match(r"\d+", str(version.get("major", "")))
     minor = re.match(r"\d+", str(version.get("minor", "")))
     if major is None or minor is None:

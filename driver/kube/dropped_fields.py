@@ -12,9 +12,9 @@ Json: TypeAlias = Any
 
 
 def find_dropped_fields(sent: Json, kept: Json) -> tuple[str, ...]:
-    """The paths that ``kept`` lacks or has with another value; each once, without list indexes.
+    """Return the paths that ``kept`` lacks or has with another value; each once, without list indexes.
 
-    >>> lost_fields({"devices": [{"name": "a", "taints": [1]}]}, {"devices": [{"name": "a", "allNodes": True}]})
+    >>> find_dropped_fields({"devices": [{"name": "a", "taints": [1]}]}, {"devices": [{"name": "a", "allNodes": True}]})
     ('devices[].taints',)
     """
     return tuple(dict.fromkeys(_find_dropped(sent, kept, "")))

@@ -93,7 +93,7 @@ class EventReporter:
         self._queue.add(key, after_s=max(0.0, sent.at + _INTERVAL_S - anyio.current_time()) if sent else 0.0)
 
     async def run(self) -> None:
-        """Write events for ever."""
+        """Write events until cancelled."""
         await self._queue.run(self._write, workers=1)
 
     async def _write(self, key: _EventKey) -> None:
@@ -117,7 +117,7 @@ class EventReporter:
         sent = self._sent.pop(key, None)
         if sent is not None:
             patch = {"count": sent.count + count, "lastTimestamp": self._timestamp()}
-            with suppress(NotFoundError):  # Events live an hour
+            with suppress(NotFoundError):  # Events are deleted after an hour
                 await self._client.patch(
                     EVENTS, sent.name, patch, type=PatchType.MERGE, namespace=_namespace(key.about)
                 )
@@ -158,5 +158,5 @@ class EventReporter:
 
 
 def _namespace(about: ObjectReference) -> str:
-    """Events about cluster-scoped objects go to ``default``, as Kubernetes' own do."""
+    """Return the namespace of events about the object: ``default`` for cluster-scoped ones, as in Kubernetes."""
     return about.namespace or "default"

@@ -35,7 +35,7 @@ RETRIES: Final = Backoff(first_s=0.8, factor=2, limit_s=30, jitter=1.0)
 """client-go's reflector: 0.8 s to 30 s, each up to doubled."""
 
 _LASTED_S: Final = 10.0
-"""A watch that lasted so long was no failure, even without an event."""
+"""Seconds after which a watch counts as a success, even without an event."""
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Informer(Generic[ObjectT]):
         await self._synced.wait()
 
     async def run(self) -> None:
-        """Follow for ever."""
+        """Follow the objects until cancelled."""
         delays = RETRIES.delays(self._random)
         while True:
             self._progressed, began, resumed = False, anyio.current_time(), bool(self._version)
@@ -173,7 +173,7 @@ class AnyInformer(Protocol):
 
 
 class NotListedError(TransientError):
-    """Lists that did not come in time."""
+    """Some lists were not read in time."""
 
     def __init__(self, names: list[str], within_s: float, hint: str) -> None:
         super().__init__(f"not listed within {within_s:g} s: {', '.join(names)}; {hint}")
@@ -189,7 +189,7 @@ async def start_informers(
 ) -> None:
     """Run ``informers`` in ``group``, with a check for each, and wait for their lists: nothing is decided without them.
 
-    A list that does not come should end the process with its name: whoever looks at the pod sees what is missing, and
+    A list that cannot be read should end the process with its name: whoever inspects the pod sees what is missing, and
     Kubernetes starts it again. ``hint`` says what may be the reason. Raises NotListedError.
     """
     for name, informer in informers.items():

@@ -32,7 +32,7 @@ from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundE
 from driver.runtime import metrics
 
 _JITTER: Final = 0.2
-"""The part of ``retry_s`` that is added at random, so that candidates do not ask at the same times."""
+"""The part of ``retry_s`` that is added at random, so that candidates do not call at the same times."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _leading: Final = metrics.gauge("kerf_leader", "1 while this process leads.")
 class LeaseSettings:
     """Times of leader election in seconds; the defaults are client-go's.
 
-    They weigh how long the loss of a leader goes unnoticed against how often the API server is asked.
+    They weigh how long the loss of a leader goes unnoticed against the number of calls to the API server.
     """
 
     duration_s: float = 15.0
@@ -147,7 +147,7 @@ class _Elector:
                 renewed = await self._renew()
 
     async def release(self) -> None:
-        """Give the lease up, if this process holds it, so that others need not wait."""
+        """Release the lease, if this process holds it, so that others need not wait."""
         if self._held is None:
             return
         free = replace(self._held.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._timestamp())

@@ -5,5 +5,5 @@ from api.model.metadata import ObjectMeta
 
 
 def if_unchanged(metadata: ObjectMeta) -> JsonObject:
-    """Metadata that makes a patch fail when the object has changed, or is another one of the same name."""
+    """Return metadata that makes a patch fail when the object has changed, or is another one of the same name."""
     return {"uid": metadata.uid, "resourceVersion": metadata.resource_version}

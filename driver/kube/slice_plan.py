@@ -64,21 +64,21 @@ class SliceContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSlice:
-    """Create a slice."""
+    """The creation of a slice."""
 
     value: ResourceSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateSlice:
-    """Replace a slice that is still at the resource version in ``value``."""
+    """The replacement of a slice that is still at the resource version in ``value``."""
 
     value: ResourceSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteSlice:
-    """Remove a slice that is still as it was seen."""
+    """The deletion of a slice that is still as it was seen."""
 
     name: str
     uid: str
@@ -89,7 +89,7 @@ Write: TypeAlias = DeleteSlice | UpdateSlice | CreateSlice
 
 
 def plan_pool(pool: Pool | None, existing: Iterable[ResourceSlice], context: SliceContext) -> tuple[Write, ...]:
-    """The writes, in the order to do them, that turn the ``existing`` slices of one pool into ``pool``.
+    """Return the writes, in the order to do them, that turn the ``existing`` slices of one pool into ``pool``.
 
     ``pool`` is None when it should not exist. The result is empty when nothing is to be written.
     """
@@ -118,7 +118,7 @@ def plan_pool(pool: Pool | None, existing: Iterable[ResourceSlice], context: Sli
 
 
 def slice_name(index: int, driver: str, node_name: str, pool: str) -> str:
-    """``00002-kerf.dev-node-1-3fa8c1d2``: sorts by ``index``, and is the same in every process.
+    """Return a name such as ``00002-kerf.dev-node-1-3fa8c1d2``: sorted by ``index``, and the same in every process.
 
     Names that would be too long are shortened; the digest of all parts keeps them distinct.
     """
@@ -128,7 +128,7 @@ def slice_name(index: int, driver: str, node_name: str, pool: str) -> str:
 
 
 def find_pool_problems(pool: Pool) -> tuple[Problem, ...]:
-    """The problems for which consumers would reject the whole pool: the API server does not check across slices."""
+    """Find problems for which consumers would reject the whole pool: the API server does not check across slices."""
     devices = [device for content in pool.slices for device in content.devices]
     sets = [counters for content in pool.slices for counters in content.shared_counters]
     counters_of = {counters.name: counters.counters for counters in sets}
@@ -152,7 +152,7 @@ def _repeated(named: Iterable[Device | CounterSet]) -> Iterator[str]:
 
 
 def _contents(pool: Pool) -> tuple[SliceContent, ...]:
-    """At least one slice, possibly empty: a pool without slices would be an unknown one."""
+    """Return the content of each slice, of at least one: a pool without slices would be an unknown one."""
     return pool.slices or (SliceContent(),)
 
 
@@ -170,7 +170,7 @@ def _taint_key(device: Device, taint: DeviceTaint) -> _TaintKey:
 
 
 def _times(existing: Iterable[ResourceSlice]) -> dict[_TaintKey, str]:
-    """When taints were added; of several generations the last one in ``existing`` decides."""
+    """Return when taints were added; of several generations the last one in ``existing`` decides."""
     return {
         _taint_key(device, taint): taint.time_added
         for value in existing
@@ -227,7 +227,7 @@ def _delete(value: ResourceSlice) -> DeleteSlice:
 
 
 def _updated(value: ResourceSlice, spec: ResourceSliceSpec, context: SliceContext) -> ResourceSlice:
-    """``value`` with ``spec``; labels, annotations and finalizers of others stay."""
+    """Return ``value`` with ``spec``; labels, annotations and finalizers of others stay."""
     return ResourceSlice(metadata=replace(value.metadata, owner_references=(context.owner,)), spec=spec)
 
 

@@ -78,13 +78,13 @@ class PublishSettings:
     """Delays and limits of the publisher, in seconds."""
 
     min_interval_s: float = 5.0
-    """Between two writes of one pool. Every write makes the scheduler reconsider its pending pods."""
+    """Time between two writes of one pool. Every write makes the scheduler reconsider its pending pods."""
     repair_delay_s: float = 30.0
-    """Before others' changes are reverted; upstream's publisher waits as long."""
+    """Time before others' changes are reverted; upstream's publisher waits as long."""
     sight_timeout_s: float = 10.0
     """How long to wait for the watch to show an own write: far longer than a healthy one takes."""
     refused_retry_s: float = 60.0
-    """Before a refused write is retried: its cause, for example a missing permission, has to be fixed first."""
+    """Time before a refused write is retried: its cause, for example a missing permission, has to be fixed first."""
 
 
 class StaleCacheError(TransientError):
@@ -152,7 +152,7 @@ class SlicePublisher:
         self._queue_all()
 
     async def run(self) -> None:
-        """Publish for ever."""
+        """Publish until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._informer.run)
             await self._informer.wait_synced()
@@ -165,7 +165,7 @@ class SlicePublisher:
             self._queue.add(name)
 
     async def _reconcile(self, name: str) -> None:
-        """One pass over one pool. The pool is published when a later pass finds nothing to write."""
+        """Reconcile one pool, which counts as published when a later pass finds nothing to write."""
         if self._desired is None:
             return
         await self._wait_for_own_writes()

@@ -47,7 +47,7 @@ class Store(Generic[ObjectT]):
         return tuple(self._objects.values())
 
     def indexed(self, index: str, key: str) -> tuple[ObjectT, ...]:
-        """The objects with ``key`` in ``index``. Raises KeyError when there is no such index."""
+        """Return the objects with ``key`` in ``index``. Raises KeyError when there is no such index."""
         return tuple(self._indexes[index].get(key, {}).values())
 
     def put(self, value: ObjectT) -> None:

@@ -81,7 +81,7 @@ _event_decoder: Final = msgspec.json.Decoder(_RawEvent)
 
 
 def decode_page(kind: Kind[ObjectT], body: bytes) -> ListPage[ObjectT]:
-    """One page of a list. Raises UndecodableObjectError when ``body`` is not a list at all."""
+    """Decode one page of a list. Raises UndecodableObjectError when ``body`` is not a list at all."""
     try:
         page = kind.decode_list(body)
         return ListPage(metadata=page.metadata, items=page.items, unreadable={})
@@ -101,7 +101,7 @@ def decode_page(kind: Kind[ObjectT], body: bytes) -> ListPage[ObjectT]:
 
 
 def decode_event(kind: Kind[ObjectT], call: str, line: bytes) -> WatchEvent[ObjectT]:
-    """The event of one line of a watch.
+    """Decode the event of one line of a watch.
 
     Raises the StatusError of an ERROR event (ExpiredError: 410), UndecodableObjectError when the line is no event.
     """

@@ -44,7 +44,7 @@ async def run(settings: Settings) -> None:
 
 
 async def connect(client: Client, settings: Settings) -> Cluster:
-    """Return the cluster as soon as its API server answers. Raises KerfError for what waiting does not cure."""
+    """Return the cluster as soon as its API server answers. Raises KerfError for what waiting does not resolve."""
     for delay_s in settings.retry.delays():
         try:
             return await _connect(client, settings)

@@ -28,12 +28,12 @@ LOCK: Final = "lock"
 QUEUE: Final = "queue"
 """Name of the file that an instance locks to request a handover."""
 POLL_S: Final = 0.5
-"""Interval between two looks at the locks: short beside the kubelet's deadline of 45 s, and it seldom wakes an idle
+"""Interval between two checks of the locks: short beside the kubelet's deadline of 45 s, and it seldom wakes an idle
 process."""
 
 
 class LockError(PermanentError):
-    """The instance lock cannot be had."""
+    """The instance lock cannot be acquired."""
 
 
 class AlreadyRunningError(LockError):

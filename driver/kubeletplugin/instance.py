@@ -117,7 +117,7 @@ class Instance:
                 self._proxy.close()
 
     async def _work(self, lock: FileLock | None, *, task_status: TaskStatus[None]) -> None:
-        """Be active whenever the lock can be had; has started when the sockets may open."""
+        """Be active whenever this instance holds the lock; has started when the sockets may open."""
         with self._work_scope:
             if lock is None:
                 task_status.started()
@@ -198,7 +198,7 @@ class Instance:
         )
 
     async def _guard_socket(self) -> None:
-        """Fail when the socket is gone: the process would be useless, and look alive."""
+        """Fail when the socket was removed: the kubelet could no longer call a process that seems to run."""
         while await anyio.Path(self._settings.dra_socket).exists():  # noqa: ASYNC110  (a directory sets no event)
             await anyio.sleep(self._settings.socket_poll_s)
         raise SocketRemovedError(f"{self._settings.dra_socket} was removed: starting again makes a new one")

@@ -95,7 +95,7 @@ class NodePlugin:
         )
 
     def _find_target(self) -> PublishTarget:
-        """Binding conditions are published only while somebody sets them."""
+        """Return the target, with binding conditions only while the early preparer sets them."""
         early_load_s = self._settings.early_load_s if self._early_preparer.is_active else None
         return replace(self._cluster.target, early_load_s=early_load_s)
 

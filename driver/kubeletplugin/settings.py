@@ -11,7 +11,7 @@ from driver.runtime.backoff import Backoff
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 """The kubelet's own default of ``--root-dir``."""
 FIELD_MANAGER: Final = "kerf-kubelet-plugin"
-"""Field manager of what the plugin writes (server-side apply); also the user agent of its calls."""
+"""Field manager of the plugin's writes (server-side apply); also the user agent of its calls."""
 CDI_DIR: Final = Path("/var/run/cdi")
 """The directory of generated specs (CDI SPEC.md); on a tmpfs, so that they go at a reboot, as the hardware's state."""
 
@@ -40,10 +40,10 @@ class Settings:
     takes over from it (docs/rolling-update.md)."""
 
     probes_address: str = "0.0.0.0:8080"
-    """The address of ``/healthz``, ``/readyz`` and ``/metrics``: in the pod's own network, where the kubelet asks."""
+    """The address of ``/healthz``, ``/readyz`` and ``/metrics``: in the pod's own network, where the kubelet probes."""
 
     retry: Backoff = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)  # noqa: RUF009  (frozen)
-    """Back-off for an API server that is away, a kubelet that does not register the plugin and backends whose health
+    """Back-off for an unreachable API server, a kubelet that does not register the plugin and backends whose health
     watch ends: soon at first, at most a minute apart, and jitter keeps nodes from retrying at the same time."""
     publish_min_interval_s: float = 2.0
     """Least time between two changes of the slices: each is a write and an event for every scheduler."""
@@ -54,7 +54,7 @@ class Settings:
     """Time for retries of a load that fails before the pod is bound: at least three, with back-off."""
     load_hold_s: float = 300.0
     """Time for which a card gets no claims for a function that it could not load: a few attempts of the scheduler,
-    whose back-off ends at 10 s, and time for a person to look."""
+    whose back-off ends at 10 s, and time for a person to react."""
     claims_sync_timeout_s: float = 2.0
     """Longest wait for the list of claims before the first publication, so that slices are not written twice."""
     discovery_interval_s: float = 300.0
@@ -79,9 +79,9 @@ class Settings:
     """Time for hardware work in flight when another instance takes over: as ``hardware_timeout_s``, because the old
     instance is in no hurry, and a load that is cut off is a prepare that fails."""
     rpc_grace_s: float = 1.0
-    """Time for calls in flight when a socket closes: they wait for the work above, so nothing is gained by more."""
+    """Time for calls in flight when a socket closes: they wait for the work above, so a longer time gains nothing."""
     registration_silence_s: float = 30.0
-    """Time for the kubelet to answer before a new socket is offered: it looks for new ones every second."""
+    """Time for the kubelet to answer before a new socket is made: it checks for new ones every second."""
     socket_poll_s: float = 5.0
     """Time between two checks that the sockets are still there."""
 

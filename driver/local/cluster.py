@@ -29,7 +29,7 @@ from driver.local.scheduler.structured import Scheduler
 _ESTABLISH_S: Final = 10.0
 """The time for the API server to establish a new kind, which it does at once."""
 _POLL_S: Final = 0.02
-"""Between two requests for a definition that is not established yet."""
+"""Seconds between two requests for a definition that is not established yet."""
 _FIELD_MANAGER: Final = "local-cluster"
 _CLASSIC_SETTINGS: Final = ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",))
 

@@ -33,7 +33,7 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
     is logged as a message, any other error with its traceback.
     """
     _share_one_heap()
-    gc.freeze()  # modules stay for good: a full collection would look at them all, in the time of ten claims
+    gc.freeze()  # modules stay for good: a full collection would traverse them all, in the time of ten claims
     try:
         anyio.run(_until_signalled, main, backend="asyncio")
     except Exception as error:  # noqa: BLE001  (any error becomes an exit code)

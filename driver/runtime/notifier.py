@@ -6,8 +6,7 @@ import anyio
 class Notifier:
     """An event that happens again and again. ``notify`` may be called without a running event loop.
 
-    A waiter takes ``next_event``, looks at the state and then waits for that event, so that no change is missed while
-    it looks.
+    A waiter takes ``next_event``, reads the state, then waits for that event: no change in between is missed.
     """
 
     def __init__(self) -> None:

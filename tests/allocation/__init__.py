@@ -1,1 +1,1 @@
-"""The allocator: cases of our own, an exhaustive stand-in, and a judge of results that shares no code with either."""
+"""Tests of the allocator: own cases, an exhaustive search, and a check of results that shares no code with either."""

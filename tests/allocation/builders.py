@@ -1,4 +1,4 @@
-"""Short ways to write the objects of a case."""
+"""Builders of the objects of a test case."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -53,7 +53,7 @@ def device(
     groups: Mapping[str, Sequence[str]] | None = None,
     **fields: Any,
 ) -> Device:
-    """A device; ``attributes`` as plain values or Attributes, ``uses`` as amounts by counter set and counter."""
+    """Build a device; ``attributes`` as plain values or Attributes, ``uses`` as amounts by counter set and counter."""
     return Device(
         name=name,
         attributes={
@@ -152,7 +152,7 @@ def request(
     capacity: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> DeviceRequest:
-    """``count`` devices, None: all."""
+    """Build a request for ``count`` devices, None: for all."""
     return DeviceRequest(name=name, exactly=ExactDeviceRequest(**_asking(count, selectors, capacity, fields)))
 
 
@@ -212,7 +212,7 @@ def decide(
     budget: Budget = BUDGET,
     **rules: Any,
 ) -> Outcome:
-    """The allocator's answer; the class ``any`` is always there."""
+    """Return the allocator's answer; the class ``any`` is always there."""
     return allocate(
         PoolIndex.build(slices, **rules),
         claims,

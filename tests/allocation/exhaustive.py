@@ -1,4 +1,4 @@
-"""A stand-in for the allocator: depth first, without any shortcut, for small cases.
+"""An exhaustive allocator: a depth-first search without any pruning, for small cases.
 
 It knows selectors of one form only (``device.attributes["<driver>"].<id> == <number>``), which it reads itself, so that
 it shares no code with what it judges. A device without the attribute makes the whole attempt fail.
@@ -33,7 +33,7 @@ class Chosen(NamedTuple):
 
 @dataclass
 class Exhaustive:
-    """One question: all slices are for the node and of one complete generation."""
+    """One allocation problem: all slices are for the node and of one complete generation."""
 
     slices: Sequence[ResourceSlice]
     claims: Sequence[ResourceClaim]
@@ -50,7 +50,7 @@ class Exhaustive:
         return next(self._serve(0, 0), None)
 
     def _listed(self, ask: RequestSpec) -> list[tuple[DeviceId, Device]]:
-        """The devices that ``All`` means."""
+        """Return the devices that a request for all devices gets."""
         return [each for each in self._devices() if _selected(ask, *each)]
 
     def _devices(self) -> list[tuple[DeviceId, Device]]:

@@ -1,4 +1,4 @@
-"""Whether an allocation is correct: every rule on its own, on plain dictionaries, without the allocator's code."""
+"""An independent check of allocation results: each rule by itself, on plain dictionaries."""
 
 from collections import Counter as PartialAssignment
 from collections import defaultdict
@@ -19,7 +19,7 @@ def faults(
     results: Sequence[AllocationResult],
     allocated: AllocatedState,
 ) -> list[str]:
-    """Everything that is wrong with ``results``. Selectors are not judged: cases give them a test of their own."""
+    """Return all errors of ``results``. Selectors are not judged: cases give them a test of their own."""
     devices = {
         DeviceId(each.spec.driver, each.spec.pool.name, device.name): device
         for each in slices

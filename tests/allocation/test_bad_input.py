@@ -1,4 +1,4 @@
-"""What nobody should publish or ask for gets an answer that says what is wrong and where, never an exception."""
+"""Invalid slices and requests get an answer that says what is wrong and where, never an exception."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Placing in a whole cluster: as if every node were asked, whatever has changed since."""
+"""Placement in a whole cluster: the same as if each node were searched alone, whatever has changed since."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -95,7 +95,7 @@ ASKED: dict[str, ResourceClaim] = {
 
 @dataclass
 class World:
-    """The same cluster as plain objects, asked node by node."""
+    """The same cluster as plain objects, searched node by node."""
 
     nodes: dict[str, NodeView] = field(default_factory=dict)
     slices: dict[tuple[str, str], ResourceSlice] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class World:
 
 
 class Both:
-    """Changes made to a cluster and to its world alike."""
+    """Changes applied to both a cluster and its plain objects."""
 
     def __init__(self) -> None:
         self.cluster = ClusterAllocator(ALL_FEATURES, PoolIndex.build(()))
@@ -158,7 +158,7 @@ class Both:
         self.cluster.set_taint_rules(self.world.rules)
 
     def place(self, asked: ResourceClaim, nodes: frozenset[str] | None = None) -> ClusterOutcome:
-        """The placement, compared with what asking each node says."""
+        """Return the placement, compared with a search of each node."""
         offered = self.world.nodes if nodes is None else nodes
         placement = self.cluster.place([asked], CLASSES, share_id=share_ids(), budget=BUDGET, nodes=nodes)
         assert placement == self.world.place(asked, offered)

@@ -1,4 +1,4 @@
-"""The judges of recorded answers: they agree with what is right and say what is not."""
+"""The comparisons with recorded answers: they accept correct answers and report wrong ones."""
 
 import json
 from pathlib import Path

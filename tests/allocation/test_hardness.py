@@ -1,4 +1,4 @@
-"""What explodes in a depth-first search is decided in few steps, and rightly."""
+"""Problems that are exponential for a depth-first search are decided correctly in few steps."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""v1alpha2 and v1alpha3 of 1.31 carry classic claims there and back; discovery alone chooses between the two styles."""
+"""v1alpha2 and v1alpha3 round-trip classic claims; discovery alone chooses between the two generations of DRA."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every wire version of ``resource.k8s.io`` carries the model there and back."""
+"""Every wire version of ``resource.k8s.io`` carries the model through a round trip."""
 
 import json
 from typing import Any

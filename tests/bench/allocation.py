@@ -1,8 +1,8 @@
 """The allocator beside Kubernetes' own: claims per second in one process each, device by device the same.
 
-The peer is the Go allocator that kube-scheduler uses (``tests/oracle/allocator``): one claim at a time, nodes offered
+The peer is the Go allocator that kube-scheduler uses (``tests/oracle/allocator``): one claim at a time, nodes tried
 in order until one fits. It gets so many claims as it can place in a while; ours gets the same ones, and then more. No
-two claims ask the same, so nothing that is remembered of a claim answers another.
+two claims are the same, so nothing that is remembered of a claim answers another.
 """
 
 import json
@@ -102,7 +102,7 @@ def _hard() -> Row:
 
 
 def _ours(nodes: int) -> JsonObject:
-    """In a process of its own, whose memory is nothing but the cluster's."""
+    """Measure Kerf's allocator in a process of its own, whose memory holds nothing but the cluster."""
     command = [sys.executable, "-m", "tests.bench.cluster_workload", str(nodes), str(CLAIMS)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return cast("JsonObject", json.loads(done.stdout))

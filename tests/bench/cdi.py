@@ -67,7 +67,7 @@ def _written(folder: Path, suffix: str, encode: Callable[[Spec], bytes]) -> Path
 
 
 def _claim(number: int) -> Spec:
-    """As a driver writes it for one claim: 2 variables, 4 nodes, 2 mounts."""
+    """Build a spec as a driver writes it for one claim: 2 variables, 4 nodes, 2 mounts."""
     edits = ContainerEdits(
         env=(f"ACME_VISIBLE={number}", "ACME_MODE=shared"),
         device_nodes=tuple(

@@ -125,7 +125,7 @@ def _decisions(names: tuple[str, ...]) -> list[Row]:
 
 
 def _build_cluster(names: Sequence[str], *, taken: bool) -> ClusterBuilder:
-    """What the controller knows of these nodes; ``taken``: of each it has given something else away."""
+    """Build the controller's state of these nodes; ``taken``: on each, something else is allocated."""
     builder = ClusterBuilder()
     builder.resource_class("gpu", {"profile": "1g.10gb"})
     builder.claim("claim")
@@ -189,9 +189,9 @@ async def _renew(client: Client, names: Sequence[str]) -> None:
 
 
 async def _claims(cluster: Cluster, api: Api, client: Client) -> list[Row]:
-    """Claims that the controller allocates and releases, and claims of nobody's for which a loop writes the same.
+    """Measure claims that the controller allocates and releases, and a bare loop that makes the same writes.
 
-    The loop knows what to write, and hears of nothing. A second one follows the claims besides, as every controller
+    The loop knows what to write, and watches nothing. A second one follows the claims besides, as every controller
     has to: what is lost beyond that, deciding costs.
     """
     rates: dict[str, dict[_Worker, list[float]]] = {what: {one: [] for one in _Worker} for what in _WRITES}
@@ -330,7 +330,7 @@ def _has_allocation(event: Document) -> bool:
 
 
 async def _pods(api: Api) -> list[Row]:
-    """Pods with a generated claim, made at once."""
+    """Measure pods with a generated claim, created at the same time."""
     rows = []
     for count, times in PENDING.items():
         seconds: list[float] = []
@@ -342,7 +342,7 @@ async def _pods(api: Api) -> list[Row]:
 
 
 async def _burst(api: Api, count: int) -> list[float]:
-    """Seconds for each pod; they are gone afterwards."""
+    """Return the seconds of each pod; afterwards all are deleted."""
     names = [f"p{secrets.token_hex(4)}" for _ in range(count)]
     created: dict[str, float] = {}
     allocated: dict[str, float] = {}
@@ -370,7 +370,7 @@ def _pod(name: str) -> Document:
 
 
 async def _many(cluster: Cluster, api: Api) -> list[Row]:
-    """The controller's memory while it allocates as many claims as there is hardly a cluster with, and after it."""
+    """Measure the controller's memory during and after the allocation of more claims than most clusters have."""
     before = resident_mb(cluster.processes.pid(CONTROLLER))
     names = [f"c{secrets.token_hex(4)}" for _ in range(MANY_CLAIMS)]
     say(f"{MANY_CLAIMS} claims are made and allocated")

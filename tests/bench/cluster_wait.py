@@ -22,7 +22,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 @asynccontextmanager
 async def pods_from_now(api: Api) -> AsyncIterator[AsyncIterator[Document]]:
-    """Every pod that changes, whenever it does."""
+    """Yield every pod that changes from now on."""
     listed = await api.request("GET", await api.path("v1", "Pod"))
     async with api.watch("v1", "Pod", resourceVersion=listed["metadata"]["resourceVersion"]) as events:
         yield (event["object"] async for event in events)

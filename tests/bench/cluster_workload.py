@@ -57,7 +57,7 @@ CLASSES: Final = {
 
 
 class Kind(NamedTuple):
-    """What a pod asks for, but for the memory that it needs at least."""
+    """The request of a pod, without its minimum of memory."""
 
     class_: str
     selector: str
@@ -148,12 +148,12 @@ def taken(scenario: str, nodes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def claim(number: int) -> ResourceClaim:
-    """The claim of that number: of a kind in turns, with a minimum of memory that no other of that kind has."""
+    """Return the claim of that number: the kinds alternate, and each has a minimum of memory of its own."""
     return _claim(number, KINDS[number % len(KINDS)])
 
 
 def nothing() -> ResourceClaim:
-    """A claim that no device is good enough for."""
+    """Return a claim that no device satisfies."""
     return _claim(0, Kind("gpu", "", 1_000_000))
 
 
@@ -172,7 +172,7 @@ def _claim(number: int, kind: Kind) -> ResourceClaim:
 
 
 def claims(scenario: str, count: int) -> Iterator[ResourceClaim]:
-    """What is asked for in a scenario, and in no other."""
+    """Return the claims of a scenario, which no other scenario has."""
     first = [*SCENARIOS].index(scenario) * MOST_CLAIMS
     assert count <= MOST_CLAIMS
     return map(claim, range(first, first + count))
@@ -206,7 +206,7 @@ class _Reader:
 
 
 def memory_mb() -> float:
-    """What this process has in memory."""
+    """Return the resident memory of this process."""
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  (a line of the kernel's, not a file)
         return int(file.read().split()[1]) * 4096 / 1e6
 
@@ -243,7 +243,7 @@ def _claim_ms(cluster: ClusterAllocator, number: int) -> float:
 
 
 def _play(cluster: ClusterAllocator, scenario: str, nodes: int, count: int) -> JsonObject:
-    """Place claim after claim; the time of each includes taking what it got."""
+    """Place claim after claim; the time of each includes the record of its allocation."""
     held = [_holding(node, devices) for node, devices in taken(scenario, nodes)]
     for each in held:
         cluster.set_claim(each)

@@ -44,7 +44,7 @@ class _Rank(NamedTuple):
 
 
 class Keep:
-    """The policy, with what it has worked out so far."""
+    """The policy, with a cache of its computations."""
 
     def __init__(self, profile_of: ProfileOf) -> None:
         self._profile_of = profile_of

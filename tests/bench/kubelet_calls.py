@@ -56,7 +56,7 @@ async def unprepare(channel: grpc.aio.Channel, claim: ClaimRef) -> None:
 
 @asynccontextmanager
 async def health_watched(channel: grpc.aio.Channel) -> AsyncIterator[None]:
-    """Inside, a reader takes in the health of devices, as the kubelet does as long as it has the plugin registered."""
+    """Read the devices' health inside the context, as the kubelet does while it has the plugin registered."""
     watch = health.V1.watch
     reports = channel.unary_stream(
         watch.path, request_serializer=watch.encode_request, response_deserializer=watch.decode_response

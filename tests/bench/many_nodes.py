@@ -1,6 +1,6 @@
 """200 nodes with 8 GPUs each on Kubernetes 1.37: their slices published, and pods scheduled to them.
 
-Nothing holds itself back: each node's publisher writes as fast as the API server answers, and so do the scheduler and
+Nothing is throttled: each node's publisher writes as fast as the API server answers, and so do the scheduler and
 the controllers (``tests.realcluster.parts``). What client-go says of its own waiting is counted all the same.
 """
 
@@ -72,7 +72,7 @@ async def measure() -> list[Row]:
 
 
 async def _publishing(cluster: Cluster, api: Api, kerf: Kerf) -> list[Row]:
-    """By Kerf's publishers, each with the token of its node's plugin; beside the same slices written in a bare loop."""
+    """Measure Kerf's publishers, each with its plugin's token, and a bare loop that writes the same slices."""
     nodes = [{**node, "apiVersion": "v1", "kind": "Node"} for node in await api.list("v1", "Node")]
     slices = dict(_slices(nodes))
     clients = {node["metadata"]["name"]: await _client(cluster, kerf, node) for node in nodes}
@@ -128,7 +128,7 @@ def node_owner(node: Document) -> OwnerReference:
 
 
 async def _client(cluster: Cluster, kerf: Kerf, node: Document) -> Client:
-    """With the permissions of the plugin of ``node``."""
+    """Return a client with the permissions of the plugin of ``node``."""
     user = f"{node['metadata']['name']}-{PLUGIN}"
     kubeconfig = cluster.write_kubeconfig(user, {"token": await kerf.token(PLUGIN, node)})
     return Client(await load_access(kubeconfig), user_agent=FIELD_MANAGER)
@@ -208,7 +208,7 @@ async def _scheduling(cluster: Cluster, api: Api) -> list[Row]:
 
 
 async def _scheduled(cluster: Cluster, api: Api, *, claims: bool) -> float:
-    """Seconds in which the scheduler binds ``PODS`` pods that wait for it; they are gone afterwards."""
+    """Return the seconds in which the scheduler binds ``PODS`` pending pods, which are then deleted."""
     names = {f"p{secrets.token_hex(3)}" for _ in range(PODS)}
     cluster.processes.signal("scheduler", signal.SIGSTOP)
     await in_flight(CALLS, [partial(_create, api, name, claims=claims) for name in names])

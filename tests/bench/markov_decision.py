@@ -41,7 +41,7 @@ class Chain(NamedTuple):
 
 
 class Range(NamedTuple):
-    """What the best policy accepts of all that is offered, in percent: between these."""
+    """Bounds of the share of the offered load that the best policy accepts, in percent."""
 
     low: float
     high: float
@@ -50,7 +50,7 @@ class Range(NamedTuple):
 def explore(
     start: S, profiles: Sequence[str], choices: Callable[[S, str], Iterable[S]], leaving: Callable[[S], Mapping[S, int]]
 ) -> Chain:
-    """All that can be reached from ``start``; ``leaving`` says how many of those in use lead where when they end."""
+    """Explore all reachable states; ``leaving``: the number of partitions whose end leads to each next state."""
     numbers, states = {start: 0}, [start]
 
     def number(state: S) -> int:

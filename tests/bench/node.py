@@ -67,7 +67,7 @@ async def create_class(api: Api) -> None:
 async def _starts(cluster: Cluster, api: Api, kerf: Kerf) -> list[Row]:
     """From the start of the process until its socket and all its slices are there, and until the kubelet has come.
 
-    The kubelet looks for new sockets once a second (``pkg/kubelet/pluginmanager/reconciler``): that is its own time.
+    The kubelet scans for new sockets once a second (``pkg/kubelet/pluginmanager/reconciler``): that is its own time.
     """
     published, own, registered, imports = await _complete(api), [], [], []
     for number in range(STARTS):
@@ -129,7 +129,7 @@ async def _complete(api: Api) -> int:
 
 
 async def _slices(api: Api) -> int:
-    """How many there are; without their content."""
+    """Return the number of slices, without reading their content."""
     answer = await api.request("GET", await api.path(pods.RESOURCE, "ResourceSlice"), query={"limit": "1"})
     return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount", 0))
 
@@ -145,7 +145,7 @@ def _begin(pid: int) -> float:
 
 
 def memory(cluster: Cluster, node: str, when: str) -> Row:
-    """Of the node's plugin."""
+    """Measure the memory of the node's plugin."""
     megabytes = resident_mb(cluster.processes.pid(f"{node}-{PLUGIN}"))
     return Row(name=f"plugin: memory, {when}", unit="MB", samples=[megabytes], goal="<= 65 MB")
 
@@ -186,7 +186,7 @@ async def _pods(api: Api) -> list[Row]:
 
 
 async def _burst(api: Api, count: int, *, claims: bool) -> Mapping[str, float]:
-    """Seconds from its creation until each pod runs; they are gone afterwards."""
+    """Return the seconds from each pod's creation until it runs; afterwards all are deleted."""
     names = [f"p{secrets.token_hex(3)}" for _ in range(count)]
     created: dict[str, float] = {}
     seconds: dict[str, float] = {}

@@ -5,7 +5,7 @@ partitions cover a unit than there are cards. The bound is generous in three way
 
 - The program may refuse what would fit in favor of better requests to come, which no placement policy does.
 - It chooses the position of a partition on a card, but not the card. At any one moment cards can be told apart
-  (intervals of which no point lies in more than N can be given N colours), but from one moment to the next a partition
+  (intervals of which no point lies in more than N can be given N colors), but from one moment to the next a partition
   might have to change its card.
 - The requests come in windows, and each window begins with empty cards, because the effort grows faster than its
   length.

@@ -110,7 +110,7 @@ class Variant(NamedTuple):
 
     @property
     def score(self) -> str:
-        """What tells nodes apart: a scoring strategy, or nothing."""
+        """How the scheduler scores nodes: by a scoring strategy, or not at all."""
         if not self.requests:
             return "none"
         return "MostAllocated" if self.scheduler == PACKING else "LeastAllocated"
@@ -147,7 +147,7 @@ class Run(NamedTuple):
         return list(loss_system.arrivals(mix=self.mix, load=LOAD, **given))
 
     def replay(self, policy: loss_system.Policy) -> Accepted:
-        """What a policy accepts of it."""
+        """Return the share of the run's requests that a policy accepts."""
         return loss_system.replay(policy, self.arrivals(), cards=CARDS, warm_up=self.warm_up)
 
 
@@ -163,7 +163,7 @@ class Watched:
         self._change = Notifier()
 
     async def follow(self, api_version: str, kind: str) -> None:
-        """For ever."""
+        """Follow pods and claims until cancelled."""
         listed = await self._api.request("GET", await self._api.path(api_version, kind))
         async with self._api.watch(api_version, kind, resourceVersion=listed["metadata"]["resourceVersion"]) as events:
             async for event in events:
@@ -176,7 +176,7 @@ class Watched:
         raise RuntimeError(f"the watch of {kind} has ended")
 
     def get(self, kind: str, name: str) -> Document:
-        """Empty when it is not there."""
+        """Return the object, empty when there is none."""
         return self._objects.get((kind, name), {})
 
     async def wait(self, condition: Callable[[], bool]) -> None:
@@ -205,7 +205,7 @@ class Node:
         self._published: Sequence[Pool] = ()
 
     async def publish(self) -> None:
-        """Until the API server has what should be published now."""
+        """Publish the node's devices, and wait until the API server has them."""
         pools = self._pools()
         if pools != self._published:
             self._publisher.publish(pools)
@@ -238,7 +238,7 @@ class Decision(NamedTuple):
 
 
 class Course:
-    """What became of the requests of one run, or of several."""
+    """The outcome of the requests of one run, or of several."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[str, bool]] = []
@@ -293,7 +293,7 @@ def _extreme(candidates: Sequence[Candidate], pick: Callable[[Iterable[int]], in
 
 
 def _mean(values: Iterable[float]) -> float:
-    """0 where there are none."""
+    """Return the mean, 0 of no values."""
     known = list(values)
     return mean(known) if known else 0.0
 
@@ -309,7 +309,7 @@ class System:
         self._number = 0
 
     async def play(self, requests: Iterable[Request]) -> Course:
-        """One request after the other, from empty cards to empty cards."""
+        """Play one request after the other, from empty cards to empty cards."""
         course = Course()
         ends: list[tuple[float, str, Node, Partition]] = []
         for request in requests:
@@ -330,7 +330,7 @@ class System:
         return course
 
     async def _arrive(self, name: str, profile: str, course: Course) -> tuple[Node, Partition] | None:
-        """Where the scheduler puts it; None: it is lost, and gone."""
+        """Return the node that the scheduler chooses; None: the request is lost, and its pod deleted."""
         expected = [(node, node.expected(profile)) for node in self._nodes]
         await self._api.create(_claim(name, profile))
         await self._api.create(_pod(name, MEMORY_SLICES[profile], self._variant))
@@ -361,7 +361,7 @@ class System:
                 group.start_soon(self._remove, name)
 
     async def _remove(self, name: str) -> None:
-        """Until pod and claim are gone, and with them the allocation."""
+        """Delete pod and claim, and wait until both are gone."""
         await self._api.delete("v1", "Pod", name, SPACE, grace_s=0)
         await self._api.delete(pods.RESOURCE, "ResourceClaim", name, SPACE)
         await self._watched.wait(

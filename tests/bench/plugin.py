@@ -2,7 +2,7 @@
 
 Baselines: a bare Python process with the same libraries that opens a gRPC socket, and a bare grpc.aio server that
 answers every claim at once. The API server is the embedded one, in a process of its own. What the hardware remembers is
-on a tmpfs, the plugin's records and CDI files are on the disk. While claims are prepared somebody watches the devices'
+on a tmpfs, the plugin's records and CDI files are on the disk. While claims are prepared a client watches the devices'
 health, as the kubelet does.
 """
 
@@ -195,7 +195,7 @@ async def _at_once(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Chan
 
 
 async def _beside_held(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Channel) -> Row:
-    """One prepare at a time while the node has ``HELD`` claims: those that look at a card can be as many."""
+    """Measure one prepare at a time while the node has ``HELD`` claims, which monitor cards."""
     held = [await _allocated_claim(client, admin_access=True) for _ in range(HELD)]
     await in_flight(SLOTS, [partial(prepare, plugin, claim) for claim in held])
     [prepares, _] = await _one_by_one(client, plugin, bare)

@@ -108,7 +108,7 @@ async def _prepares(api: Api, channel: grpc.aio.Channel, calls: int, pid: int) -
 
 
 async def _beside_held(api: Api, channel: grpc.aio.Channel) -> Row:
-    """One at a time, before and while the node has ``HELD`` other claims."""
+    """Measure one call at a time, before and while the node has ``HELD`` other claims."""
     before = await _one_by_one(api, channel)
     say(f"{HELD} claims are prepared")
     held = [await _allocated(api, 0, looking=True) for _ in range(HELD)]
@@ -148,7 +148,7 @@ async def _read(api: Api, claim: ClaimRef) -> None:
 
 
 async def _allocated(api: Api, slot: int, *, looking: bool = False) -> ClaimRef:
-    """A claim that has the small partition number ``slot`` of the node, or looks at its card."""
+    """A claim that has the small partition number ``slot`` of the node, or monitors its card."""
     card, start = divmod(slot, 7)
     name, space = f"c{secrets.token_hex(4)}", LOOKING if looking else "default"
     access = {"adminAccess": True} if looking else {}

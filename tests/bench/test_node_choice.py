@@ -1,4 +1,4 @@
-"""The model of several nodes, held against the allocator; and what a run on a cluster is told by."""
+"""The model of several nodes, compared with the allocator; and the figures of a run on a cluster."""
 
 from collections.abc import Collection, Mapping, Sequence
 from random import Random

@@ -297,7 +297,7 @@ def test_an_oci_spec_of_the_wrong_shape_is_refused(oci: dict[str, Any], path: st
 
 
 class CompleteHost:
-    """Has every node, of the type that is asked for."""
+    """A host with every node, of the type that is requested."""
 
     def node(self, path: str) -> HostNode:
         raise HostDeviceError(path, "host-missing", "there is none")

@@ -1,4 +1,4 @@
-"""What is written: whole, in one order, and the same text to every parser."""
+"""Written specs: complete, in one order, and read the same by every parser."""
 
 import json
 from dataclasses import replace

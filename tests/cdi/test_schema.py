@@ -64,7 +64,7 @@ def test_it_refuses_documents_that_are_wrong(name: str) -> None:
 
 
 def mutations() -> list[tuple[str, Any]]:
-    """One change to a document that is right, each of which makes it wrong."""
+    """Yield single changes of a valid document that make it invalid."""
     return [
         ("cdiVersion", "0.9.0"),
         ("kind", "widget"),

@@ -1,4 +1,4 @@
-"""The values of a spec, and that all tables about them are in step."""
+"""The values of a spec, and the consistency of all tables about them."""
 
 import copy
 import dataclasses

@@ -50,7 +50,7 @@ def test_without_syncs_readers_see_whole_files_all_the_same(tmp_path: Path, monk
 
 
 class Recording(Filesystem):
-    """Does everything, and remembers."""
+    """A file system that records each step."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -109,7 +109,7 @@ class Failing(Recording):
 
 
 class KilledError(BaseException):
-    """The process is dead; nothing it has in mind to clean up happens."""
+    """The process was killed; none of its clean-up runs."""
 
 
 class Dying(Recording):
@@ -133,7 +133,7 @@ def steps_of(action: Callable[[Store], object], prepare: Callable[[Path], object
 
 
 def visible(directory: Path) -> dict[str, bytes]:
-    """What a reader of the directory would look at."""
+    """Return the files that a reader of the directory reads."""
     return {file.name: file.read_bytes() for file in directory.iterdir() if file.suffix in (".json", ".yaml")}
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a spec's content. Each case says where, and to whom it matters."""
+"""Findings in a spec's content. Each case says where, and for which readers it matters."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an expression reads, from its tokens."""
+"""The attributes that an expression reads, found from its tokens."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Selectors taken apart: together the conditions mean what the selector meant."""
+"""Selectors split into conjuncts, which together are equivalent to the selector."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What expressions cost at most, by hand; ``test_recorded`` has many more, from Kubernetes itself."""
+"""Upper bounds of the cost of expressions, by hand; ``test_recorded`` has many more, from Kubernetes itself."""
 
 import pytest
 

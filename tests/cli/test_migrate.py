@@ -1,4 +1,4 @@
-"""``kerf migrate``: what a classic cluster offers, said in the words of a newer one; what cannot be said is told."""
+"""``kerf migrate`` converts classic classes and templates, and reports what has no equivalent."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,7 +27,7 @@ APPLIED = {kind.kind: kind for kind in KNOWN}
 
 @pytest.fixture
 async def kubeconfig(tmp_path: Path) -> AsyncIterator[Path]:
-    """Of a cluster of 1.30 with the classic examples."""
+    """The kubeconfig of a cluster of 1.30 with the classic examples."""
     server = ApiServer(settings=ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",)))
     async with anyio.create_task_group() as tasks:
         await tasks.start(server.serve)

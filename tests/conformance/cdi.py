@@ -1,8 +1,8 @@
 """Records of what the Go library of container-device-interface answers, and whether ``cdi`` answers the same.
 
 A record has an ``op`` with its input, the answer ``go_v1.1.0`` of release 1.1.0 and, where that differs, the answer
-``go_main_05ae4b5`` of the main branch. ``error`` in an answer is one word for the reason, held against the codes of our
-findings where it is one of them. An answer with ``panic`` means a crash: the document must be refused.
+``go_main_05ae4b5`` of the main branch. ``error`` in an answer is one word for the reason, compared with the codes of
+our findings where it is one of them. An answer with ``panic`` means a crash: the document must be refused.
 """
 
 import base64

@@ -3,7 +3,7 @@
 A selector's case has ``expression``, ``driver``, ``attributes`` and ``capacity``, and in ``expect`` whether it
 compiles, whether it fails, and the result. A derived attribute's case has ``kind`` (``compile`` or ``evaluate``) and
 ``device``, and in ``expect`` the attribute. Judged are whether it compiles, whether it fails, and the value; not texts.
-An estimate of its cost is told where it differs.
+An estimate of its cost is printed where it differs.
 """
 
 import json

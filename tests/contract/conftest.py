@@ -1,4 +1,4 @@
-"""The two clusters that are asked: control planes with two nodes on which nothing runs."""
+"""The two clusters under test: control planes with two nodes on which nothing runs."""
 
 import secrets
 import tempfile
@@ -107,7 +107,7 @@ async def _real() -> AsyncIterator[ClusterUnderTest]:
     ):
 
         async def forget() -> None:
-            """Its history begins anew when it starts."""
+            """Restart the API server, whose history then begins anew."""
             await cluster.processes.kill("apiserver")
             cluster.start_part("apiserver")
             await cluster.wait_served()

@@ -41,7 +41,7 @@ def of_kind(tmp_path: Path, cards: Mapping[str, object]) -> tuple[Card, ...]:
 
 
 def slices(cards: tuple[Card, ...], *, rich: bool) -> Iterator[Document]:
-    """What a node with these cards publishes; rich: all of it lost, in shares, with monitors, loaded early."""
+    """Return what a node with these cards publishes; rich: all of it lost, in shares, with monitors, loaded early."""
     board = DeviceHealthTracker(driver=KERF_DRIVER, now=lambda: 0.0)
     if rich:
         for card in cards:
@@ -72,7 +72,7 @@ def without_times(spec: Document) -> Document:
 
 
 async def accepted(server: Api, document: Document) -> Document:
-    """What the server would store."""
+    """Return the object as the server would store it."""
     return await server.create(document, dryRun="All")
 
 
@@ -95,7 +95,7 @@ async def test_slices_of_every_fpga_shell(server: Api, tmp_path: Path, shell: st
 
 
 def offers() -> Iterator[tuple[str, Document]]:
-    """A ResourceClass for everything there is."""
+    """Return a ResourceClass for everything that the cards have."""
     profiles = {profile.name: model.id for model in gpu_models() for profile in model.profiles}
     yield from ((f"profile {name}", {"device": "gpu", "profile": name}) for name in sorted(profiles))
     yield from ((f"model {model.id}", {"device": "gpu", "models": [model.id]}) for model in gpu_models())

@@ -1,4 +1,4 @@
-"""The real kubectl on `kerf demo --keep`: what people will try first."""
+"""The real kubectl on `kerf demo --keep`: common commands."""
 
 import json
 import os

@@ -76,7 +76,7 @@ class Pods:
         return {result["request"]: result["device"] for result in results}
 
     async def waits(self, name: str) -> None:
-        """It is told that there is nothing for it."""
+        """Wait until the pod has a condition that no device is free."""
 
         async def is_told() -> bool:
             return "cannot allocate all claims" in await self.why(name)

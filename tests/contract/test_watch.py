@@ -1,4 +1,4 @@
-"""Watches: what an informer stands on."""
+"""Watches, as far as informers rely on them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager

@@ -33,7 +33,7 @@ LEASE = ObjectRef("default", "kerf-controller")
 
 
 class EmbeddedCluster:
-    """A server, an administrator's client, and controllers that come and go."""
+    """A server, an administrator's client, and controllers that start and end."""
 
     def __init__(self, server: ApiServer, kubeconfig: Path, admin: Client) -> None:
         self.server = server

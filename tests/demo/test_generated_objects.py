@@ -1,4 +1,4 @@
-"""What the demo cuts follows from the geometry of the card that was chosen."""
+"""The partitions of the demo follow from the geometry of the chosen card."""
 
 import pytest
 

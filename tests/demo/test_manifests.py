@@ -1,4 +1,4 @@
-"""Manifests are judged before anything is applied, and every problem is told at once."""
+"""Manifests are checked before anything is applied, and all problems are reported at once."""
 
 from pathlib import Path
 

@@ -25,7 +25,7 @@ class RecordingDisplay(Display):
 
 
 class Crowded:
-    """A stage on which so many pods run, each only when it has been waited for so many times."""
+    """An environment in which so many pods fit; each runs after so many waits for it."""
 
     def __init__(self, *, room: int, patience: int) -> None:
         self.room = room

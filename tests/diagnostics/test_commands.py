@@ -56,7 +56,7 @@ def test_why_tells_obstacles_holders_and_remedies(run: Run, dump: str) -> None:
     )
     [remedy] = [line for line in lines if line.startswith("  on node-1: ")]
     assert remedy.count("(pod default/c") == 3
-    assert "\x1b" not in out, "colours are for terminals"
+    assert "\x1b" not in out, "colors are for terminals"
 
 
 def test_a_search_that_is_given_up_is_told_with_its_limit_and_what_to_do(run: Run, dump: str) -> None:
@@ -96,7 +96,7 @@ def test_why_prints_one_document_for_programs(run: Run, dump: str) -> None:
         (["why", "claim", "c0", "-n", "other"], 2, "there is default/c0"),
         (["why", "pod", "nope"], 2, "there is no pod that asks for devices default/nope"),
         (["why", "node", "x"], 2, "'node' is not one of 'claim', 'pod'"),
-        (["why", "claim", "c0", "--context", "x"], 2, "--from asks a file"),
+        (["why", "claim", "c0", "--context", "x"], 2, "--from reads a file"),
     ],
 )
 def test_exit_codes_tell_a_no_from_a_bad_question(

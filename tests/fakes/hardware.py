@@ -1,4 +1,4 @@
-"""A backend whose hardware is a table: it can be stopped at each step, made to fail, and it remembers in a file."""
+"""A backend whose hardware is a table: it can be stopped at each step or made to fail, and may keep state in a file."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ class State(msgspec.Struct):
 
 
 class Gate:
-    """Stops whoever comes until it is opened."""
+    """A gate that blocks tasks until it is opened."""
 
     def __init__(self) -> None:
         self.reached = anyio.Event()
@@ -79,7 +79,7 @@ class FakeBackend:
 
     @property
     def made(self) -> dict[str, Made]:
-        """By ``claim UID/device``."""
+        """Return what was made, by ``claim UID/device``."""
         return self._state.made
 
     def gate(self, operation: str, device: str) -> Gate:

@@ -1,8 +1,8 @@
 """A kubelet that speaks to plugins as a real one does: real gRPC over real sockets, with messages of its own.
 
-It follows kubernetes/kubernetes ``pkg/kubelet/pluginmanager`` and ``pkg/kubelet/cm/dra``: it looks for sockets in
-``plugins_registry``, takes the first version of the plugin's list that it knows, and checks that an answer has an entry
-for each claim and for no other. Paths and versions are spelled out here, apart from the code under test.
+It follows kubernetes/kubernetes ``pkg/kubelet/pluginmanager`` and ``pkg/kubelet/cm/dra``: it scans ``plugins_registry``
+for sockets, takes the first version of the plugin's list that it knows, and checks that an answer has an entry for each
+claim and for no other. Paths and versions are spelled out here, apart from the code under test.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -74,7 +74,7 @@ class FakeKubelet:
         return info
 
     async def prepare_all(self, claims: Sequence[ClaimRef], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-        """The answers by UID, complete and nothing else."""
+        """Return the answers by UID, and check that they are complete."""
         version, messages = DRA[self.version]
         path = f"/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin/NodePrepareResources"
         request = messages.NodePrepareResourcesRequest(claims=self._claims(messages, claims))

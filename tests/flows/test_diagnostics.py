@@ -1,4 +1,4 @@
-"""Questions asked of a running cluster, as administrators ask them; the same answers come from its dump."""
+"""Diagnostics of a running cluster, as administrators use them; the same answers come from its dump."""
 
 import json
 import os
@@ -113,7 +113,7 @@ def phases(environment: DemoEnvironment) -> set[str]:
 
 
 def waits(environment: DemoEnvironment, name: str) -> bool:
-    """Whether the scheduler has said that the pod cannot be placed."""
+    """Whether the scheduler has reported that the pod cannot be placed."""
     return any(
         condition.type == "PodScheduled" and condition.status == "False"
         for each in environment.pods.store.values()

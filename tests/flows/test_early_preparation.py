@@ -42,7 +42,7 @@ AES = 'device.driver == "kerf.dev" && device.attributes["kerf.dev"].function == 
 
 @dataclass
 class Site:
-    """Two nodes with an FPGA each."""
+    """A cluster of two nodes with an FPGA each."""
 
     client: Client
     root: Path
@@ -51,7 +51,7 @@ class Site:
         return self.root / f"{node}.json"
 
     def break_loads(self, node: str) -> None:
-        """Every load fails from now on, in vain."""
+        """Make every load fail permanently from now on."""
         fault = {"step": "fpga-program", "times": None, "permanent": True, "reason": "CRC error"}
         (self.root / f"{node}-cards" / "faults.json").write_text(json.dumps({"faults": [fault]}))
 

@@ -1,4 +1,4 @@
-"""An HTTP server that answers as it is told, and writes down what it was asked."""
+"""An HTTP server with prepared answers, which records the requests."""
 
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -40,7 +40,7 @@ class ReceivedRequest:
 
 @dataclass
 class Stub:
-    """Gives its answers in turn, the last one for ever."""
+    """A server that gives its answers in order, and repeats the last one."""
 
     answers: list[Answer]
     asked: list[ReceivedRequest] = field(default_factory=list)
@@ -96,14 +96,14 @@ def respond_bytes(body: bytes, status: int = 200) -> Answer:
 
 
 async def disconnect(request: web.Request) -> web.StreamResponse:
-    """The connection is lost instead of an answer."""
+    """Close the connection instead of an answer."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()
 
 
 async def disconnect_halfway(request: web.Request) -> web.StreamResponse:
-    """The connection is lost in the middle of the answer."""
+    """Close the connection in the middle of the answer."""
     response = web.StreamResponse(headers={"Content-Length": "1000"})
     await response.prepare(request)
     await response.write(b'{"metadata": ')

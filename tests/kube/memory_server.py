@@ -1,6 +1,6 @@
-"""An API server in memory, small enough to be believed: the other side for tests of everything above HTTP.
+"""A small API server in memory, for tests of everything above HTTP.
 
-It is a Transport, so that a Client talks to it without sockets, under virtual time. ``faults`` break it on purpose.
+It is a Transport, so that a Client talks to it without sockets, under virtual time. ``faults`` make calls fail.
 """
 
 import json
@@ -39,7 +39,7 @@ class HangError(Exception):
 
 @dataclass(frozen=True)
 class ResourcePath:
-    """What a path stands for."""
+    """The collection or object that a path names."""
 
     collection: str
     namespace: str
@@ -95,7 +95,7 @@ class MemoryServer:
     # What happens at the server, from outside any client.
 
     def put(self, collection: str, value: Json, namespace: str = "") -> Json:
-        """Somebody creates or replaces an object."""
+        """Create or replace an object, as another client."""
         place = ResourcePath(collection, namespace, value["metadata"]["name"], "")
         return self._keep(place, value)
 
@@ -108,16 +108,16 @@ class MemoryServer:
         self._pulse.notify()
 
     def forget(self) -> None:
-        """Compaction: watches cannot start from before now."""
+        """Compact the history: watches cannot start from before now."""
         self.forgotten = self.version
 
     def cut(self) -> None:
-        """All watches lose their connection."""
+        """Break the connection of all watches."""
         self._cuts += 1
         self._pulse.notify()
 
     def end(self) -> None:
-        """All watches are ended in good order."""
+        """End all watches regularly."""
         self._ends += 1
         self._pulse.notify()
 
@@ -265,7 +265,7 @@ def in_collection(place: ResourcePath, of: ResourcePath) -> bool:
 
 
 def event_of(entry: Entry, matches: Callable[[Json], bool]) -> Json | None:
-    """As a watch with a selector shows it: an object that stops matching is deleted."""
+    """Return the event as a watch with a selector shows it: an object that stops matching is deleted."""
     now = entry.type != "DELETED" and matches(entry.object)
     was = entry.before is not None and matches(entry.before)
     if not now and not was:

@@ -1,4 +1,4 @@
-"""The parts together, over real sockets: what the stand-in in memory may have wrong, the embedded API server shows."""
+"""The parts together, over real sockets, with the embedded API server in place of the one in memory."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager

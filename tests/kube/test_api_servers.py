@@ -1,6 +1,6 @@
-"""What a client may count on at every API server: the stand-in in memory, and the embedded one over sockets.
+"""What a client may rely on at every API server: the one in memory, and the embedded one over sockets.
 
-The embedded one is held against a real Kubernetes by ``tests/contract``.
+The embedded one is compared with a real Kubernetes by ``tests/contract``.
 """
 
 from collections.abc import AsyncIterator

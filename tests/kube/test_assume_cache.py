@@ -1,4 +1,4 @@
-"""The newer of store and answer counts, and no answer outlives its object."""
+"""The newer of stored and assumed object counts, and no assumed object outlives its deletion."""
 
 import pytest
 

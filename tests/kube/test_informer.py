@@ -33,7 +33,7 @@ def label(value: Node | None) -> str | None:
 
 
 class Followed:
-    """An informer on a server, and the changes that it told."""
+    """An informer on a server, and the changes that it delivered."""
 
     def __init__(self, server: MemoryServer) -> None:
         self.changes: list[tuple[str, str | None, str | None]] = []

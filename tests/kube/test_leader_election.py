@@ -31,7 +31,7 @@ def server() -> MemoryServer:
 
 
 class Candidates:
-    """Several processes, each with its own view of one server; writes down who leads when."""
+    """Several candidates, each with its own view of one server, and a record of who leads when."""
 
     def __init__(self, server: MemoryServer) -> None:
         self.server = server
@@ -273,7 +273,7 @@ async def test_a_leader_that_stood_still_stops_before_it_does_anything_else(serv
 
 
 def freeze(seconds: float) -> None:
-    """The process stands still, its clock does not."""
+    """Suspend the process, while its clock goes on."""
     loop: Any = asyncio.get_running_loop()
     loop._jumping.now += seconds
 

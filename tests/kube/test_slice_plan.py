@@ -109,7 +109,7 @@ class Server:
         return writes
 
     def of(self, name: str) -> list[ResourceSlice]:
-        """In the scheduler's order."""
+        """Return the slices of a pool in the scheduler's order."""
         return [self.slices[key] for key in sorted(self.slices) if self.slices[key].spec.pool.name == name]
 
 

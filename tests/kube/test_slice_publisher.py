@@ -51,7 +51,7 @@ def pool(*slices: str, name: str = "n1/gpu") -> Pool:
 
 
 class Published:
-    """A publisher that runs, and what it said."""
+    """A running publisher, and the problems that it reported."""
 
     def __init__(self, server: MemoryServer, kinds: ResourceKinds = ALL_KINDS[0]) -> None:
         self.problems: list[str] = []
@@ -74,7 +74,7 @@ class Published:
 
 
 def contents(server: MemoryServer, name: str = "n1/gpu") -> list[str]:
-    """Of one pool, in the scheduler's order: the letters of each slice."""
+    """Return the letters of each slice of one pool, in the scheduler's order."""
     values = [value for (_, _, _), value in sorted(server.objects.items()) if value["spec"]["pool"]["name"] == name]
     return ["".join(device["name"] for device in value["spec"].get("devices", ())) for value in values]
 
@@ -257,7 +257,7 @@ async def test_an_invalid_pool_is_refused_with_every_problem_and_changes_nothing
 
 
 def dropping(*fields: str) -> Any:
-    """What a server with a feature gate off keeps."""
+    """Return the function by which a server with a feature gate off drops fields."""
 
     def keep(value: Json) -> Json:
         devices = [

@@ -1,4 +1,4 @@
-"""Nothing is decided before every list is in, and a list that does not come ends the process (NE-14, NE-15)."""
+"""No decision is made before every list was read, and a list that cannot be read ends the process (NE-14, NE-15)."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from driver.runtime.probes import Probes
 
 
 class Informer:
-    """One whose list is in from the start, or comes when the test says so."""
+    """An informer whose list is read at the start, or when the test says so."""
 
     def __init__(self, *, listed: bool) -> None:
         self._listed = anyio.Event()

@@ -1,4 +1,4 @@
-"""The part of the plugin that changes things, without its sockets, to be struck down at any effect."""
+"""The part of the plugin that changes durable state, without its sockets, to be interrupted at any effect."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager

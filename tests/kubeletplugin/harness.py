@@ -35,7 +35,7 @@ def short_directory() -> Iterator[Path]:
 
 @dataclass
 class Machine:
-    """A node: what is outside of the plugin and outlives it."""
+    """A node: everything outside of the plugin that outlives it."""
 
     root: Path
     cluster: FakeCluster

@@ -1,4 +1,4 @@
-"""A node with simulated hardware, and a process that makes one call on it: for deaths inside the hardware's own steps.
+"""A node with simulated hardware, and a process that makes one call on it: for crashes inside the hardware's own steps.
 
 ``python -m tests.kubeletplugin.simulated_machine ROOT CLAIM prepare|unprepare``.
 """

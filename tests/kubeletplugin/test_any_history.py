@@ -1,6 +1,6 @@
 """Whatever happens in whatever order, with crashes, reboots and failing hardware: records, hardware and files agree.
 
-A rule is one life of the plugin: some calls, perhaps cut short before one of its effects. State is on the disk between.
+A rule is one process of the plugin: some calls, perhaps killed before one of its effects. State stays on the disk.
 """
 
 import tempfile
@@ -61,7 +61,7 @@ def holder(record: PreparedClaim, device: PreparedDevice) -> str:
 
 
 class Crash(BaseException):
-    """The process is no more; nothing of it runs after this but what Python cannot help."""
+    """The process is killed; nothing of it runs after this but what Python cannot prevent."""
 
 
 def crash() -> None:
@@ -69,7 +69,7 @@ def crash() -> None:
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """A node over many lives of its plugin."""
+    """A node over many processes of its plugin."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How far it is from the kubelet's call to the hardware: the functions of the plugin that a claim passes through."""
+"""The call path from the kubelet to the hardware: the functions of the plugin that a claim passes through."""
 
 import inspect
 import sys
@@ -41,7 +41,7 @@ def recorded(*functions: CodeType) -> Iterator[Mapping[CodeType, list[CodeType]]
 
 
 def of_plugin(path: list[CodeType]) -> list[str]:
-    """The functions of the plugin; a generator stands in a ``with``, a claim does not pass through it."""
+    """Select the functions of the plugin; a generator is for a ``with``, so a claim does not pass through it."""
     return [
         code.co_qualname
         for code in path

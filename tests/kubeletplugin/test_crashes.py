@@ -1,7 +1,7 @@
 """Killed between any two effects of prepare and unprepare, and started again: the table of ``transitions`` holds.
 
-Real processes, real SIGKILL, real files. What is found after the kill is compared with the table; then each of the ways
-on is tried from there: prepare again, unprepare, and the claim being gone.
+Real processes, real SIGKILL, real files. What is found after the kill is compared with the table; then each way
+to continue is tried from there: prepare again, unprepare, and the claim being gone.
 """
 
 import shutil

@@ -39,7 +39,7 @@ SECOND_SLICE = "gpu-0-1g-1gb-at-1"
 
 
 async def fails_to_start(node: Machine, error: type[KerfError]) -> str:
-    """The message with which the plugin refuses to start; it has offered nothing to the kubelet."""
+    """Return the message with which the plugin refuses to start; it has not opened any socket."""
     with pytest.raises(ExceptionGroup) as raised:
         async with node.plugin(register=False):
             pass
@@ -270,7 +270,7 @@ async def test_a_backend_that_cannot_discover_does_not_keep_the_plugin_from_unpr
 
 
 class LateServer:
-    """Stands for the client of an API server that answers from the third call on."""
+    """A client of an API server that answers from the third call on."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -298,7 +298,7 @@ async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: 
     with machine(retry=backoff) as node:
         cluster = await connect(cast("Client", LateServer()), node.settings)
     assert "no shared devices are published until ResourceClasses can be watched" in caplog.text
-    assert "cannot ask which fields of slices the API server keeps" in caplog.text
+    assert "cannot find out which fields of slices the API server keeps" in caplog.text
     assert cluster.target.keeps_counters, "until a loss is seen"
     assert cluster.target.layout is SliceLayout.COMBINED
     assert caplog.text.count("cannot reach the API server yet") == 2

@@ -1,4 +1,4 @@
-"""The kubelet stand-in keeps the kubelet's side of the protocol (kubernetes/pkg/kubelet: pluginmanager, cm/dra)."""
+"""The kubelet stand-in follows the kubelet's protocol (kubernetes/pkg/kubelet: pluginmanager, cm/dra)."""
 
 import json
 import tempfile

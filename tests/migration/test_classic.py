@@ -1,4 +1,4 @@
-"""What of a classic class has no equivalent is said, never left out silently."""
+"""Parts of a classic class without an equivalent are reported, never left out silently."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Oracles written in Go: a program built from the module beside the tests, which reads and writes JSON lines."""
+"""Oracles in Go: a program built from the module beside the tests, which reads and writes JSON lines."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The scheduler's side of a pool: which published devices may be allocated together, by counters alone (KEP-4815)."""
+"""The scheduler's view of a pool: which published devices may be allocated together, by counters alone (KEP-4815)."""
 
 from collections.abc import Collection, Iterable
 from typing import Final

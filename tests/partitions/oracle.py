@@ -1,8 +1,8 @@
-"""What may be cut from one card at the same time, written from NVIDIA's rules without units, masks or counters of ours.
+"""Which partitions of one card may coexist, by NVIDIA's rules alone, without Kerf's units, bitsets or counters.
 
 Two GPU instances may coexist when their memory slices are disjoint. Of a profile there may be as many as NVIDIA states.
 Media engines (decoders, encoders, JPEG, optical flow) are not shared, so together the instances have no more of them
-than the card. The whole card is nobody's beside anything else.
+than the card. The whole card excludes all partitions.
 """
 
 from collections.abc import Collection

@@ -123,7 +123,7 @@ def test_aliases_name_models_and_nothing_twice() -> None:
 
 
 def sibling_cut(row: dict[str, Any], cut: str) -> dict[str, Any]:
-    """The sibling's profile with the same share of the card: the same cut on the same grid."""
+    """The sibling's profile with the same share of the card: the same partition of the same units."""
     sibling = ROWS[row["sibling"]]
     profiles: dict[str, dict[str, Any]] = sibling["profiles"]
     if sibling["grid"] == row["grid"]:

@@ -1,4 +1,4 @@
-"""What the free part of a card is good for."""
+"""The partitions that fit into the free units of a card."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""Partitions offered in shares: what is published for them, in which order, and that the API server will take it."""
+"""Partitions that claims share: what is published for them, in which order, and that the API server accepts it."""
 
 import pytest
 from msgspec.structs import replace

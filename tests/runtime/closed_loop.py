@@ -1,6 +1,6 @@
-"""A process that closes an event loop while gRPC ends a call and a server of its, and prints what the next loop hears.
+"""A process that closes an event loop while gRPC ends a call and a server of its, and prints what the next loop gets.
 
-A process of its own, because what is left of the first loop would be told to tests that run later.
+A process of its own, because remains of the first loop would raise errors in later tests.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The event loop of tests that wait in real time, and may use gRPC.
 
 gRPC has one poller for all event loops of a process, and the loop that runs gets its events (grpc/grpc#23377): also
-those for a loop that was closed before gRPC was done with its last call or server, as a test's may be. There is nobody
-left to be told, but gRPC raises "Event loop is closed" in the test that happens to run.
+those for a loop that was closed before gRPC was done with its last call or server, as a test's may be. Nobody
+waits for them, but gRPC raises "Event loop is closed" in the test that happens to run.
 """
 
 import asyncio

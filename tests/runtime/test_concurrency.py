@@ -1,4 +1,4 @@
-"""Items at the same time, and work by key: joined by equal calls, queued for by others, not cancelled with callers."""
+"""Concurrent items, and single flight by key: shared by equal calls, queued for others, not cancelled with callers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

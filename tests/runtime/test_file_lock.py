@@ -9,7 +9,7 @@ from driver.runtime.file_lock import acquire, is_held, try_acquire
 
 @pytest.fixture(params=["file", "directory"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Where the lock is: a file that is not there yet, or a directory that is."""
+    """The path of the lock: a file that does not exist yet, or a directory that does."""
     return tmp_path / "lock" if request.param == "file" else tmp_path
 
 

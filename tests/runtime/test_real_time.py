@@ -1,4 +1,4 @@
-"""A test hears of its own failures only."""
+"""A test fails only by its own errors."""
 
 import asyncio
 import subprocess

@@ -1,4 +1,4 @@
-"""Inside nobody is trusted, afterwards everything is as before."""
+"""No authority is trusted inside the context; afterwards those of the system are again."""
 
 import os
 import ssl

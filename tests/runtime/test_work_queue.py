@@ -22,7 +22,7 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
 
 
 class Log:
-    """Work that writes down when it did which key, and fails as told."""
+    """Work that records when it had which key, and fails as configured."""
 
     def __init__(self, *, takes_s: float = 0.0) -> None:
         self.done: list[tuple[str, float]] = []

@@ -1,1 +1,1 @@
-"""Keeps the structure of the code: names, sizes, references and the picture of the packages."""
+"""Keeps the structure of the code: names, sizes, references and the diagram of the packages."""

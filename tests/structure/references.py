@@ -1,4 +1,4 @@
-"""Finds what a text names in code spans, and says which of it is not there.
+"""Finds the references in a text's code spans that do not exist.
 
 Checked are paths below the repository's folders, bare file names that end in ``.py`` or ``.md``, modules and what is
 defined in them, and the commands that this repository gives: ``make TARGET``, ``kerf SUBCOMMAND`` and

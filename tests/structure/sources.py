@@ -1,4 +1,4 @@
-"""The files that the guards look at, and the report of what they find."""
+"""The files that the structure tests check, and the report of what they find."""
 
 import ast
 from collections.abc import Collection, Iterator

@@ -1,4 +1,4 @@
-"""The picture of the packages in ``ARCHITECTURE.md`` is that of the present import statements."""
+"""The diagram of the packages in ``ARCHITECTURE.md`` is that of the present import statements."""
 
 from graphlib import CycleError
 from pathlib import Path

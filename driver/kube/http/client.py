@@ -59,7 +59,7 @@ class Client:
     ``user_agent`` is ``name/version``; the server takes the name as field manager where none is given. ``transport``
     replaces HTTP to ``access``.
 
-    Every call ends within ``settings.call_timeout_s``. Every call raises the leaves of ApiError, AccessError when there
+    Every call ends within ``settings.call_timeout_s``. Every call raises subclasses of ApiError, AccessError when there
     are no credentials, and UndecodableObjectError when the answer does not have the shape of its kind.
     """
 
@@ -97,7 +97,7 @@ class Client:
     async def list(
         self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> ObjectList[ObjectT]:
-        """All objects, in pages; without a namespace: of all namespaces.
+        """List all objects, in pages; without a namespace: of all namespaces.
 
         Objects that cannot be read are logged and omitted.
         """
@@ -107,7 +107,7 @@ class Client:
     async def list_all(
         self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> ListResult[ObjectT]:
-        """Like ``list``, and names the objects that cannot be read."""
+        """List objects as ``list`` does, and name those that cannot be read."""
         query = _selectors(label_selector, field_selector)
         pages: list[ListPage[ObjectT]] = []
         try:
@@ -116,7 +116,7 @@ class Client:
         except ExpiredError:
             if not pages:
                 raise
-            # The pages took longer than the server keeps its state, some five minutes: once more, in one page.
+            # The pages took longer than the server keeps its state, some five minutes: list again, in one page.
             pages = [page async for page in self._pages(kind, namespace, query)]
         return ListResult(
             resource_version=pages[-1].metadata.resource_version,
@@ -239,7 +239,7 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
     ) -> AsyncGenerator[WatchEvent[ObjectT], None]:
-        """Changes after ``resource_version``, until the server ends the watch, as it does every hour or so.
+        """Yield the changes after ``resource_version``, until the server ends the watch, as it does every hour or so.
 
         Close the generator when leaving it early (``contextlib.aclosing``). An object that cannot be read is logged
         once. Raises ExpiredError when ``resource_version`` is too old.
@@ -258,7 +258,7 @@ class Client:
                 yield event
 
     async def get_json(self, path: str) -> JsonObject:
-        """The JSON object at ``path``, for discovery and version."""
+        """Read the JSON object at ``path``, for discovery and version."""
         request = HttpRequest(method="GET", path=path, resource="discovery")
         try:
             return msgspec.json.decode(await self._transport.call(request), type=JsonObject)
@@ -291,7 +291,7 @@ class Client:
         body: object = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """One request to a collection (``name`` is None) or to an object."""
+        """Send one request to a collection (``name`` is None) or to an object."""
         request = HttpRequest(
             method=method,
             path=kind.path(namespace, name or "", subresource),

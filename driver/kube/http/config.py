@@ -25,7 +25,7 @@ async def load_access(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
-    """The access to the cluster. ``context`` is the name of a kubeconfig's context; None: its current one.
+    """Return the access to the cluster. ``context`` is the name of a kubeconfig's context; None: its current one.
 
     Raises AccessError when nothing is found, with what was tried, or when the kubeconfig is wrong, with all its
     problems.
@@ -52,7 +52,7 @@ def _load(kubeconfig: Path | None, context: str | None, environ: Mapping[str, st
 
 
 def in_cluster(environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Access | None:
-    """The access of the pod's service account; None outside a pod, or where the pod has no token."""
+    """Return the access of the pod's service account; None outside a pod, or where the pod has no token."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     token = service_account / "token"
     if not host or not token.is_file():

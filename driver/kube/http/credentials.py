@@ -1,6 +1,6 @@
 """Access to one API server as one user, with credentials that follow rotated files and are renewed when refused.
 
-A projected service account token lives an hour and is replaced at 80 % of that; cert-manager and kubeadm replace
+A projected service account token is valid for an hour and replaced at 80 % of that; cert-manager and kubeadm replace
 certificates in place. So every file is read once a minute, and what TLS needs is rebuilt when its bytes changed. When a
 file cannot be read any more, what was read last stays in use: it may still be valid.
 """
@@ -18,7 +18,7 @@ import anyio.to_thread
 from driver.kube.http.errors import AccessError
 
 REREAD_S: Final = 60.0
-"""As client-go does for token files; the kubelet keeps the old token valid for many minutes."""
+"""client-go's interval for token files; the old token stays valid for many minutes."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Credentials:
         self._reading = anyio.Lock()
 
     async def current(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
-        """Headers and TLS context for the next request; over plain HTTP none, as in client-go: no secret is sent.
+        """Return headers and TLS context of the next request; over plain HTTP none, as in client-go: no secret is sent.
 
         Raises AccessError when there never were usable credentials.
         """
@@ -150,7 +150,7 @@ def _context(access: Access, material: _Material) -> ssl.SSLContext:
         if authority is not None and "-----BEGIN" not in authority:
             raise ValueError("there is no certificate to trust")  # ssl would trust the system's roots instead
         context = ssl.create_default_context(cadata=authority)
-        # From Python 3.13 on by default; many clusters' CAs lack the extensions it asks for, and Go does not ask.
+        # Set by default since Python 3.13; many clusters' CAs lack the extensions that it requires, and Go does not.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not access.verify:
             context.check_hostname = False
@@ -163,7 +163,7 @@ def _context(access: Access, material: _Material) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes | None) -> None:
-    """OpenSSL reads these from files only: a temporary one of mode 0600."""
+    """Load the certificate from a temporary file of mode 0600: OpenSSL reads it from files only."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate + b"\n" + (key or b""))
         file.flush()
@@ -171,8 +171,8 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes | 
 
 
 async def _run_plugin(plugin: CredentialPlugin) -> _Material:
-    """Runs the kubeconfig's ``exec`` program, or renews the login of its ``auth-provider``."""
-    # Costs 25 MB and 0.3 s, and is never needed in a cluster: programs there have a service account.
+    """Run the kubeconfig's ``exec`` program, or renew the login of its ``auth-provider``."""
+    # The import costs 25 MB and 0.3 s, and is never needed in a cluster: programs there have a service account.
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import load_kube_config
 

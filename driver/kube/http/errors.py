@@ -43,14 +43,14 @@ class ApiError(KerfError):
 
 
 class UnreachableError(ApiError, TransientError):
-    """No answer came: refused, interrupted, or too late. A write may or may not have happened."""
+    """The call got no answer: it was refused, interrupted, or too slow. A write may or may not have happened."""
 
 
 class StatusError(ApiError):
     """The API server answered with an error status.
 
     ``reason`` is the machine-readable word of the Status object (``metav1.StatusReason``), empty where there is none;
-    ``retry_after_s`` is when the server wants to be asked again, in seconds, None where it does not say.
+    ``retry_after_s`` is the time in seconds after which the server wants a retry, None where it does not say.
     """
 
     def __init__(self, call: str, status: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
@@ -89,11 +89,11 @@ class ForbiddenError(StatusError, PermanentError):
 
 
 class ThrottledError(StatusError, TransientError):
-    """Too many requests."""
+    """The server rejects the request because there are too many."""
 
 
 class ServerError(StatusError, TransientError):
-    """The server failed."""
+    """The server failed to process the request."""
 
 
 _BY_STATUS: Final[dict[int, type[StatusError]]] = {
@@ -127,7 +127,7 @@ _status_decoder: Final = msgspec.json.Decoder(_Status)
 def build_status_error(
     call: str, status: int, body: bytes | msgspec.Raw, retry_after: str | None = None
 ) -> StatusError:
-    """The error for an answer with HTTP ``status``, ``body`` and the ``Retry-After`` header.
+    """Return the error for an answer with HTTP ``status``, ``body`` and the ``Retry-After`` header.
 
     A ``status`` of 0 means that only the body has it: the ERROR event of a watch.
     """
@@ -146,7 +146,7 @@ def build_status_error(
 
 
 def _retry_after_s(header: str | None, details: _Status) -> float | None:
-    """The header wins; its other form, an HTTP date, is not used by API servers."""
+    """Return the header's delay, else the Status object's; API servers do not use HTTP dates in the header."""
     if header is not None and header.isdecimal():
         return float(header)
     if details.details is not None and details.details.retry_after_seconds > 0:

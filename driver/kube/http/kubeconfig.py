@@ -83,7 +83,7 @@ _REFUSED: Final = {
 
 
 def read(paths: Sequence[Path], context: str | None = None) -> Access:
-    """The access that the merged files give for ``context``; None: for their current one.
+    """Return the access that the merged files give for ``context``; None: for their current one.
 
     Raises AccessError when a file cannot be read or has problems: it names the file and every problem.
     """
@@ -145,7 +145,7 @@ class _EntryReader:
         return path
 
     def pem(self, field: str, name: str, data: str) -> Pem | None:
-        """Inline data beats the file, as in clientcmd."""
+        """Return the inline data, else the file, as clientcmd does."""
         if not data:
             return self.file(field, name)
         try:
@@ -195,7 +195,7 @@ def _parse(path: Path) -> _Config:
 
 
 def _find(name: str, entries: Mapping[Path, Sequence[EntryT]]) -> tuple[Path, EntryT | None]:
-    """The first entry of that name, and its file."""
+    """Return the first entry of that name, and its file."""
     for path, candidates in entries.items():
         for entry in candidates:
             if entry.name == name:

@@ -45,10 +45,10 @@ _MOST_WARNINGS: Final = 100
 """Distinct warnings that are logged: some name objects, so their number has no bound."""
 
 _DNS_CACHE_S: Final = 30
-"""A server's address may change; looking it up for every connection would double the cost of one."""
+"""A server's address may change; a lookup for every connection would double the cost of one."""
 
 _CLOSE_S: Final = 2.0
-"""Time for closing TLS connections; the server also notices when they are cut."""
+"""Time for closing TLS connections; the server also notices when they are aborted."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class ClientSettings:
     """Limits of the client; times are in seconds."""
 
     connect_timeout_s: float = 5.0
-    """TCP and TLS: a live server answers within milliseconds, or within 3 s after one lost packet."""
+    """Time for TCP and TLS: a live server answers within milliseconds, or within 3 s after one lost packet."""
     attempt_timeout_s: float = 30.0
     """Time for one answer, a page of 500 objects included; half of what the API server itself allows a request."""
     call_timeout_s: float = 60.0
@@ -80,7 +80,7 @@ class ClientSettings:
     longest_wait_s: float = 10.0
     """The longest Retry-After that is waited for here; a longer one is left to the caller."""
     silence_s: float = 150.0
-    """A watch without any event for so long is dead: servers send a bookmark about every minute (KEP-956)."""
+    """Time without any event after which a watch is broken: servers send a bookmark about every minute (KEP-956)."""
     calls_at_once: int = 8
     """Concurrent calls, watches excluded: answers come within milliseconds, and every TLS connection has a buffer of
     256 KiB (``asyncio.sslproto``)."""
@@ -113,11 +113,11 @@ class Transport(Protocol):
     ) -> None: ...
 
     async def call(self, request: HttpRequest) -> bytes:
-        """The body of a successful answer. Raises ApiError, or AccessError when there are no credentials."""
+        """Return the body of a successful answer. Raises ApiError, or AccessError when there are no credentials."""
         ...
 
     def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
-        """The lines of an answer that lasts until the server ends it. Raises as ``call`` does."""
+        """Yield the lines of an answer that lasts until the server ends it. Raises as ``call`` does."""
         ...
 
 
@@ -162,7 +162,7 @@ class HttpTransport:
             raise UnreachableError(str(request), f"no answer within {self._settings.call_timeout_s:g} s") from error
 
     async def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
-        """Nothing is retried here; no data for ``silence_s`` is an UnreachableError."""
+        """Yield lines without any retry; no data for ``silence_s`` is an UnreachableError."""
         limits = aiohttp.ClientTimeout(
             total=None, sock_connect=self._settings.connect_timeout_s, sock_read=self._settings.silence_s
         )
@@ -196,7 +196,7 @@ class HttpTransport:
         return await self._attempt(request)
 
     def _wait_s(self, request: HttpRequest, error: ApiError, delay_s: float) -> float | None:
-        """How long to wait before the request is retried; None: it is not retried."""
+        """Return how long to wait before the request is retried; None: it is not retried."""
         is_read = request.method == "GET"
         if not isinstance(error, StatusError):
             return delay_s if is_read else None
@@ -217,7 +217,7 @@ class HttpTransport:
         return body
 
     async def _send(self, request: HttpRequest, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """The successful answer, its body not yet read. Raises StatusError for an error status."""
+        """Return the successful answer, its body not yet read. Raises StatusError for an error status."""
         response = await self._send_once(request, limits)
         if response.status == 401 and await self._credentials.renew():
             response.close()
@@ -266,5 +266,5 @@ async def _read(request: HttpRequest, response: aiohttp.ClientResponse) -> bytes
 
 
 def _reason(error: Exception) -> str:
-    """The text of ``error``; timeouts have none of their own."""
+    """Return the text of ``error``; timeouts have none of their own."""
     return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)

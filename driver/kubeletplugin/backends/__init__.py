@@ -1,4 +1,4 @@
-"""The only door to hardware: what a vendor supplies (``base``), and the backends that are installed (``registry``).
+"""The only access to hardware: what a vendor supplies (``base``), and the backends that are installed (``registry``).
 
 A backend never sees the API server, the kubelet or Kerf's files; nothing here imports another part of the plugin.
 """

@@ -14,7 +14,7 @@ from cdi import ContainerEdits
 from driver.partitions.geometry import Card, Partition
 
 Handle: TypeAlias = JsonObject
-"""What ``prepare`` made, as plain JSON. The checkpoint keeps it; ``unprepare`` and ``edits`` need nothing else."""
+"""The result of ``prepare`` as plain JSON. The checkpoint keeps it; ``unprepare`` and ``edits`` need nothing else."""
 
 
 class HardwareBusyError(TransientError):
@@ -44,13 +44,13 @@ class HealthState(StrEnum):
 
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
-    """It works, but gets no new claims: errors that are corrected, repairs that are due."""
+    """The hardware works, but gets no new claims: errors that are corrected, repairs that are due."""
     LOST = "lost"
-    """What runs on it cannot go on: it fell off the bus, it is too hot, its memory is corrupt."""
+    """Workloads on the hardware cannot continue: it fell off the bus, is too hot, or its memory is corrupt."""
 
 
 class UnhealthyState(NamedTuple):
-    """What is wrong with a card or a partition."""
+    """The problem of a card or a partition."""
 
     state: HealthState
     """UNHEALTHY or LOST."""
@@ -103,7 +103,7 @@ class Backend(Protocol):
         ...
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        """Return what the container gets. Pure: a restart rebuilds the CDI file from the checkpoint."""
+        """Return the edits of the container. Pure: a restart rebuilds the CDI file from the checkpoint."""
         ...
 
     def health(self) -> AsyncIterator[HealthChange]:

@@ -1,8 +1,8 @@
-"""From an allocated claim to prepared devices in containers, and back.
+"""The preparation of claims: from an allocated claim to devices in containers, and back.
 
 ``preparer`` reads the claim, finds its devices (``allocation``, pure) and what the checkpoint knows of it
 (``transitions``, pure), and has ``steps`` executed: records go to ``checkpoint``, hardware work to ``hardware``,
-``device_metadata`` (KEP-5304) and ``cdi_spec`` say what containers get. ``garbage_collection`` releases what nobody
-will unprepare, ``early_preparation`` prepares claims before their pods are bound (KEP-5007). The package never imports
-the kubelet's services (``driver.kubeletplugin.grpc``).
+``device_metadata`` (KEP-5304) and ``cdi_spec`` say what containers get. ``garbage_collection`` releases claims that
+nobody will unprepare, ``early_preparation`` prepares claims before their pods are bound (KEP-5007). The package never
+imports the kubelet's services (``driver.kubeletplugin.grpc``).
 """

@@ -1,4 +1,4 @@
-"""Device metadata (KEP-5304): what containers are told of their devices, where class or claim asks for it.
+"""Device metadata (KEP-5304): documents that describe its devices to a container, where class or claim enables them.
 
 Each request has one document, made from the claim's record alone, so that a restart makes the same one again. It lies
 in a file in the claim's folder, below the plugin's; containers have it mounted. A file appears complete or not at all.

@@ -39,7 +39,7 @@ from driver.runtime.work_queue import WorkQueue
 _WORKERS: Final = 8
 """Claims prepared at once: more than most nodes have cards, and each card does one thing at a time."""
 _RETRIES: Final = Backoff(first_s=0.5, factor=2, limit_s=30, jitter=0.2)
-"""After a failed load, or a write that conflicted with another."""
+"""Back-off after a failed load or a conflicting write: at most half a minute apart, because a pod waits."""
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class EarlyPreparer:
         await self._write_status(claim, results, failure)
 
     def _suspect_if_gone(self, ref: ObjectRef, claim: AllocatedClaim | None) -> None:
-        """Have garbage collection check what was prepared for an allocation that is no more: no kubelet will."""
+        """Have garbage collection check an allocation that no longer exists: no kubelet will unprepare it."""
         allocated_uid = claim.metadata.uid if claim is not None and claim.status.allocation is not None else None
         for record in self._checkpoint.records.values():
             has_name = (record.claim.namespace, record.claim.name) == (ref.namespace, ref.name)

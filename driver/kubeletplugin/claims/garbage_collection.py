@@ -2,7 +2,7 @@
 
 The kubelet unprepares a claim when the last pod that uses it has ended, and retries for ever. But it forgets claims: on
 a node that is drained by force, or when it loses its own checkpoint. What was begun and never finished is released as
-soon as the claim is gone, and so is what was prepared for a pod that never came; nothing runs on either. What was
+soon as the claim is gone, and so is what was prepared for a pod that never started; nothing runs on either. What was
 prepared may still be used by a container that is about to end, so the kubelet gets time to unprepare it first.
 """
 

@@ -1,4 +1,4 @@
-"""Prepares and unprepares claims: finds out what is known of a claim, and has the steps executed that follow.
+"""Prepares and unprepares claims: it reads a claim and its record, and has the steps executed that follow from them.
 
 At most one task works on a claim (single flight), and claims are worked on at the same time. The work does not belong
 to the call: the kubelet's deadline cancels the handler of its call, and then it calls again and joins the work.
@@ -129,7 +129,7 @@ class ClaimPreparer:
             context.pod_claim_name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
             context.awaits_pod = is_early
         elif context.record is not None and context.record.awaits_pod and not is_early:
-            steps = (*steps, Step.RECORD_PREPARED)  # its pod has come
+            steps = (*steps, Step.RECORD_PREPARED)  # the kubelet now has its pod
         try:
             await self._executor.execute(steps, context)
         except DeviceInUseError as error:
@@ -156,7 +156,7 @@ class ClaimPreparer:
             raise ClaimGoneError(f"claim {ref} (UID {ref.uid}) does not exist")
         if (uid := claim.metadata.uid) != ref.uid:
             raise ClaimGoneError(
-                f"claim {ref} was deleted and made anew: its UID is {uid}, the kubelet means {ref.uid}"
+                f"claim {ref} was deleted and created again: its UID is {uid}, the kubelet means {ref.uid}"
             )
         return claim
 

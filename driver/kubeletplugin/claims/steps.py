@@ -39,7 +39,7 @@ class ClaimContext:
 
     claim: ClaimRef
     record: PreparedClaim | None
-    """The checkpoint's record; newer between the hardware's work and the step that records it."""
+    """The claim's record: the checkpoint's, or a newer one that the next step writes there."""
     wanted: tuple[PreparedDevice, ...] = ()
     """The devices to prepare; empty where nothing is to be prepared."""
     pod_claim_name: str = ""
@@ -109,7 +109,7 @@ class StepExecutor:
                     assert_never(step)
 
     async def _record_started(self, context: ClaimContext) -> None:
-        """Nothing is awaited between the check for conflicts and the record: two claims cannot both pass.
+        """Check for conflicts and write the record, without an await between: two claims cannot both pass.
 
         Hardware is changed only once the record would survive a power cut.
         """
@@ -134,7 +134,7 @@ class StepExecutor:
             _log.error("could not undo a failed prepare, will try again: %s", error)
 
     def _write_cdi(self, context: ClaimContext) -> None:
-        """The metadata files, which the CDI file mounts, come first."""
+        """Write the CDI file, after the metadata files that it mounts."""
         record = context.existing
         paths = self._metadata.write(context.claim.uid, device_metadata.build_documents(record))
         mounts = {

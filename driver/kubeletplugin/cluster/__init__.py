@@ -1,4 +1,4 @@
-"""What the plugin does at the API server: it reads claims, publishes devices and writes the status of claims.
+"""The plugin's work at the API server: it reads claims, publishes devices and writes the status of claims.
 
 ``base.Cluster`` is the protocol that the rest of the plugin sees. ``structured`` implements it where the scheduler
 allocates (Kubernetes 1.32 and later, ResourceSlices), ``classic`` where a controller does (1.27 to 1.31,

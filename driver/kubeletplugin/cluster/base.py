@@ -1,4 +1,4 @@
-"""The Cluster protocol: what the plugin needs of the API server. Also what its two implementations share."""
+"""The Cluster protocol: what the plugin needs of the API server; and functions that its two implementations share."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -32,7 +32,7 @@ class Cluster(Protocol):
 
     @property
     def target(self) -> PublishTarget:
-        """Where devices are published, as far as known now."""
+        """The target of published devices, as far as known now."""
         ...
 
     @property
@@ -74,7 +74,7 @@ async def read_claim(client: Client, kind: Kind[ResourceClaim], claim: ClaimRef)
 
 
 def node_owner(node: Node) -> OwnerReference:
-    """Return the reference that makes ``node`` the owner of an object, which then goes with it."""
+    """Return the reference that makes ``node`` the owner of an object, which is then deleted with it."""
     return OwnerReference(
         api_version=NODES.api_version,
         kind=NODES.kind,

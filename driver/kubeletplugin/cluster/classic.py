@@ -1,7 +1,7 @@
 """The cluster where a controller allocates (Kubernetes 1.27 to 1.31): a NodeInventory in place of ResourceSlices.
 
-The plugin renews the inventory again and again, because a controller allocates nothing on a node whose plugin has
-fallen silent. The Node owns the inventory, so that it goes with the Node.
+The plugin renews the inventory periodically, because a controller allocates nothing on a node whose plugin has stopped
+to do so. The Node owns the inventory, so that both are deleted together.
 """
 
 import logging
@@ -40,13 +40,13 @@ _LONG_NAMES_SINCE: Final = (1, 31)
 _RETRY: Final = Backoff(first_s=0.5, factor=2, limit_s=30, jitter=0.2)
 """Back-off of writes that fail: at most half of RENEW_S apart, so that the plugin does not count as silent."""
 _LAST_WRITE_S: Final = 2.0
-"""Limit of the last write when the plugin ends: the API server answers at once, or is away."""
+"""Limit of the last write when the plugin ends: the API server answers at once, or is unreachable."""
 
 _log = logging.getLogger(__name__)
 
 
 class ClassicCluster:
-    """Implements Cluster by a NodeInventory."""
+    """A Cluster that publishes a NodeInventory."""
 
     def __init__(
         self, client: Client, features: ClassicFeatures, node: Node, settings: Settings, now: Callable[[], datetime]

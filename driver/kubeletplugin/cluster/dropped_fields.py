@@ -50,7 +50,7 @@ async def probe_dropped_fields(client: Client, kind: Kind[ResourceSlice], target
     except UnreachableError:
         raise
     except ApiError as error:
-        _log.warning("cannot ask which fields of slices the API server keeps: %s", error)
+        _log.warning("cannot find out which fields of slices the API server keeps: %s", error)
         return frozenset()
     return frozenset(find_dropped_fields(to_builtins(sent.spec), to_builtins(kept.spec)))
 

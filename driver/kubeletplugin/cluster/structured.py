@@ -32,12 +32,13 @@ from driver.partitions.slice_limits import SliceLayout
 _COUNTER_FIELDS: Final = ("consumesCounters", "sharedCounters")
 _SHARE_FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
 _CONDITION_FIELDS: Final = ("bindingConditions", "bindingFailureConditions")
+"""Fields of slices without which partitions, shared devices or slow loads are published differently (``_restrict``)."""
 
 _log = logging.getLogger(__name__)
 
 
 class StructuredCluster:
-    """Implements Cluster by ResourceSlices."""
+    """A Cluster that publishes ResourceSlices."""
 
     def __init__(
         self,

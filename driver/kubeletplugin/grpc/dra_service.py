@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClaimHandler(Protocol):
-    """What prepares and unprepares claims. Both methods raise the KerfError that says why a claim is not."""
+    """The object that prepares and unprepares claims. Both methods raise a KerfError with the reason of a failure."""
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim: ...
 
@@ -31,7 +31,7 @@ class ClaimHandler(Protocol):
 
 
 class NodeClaimService:
-    """The service's methods, over ``handler``."""
+    """The DRA service of one node, which has claims prepared by ``handler``."""
 
     def __init__(self, handler: ClaimHandler, services: Sequence[DraService]) -> None:
         """``services`` are the versions that the node's kubelet can call."""

@@ -24,7 +24,7 @@ _REGISTERED: Final = metrics.gauge("kerf_registered", "1 while the kubelet has t
 
 
 class Registrar:
-    """Offers the plugin to the kubelet and keeps its answer."""
+    """Serves the registration socket and keeps the kubelet's answer."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Registrar:
         self._backoff = backoff
         self._status: RegistrationStatus | None = None
         self.was_silent = False
-        """Whether the kubelet has left an offer unanswered."""
+        """Whether the kubelet has left a socket unanswered until the limit."""
         self._answered = Notifier()
 
     @property
     def problem(self) -> str | None:
-        """Why the plugin is not registered; None: it is."""
+        """The reason why the plugin is not registered; None: it is registered."""
         if self._status is None:
             return f"the kubelet has not asked for {self._socket} yet: is it running, and is this its directory?"
         return None if self._status.registered else f"the kubelet refused the registration: {self._status.error}"

@@ -27,12 +27,12 @@ from driver.partitions.slice_limits import MAX_DEVICES, SliceLayout
 
 
 class AmbiguousCardError(PermanentError):
-    """Two backends offer one card, or two cards have one name."""
+    """Two backends report one card, or two cards have one name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishTarget:
-    """Where devices are published, and what the API server there keeps of them."""
+    """The destination of published devices, and what the API server there keeps of them."""
 
     driver: DriverName
     node: str
@@ -41,7 +41,7 @@ class PublishTarget:
     """False: the API server drops shared counters (its gate DRAPartitionableDevices is off). To the scheduler the
     partitions of one card would look independent, so only whole cards are published."""
     optional_devices: OptionalDevices = OptionalDevices()  # noqa: RUF009  (frozen)
-    """What is published because ResourceClasses ask for it."""
+    """The devices that are published only because ResourceClasses need them."""
     keeps_shares: bool = True
     """False: the API server drops what makes devices shareable (its gate DRAConsumableCapacity is off)."""
     early_load_s: float | None = None
@@ -69,7 +69,7 @@ class OfferedDevice:
 
 
 class PoolInputs(NamedTuple):
-    """Everything that the published devices of one kind follow from."""
+    """Everything that determines the published devices of one kind."""
 
     target: PublishTarget
     cards: tuple[Card, ...]
@@ -223,7 +223,7 @@ def _check_unambiguous(cards: Mapping[str, Sequence[Card]]) -> None:
         for card in held:
             if (other := owners.setdefault(card.uuid, backend)) != backend:
                 raise AmbiguousCardError(
-                    f"card {card.uuid} is offered by two backends, {other} and {backend}: drop one"
+                    f"card {card.uuid} is reported by two backends, {other} and {backend}: drop one"
                 )
 
 

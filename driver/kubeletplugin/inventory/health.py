@@ -1,8 +1,8 @@
-"""The health of devices: which taints they are published with, and what the kubelet is told.
+"""The health of devices: the taints with which they are published, and the health reports for the kubelet.
 
-An unhealthy device works but gets no new claims (NoSchedule). A lost device cannot serve its pods any longer; they are
-better started again elsewhere (NoExecute: kube-controller-manager evicts those without a toleration, KEP-5055). A taint
-goes when its cause goes. A card that could not load a function gets no claims for that function for a while.
+An unhealthy device works but gets no new claims (NoSchedule). A lost device cannot serve its pods any longer; they
+should start again elsewhere (NoExecute: kube-controller-manager evicts those without a toleration, KEP-5055). A taint
+ends with its cause. A card that could not load a function gets no claims for that function for a while.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -49,7 +49,7 @@ class DeviceHealthTracker:
 
     @property
     def unhealthy(self) -> Mapping[_Part, UnhealthyState]:
-        """What backends have reported of cards and partitions that are not healthy."""
+        """The problems of unhealthy and lost cards and partitions, as backends have reported them."""
         return self._unhealthy
 
     @property
@@ -63,7 +63,7 @@ class DeviceHealthTracker:
             del self._unhealthy[part]
 
     def update(self, change: HealthChange) -> bool:
-        """Take in a change; returns whether it says anything new."""
+        """Apply a change; returns whether it says anything new."""
         key = (change.card_uuid, change.partition)
         known = self._unhealthy.get(key)
         if change.state is HealthState.HEALTHY:

@@ -1,4 +1,4 @@
-"""Devices that nodes publish only because a ResourceClass asks for them: shared partitions, monitor devices.
+"""Devices that nodes publish only because a ResourceClass needs them: shared partitions, monitor devices.
 
 A cluster without such classes has no more devices to search than before (docs/shared-partitions.md,
 docs/admin-access.md). Which models and nodes a class wants is left to its selector: a device that no class selects does
@@ -16,7 +16,7 @@ from driver.partitions.shared_devices import ShareableProfiles
 
 
 class OptionalDevices(NamedTuple):
-    """What the cluster's ResourceClasses ask for."""
+    """The optional devices that the cluster's ResourceClasses need."""
 
     shareable: ShareableProfiles = frozenset()
     """The profiles that several claims may share (KEP-5075); None among them: whole cards."""
@@ -28,7 +28,7 @@ class OptionalDevices(NamedTuple):
 
 
 def find_optional_devices(classes: Iterable[ResourceClassObject]) -> OptionalDevices:
-    """Return what ``classes`` ask for. An invalid class asks for nothing; its status says why it is invalid."""
+    """Return what ``classes`` need. An invalid class needs nothing; its status says why it is invalid."""
     specs = [spec for held in classes if (spec := _decode(held)) is not None]
     return OptionalDevices(
         shareable=frozenset(

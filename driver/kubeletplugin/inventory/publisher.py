@@ -66,7 +66,7 @@ class DevicePublisher:
 
     @property
     def problem(self) -> str | None:
-        """Why devices may be missing or out of date; None: they are not."""
+        """The reason why devices may be missing or out of date; None: they are not."""
         return "; ".join(self._problems.values()) or None
 
     def request_refresh(self) -> None:
@@ -105,7 +105,7 @@ class DevicePublisher:
             await self._settle()
 
     async def watch_health(self, name: str) -> None:
-        """Take in the health changes that backend ``name`` reports, until cancelled."""
+        """Apply the health changes that backend ``name`` reports, until cancelled."""
         for delay_s in self._settings.retry.delays():
             self._health_tracker.forget({card.uuid for card in self._cards.get(name, ())})
             try:
@@ -126,7 +126,7 @@ class DevicePublisher:
             await anyio.sleep(delay_s)
 
     async def _settle(self) -> None:
-        """Wait by the clock: a notifier would wake this task at every step of every claim."""
+        """Wait until changes pause, by the clock: a notifier would wake this task at every step of every claim."""
         latest = anyio.current_time() + MAX_SETTLE_S
         while anyio.current_time() < (until := min(self._changed_at + SETTLE_S, latest)):  # noqa: ASYNC110  (as said)
             await anyio.sleep_until(until)
@@ -149,6 +149,6 @@ class DevicePublisher:
 
 
 def _list_taken(records: Iterable[PreparedClaim]) -> list[Partition]:
-    """List what claims hold of the hardware, each partition once; admin access holds nothing (KEP-5018)."""
+    """List the partitions that claims hold, each once; admin access holds nothing (KEP-5018)."""
     devices = (device for record in records for device in record.devices)
     return list(dict.fromkeys(from_card_part(device.part) for device in devices if not device.admin_access))

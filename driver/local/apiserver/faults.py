@@ -1,4 +1,4 @@
-"""Faults on request: what a client must survive, made to happen exactly when a test wants it."""
+"""Fault injection: failures that a client must survive, at exactly the requests that a test chooses."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class InjectedFault:
     after_lines: int = 0
 
     def refusal(self, resource: str, name: str) -> ApiStatusError:
-        """The response to a request about this object."""
+        """Return the response to a request about this object."""
         match self.code:
             case HTTPStatus.GONE:
                 return expired("too old resource version: 1 (2)")
@@ -73,7 +73,7 @@ class FaultPlan:
         self._planned.append(_PlannedFault(fault=fault, verb=verb, resource=resource, name=name, left=times))
 
     def next(self, verb: str, resource: str, name: str) -> InjectedFault | None:
-        """The fault of this request, which counts as met; None when the request is to be served."""
+        """Return the fault of this request, which counts as met; None when the request is to be served."""
         for planned in self._planned:
             if planned.matches(verb, resource, name):
                 planned.left -= 1

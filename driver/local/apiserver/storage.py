@@ -17,7 +17,7 @@ from api.errors import KerfError
 from api.model.base import JsonObject
 
 Converter = Callable[[JsonObject], JsonObject]
-"""From the stored body to that of one API version, or back; never changes its argument."""
+"""Converts the stored body to that of one API version, or back, without changing its argument."""
 
 
 class GroupResource(NamedTuple):
@@ -53,11 +53,11 @@ class StoredObject:
     _copies: "dict[int, StoredObject]" = field(default_factory=dict, compare=False, repr=False)
 
     def at_revision(self, revision: int) -> "StoredObject":
-        """The same body with another revision, copied once for all watches."""
+        """Return the same body with another revision, copied once for all watches."""
         return self._copies.get(revision) or self._copies.setdefault(revision, _stamped(self.key, revision, self.body))
 
     def encode(self, converter: Converter | None) -> bytes:
-        """The body as JSON in one API version, encoded once for all watches and lists."""
+        """Return the body as JSON in one API version, encoded once for all watches and lists."""
         encoded = self._wire.get(converter)
         if encoded is None:
             encoded = msgspec.json.encode(converter(self.body) if converter else self.body)
@@ -107,7 +107,7 @@ class Storage:
         return kind_store.objects.get(key) if kind_store else None
 
     def items(self, resource: GroupResource, namespace: str = "", *, revision: int | None = None) -> list[StoredObject]:
-        """The objects of a kind (of one namespace, if given) in key order, now or as they were at ``revision``.
+        """Return the objects of a kind (of one namespace, if given) in key order, now or as they were at ``revision``.
 
         Raises ExpiredRevisionError when ``revision`` is before the horizon.
         """
@@ -125,7 +125,7 @@ class Storage:
         return new
 
     def remove(self, resource: GroupResource, key: ObjectKey, body: JsonObject | None = None) -> StoredObject:
-        """Delete; the last state of the object is ``body``, if given. Raises KeyError when there is no such object."""
+        """Delete an object; its last state is ``body``, if given. Raises KeyError when there is no such object."""
         kind_store = self._kind_store(resource)
         old = kind_store.objects.pop(key)
         self.revision += 1
@@ -134,7 +134,7 @@ class Storage:
         return last
 
     def events_after(self, resource: GroupResource, revision: int) -> list[StorageEvent]:
-        """The changes of a kind after ``revision``, oldest first. Raises ExpiredRevisionError before the horizon."""
+        """Return a kind's changes after ``revision``, oldest first. Raises ExpiredRevisionError before the horizon."""
         kind_store = self._kind_store(resource)
         self._check_horizon(kind_store, revision)
         later = list(takewhile(lambda event: event.revision > revision, reversed(kind_store.events)))
@@ -157,7 +157,7 @@ class Storage:
             raise ExpiredRevisionError(revision, kind_store.horizon)
 
     def _objects_at(self, kind_store: _KindStore, revision: int) -> dict[ObjectKey, StoredObject]:
-        """The objects at a revision: those of today with later changes undone, newest first."""
+        """Return the objects at a revision: those of today with later changes undone, newest first."""
         self._check_horizon(kind_store, revision)
         if revision >= self.revision or not kind_store.events or kind_store.events[-1].revision <= revision:
             return kind_store.objects

@@ -6,12 +6,12 @@ from typing import Final
 
 
 def format_time(moment: datetime) -> str:
-    """A ``metav1.Time``: RFC 3339 in seconds, UTC."""
+    """Return a ``metav1.Time``: RFC 3339 in seconds, UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_time(text: str) -> datetime | None:
-    """The time that an RFC 3339 text gives; None for any other text."""
+    """Return the time that an RFC 3339 text gives; None for any other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -35,7 +35,7 @@ _DURATION_FORMATS: Final = (
 
 
 def format_duration(seconds: int) -> str:
-    """A duration in one or two units, as the column AGE shows it (``k8s.io/apimachinery`` ``util/duration``)."""
+    """Return a duration in one or two units, as the column AGE shows it (``k8s.io/apimachinery`` ``util/duration``)."""
     if seconds < -1:
         return "<invalid>"
     seconds = max(seconds, 0)
@@ -45,6 +45,6 @@ def format_duration(seconds: int) -> str:
 
 
 def format_age(text: object, now: datetime) -> str:
-    """The time since an RFC 3339 text, as ``kubectl get`` prints it."""
+    """Return the time since an RFC 3339 text, as ``kubectl get`` prints it."""
     moment = parse_time(text) if isinstance(text, str) else None
     return "<unknown>" if moment is None else format_duration(int((now - moment).total_seconds()))

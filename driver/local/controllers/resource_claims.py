@@ -62,7 +62,7 @@ class ClaimLifecycle(Generic[ClaimT, TemplateT]):
 
 
 def structured_lifecycle(kinds: ResourceKinds) -> ClaimLifecycle[ResourceClaim, ResourceClaimTemplate]:
-    """The lifecycle of claims that the scheduler allocates."""
+    """Return the lifecycle of claims that the scheduler allocates."""
     return ClaimLifecycle(kinds.resource_claims, kinds.resource_claim_templates, from_template, release)
 
 
@@ -83,7 +83,7 @@ def from_template(metadata: ObjectMeta, template: ResourceClaimTemplate) -> Reso
 
 
 def generated_metadata(pod: Pod, entry: PodResourceClaim, wanted: ObjectMeta) -> ObjectMeta:
-    """The metadata of the claim for an entry of a pod, with the labels and annotations of its template."""
+    """Return the metadata of the claim for an entry of a pod, with the labels and annotations of its template."""
     owner = OwnerReference(
         api_version="v1",
         kind="Pod",
@@ -102,7 +102,7 @@ def generated_metadata(pod: Pod, entry: PodResourceClaim, wanted: ObjectMeta) ->
 
 
 def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject | None:
-    """``ClaimLifecycle.release`` of structured claims: the last consumer's end clears the allocation."""
+    """Implement ``ClaimLifecycle.release`` for structured claims: the last consumer's end clears the allocation."""
     reserved = claim.status.reserved_for
     kept = tuple(consumer for consumer in reserved if consumer.resource != "pods" or not is_done(pods[consumer.uid]))
     if kept == reserved and (kept or claim.status.allocation is None):
@@ -114,7 +114,7 @@ def release(claim: ResourceClaim, pods: Mapping[str, Pod | None]) -> JsonObject 
 
 
 def classic_lifecycle(kinds: ClassicKinds) -> ClaimLifecycle[ClassicClaim, ClassicTemplate]:
-    """The lifecycle of claims that drivers allocate."""
+    """Return the lifecycle of claims that drivers allocate."""
     return ClaimLifecycle(kinds.claims, kinds.templates, classic_from_template, release_classic)
 
 
@@ -123,7 +123,7 @@ def classic_from_template(metadata: ObjectMeta, template: ClassicTemplate) -> Cl
 
 
 def release_classic(claim: ClassicClaim, pods: Mapping[str, Pod | None]) -> JsonObject | None:
-    """``ClaimLifecycle.release`` of classic claims: the last consumer's end requests deallocation."""
+    """Implement ``ClaimLifecycle.release`` for classic claims: the last consumer's end requests deallocation."""
     reserved = claim.status.reserved_for
     kept = tuple(consumer for consumer in reserved if consumer.resource != "pods" or not is_done(pods[consumer.uid]))
     if kept == reserved:
@@ -135,7 +135,7 @@ def release_classic(claim: ClassicClaim, pods: Mapping[str, Pod | None]) -> Json
 
 
 def owning_pod(claim: Object) -> OwnerReference | None:
-    """The pod for which a claim was generated; None for a user's own claim."""
+    """Return the pod for which a claim was generated; None for a user's own claim."""
     return next((owner for owner in claim.metadata.owner_references if owner.controller and owner.kind == "Pod"), None)
 
 
@@ -189,7 +189,7 @@ class ClaimController(Generic[ClaimT, TemplateT]):
             await self._record_claims(pod, made)
 
     async def _ensure_claim(self, pod: Pod, entry: PodResourceClaim, template_name: str) -> str:
-        """The name of the entry's claim, which is created unless it exists."""
+        """Return the name of the entry's claim, which is created unless it exists."""
         for claim in self._claims.store.indexed("owner", pod.metadata.uid):
             if claim.metadata.annotations.get(POD_CLAIM_NAME) == entry.name and not claim.is_terminating:
                 return claim.metadata.name
@@ -236,7 +236,7 @@ class ClaimController(Generic[ClaimT, TemplateT]):
             await self._client.delete(self._lifecycle.claims, name, namespace, uid=claim.metadata.uid)
 
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
-        """The pod as it is now; None when it is gone, or replaced by another one of its name.
+        """Return the pod as it is now; None when it is gone, or replaced by another one of its name.
 
         A pod that is not in the cache may be too new for it, so the API server decides.
         """

@@ -60,7 +60,7 @@ class NodeClaims:
         missing = len(pod.spec.resource_claims) - len(pod.claim_names())
         claims = [await self._track(pod, name) for name in pod.all_claim_names]
         if missing:
-            raise ClaimNotReadyError(f"{missing} of the pod's claims are not made yet")
+            raise ClaimNotReadyError(f"{missing} of the pod's claims are not created yet")
         waiting = [claim for claim in claims if not claim.is_prepared]
         for driver in sorted({driver for claim in waiting for driver in claim.drivers}):
             await self._prepare_with(driver, [claim for claim in waiting if driver in claim.drivers])
@@ -79,7 +79,7 @@ class NodeClaims:
                 claim.pods.discard(pod.metadata.uid)
 
     def cdi_ids(self, pod: Pod, container: Container) -> tuple[str, ...]:
-        """The CDI device ids of one container, each once, in the order of its references."""
+        """Return the CDI device ids of one container, each once, in the order of its references."""
         ids: dict[str, None] = {}
         for name, request in _list_requests(pod, container):
             for claim in self._infos.values():
@@ -89,7 +89,7 @@ class NodeClaims:
         return tuple(ids)
 
     def devices(self, pod: Pod) -> Mapping[ClaimRef, tuple[ReportedDevice, ...]]:
-        """The prepared devices of each claim of the pod."""
+        """Return the prepared devices of each claim of the pod."""
         return {
             claim.ref: tuple(device for part in claim.devices.values() for device in part)
             for claim in self._infos.values()
@@ -139,7 +139,7 @@ class NodeClaims:
 
 
 def _find_drivers(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
-    """The drivers of a claim. Raises ClaimNotReadyError unless it is allocated and reserved for the pod."""
+    """Return the drivers of a claim. Raises ClaimNotReadyError unless it is allocated and reserved for the pod."""
     if claim.status.allocation is None:
         raise ClaimNotReadyError(f"ResourceClaim {claim.metadata.name} is not allocated")
     if pod.metadata.uid not in {consumer.uid for consumer in claim.status.reserved_for}:
@@ -148,7 +148,7 @@ def _find_drivers(claim: ResourceClaim, pod: Pod) -> frozenset[str]:
 
 
 def _list_requests(pod: Pod, container: Container) -> Iterator[tuple[str | None, str]]:
-    """Each claim and request that a container gets, by reference or extended resource; request "" is all of them."""
+    """Yield each claim and request of a container, by reference or extended resource; "" is all requests."""
     names = pod.claim_names()
     for wanted in container.resources.claims:
         yield names.get(wanted.name), wanted.request

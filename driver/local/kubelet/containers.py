@@ -15,7 +15,7 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def oci_spec(pod: Pod, container: Container) -> JsonObject:
-    """The runtime spec of a container before any device is added (opencontainers/runtime-spec ``config.md``)."""
+    """Return the runtime spec of a container before any device is added (opencontainers/runtime-spec ``config.md``)."""
     environment = [f"PATH={_PATH}", f"HOSTNAME={pod.metadata.name}"]
     return {
         "ociVersion": "1.2.0",

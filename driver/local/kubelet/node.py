@@ -37,7 +37,7 @@ _WORKERS: Final = 8
 _READY_CONDITIONS: Final = ("Initialized", "ContainersReady", "Ready")
 """The conditions of running pods that ``kubectl wait`` and ``kubectl get`` read."""
 _HEARTBEAT_S: Final = 10.0
-"""Between two updates of the node's Ready condition, as those of the kubelet's lease."""
+"""Seconds between two updates of the node's Ready condition, as those of the kubelet's lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class Kubelet:
         )
 
     def prepared(self, pod: Pod) -> Mapping[ClaimRef, tuple[ReportedDevice, ...]]:
-        """The devices that drivers prepared for each claim of a pod."""
+        """Return the devices that drivers prepared for each claim of a pod."""
         return self._claims.devices(pod)
 
     async def run(self) -> None:

@@ -23,7 +23,7 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 _SCAN_S: Final = 0.05
-"""Between two scans of the directory, which cost nothing for a few sockets; the kubelet uses inotify."""
+"""Seconds between two scans of the directory, which cost nothing for a few sockets; the kubelet uses inotify."""
 _HANDSHAKE_S: Final = 5.0
 """The deadline of GetInfo and of NotifyRegistrationStatus (the kubelet's: 1 s and 5 s; test machines are slow)."""
 _FIRST_RETRY_S: Final = 0.5
@@ -154,7 +154,7 @@ class PluginWatcher:
 
 
 def _socket_inode(path: Path) -> int | None:
-    """The inode of a socket; None for all other files, hidden names, and files that have just gone."""
+    """Return the inode of a socket; None for all other files, hidden names, and files that have just gone."""
     try:
         status = path.lstat()
     except FileNotFoundError:

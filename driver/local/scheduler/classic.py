@@ -68,7 +68,7 @@ class BindPod:
 
 
 def decide_next_step(state: PodSchedulingState) -> Unschedulable | UpdateContext | BindPod:
-    """The next step for a pod: bind it, update its context, or report that it is unschedulable."""
+    """Return the next step for a pod: bind it, update its context, or report that it is unschedulable."""
     for entry, claim in state.claims.items():
         if reason := _find_blocker(claim, state):
             return Unschedulable(f"claim {entry}: {reason}")
@@ -88,7 +88,7 @@ def decide_next_step(state: PodSchedulingState) -> Unschedulable | UpdateContext
 
 
 def find_claim_to_deallocate(state: PodSchedulingState) -> str | None:
-    """The entry whose claim should be deallocated so that the pod fits another node (PostFilter); None for none."""
+    """Return the entry of a claim to deallocate so that the pod fits another node (PostFilter); None: none."""
     for entry, claim in state.claims.items():
         users = {consumer.uid for consumer in claim.status.reserved_for}
         is_free = not claim.spec.immediate and users <= {state.pod.metadata.uid}

@@ -1,4 +1,4 @@
-"""The scheduler: a node and devices for every pending pod, over ``driver.allocation``.
+"""The scheduler: it finds a node and devices for every pending pod with ``driver.allocation``.
 
 What kube-scheduler does with DRA (KEP-4381): the pod's claims are allocated together on the first node where they all
 fit, the allocation and the pod's reservation are written to each claim's status, then, when the devices are ready
@@ -63,19 +63,19 @@ from driver.scheduling.node_filter import filter_node, find_claim_elsewhere, nod
 log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 1.0
-"""After a failed write, or devices that could not be made ready, when nothing else wakes the scheduler."""
+"""Seconds after a failed write, or a failed preparation of devices, when nothing else wakes the scheduler."""
 _REASONS: Final = 3
-"""Reasons told for each node: the first obstacles are the ones to remove first."""
+"""Reasons reported for each node: the first obstacles are the ones to remove first."""
 
 _DEFAULT_FEATURES: Final = Features()
 _BUDGET: Final = Budget(seconds=2.0, clock=time.monotonic)
-"""For each node. kube-scheduler gives one ten seconds (gate DRASchedulerFilterTimeout), but beside its other work; here
-everything else of the embedded cluster waits."""
+"""The limit for each node. kube-scheduler's is ten seconds (gate DRASchedulerFilterTimeout), but here everything
+else of the embedded cluster waits meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a pod goes, and what each of its unallocated claims gets."""
+    """A decision: the pod's node, and the allocation of each claim that had none."""
 
     node: str
     allocations: tuple[tuple[ResourceClaim, AllocationResult], ...]
@@ -83,7 +83,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Why a pod cannot be placed now, for its condition and event."""
+    """A decision: the reason why the pod cannot be placed now, for its condition and event."""
 
     message: str
 
@@ -93,10 +93,10 @@ Decision: TypeAlias = Placed | Pending
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What one decision is based on."""
+    """The state of the cluster that one decision is based on."""
 
     nodes: Sequence[Node]
-    """By name."""
+    """The nodes, sorted by name."""
     classes: dict[str, DeviceClass]
     allocator: ClusterAllocator
 
@@ -104,7 +104,7 @@ class Snapshot:
 def decide(
     pod: Pod, claims: Sequence[ResourceClaim], now: Snapshot, *, share_id: Callable[[], str], budget: Budget
 ) -> Decision:
-    """A node for ``pod`` and devices for those of its ``claims`` that have none; ``budget`` is for each node."""
+    """Choose a node for ``pod`` and devices for those of its ``claims`` that have none; ``budget`` is for each node."""
     unallocated = [claim for claim in claims if claim.status.allocation is None]
     reasons = {node.metadata.name: _filter(pod, claims, node) for node in now.nodes}
     open_ = [name for name, reason in reasons.items() if reason is None]
@@ -131,7 +131,7 @@ def decide(
 
 
 def _filter(pod: Pod, claims: Sequence[ResourceClaim], node: Node) -> str | None:
-    """Why a node cannot take a pod whatever devices are free there; None: it can."""
+    """Return why a node cannot take a pod, whatever devices are free there; None: it can."""
     if reason := filter_node(pod, node):
         return reason
     return "node(s) are not where an allocated claim can be used" if find_claim_elsewhere(claims, node) else None
@@ -219,7 +219,7 @@ class Scheduler:
         if requests:
             extended = await self._extended_claim(pod, requests, mappings)
             if extended is None:
-                return  # its making wakes the scheduler
+                return  # its creation wakes the scheduler
             claims.append(extended)
         decision = decide(pod, claims, self._snapshot(), share_id=self._share_id, budget=_BUDGET)
         if isinstance(decision, Pending):
@@ -244,25 +244,25 @@ class Scheduler:
         self._events.report(reference(pod), type="Normal", reason="Scheduled", message=message)
 
     def _claims_of(self, pod: Pod) -> list[ResourceClaim] | str:
-        """The pod's claims as last written or seen; or what is still missing."""
+        """Return the pod's claims as last written or seen; or what is still missing."""
         names, claims = pod.claim_names(), []
         for entry in pod.spec.resource_claims:
             ref = ObjectRef(pod.metadata.namespace, names.get(entry.name, ""))
             claim = self._assumed.get(ref)
             if claim is None:
-                return f"waiting for the claim of {entry.name!r} to be made"
+                return f"waiting for the claim of {entry.name!r} to be created"
             if claim.is_terminating:
                 return f"claim {ref.name} is being deleted"
             owner = owning_pod(claim)
             if entry.resource_claim_template_name and (owner is None or owner.uid != pod.metadata.uid):
-                return f"claim {ref.name} was not made for this pod"
+                return f"claim {ref.name} was not created for this pod"
             claims.append(claim)
         return claims
 
     async def _extended_claim(
         self, pod: Pod, requests: tuple[DeviceRequest, ...], mappings: tuple[ContainerExtendedResourceRequest, ...]
     ) -> ResourceClaim | None:
-        """The pod's claim for extended resources as last written or seen, made if there is none; None: not seen yet."""
+        """Return the pod's claim for extended resources, created if there is none; None: it is not seen yet."""
         if name := pod.extended_claim_name:
             ref = ObjectRef(pod.metadata.namespace, name)
             return self._assumed.get(ref)
@@ -385,7 +385,7 @@ class Scheduler:
 
 
 def _stamped(allocation: AllocationResult, now: datetime) -> AllocationResult:
-    """The allocation with its time, when somebody waits for its devices (KEP-5007)."""
+    """Return the allocation with its time, when somebody waits for its devices (KEP-5007)."""
     if not any(result.binding_conditions for result in allocation.devices.results):
         return allocation
     return replace(allocation, allocation_timestamp=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))

@@ -1,4 +1,4 @@
-"""Full explanations, and that they are true: when what they name is removed, it fits."""
+"""Full explanations are true: once the obstacles that they name are removed, the pod fits."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -44,7 +44,7 @@ ROUNDS: Final = 30
 
 @dataclass(frozen=True)
 class Case:
-    """A claim, and everything that may stand in its way."""
+    """A claim, and all its possible obstacles."""
 
     slices: Sequence[ResourceSlice]
     claim: ResourceClaim

@@ -1,4 +1,4 @@
-"""Who holds what."""
+"""The claims that hold devices, counters and capacity."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Reasons, in words that a user knows."""
+"""The obstacles on a node, in messages for users."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Families in which two rules cross, or in which much fits in few ways only: no rule by itself shows what to choose."""
+"""Families of problems in which two rules interact, or which have few solutions: no single rule decides them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Small questions in which much stands against each other: several claims, constraints over some of their requests,
+"""Small problems with many interacting rules: several claims, constraints over some of their requests,
 devices that take from two counter sets, lists, alternatives, ``All``, attributes that some devices lack.
 """
 
@@ -26,7 +26,7 @@ _SETS: Final = ("s0", "s1", "s2")
 
 
 def crowded(seed: int) -> tuple[list[ResourceSlice], list[ResourceClaim]]:
-    """What is offered, and what is asked for."""
+    """Draw the slices of a small problem, and its claims."""
     return _Author(Random(seed)).question()
 
 

@@ -1,4 +1,4 @@
-"""Families of inputs on which a plain depth-first search explodes: what each is, and whether it fits.
+"""Families of problems on which a plain depth-first search takes exponential time, and whether each fits.
 
 ``n`` is the size, about the number of devices or cards; the answers follow from the construction.
 """
@@ -172,7 +172,7 @@ def _tags_in_pairs(n: int) -> Hard:
 
 
 def _tags_in_a_ring(n: int) -> Hard:
-    """Neighbours share a tag; three devices share none."""
+    """Neighbors share a tag; three devices share none."""
 
     def tags(number: int) -> Mapping[str, object]:
         return {"tags": Attribute(strings=(f"t{number}", f"t{(number + 1) % n}"))}
@@ -251,7 +251,7 @@ def _groups_apart(n: int) -> Hard:
 
 
 def _links_in_a_ring(n: int) -> Hard:
-    """Each device takes two neighbouring links of a ring: half of them, rounded down, can be had."""
+    """Each device takes two neighboring links of a ring: half of them, rounded down, can be had."""
     odd = n | 1
     devices = [
         device(f"d{number:02}", uses={"ring": {f"link-{number}": 1, f"link-{(number + 1) % odd}": 1}})
@@ -285,7 +285,7 @@ def _too_few_values_between_them(n: int) -> Hard:
 
 
 def families(names: Mapping[str, Any]) -> dict[str, Callable[[int], Hard]]:
-    """Those of a module, by name."""
+    """Return the families of a module, by name."""
     return {
         name.removeprefix("_"): build
         for name, build in names.items()

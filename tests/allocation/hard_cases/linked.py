@@ -1,4 +1,4 @@
-"""Families in which devices or requests are bound to each other in more than one way, or to what is never reached."""
+"""Families of problems whose devices or requests depend on each other in several ways, or on unreachable parts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a node sees of the published slices."""
+"""The devices of published slices that a node can use."""
 
 from typing import Any
 

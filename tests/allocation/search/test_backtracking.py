@@ -1,4 +1,4 @@
-"""The search: the same first solution as an exhaustive one, and no explosion where that one explodes."""
+"""The search: the same first solution as an exhaustive one, in few steps where that one needs exponentially many."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Constraints, device after device."""
+"""Constraints, checked as devices are assigned."""
 
 from collections.abc import Sequence
 from typing import Any

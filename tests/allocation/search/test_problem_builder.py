@@ -1,4 +1,4 @@
-"""What a request may take, whatever else is chosen; and what no node can answer."""
+"""The domains of requests, and the errors that do not depend on a node."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an allocation result says besides the devices."""
+"""The content of an allocation result besides its devices."""
 
 from typing import Any
 

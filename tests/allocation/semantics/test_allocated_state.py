@@ -1,4 +1,4 @@
-"""What claims hold."""
+"""The devices, counters and capacity that claims hold."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a request takes of a capacity (KEP-5075)."""
+"""The amount of a capacity that a request consumes (KEP-5075)."""
 
 from fractions import Fraction
 from typing import Any

@@ -1,4 +1,4 @@
-"""What kubelets 1.27 to 1.31 are served: their paths, their messages, and which kubelet gets which."""
+"""The DRA services for kubelets 1.27 to 1.31: paths, messages, and the choice by kubelet version."""
 
 import pytest
 from google.protobuf.message import DecodeError

@@ -78,7 +78,7 @@ def widgets(container_setup: ContainerSetup) -> Spec:
 
 
 def everything(container_setup: ContainerSetup) -> Spec:
-    """And what CDI has had since."""
+    """Build a spec with every kind of edit, also those since CDI 0.5.0."""
     edits = ContainerEdits(
         env=("ACME_NEW=1",),
         device_nodes=(DeviceNode(path="/dev/acme-pipe", type="p", file_mode=0o600),),

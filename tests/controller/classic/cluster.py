@@ -29,7 +29,7 @@ class ClassicCluster:
         self.admin = admin
 
     async def tell(self, *cards: Card, **fields: Any) -> None:
-        """What the plugin of n1 tells."""
+        """Write the inventory that the plugin of n1 would write."""
         spec = to_builtins(inventory("n1", *cards, **fields).spec)
         await self._apply(NODE_INVENTORIES, "n1", spec=spec)
 

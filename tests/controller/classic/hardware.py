@@ -1,4 +1,4 @@
-"""Nodes with cards, as their plugins would tell of them."""
+"""Nodes with cards, as their plugins publish them."""
 
 from api.core.v1 import Node, NodeStatus
 from api.kerf.node_inventory import NodeInventory

@@ -40,7 +40,7 @@ class Stop:
 
 @dataclass
 class Server:
-    """The truth."""
+    """The state of the API server."""
 
     objects: dict[ObjectRef, JsonObject] = field(default_factory=dict)
     """Claims as JSON."""

@@ -1,4 +1,4 @@
-"""Whether this process leads is asked of the API server, once for all who ask meanwhile."""
+"""Whether this process leads is read from the API server, once for all concurrent callers."""
 
 from typing import cast
 
@@ -33,7 +33,7 @@ class Server:
         return Lease(metadata=ObjectMeta(name=name, namespace=namespace), spec=LeaseSpec(holder_identity=holder))
 
     def answer(self) -> None:
-        """What is under way; who comes later waits again."""
+        """Answer the read that is in flight; later callers wait for the next one."""
         self._answers.set()
         self._answers = anyio.Event()
 

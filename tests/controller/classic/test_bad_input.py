@@ -1,4 +1,4 @@
-"""Bad input, through the whole controller on an embedded API server of 1.30: what people read, and what comes of it.
+"""Bad input, through the whole controller on an embedded API server of 1.30: the events, and the effects.
 
 Bad input of one is nobody else's: in the end there is always a claim that gets what it asks for. None of it reaches a
 kubelet (R-8): nothing is allocated before it makes sense.

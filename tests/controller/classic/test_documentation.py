@@ -1,4 +1,4 @@
-"""``docs/classic.md`` is true: every rule is shown where it says, and what it draws and names is there."""
+"""``docs/classic.md`` is true: every rule has the test that it names, and everything else that it names exists."""
 
 import re
 from collections.abc import Iterator

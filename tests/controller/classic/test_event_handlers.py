@@ -1,4 +1,4 @@
-"""Which claims and contexts are looked at again after a change (Q-8, Q-9, Q-10, Q-13), and nothing beside."""
+"""The claims and contexts that are reconciled again after a change (Q-8, Q-9, Q-10, Q-13), and no others."""
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ WAITING = ReconcileKey("claim", ObjectRef("ns", "waiting"))
 
 
 class Queue:
-    """What was asked for."""
+    """A queue that records the keys that are added."""
 
     def __init__(self) -> None:
         self.keys: list[ReconcileKey] = []

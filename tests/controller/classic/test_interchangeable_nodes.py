@@ -1,4 +1,4 @@
-"""Nodes by what is free of them: kept while everything changes, and the same as worked out by hand."""
+"""Interchangeable nodes, grouped by their free units: kept up to date, and the same as computed from scratch."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What the process does when it begins to lead, on the embedded cluster."""
+"""The start of leadership, on the embedded cluster."""
 
 from api.core.v1 import LEASES
 from driver.controller.classic.reconciler import FENCE

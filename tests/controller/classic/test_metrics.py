@@ -1,4 +1,4 @@
-"""What Prometheus is told of the controller's work (NE-13)."""
+"""The metrics of the controller's work (NE-13)."""
 
 from driver.runtime.metrics import REGISTRY
 from tests.controller.classic.cluster import ClassicCluster, eventually

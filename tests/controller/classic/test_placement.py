@@ -1,4 +1,4 @@
-"""Which devices claims get: the smallest that will do, so that large ones stay possible; all of a pod's or none."""
+"""Which devices claims get: the smallest that suffice, so that large ones stay possible; all of a pod's or none."""
 
 import time
 from collections.abc import Collection
@@ -235,7 +235,7 @@ def test_a_claim_takes_what_the_class_sets() -> None:
     ],
 )
 def test_a_claim_may_not_set_what_the_class_has_set(wish: GpuClaimParametersSpec, field: str) -> None:
-    # R-22: honoured or refused, never changed silently
+    # R-22: honored or refused, never changed silently
     with pytest.raises(InvalidDocumentError) as caught:
         merge_parameters("", OFFER, wish, driver=DRIVER)
     assert field in str(caught.value)

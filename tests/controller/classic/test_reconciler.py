@@ -34,7 +34,7 @@ class SteppedController:
         self.see()
 
     def see(self) -> None:
-        """The caches are up to date."""
+        """Bring the caches up to date."""
         for value in self.server.claims():
             self.builder.put_claim(value)
 

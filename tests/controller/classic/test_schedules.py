@@ -2,7 +2,7 @@
 
 Every call to the API server is two steps, before and after it takes effect, and between any two steps anything else may
 happen: another pass, a change of leadership that the former leader does not notice, a cut connection, the scheduler,
-the controller manager, a user who edits what is none of theirs, a class that is deleted or becomes another driver's.
+the controller manager, a user who edits others' objects, a class that is deleted or becomes another driver's.
 Controllers' caches move when the schedule says so. (R-5, R-26, NE-01)
 """
 
@@ -90,7 +90,7 @@ class Controller:
         self.leads = False
 
     def see_class(self, state: str) -> None:
-        """The class is there, or gone, or another driver's."""
+        """Show the cache the class: present, deleted, or another driver's."""
         class_ = self.builder.resource_class("gpu", {"allowWhole": True, "claimsMayOverride": ["size"]})
         if state == "theirs":
             self.builder.resource_class("gpu", driver_name="other.example")
@@ -98,7 +98,7 @@ class Controller:
             self.builder.stores.classes.remove(class_.ref)
 
     def see(self, count: int) -> None:
-        """Take in the next ``count`` changes of claims."""
+        """Deliver the next ``count`` changes of claims to the cache."""
         for ref, value in self.server.log[self.seen : self.seen + count]:
             self.seen += 1
             if value is not None:
@@ -130,7 +130,7 @@ class Controller:
         self.passes.clear()
 
     def begin(self, key: object, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Up to its first call; one pass over a key at a time."""
+        """Begin a pass, up to its first call; one pass over a key at a time."""
         if key not in self.passes:
             self.passes[key] = work()
             self.step(key, None)
@@ -174,14 +174,14 @@ class Cluster:
             self.create_claim(name)
 
     def play(self, steps: int) -> None:
-        """So many steps, and after each of them everything that must hold."""
+        """Execute so many steps, and check all invariants after each."""
         actions = [action for action, weight in self.actions() for _ in range(weight)]
         for _ in range(steps):
             self.chance.choice(actions)()
             self.check()
 
     def actions(self) -> Sequence[tuple[Callable[[], None], int]]:
-        """How often each thing happens: mostly steps of passes under way, rarely a change of leadership."""
+        """Return the weights of the actions: mostly steps of passes under way, rarely a change of leadership."""
 
         def on_controller(
             method: Callable[[Controller], None], which: Callable[[Controller], object] = lambda _: True
@@ -261,7 +261,7 @@ class Cluster:
     # --- controllers
 
     def elect(self, name: str) -> None:
-        """The other one is not told."""
+        """Make another controller the leader; the former one is not notified."""
         controller = self.controllers[name]
         if self.server.leader == name and (controller.leads or controller.passes):
             return
@@ -337,7 +337,7 @@ class Cluster:
                         assert have in possible, f"{uid} of {node}: {have}, not {possible}"
 
     def come_to_rest(self) -> None:
-        """Faults stop: everybody gets what fits, whoever is done gives back, and nothing is left behind."""
+        """Stop all faults: then each claim that fits is allocated, and finished pods release theirs."""
         self.controllers["y"].stop_passes()
         self.elect("x")
         controller = self.controllers["x"]
@@ -367,7 +367,7 @@ class Cluster:
         assert all(not controller.builder.view.usage.on(node) for node in NODES)
 
     def everybody_has_what_fits(self, controller: Controller) -> None:
-        """Nothing that is asked for could be given and is not."""
+        """Check that no pending claim could be allocated."""
         view = controller.builder.view
         for value in self.server.claims():
             assert plan_claim(view.claim(value.ref), view).allocation is None
@@ -376,7 +376,7 @@ class Cluster:
             assert its_pod is None or plan_context(asking, its_pod, view).allocations == ()
 
     def settle(self, controller: Controller) -> None:
-        """Work on everything until nothing changes any more."""
+        """Reconcile everything until nothing changes any more."""
         for _ in range(6):
             controller.see(len(self.server.log))
             for asking in list(self.server.contexts.values()):

@@ -25,7 +25,7 @@ from tests.controller.classic.test_claims import HELD, devices
 
 
 def small_scene(*nodes: str) -> ClusterBuilder:
-    """One H100 on each node, a class ``gpu`` without limits and one pending claim."""
+    """Build a cluster with one H100 on each node, a class ``gpu`` without limits and one pending claim."""
     builder = ClusterBuilder()
     for name in nodes or ("n1", "n2"):
         builder.node(name)

@@ -1,4 +1,4 @@
-"""What the controller knows of claims: the newest of what caches and the server's answers say."""
+"""The controller's state of claims: the newest of caches and the server's answers."""
 
 from msgspec.structs import replace
 

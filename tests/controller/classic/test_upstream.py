@@ -24,7 +24,7 @@ THEIRS = "else.example/mine"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A claim, what happens, and what it is like then."""
+    """A claim, an event, and the claim's state afterwards."""
 
     before: dict[str, Any] | None
     """None: there is no claim."""

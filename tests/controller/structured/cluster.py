@@ -146,7 +146,7 @@ class Cluster:
         self._store(RESOURCE_CLASSES, {**held, "spec": spec})
 
     def put_condition(self, name: str, type_: str) -> None:
-        """Another controller says something of a ResourceClass."""
+        """Write another controller's condition to a ResourceClass."""
         held = self.objects["ResourceClass", name]
         condition = {"type": type_, "status": "True", "reason": "Because", "message": ""}
         conditions = [condition, *held["status"]["conditions"]]

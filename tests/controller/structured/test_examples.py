@@ -1,4 +1,4 @@
-"""The manifests that people copy: each file stands alone, and gets what its comment says."""
+"""The example manifests: each file is complete, and gets the devices that its comment says."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What the controller does about classes, pass by pass, against a cluster that does what clusters do."""
+"""Reconciliation of classes, pass by pass, against an API server in memory with lagging caches."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,5 +1,5 @@
-"""Whatever people, caches, failures and garbage collection do in whatever order: the controller harms nobody's objects,
-and once it is left alone it brings everything to where it should be, and then stays quiet.
+"""Any interleaving of users, caches, failures and garbage collection: the controller never changes others' objects,
+and once nothing else happens it reaches the desired state and writes no more.
 """
 
 import anyio

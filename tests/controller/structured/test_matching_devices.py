@@ -1,4 +1,4 @@
-"""What the controller makes of slices, and which classes it looks at again after a change."""
+"""The devices of slices that match classes, and the classes that are reconciled after a change."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def test_a_republished_order_is_no_difference() -> None:
 
 
 class Queue:
-    """Notes what is added."""
+    """A queue that records the keys that are added."""
 
     def __init__(self) -> None:
         self.added: dict[str, float] = {}

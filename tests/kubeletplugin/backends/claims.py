@@ -16,7 +16,7 @@ from driver.partitions.geometry import Card, Partition
 
 
 class Crashed(BaseException):
-    """Stands for the death of the process: nobody catches it, nothing is cleaned up."""
+    """The end of the process by a crash: nothing catches it, nothing is cleaned up."""
 
 
 def crash() -> None:
@@ -24,7 +24,7 @@ def crash() -> None:
 
 
 class Clock:
-    """Hardware that takes no time, but remembers how long it would have taken. ``inf`` waits until cancelled."""
+    """A clock without delays that records how long the hardware would have taken. ``inf`` waits until cancelled."""
 
     def __init__(self) -> None:
         self.slept_s: Final[list[float]] = []
@@ -41,16 +41,16 @@ def build_config(state: Path, *, gpus: int = 2, model: str = "h100-80gb-sxm", sh
 
 
 class HandledBackend(SimulatedBackend):
-    """A simulated backend, and what others than the plugin do to its cards."""
+    """A simulated backend, and changes of its cards by others than the plugin."""
 
     def inject(self, faults: HardwareFaults) -> None:
-        """Have these faults strike from now on."""
+        """Inject these faults from now on."""
         temporary = self._directory / "faults.json.new"
         temporary.write_bytes(msgspec.json.encode(faults))
         temporary.rename(temporary.with_suffix(""))
 
     async def cut_by_hand(self, device: AllocatedDevice) -> None:
-        """Cut a GPU partition as an administrator would with nvidia-smi; Kerf must never touch it."""
+        """Create a GPU partition as an administrator would with nvidia-smi; Kerf must never touch it."""
         await self._cards[device.partition.card_uuid].make(device, None, f"by-hand/{device.share.id.device}")
 
     def reboot(self) -> None:

@@ -1,4 +1,4 @@
-"""What every backend does (``driver.kubeletplugin.backends.base``): the simulated one, and the stand-in of tests."""
+"""The contract of every backend (``driver.kubeletplugin.backends.base``), for the simulated one and the fake one."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The simulated backend when nothing goes wrong: what it makes, refuses, shares and gives back."""
+"""The simulated backend when nothing goes wrong: what it prepares, refuses, shares and releases."""
 
 import dataclasses
 import json

@@ -97,5 +97,5 @@ async def test_a_state_directory_of_other_cards_is_refused(tmp_path: Path) -> No
         consumed_capacity={},
     )
     await backend.prepare(device, None)
-    with pytest.raises(PermanentError, match="remembers gpu-0 as a h100-80gb-sxm, but it is configured as a a30-24gb"):
+    with pytest.raises(PermanentError, match="state of gpu-0 as a h100-80gb-sxm, but is configured as a a30-24gb"):
         open_backend(write(tmp_path, GOOD.replace("H100-80GB", "a30")))

@@ -1,4 +1,4 @@
-"""Every fault at every step: afterwards a retry works, or everything can be taken back, and nothing leaks."""
+"""Every fault at every step: afterwards a retry works, or everything can be released, and nothing leaks."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ WHEN: tuple[Moment, ...] = ("before", "after")
 
 
 class Way(NamedTuple):
-    """A kind of device and the steps that making it and taking it back walk through."""
+    """A kind of device, and the steps of its preparation and release."""
 
     name: str
     partition: Callable[[Machine], Partition]
@@ -65,7 +65,7 @@ async def prepared(machine: Machine, way: Way) -> tuple[AllocatedDevice, Handle]
 
 
 async def assert_usable(machine: Machine, way: Way) -> None:
-    """Another claim gets the same device: nothing is left in its way."""
+    """Check that another claim can get the same device."""
     backend = machine.open()
     assert backend.held() == {}
     handle = await backend.prepare(machine.device(way.partition(machine), "another"), way.config)

@@ -1,6 +1,6 @@
-"""Any sequence of prepare, unprepare, abandon, death, restart, reboot and hands-on work, against a plain record.
+"""Any sequence of prepare, unprepare, abandon, crash, restart, reboot and manual changes, against a plain record.
 
-Always: no two partitions that may not coexist, nothing held that nobody answers for, nothing lost that was prepared.
+Always: no two partitions that may not coexist, nothing in use without an owner, nothing lost that was prepared.
 """
 
 import tempfile

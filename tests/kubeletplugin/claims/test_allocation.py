@@ -1,4 +1,4 @@
-"""From claims to devices: what is ours, what it stands for, which configuration applies, who is in the way."""
+"""From claims to devices: which are of this driver, what they stand for, their configuration, conflicting claims."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Functions are loaded before their pods are bound, and the scheduler is told what came of it (KEP-5007)."""
+"""Functions are loaded before their pods are bound, and the result is written to the claim's status (KEP-5007)."""
 
 import dataclasses
 from collections.abc import AsyncIterator
@@ -57,7 +57,7 @@ def seen(held: ResourceClaim) -> AllocatedClaim:
 
 @dataclass
 class EarlyPreparationFixture:
-    """A node's preloading with what is around it."""
+    """The early preparation of one node with fakes of its surroundings."""
 
     core: PluginCore
     health_tracker: DeviceHealthTracker

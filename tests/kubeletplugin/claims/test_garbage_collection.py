@@ -1,4 +1,4 @@
-"""Taking back what nobody unprepares: soon what was only begun, later what was prepared, never what is in use."""
+"""Garbage collection of claims: soon what was only begun, later what was prepared, never what is in use."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ SLICE = "gpu-0-1g-1gb-at-0"
 
 
 class Wavering(FakeCluster):
-    """Does not find claims for a while."""
+    """A cluster that does not find claims for a while."""
 
     misses = 0
 
@@ -31,7 +31,7 @@ class Wavering(FakeCluster):
 
 
 async def look(core: PluginCore, at: float) -> list[str]:
-    """What is prepared after a look at this time."""
+    """Return what is still prepared after a collection at this time."""
     core.clock[0] = at
     await core.garbage_collector.collect(set(core.checkpoint.records))
     return sorted(record.claim.name for record in core.checkpoint.records.values())

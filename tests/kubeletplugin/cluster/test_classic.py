@@ -1,4 +1,4 @@
-"""Where drivers allocate the plugin tells of its cards in a NodeInventory, and serves what its kubelet can call."""
+"""Where drivers allocate, the plugin publishes its cards in a NodeInventory, and serves what its kubelet can call."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -61,7 +61,7 @@ async def cluster_of(client: Client, kubelet: str = "v1.30.14", driver: str = "k
 
 
 async def inventory(client: Client) -> NodeInventory:
-    """Once it is there."""
+    """Wait for the inventory, and return it."""
     while True:
         try:
             return await client.get(NODE_INVENTORIES, "node-1")

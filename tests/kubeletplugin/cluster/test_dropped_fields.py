@@ -1,4 +1,4 @@
-"""Which fields the API server keeps is known before anything is published, and nothing is left of the question."""
+"""The fields that the API server drops are known before anything is published, and the probe leaves nothing."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -75,4 +75,4 @@ async def test_a_server_that_refuses_the_question_is_taken_to_keep_all_until_a_l
         kind = (await discover(client)).resource.resource_slices
         nowhere = PublishTarget(driver=DriverName(DRIVER), node="not a name", layout=SliceLayout.SPLIT)
         assert await probe_dropped_fields(client, kind, nowhere) == frozenset()
-    assert "cannot ask which fields of slices the API server keeps" in caplog.text
+    assert "cannot find out which fields of slices the API server keeps" in caplog.text

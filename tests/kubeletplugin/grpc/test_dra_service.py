@@ -130,7 +130,7 @@ async def test_a_claim_of_the_same_name_with_another_uid_is_another_claim() -> N
             await node.kubelet.prepare(old)
             new = node.cluster.add(claim("training", NEXT_SLICE, uid="new-uid"))
             with pytest.raises(
-                ClaimError, match="claim default/training was deleted and made anew: its UID is new-uid"
+                ClaimError, match="claim default/training was deleted and created again: its UID is new-uid"
             ):
                 await node.kubelet.prepare(old)
             await node.kubelet.prepare(new)

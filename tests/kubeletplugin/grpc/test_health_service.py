@@ -19,7 +19,7 @@ V1_36 = tuple(version for version in V1_37 if version != "v1.DRAResourceHealth")
 
 
 def devices_of(node: Machine) -> list[Device]:
-    """What is published now."""
+    """Return the devices that are published now."""
     pools = node.cluster.published[-1] if node.cluster.published else ()
     return [device for pool in pools for content in pool.slices for device in content.devices]
 

@@ -1,4 +1,4 @@
-"""Registration: the kubelet is made to look again until it has the plugin."""
+"""Registration: sockets are made again until the kubelet has registered the plugin."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

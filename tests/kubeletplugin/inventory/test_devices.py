@@ -43,7 +43,7 @@ def test_a_node_without_cards_of_a_kind_has_no_pool_for_it() -> None:
 
 
 def test_two_backends_must_not_offer_one_card() -> None:
-    with pytest.raises(AmbiguousCardError, match="card GPU-0 is offered by two backends, one and two"):
+    with pytest.raises(AmbiguousCardError, match="card GPU-0 is reported by two backends, one and two"):
         build_device_set(TARGET, {"one": [gpu(0)], "two": [gpu(0)]}, (), HEALTHY, DeviceSet())
 
 

@@ -1,4 +1,4 @@
-"""Cards to look at while others use them: published where a class asks for it, only for admin access (KEP-5018)."""
+"""Monitor devices: published where a class needs them, only for admin access (KEP-5018)."""
 
 from dataclasses import replace
 

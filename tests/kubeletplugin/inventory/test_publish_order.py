@@ -1,4 +1,4 @@
-"""What is published follows what is taken, and nothing is published for nothing."""
+"""The published order follows the devices in use, and nothing is published without need."""
 
 from dataclasses import replace
 

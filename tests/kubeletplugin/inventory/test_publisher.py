@@ -1,4 +1,4 @@
-"""Hardware that cannot be asked, or answers nonsense, is a problem that is told; it hides nothing else and passes."""
+"""A failed or invalid discovery is reported as a problem; it hides no other hardware, and ends with its cause."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -63,7 +63,7 @@ class Node:
 
 @asynccontextmanager
 async def running(node: Node) -> AsyncIterator[None]:
-    """It has published what there is."""
+    """Run the publisher, which has published the devices."""
     async with anyio.create_task_group() as group:
         group.start_soon(node.publisher.run)
         await until(lambda: len(node.cluster.published) == 1)
@@ -114,7 +114,7 @@ async def test_cards_that_contradict_each_other_leave_the_last_inventory(caplog:
     assert node.whole_cards == {"gpu-0", "fpga-0"}
     problem = node.publisher.problem
     assert problem is not None
-    assert "card GPU-0 is offered by two backends, gpus and fpgas" in problem
+    assert "card GPU-0 is reported by two backends, gpus and fpgas" in problem
     assert caplog.text.count("the devices cannot be published") == 1, "told once"
     node.fpgas.cards = [fpga(0)]
     await node.publisher.refresh()

@@ -1,4 +1,4 @@
-"""Devices that several claims share: cut with the first share, taken back with the last (KEP-5075)."""
+"""Devices that several claims share: created with the first share, removed with the last (KEP-5075)."""
 
 from dataclasses import replace
 from pathlib import Path

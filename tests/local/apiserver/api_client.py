@@ -1,4 +1,4 @@
-"""A client of the embedded API server that says what it means, and a clock that stands still."""
+"""A client of the embedded API server with short calls, and a clock that tests set."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -24,7 +24,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 @dataclass
 class Clock:
-    """Time that passes when a test says so."""
+    """A clock that a test advances."""
 
     now: datetime = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ class Clock:
 
 @dataclass
 class Answer:
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     body: Any
@@ -46,7 +46,7 @@ class Answer:
 
     @property
     def causes(self) -> list[str]:
-        """Of a refusal: each cause as ``path: message``."""
+        """Return each cause of a refusal as ``path: message``."""
         return [f"{cause.get('field')}: {cause['message']}" for cause in self.body["details"]["causes"]]
 
 
@@ -128,13 +128,13 @@ class Api:
             kind_store.horizon = storage.revision
 
     async def gone(self, path: str) -> None:
-        """Returns when there is no such object any more."""
+        """Wait until there is no such object any more."""
         with anyio.fail_after(IN_TIME_S):
             while (await self.get(path)).status != 404:
                 await anyio.lowlevel.checkpoint()
 
     async def until(self, path: str, holds: Callable[[Any], bool]) -> Any:
-        """The object at a path, once it is as wanted."""
+        """Wait for the object at a path to be as wanted, and return it."""
         with anyio.fail_after(IN_TIME_S):
             while True:
                 answer = await self.get(path)

@@ -1,6 +1,6 @@
-"""Claims, their templates and classes: defaults, limits and the rules of a claim's life.
+"""Claims, their templates and classes: defaults, limits and the rules of a claim's lifecycle.
 
-Every cause below is what kube-apiserver 1.37 told of the same document.
+Every cause below is what kube-apiserver 1.37 reported of the same document.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The policies of ``deploy/classic``, judged by the embedded API server as a real one does (``tests/e2e/classic``)."""
+"""The policies of ``deploy/classic``, evaluated by the embedded API server as by a real one (``tests/e2e/classic``)."""
 
 from pathlib import Path
 from typing import Any

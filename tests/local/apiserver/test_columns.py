@@ -1,4 +1,4 @@
-"""What ``kubectl get`` prints."""
+"""The columns that ``kubectl get`` prints."""
 
 from datetime import UTC, datetime
 from typing import Any

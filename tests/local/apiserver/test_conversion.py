@@ -1,4 +1,4 @@
-"""Bodies of one version as bodies of another: nothing is lost, not even what nobody knows."""
+"""Conversion of bodies between versions: nothing is lost, not even unknown fields."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Deletion: at once, gracefully, held up by finalizers, and what goes along."""
+"""Deletion: at once, gracefully, held up by finalizers, and the objects that are deleted with it."""
 
 from typing import Any
 

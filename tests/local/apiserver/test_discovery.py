@@ -1,4 +1,4 @@
-"""What a client learns before its first request."""
+"""The discovery documents that a client reads before its first request."""
 
 from typing import Any
 

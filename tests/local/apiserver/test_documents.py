@@ -1,4 +1,4 @@
-"""Small operations on documents, amounts, places and forms."""
+"""Operations on documents: quantities, paths and response forms."""
 
 from typing import Any
 

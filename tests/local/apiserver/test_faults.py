@@ -1,4 +1,4 @@
-"""Planned faults: what a client is made to survive."""
+"""Injected faults, as a client meets them."""
 
 from http import HTTPStatus
 

@@ -90,7 +90,7 @@ class Kubectl:
         return {**kept, "HOME": str(self.folder), "KUBECONFIG": str(self.folder / "kubeconfig")}
 
     async def __call__(self, *arguments: str, text: str = "", fails: bool = False) -> str:
-        """Everything it says; that it fails, or does not, is checked."""
+        """Run kubectl and return all its output; check whether it fails."""
         with anyio.fail_after(IN_TIME_S):
             done = await anyio.run_process(
                 self.command(arguments), input=text.encode(), env=self.environment, check=False

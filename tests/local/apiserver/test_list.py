@@ -1,4 +1,4 @@
-"""Pages of one consistent list, and what happens when the past is gone."""
+"""Pages of one consistent list, and lists whose revision has expired."""
 
 from typing import Any
 

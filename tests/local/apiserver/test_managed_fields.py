@@ -1,4 +1,4 @@
-"""Ownership of fields: updates take what they change, applies own what they say."""
+"""Ownership of fields: updates take over the fields that they change, applies own their whole configuration."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pods: what they get by default, what they must have, what of them can still change."""
+"""Pods: defaults, required fields, and fields that an update may change."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """Slices and taint rules: what a driver may publish.
 
-Every cause below is what kube-apiserver 1.37 told of the same document.
+Every cause below is what kube-apiserver 1.37 reported of the same document.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""One revision counter, a bounded history, and a past that can be listed as it was."""
+"""The revision counter, the bounded history, and lists at earlier revisions."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicies: what they deny is not written, and what this cluster does not know of them denies too.
+"""ValidatingAdmissionPolicies: what they deny is not written, and unsupported parts of a policy deny, too.
 
 The refusals' form is that of kube-apiserver 1.30 (``k8s.io/apiserver`` ``admission/plugin/policy/validating``).
 """

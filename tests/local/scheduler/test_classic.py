@@ -1,4 +1,4 @@
-"""The scheduler of 1.30: what it asks drivers, when it selects a node, when it gives up on a claim."""
+"""The scheduler of 1.30: the nodes that it suggests, when it selects one, when it deallocates a claim."""
 
 from typing import Any
 

@@ -118,7 +118,7 @@ class SimulatedBackend:
             await self._sleep(self._health_poll_s)
 
     def held(self) -> dict[str, Partition]:
-        """Return what the cards hold, half-made partitions included, by the owner's mark."""
+        """Return the partitions in use, half-made ones included, by the owner's mark."""
         return {owner: partition for card in self._cards.values() for owner, partition in card.held()}
 
     def _card(self, partition: Partition) -> SimulatedCard:
@@ -173,7 +173,7 @@ def _simulated(card: Card, directory: Path, step_runner: StepRunner) -> Simulate
 def _check_same(card: Card, remembered: str, configured: str, directory: Path) -> None:
     if remembered != configured:
         raise PermanentError(
-            f"{directory} remembers {card_name(card)} as a {remembered}, but it is configured as a {configured}: "
+            f"{directory} has the state of {card_name(card)} as a {remembered}, but is configured as a {configured}: "
             "choose another state directory, or remove this one when nothing is prepared on it"
         )
 

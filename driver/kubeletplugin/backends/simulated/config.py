@@ -65,9 +65,9 @@ class SimulatedConfig(Strict):
     pace: NonNegative = 1.0
     """Factor of every delay; 0: the hardware takes no time."""
     seed: str = ""
-    """What the cards' UUIDs depend on beside kind and number; empty: the state directory's path."""
+    """The seed of the cards' UUIDs, beside kind and number; empty: the state directory's path."""
     health_poll_seconds: Annotated[float, msgspec.Meta(gt=0)] = 1.0
-    """Interval between two looks at the cards' health: short enough to watch, long enough to cost nothing."""
+    """Seconds between two reads of the cards' health: short enough to watch, long enough to cost nothing."""
 
 
 def read_config(path: Path) -> SimulatedConfig:
@@ -144,7 +144,7 @@ def _unknown_models(config: SimulatedConfig) -> Iterator[Problem]:
 
 
 def _problem(message: str) -> Problem:
-    """A ValidationError's text ends in ``- at `$.cards[0].count``` or ``- at `key` in `$.delays```: that goes first."""
+    """Split a ValidationError's text, which ends in ``- at `$.cards[0].count``` or ``- at `key` in `$.delays```."""
     match = re.fullmatch(r"(?s)(.*?)(?: - at (?:`key` in )?`\$\.?(.*)`)?", message)
     assert match is not None  # the first group takes anything
     return Problem(match[2] or "", match[1])

@@ -61,7 +61,7 @@ def image_for(shell: Shell, function_name: str, placement: Placement) -> Placeme
 
 
 def reserve(state: FpgaState, placement: Placement, image: Placement, function: str, owner: str) -> FpgaState:
-    """Hold the slots for ``owner``. What was left in them is lost, unless it is this very image of ``function``.
+    """Hold the slots for ``owner``. A function left in them is lost, unless it is this very image of ``function``.
 
     Raises HardwareBusyError when another owner holds one of the slots.
     """
@@ -96,7 +96,7 @@ def read_back(state: FpgaState, owner: str, function: Function) -> FpgaState:
 
 
 def keep(state: FpgaState, owner: str) -> FpgaState:
-    """Give the slots back with the function in them."""
+    """Release the slots with the function in them."""
     region = state.of(owner)
     if region is None:
         return state
@@ -104,7 +104,7 @@ def keep(state: FpgaState, owner: str) -> FpgaState:
 
 
 def blank(state: FpgaState, owner: str) -> FpgaState:
-    """Give the slots back empty."""
+    """Release the slots empty."""
     region = state.of(owner)
     return _replaced(state, region, None) if region else state
 

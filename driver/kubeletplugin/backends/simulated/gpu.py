@@ -106,6 +106,7 @@ def destroy_compute_instance(state: GpuState, owner: str) -> GpuState:
 
 
 def destroy_gpu_instance(state: GpuState, owner: str) -> GpuState:
+    """Destroy the owner's GPU instance. Raises HardwareBusyError while it has a compute instance."""
     instance = state.of(owner)
     if instance is not None and instance.mig_uuid:
         raise HardwareBusyError(f"{HardwareStep.DESTROY_GPU_INSTANCE}: {_IN_USE}")

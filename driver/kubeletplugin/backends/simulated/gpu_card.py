@@ -35,7 +35,7 @@ class SimulatedGpu:
         return self._card
 
     def handle(self, device: AllocatedDevice, config: DeviceConfig | None) -> GpuHandle:
-        """Return the handle of ``device`` as it is now, complete once the device is made. Changes nothing."""
+        """Return the handle of ``device`` as it is now. Raises HardwareRefusedError for the config of another kind."""
         if isinstance(config, FpgaConfig):
             raise HardwareRefusedError(f"{device.share} is a GPU, but the claim gives it an FpgaConfig")
         handle = GpuHandle(
@@ -59,8 +59,8 @@ class SimulatedGpu:
         return state.whole == owner or (instance is not None and bool(instance.mig_uuid))
 
     async def make(self, device: AllocatedDevice, config: DeviceConfig | None, owner: str) -> None:
-        """Make the partition or load the function, or go on where an earlier try was cut off."""
-        del config  # how containers share the device is told to them, not to the card
+        """Make the partition or load the function, or continue an earlier try that was interrupted."""
+        del config  # sharing is configured in containers, not on the card
         partition = device.partition
         if partition.placement is None:
             await self._step(HardwareStep.SET_MIG_MODE, lambda state: gpu.take_whole(state, owner))

@@ -32,7 +32,7 @@ Moment: TypeAlias = Literal["before", "after"]
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 _IN_USE: Final = "In use by another client"
-"""NVML's message for an instance that some process still holds; the commonest failure of real cards."""
+"""NVML's message for an instance that some process still holds; the most frequent failure of real cards."""
 
 
 class HardwareStep(StrEnum):
@@ -68,9 +68,9 @@ DELAYS_S: Final[Mapping[HardwareStep, float]] = MappingProxyType(
 """Seconds that each step takes; a step without an entry takes none.
 
 GPUs: 0.16 s to create and 0.10 s to destroy an instance with its compute instance, as measured on an A30 by
-artecs-group/FAR_MIG_scheduler (README); how the two steps share it is a guess. Switching MIG mode on a Hopper GPU is
-immediate. FPGAs: bridges and registers are sub-millisecond; PROGRAM takes what the function's maker states, blanking as
-long as the smallest functions take.
+artecs-group/FAR_MIG_scheduler (README); its split between the two steps is an assumption. Switching MIG mode on a
+Hopper GPU is immediate. FPGAs: bridges and registers are sub-millisecond; PROGRAM takes what the function's maker
+states, blanking as long as the smallest functions take.
 """
 
 
@@ -81,9 +81,9 @@ class HardwareFault(Strict):
     card: str = ""
     """Name of the card, ``gpu-0``; empty: any card."""
     effect: Literal["error", "hang", "crash"] = "error"
-    """Fail; never return; kill this process as SIGKILL does."""
+    """error: the step fails; hang: it never returns; crash: this process ends as by SIGKILL."""
     when: Moment = "before"
-    """Before the change of the hardware, or after it but before the caller hears of it."""
+    """Whether it strikes before the change of the hardware, or after it but before the caller gets an answer."""
     times: Annotated[int, msgspec.Meta(ge=1)] | None = 1
     """How often it strikes; null: every time."""
     permanent: bool = False
@@ -106,7 +106,7 @@ class HardwareFaults(Strict):
 
     @property
     def unhealthy(self) -> Mapping[str, UnhealthyState]:
-        """What is wrong, by device name; of two entries for a device, the one in ``lost`` counts."""
+        """The problems by device name; of two entries for a device, the one in ``lost`` counts."""
         ill = {name: UnhealthyState(HealthState.UNHEALTHY, reason) for name, reason in self.ill.items()}
         return ill | {name: UnhealthyState(HealthState.LOST, reason) for name, reason in self.lost.items()}
 

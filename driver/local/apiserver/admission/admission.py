@@ -23,7 +23,7 @@ _ADMIN_REFUSAL: Final = (
 
 
 def check_namespace(storage: Storage, type_: ResourceType, key: ObjectKey) -> None:
-    """Raises ApiStatusError (404, 403) unless the namespace of a new object exists and is not being deleted."""
+    """Raise ApiStatusError (404, 403) unless the namespace of a new object exists and is not being deleted."""
     namespace = storage.get(NAMESPACES, ObjectKey("", key.namespace))
     if namespace is None:
         raise object_not_found("", "namespaces", key.namespace)
@@ -38,7 +38,7 @@ def check_namespace(storage: Storage, type_: ResourceType, key: ObjectKey) -> No
 
 
 def validate_admin_access(storage: Storage, type_: ResourceType, key: ObjectKey, body: JsonObject) -> FieldErrors:
-    """The error of a new claim or template that requests administrative access in a namespace not labeled for it."""
+    """Refuse a new claim or template that requests administrative access in a namespace not labeled for it."""
     if type_.store not in _CLAIMS or _allows_admin_access(storage, key.namespace):
         return
     spec = lookup(body, "spec", "spec") or body.get("spec")
@@ -51,7 +51,7 @@ def validate_admin_access(storage: Storage, type_: ResourceType, key: ObjectKey,
 def validate_admin_access_of_status(
     storage: Storage, type_: ResourceType, key: ObjectKey, body: JsonObject, old: JsonObject
 ) -> FieldErrors:
-    """The same error for an allocation, unless it had administrative access before."""
+    """Refuse an allocation with administrative access there, unless it had administrative access before."""
     if type_.store != _CLAIMS[0] or _allows_admin_access(storage, key.namespace):
         return
     granted = _first_admin_result(body)

@@ -37,7 +37,7 @@ def _environment(variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the libra
 
 @lru_cache(maxsize=512)
 def compile_expression(expression: str, variables: tuple[str, ...]) -> Any:  # noqa: ANN401  (the library has no types)
-    """The program of ``expression`` over ``variables``. Raises RuleError when it does not compile."""
+    """Compile the program of ``expression`` over ``variables``. Raises RuleError when it does not compile."""
     plain = inline_bindings(expression)  # cel-cpp resolves a bound variable wrongly after a loop that ended early
     try:
         program = _environment(variables).compile(expression)
@@ -52,7 +52,7 @@ def compile_expression(expression: str, variables: tuple[str, ...]) -> Any:  # n
 
 
 def evaluate(expression: str, variables: tuple[str, ...], data: Mapping[str, JsonValue]) -> JsonValue:
-    """The value of ``expression`` with the variables of ``data``. Raises RuleError."""
+    """Evaluate ``expression`` with the variables of ``data``. Raises RuleError."""
     value = compile_expression(expression, variables).eval(data=data)
     if value.type().name() == "ERROR":
         raise RuleError(str(value.plain_value()))

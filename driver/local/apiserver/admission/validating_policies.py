@@ -33,7 +33,7 @@ _UNSUPPORTED_POLICY_FIELDS: Final = (
     ("spec", "matchConstraints", "objectSelector"),
     ("spec", "matchConstraints", "excludeResourceRules"),
 )
-"""Fields of a policy that are not evaluated: it denies what it matches."""
+"""Fields that are not evaluated: a policy that has one denies whatever it matches."""
 _UNSUPPORTED_BINDING_FIELDS: Final = (("spec", "paramRef"), ("spec", "matchResources"))
 
 
@@ -66,7 +66,7 @@ class AdmissionAttributes:
 
 
 def check_policies(storage: Storage, write: AdmissionAttributes) -> None:
-    """Raises ApiStatusError (by default 422) when a policy denies ``write``. Policies themselves are exempt."""
+    """Raise ApiStatusError (by default 422) when a policy denies ``write``. Policies themselves are exempt."""
     if write.resource in {_POLICIES, _BINDINGS}:
         return
     for binding in storage.items(_BINDINGS):
@@ -110,7 +110,7 @@ def _is_resource(pattern: str, resource: str) -> bool:
 
 
 def _evaluate_policy(policy: JsonObject, binding: JsonObject, write: AdmissionAttributes) -> tuple[str, str] | None:
-    """Reason and message of the first validation that fails; None when the policy admits the write."""
+    """Return reason and message of the first validation that fails; None when the policy admits the write."""
     spec = policy.get("spec") or {}
     try:
         _check_supported(policy, binding)
@@ -124,7 +124,7 @@ def _evaluate_policy(policy: JsonObject, binding: JsonObject, write: AdmissionAt
 
 
 def _check_supported(policy: JsonObject, binding: JsonObject) -> None:
-    """Raises RuleError when the policy or its binding uses what is not supported."""
+    """Raise RuleError when the policy or its binding uses what is not supported."""
     for document, paths in ((policy, _UNSUPPORTED_POLICY_FIELDS), (binding, _UNSUPPORTED_BINDING_FIELDS)):
         for path in paths:
             if lookup(document, *path):
@@ -132,7 +132,7 @@ def _check_supported(policy: JsonObject, binding: JsonObject) -> None:
 
 
 def _evaluate_variables(variables: Sequence[JsonObject], write: AdmissionAttributes) -> Mapping[str, Any]:
-    """The values of the policy's variables. One that fails is missing, which fails the expressions that name it."""
+    """Evaluate the policy's variables. One that fails is missing, which fails the expressions that name it."""
     values: dict[str, Any] = {}
     for variable in variables:
         try:

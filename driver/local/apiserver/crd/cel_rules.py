@@ -59,7 +59,7 @@ def has_rules(schema: JsonObject) -> bool:
 
 
 def validate_rules(document: JsonObject, schema: JsonObject, old: JsonObject | None = None) -> FieldErrors:
-    """The errors that the rules of a schema find in an object; ``old`` is the object before an update."""
+    """Yield the errors that the rules of a schema find in an object; ``old`` is the object before an update."""
     yield from _validate(document, _ABSENT if old is None else old, schema, "")
 
 
@@ -77,7 +77,7 @@ def _validate(value: JsonValue, old: JsonValue, schema: JsonObject, path: str) -
 
 
 def _counterpart(old: JsonValue, ending: str, child: JsonValue, schema: JsonObject) -> JsonValue:
-    """The same part of the old object, by field or by list map key; items of other lists have none."""
+    """Return the same part of the old object, by field or by list map key; items of other lists have none."""
     if isinstance(old, dict):
         return old.get(ending.strip(".[]"), _ABSENT)
     keys = schema.get("x-kubernetes-list-map-keys")
@@ -113,12 +113,12 @@ def _validate_rule(rule: _Rule, value: JsonValue, old: JsonValue, schema: JsonOb
 
 
 def _show(value: JsonValue) -> JsonValue:
-    """The value as a message shows it; objects and lists are too long for one."""
+    """Return the value as a message shows it; objects and lists are too long for one."""
     return OMITTED if isinstance(value, dict | list) else value
 
 
 def escape_fields(value: JsonValue, schema: JsonObject) -> JsonValue:
-    """A value with its field names escaped as in expressions; keys of maps stay as they are."""
+    """Return a value with its field names escaped as in expressions; keys of maps stay as they are."""
     if isinstance(value, dict):
         known = properties(schema)
         return {

@@ -35,7 +35,7 @@ _ANY_OBJECT: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unkno
 
 
 def build_resource_type(definition: JsonObject) -> ResourceType:
-    """The kind that a valid definition describes."""
+    """Return the kind that a valid definition describes."""
     spec = definition["spec"]
     names, group = spec["names"], spec["group"]
     return ResourceType(
@@ -61,7 +61,7 @@ def build_resource_type(definition: JsonObject) -> ResourceType:
 
 
 def _order_served(versions: Iterable[JsonObject]) -> Sequence[JsonObject]:
-    """The served versions, the storage version first, which our controllers prefer."""
+    """Return the served versions, the storage version first, which our controllers prefer."""
     return sorted((each for each in versions if each.get("served")), key=lambda each: not each.get("storage"))
 
 
@@ -144,7 +144,7 @@ def _default(body: JsonObject, _now: str) -> None:
 
 
 def _prepare_for_create(body: JsonObject) -> None:
-    """Sets the status: a definition is established at once."""
+    """Set the status: a definition is established at once."""
     now = body["metadata"]["creationTimestamp"]
     body["status"] = {
         "acceptedNames": body["spec"]["names"],
@@ -161,7 +161,7 @@ def _condition(type_: str, reason: str, message: str, now: str) -> JsonObject:
 
 
 def _prepare_for_delete(body: JsonObject, now: str) -> None:
-    """Adds the finalizer and the condition of a definition whose objects have to be deleted first."""
+    """Add the finalizer and the condition of a definition whose objects have to be deleted first."""
     metadata = body["metadata"]
     metadata.pop("deletionGracePeriodSeconds", None)
     finalizers = metadata.get("finalizers") or []
@@ -205,7 +205,7 @@ def _validate(body: JsonObject) -> FieldErrors:
         yield from validate_name(f"spec.names.{field}", (names.get(field) or "").lower(), dns_label)
     if lookup(spec, "conversion", "strategy") != "None":
         strategy = lookup(spec, "conversion", "strategy")
-        yield invalid("spec.conversion.strategy", strategy, "only None is offered by this API server")
+        yield invalid("spec.conversion.strategy", strategy, "only None is supported by this API server")
     yield from _validate_versions(spec.get("versions") or [])
 
 

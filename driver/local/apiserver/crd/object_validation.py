@@ -36,7 +36,7 @@ _NOWHERE: Final = "<nil>"
 
 
 def validate_object(document: JsonObject, schema: JsonObject) -> FieldErrors:
-    """The errors of a whole object."""
+    """Yield the errors of a whole object."""
     inside = {name: value for name, value in document.items() if name not in OBJECT_FIELDS}
     own = {name: inner for name, inner in properties(schema).items() if name not in OBJECT_FIELDS}
     wanted = [name for name in schema.get("required") or () if name not in OBJECT_FIELDS]
@@ -45,7 +45,7 @@ def validate_object(document: JsonObject, schema: JsonObject) -> FieldErrors:
 
 
 def validate_value(value: JsonValue, schema: JsonObject) -> FieldErrors:
-    """The errors of a value that is no whole object, such as a default."""
+    """Yield the errors of a value that is no whole object, such as a default."""
     yield from _validate(value, schema, "")
     yield from _validate_list_types(value, schema, "")
 
@@ -114,7 +114,7 @@ def _find_type_error(value: JsonValue, schema: JsonObject, path: str) -> FieldEr
 
 
 def _validate_string(value: str, schema: JsonObject, path: str) -> FieldErrors:
-    """The errors of a string; of those in length and pattern only the first, as in upstream."""
+    """Yield the errors of a string; of those in length and pattern only the first, as in upstream."""
     most, least, pattern = schema.get("maxLength"), schema.get("minLength"), schema.get("pattern")
     if most is not None and len(value) > most:
         yield too_long(path, most)
@@ -128,7 +128,7 @@ def _validate_string(value: str, schema: JsonObject, path: str) -> FieldErrors:
 
 
 def _python_pattern(pattern: str) -> str:
-    r"""A pattern of RE2 for Python, whose ``$`` also matches before a final newline and which has no ``\z``."""
+    r"""Return a pattern of RE2 for Python, whose ``$`` also matches before a final newline and which has no ``\z``."""
     return re.sub(r"(?<!\\)\$(?=$|\))", r"\\Z", pattern).replace(r"\z", r"\Z")
 
 
@@ -179,7 +179,7 @@ def _validate_properties(value: JsonObject, schema: JsonObject, path: str) -> Fi
 
 
 def _validate_combinations(value: JsonValue, schema: JsonObject, path: str) -> FieldErrors:
-    """The errors of ``anyOf``, ``oneOf``, ``allOf`` and ``not``, with those of the alternative that has fewest."""
+    """Validate ``anyOf``, ``oneOf``, ``allOf`` and ``not``, with the errors of the alternative that has fewest."""
     if alternatives := schema.get("anyOf"):
         failures = _collect_failures(value, alternatives, path)
         if all(failures):
@@ -208,7 +208,7 @@ def _collect_failures(value: JsonValue, schemas: Sequence[JsonObject], path: str
 
 
 def _validate_list_types(value: JsonValue, schema: JsonObject, path: str) -> FieldErrors:
-    """The items of a set, and of a list of type map, that occur twice."""
+    """Refuse items of a set, or of a list of type map, that occur twice."""
     if isinstance(value, list):
         match schema.get("x-kubernetes-list-type"):
             case "set":

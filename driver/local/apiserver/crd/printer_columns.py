@@ -27,7 +27,7 @@ _STEP: Final = re.compile(
 )
 
 JsonPathStep: TypeAlias = Callable[[Any], Iterator[Any]]
-"""From one value to the values that one step of a path selects in it."""
+"""Yields the values that one step of a path selects in a value."""
 
 
 class UnsupportedJsonPathError(KerfError):
@@ -75,7 +75,7 @@ def _matching(path: str, wanted: str) -> JsonPathStep:
 
 
 def parse_json_path(path: str) -> Sequence[JsonPathStep]:
-    """The steps of a JSONPath. Raises UnsupportedJsonPathError."""
+    """Return the steps of a JSONPath. Raises UnsupportedJsonPathError."""
     path = path.replace("\\.", "\0")
     found: list[JsonPathStep] = []
     at = 0
@@ -106,7 +106,7 @@ def evaluate_json_path(document: JsonValue, path: Sequence[JsonPathStep]) -> lis
 
 
 def build_printer_columns(rows: Sequence[JsonObject]) -> list[Column]:
-    """The name and the declared columns; without any, name and age. Raises UnsupportedJsonPathError."""
+    """Return the name and the declared columns; without any, name and age. Raises UnsupportedJsonPathError."""
     return [NAME, *(map(_column, rows) if rows else [AGE])]
 
 
@@ -129,7 +129,7 @@ def _column(row: JsonObject) -> Column:
 
 
 def _printed(value: JsonValue, type_: str, now: datetime) -> Cell:
-    """The cell of a value; None when the value does not have the type of the column."""
+    """Return the cell of a value; None when the value does not have the type of the column."""
     match type_:
         case "date":
             return format_age(value, now)

@@ -24,7 +24,7 @@ _REASONS: Final = ("FieldValueRequired", "FieldValueForbidden", "FieldValueInval
 
 
 def validate_structural_schema(schema: JsonObject, path: str) -> FieldErrors:
-    """The errors of a whole ``openAPIV3Schema``."""
+    """Yield the errors of a whole ``openAPIV3Schema``."""
     if schema.get("type") != "object":
         yield invalid(f"{path}.type", schema.get("type") or "", "must be object at the root")
     yield from _validate(schema, path, position="at the root")
@@ -90,7 +90,7 @@ def _validate_list(schema: JsonObject, path: str) -> FieldErrors:
 
 
 def _validate_keys(keys: Sequence[str], items: JsonObject, path: str) -> FieldErrors:
-    """The keys of a list of type map must be scalars that each item has."""
+    """Validate the keys of a list of type map: scalars that each item has."""
     if not keys:
         yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
     if items.get("type") != "object":
@@ -113,7 +113,7 @@ def _validate_keys(keys: Sequence[str], items: JsonObject, path: str) -> FieldEr
 
 
 def _validate_default(schema: JsonObject, path: str) -> FieldErrors:
-    """A default must be a valid value itself."""
+    """Validate a default, which must be a valid value itself."""
     if schema.get("default") is None:
         return
     whole, around = deep_copy({"default": schema["default"]}), {"properties": {"default": schema}}

@@ -22,7 +22,7 @@ def properties(schema: JsonObject) -> Mapping[str, JsonObject]:
 
 
 def property_schema(schema: JsonObject, name: str) -> JsonObject | None:
-    """The schema of a field; None when the field is unknown."""
+    """Return the schema of a field; None when the field is unknown."""
     if (known := properties(schema).get(name)) is not None:
         return known
     additional = schema.get("additionalProperties")
@@ -44,7 +44,7 @@ def is_embedded(schema: JsonObject) -> bool:
 
 
 def children(value: JsonValue, schema: JsonObject) -> Iterator[tuple[str, JsonValue, JsonObject]]:
-    """Path suffix, value and schema of each field or item of a value that the schema knows."""
+    """Yield path suffix, value and schema of each field or item of a value that the schema knows."""
     if isinstance(value, dict):
         for name, child in value.items():
             inner = property_schema(schema, name)
@@ -58,12 +58,12 @@ def children(value: JsonValue, schema: JsonObject) -> Iterator[tuple[str, JsonVa
 
 
 def prune(document: JsonObject, schema: JsonObject) -> list[str]:
-    """Removes, in place, the fields that the schema does not have, and returns their paths."""
+    """Remove, in place, the fields that the schema does not have, and return their paths."""
     return list(_pruned(document, schema, "", whole=True))
 
 
 def _pruned(value: JsonValue, schema: JsonObject, path: str, *, whole: bool) -> Iterator[str]:
-    """Prunes one value; ``whole``: it is an object with kind and metadata."""
+    """Prune one value; ``whole``: it is an object with kind and metadata."""
     if isinstance(value, dict):
         for name in list(value):
             if whole and name in OBJECT_FIELDS:
@@ -82,7 +82,7 @@ def _pruned(value: JsonValue, schema: JsonObject, path: str, *, whole: bool) -> 
 
 
 def default(value: JsonValue, schema: JsonObject) -> None:
-    """Fills in defaults, in place, top-down, as a default may be an object with defaults; ``null`` counts as absent."""
+    """Fill in defaults, in place, top-down, as a default may be an object with defaults; ``null`` counts as absent."""
     if isinstance(value, dict):
         for name, inner in properties(schema).items():
             if value.get(name, ...) is None and not inner.get("nullable"):

@@ -26,7 +26,7 @@ class DiscoveryDocument:
 
 
 def build_document(path: str, accept: str, kinds: ServedKinds, settings: ApiServerSettings) -> DiscoveryDocument | None:
-    """The document at a path that names no object; None when there is none."""
+    """Return the document at a path that names no object; None when there is none."""
     parts = [part for part in path.split("/") if part]
     aggregated = "as=APIGroupDiscoveryList" in accept and "v=v2," in f"{accept},".replace("v2;", "v2,")
     match parts:
@@ -75,7 +75,7 @@ def _by_group(kinds: ServedKinds) -> dict[str, list[ResourceType]]:
 
 
 def _version_names(types: Iterable[ResourceType]) -> list[str]:
-    """The versions of a group, preferred first: v2, v1, v1beta2, v1beta1, v1alpha1 (``apimachinery`` ``version``)."""
+    """Order a group's versions, preferred first: v2, v1, v1beta2, v1beta1, v1alpha1 (``apimachinery`` ``version``)."""
     names = {version.name for type_ in types for version in type_.versions}
     return sorted(names, key=_priority, reverse=True)
 

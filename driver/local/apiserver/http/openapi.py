@@ -35,7 +35,7 @@ _METADATA_SCHEMA: Final[JsonObject] = {
 
 
 def build_document(path: str, kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject | None:
-    """The document at a path under ``/openapi/v3``; None when there is none."""
+    """Return the document at a path under ``/openapi/v3``; None when there is none."""
     parts = [part for part in path.split("/") if part]
     match parts[2:]:
         case []:
@@ -49,7 +49,7 @@ def build_document(path: str, kinds: ServedKinds, settings: ApiServerSettings) -
 
 
 def _index(kinds: ServedKinds, settings: ApiServerSettings) -> JsonObject:
-    """The index; the address of each document has a digest, by which clients cache it."""
+    """Return the index; the address of each document has a digest, by which clients cache it."""
     paths = {}
     for group, version in sorted({(type_.group, version.name) for type_ in kinds for version in type_.versions}):
         place = f"apis/{group}/{version}" if group else f"api/{version}"

@@ -25,7 +25,7 @@ def parse_bool(query: Mapping[str, str], name: str) -> bool:
 
 
 def parse_int(query: Mapping[str, str], name: str) -> int:
-    """A non-negative integer, 0 when absent. Raises ApiStatusError (400)."""
+    """Return a non-negative integer, 0 when absent. Raises ApiStatusError (400)."""
     text = query.get(name, "")
     if not text:
         return 0
@@ -58,7 +58,7 @@ class ListOptions:
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> "ListOptions":
-        """Raises ApiStatusError (400, 422 for parameters that exclude one another)."""
+        """Parse the query. Raises ApiStatusError (400, 422 for parameters that exclude one another)."""
         options = cls(
             label_selector=query.get("labelSelector", ""),
             field_selector=query.get("fieldSelector", ""),
@@ -112,7 +112,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, query: Mapping[str, str], *, user_agent: str, kind: str) -> "WriteOptions":
-        """Raises ApiStatusError (422). The manager of a request that names none is the start of its user agent.
+        """Parse the query. Raises ApiStatusError (422). The default field manager is the start of the user agent.
 
         ``kind`` (CreateOptions, UpdateOptions or PatchOptions) is for the message.
         """
@@ -153,7 +153,7 @@ class DeleteOptions:
 
     @classmethod
     def parse(cls, query: Mapping[str, str], body: JsonObject) -> "DeleteOptions":
-        """From the body, or else from the query. Raises ApiStatusError (400, 422)."""
+        """Parse the body, or else the query. Raises ApiStatusError (400, 422)."""
         grace = body.get("gracePeriodSeconds")
         if grace is None and query.get("gracePeriodSeconds"):
             grace = parse_int(query, "gracePeriodSeconds")
@@ -173,7 +173,7 @@ class DeleteOptions:
 
 
 def _orphaning(query: Mapping[str, str], body: JsonObject) -> str:
-    """The propagation policy that ``orphanDependents`` stands for, its predecessor until 1.7."""
+    """Return the propagation policy that ``orphanDependents`` stands for, its predecessor until 1.7."""
     value = body.get("orphanDependents", query.get("orphanDependents"))
     if value is None:
         return ""

@@ -43,7 +43,7 @@ class ApiRequest:
     body: bytes = b""
 
     def document(self) -> JsonObject:
-        """The one object in the body. Raises ApiStatusError (400, 415)."""
+        """Return the one object in the body. Raises ApiStatusError (400, 415)."""
         return decode_document(self.body, self.content_type)
 
     @property
@@ -100,7 +100,7 @@ class RequestHandler:
         return ObjectDeleter(self.storage, self.clock)
 
     def handle(self, request: ApiRequest) -> ApiResponse | Watch:
-        """The response, or the watch, to a request. Raises ApiStatusError when the request is refused."""
+        """Return the response, or the watch, to a request. Raises ApiStatusError when the request is refused."""
         served = self.find_version(request.info)
         self._check_scope(served.type, request.info)
         info, verb = request.info, request.verb
@@ -127,7 +127,7 @@ class RequestHandler:
                 raise method_not_allowed()
 
     def find_version(self, info: RequestInfo) -> ServedVersion:
-        """The kind and version that a path names. Raises ApiStatusError (404)."""
+        """Return the kind and version that a path names. Raises ApiStatusError (404)."""
         return self.served_kinds.find(info.group, info.version, info.plural)
 
     @staticmethod
@@ -238,7 +238,7 @@ _CREATED: Final = ApiResponse(body=encode(success(code=HTTPStatus.CREATED)), cod
 
 
 def _check_types(type_: ResourceType, write: Callable[[], ApiResponse]) -> ApiResponse:
-    """Runs a write. Raises ApiStatusError (400) for a document with values of the wrong JSON type.
+    """Run a write. Raises ApiStatusError (400) for a document with values of the wrong JSON type.
 
     Built-in kinds have no schema here, so it is their strategies that fail on such values.
     """

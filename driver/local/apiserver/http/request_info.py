@@ -16,7 +16,7 @@ class RequestInfo:
 
 
 def parse_path(path: str) -> RequestInfo | None:
-    """The meaning of ``/api/v1/…`` or ``/apis/<group>/<version>/…``; None for every other path."""
+    """Return the meaning of ``/api/v1/…`` or ``/apis/<group>/<version>/…``; None for every other path."""
     parts = [part for part in path.split("/") if part]
     if parts[:1] == ["api"]:
         group, rest = "", parts[1:]

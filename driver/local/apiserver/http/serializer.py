@@ -46,7 +46,7 @@ class ObjectEncoder:
     """What a table row has of its object: None, Metadata or Object."""
 
     def one(self, stored: StoredObject, now: datetime) -> bytes:
-        """A response that is one object."""
+        """Return a response that is one object."""
         match self.form:
             case "object":
                 return self._typed(stored)
@@ -56,7 +56,7 @@ class ObjectEncoder:
                 return encode(self._table([stored], {"resourceVersion": str(stored.revision)}, now))
 
     def many(self, items: Sequence[StoredObject], metadata: JsonObject, now: datetime) -> bytes:
-        """A response that is a list."""
+        """Return a response that is a list."""
         match self.form:
             case "object":
                 return self._list(items, metadata)
@@ -73,11 +73,11 @@ class ObjectEncoder:
                 return encode(self._table(items, metadata, now))
 
     def event(self, type_: str, stored: StoredObject, now: datetime) -> bytes:
-        """One line of a watch."""
+        """Return one line of a watch."""
         return b'{"type":"' + type_.encode() + b'","object":' + self.one(stored, now) + b"}\n"
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
-        """The watch line which says that the client has seen everything up to a revision."""
+        """Return the watch line which says that the client has seen everything up to a revision."""
         metadata: JsonObject = {"resourceVersion": str(revision), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
@@ -135,7 +135,7 @@ class _MediaRange:
 
 
 def negotiate_form(accept: str) -> ResponseForm:
-    """The first form in an ``Accept`` header that this server has. Raises ApiStatusError (406)."""
+    """Return the first form in an ``Accept`` header that this server has. Raises ApiStatusError (406)."""
     if not accept.strip():
         return "object"
     for offer in _parse_accept(accept):

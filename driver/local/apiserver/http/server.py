@@ -86,7 +86,7 @@ class ApiServer:
         return f"http://{_HOST}:{self._port}"
 
     def kubeconfig(self) -> JsonObject:
-        """A kubeconfig for clients on this machine."""
+        """Return a kubeconfig for clients on this machine."""
         name = "kerf"
         return {
             "apiVersion": "v1",
@@ -101,7 +101,7 @@ class ApiServer:
         """Serve until cancelled; ``port`` 0 is any free one. Raises OSError when the port is taken."""
         application = web.Application(client_max_size=self.settings.max_body_bytes)
         application.router.add_route("*", "/{path:.*}", self._handle_http)
-        # The handler of a watch whose client has gone is cancelled, instead of waiting for the next change.
+        # The handler of a watch whose client has disconnected is cancelled, instead of waiting for the next change.
         runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         try:
@@ -190,7 +190,7 @@ class ApiServer:
             ) from error
 
     def _respond_about_api(self, http: web.Request) -> web.StreamResponse:
-        """The response to all that is not about objects: discovery, version, health."""
+        """Return the response to all that is not about objects: discovery, version, health."""
         if http.path.rstrip("/") in {"/healthz", "/livez", "/readyz"}:
             return web.Response(text="ok")
         if http.path.startswith("/openapi/v3"):
@@ -205,7 +205,7 @@ class ApiServer:
 
 
 def _page_not_found() -> web.Response:
-    """The plain text, instead of a Status, with which kube-apiserver answers where it serves nothing."""
+    """Return the plain text, instead of a Status, with which kube-apiserver answers where it serves nothing."""
     return web.Response(status=HTTPStatus.NOT_FOUND, text="404 page not found\n")
 
 
@@ -227,7 +227,7 @@ def _escape(text: str) -> str:
 
 
 async def _apply_fault(fault: InjectedFault, http: web.Request, request: ApiRequest) -> web.StreamResponse | None:
-    """The response to a request that meets a fault; None for a watch, which is cut while it runs."""
+    """Return the response to a request that meets a fault; None for a watch, which is cut while it runs."""
     match fault.kind:
         case "answer":
             raise fault.refusal(request.info.plural, request.info.name)

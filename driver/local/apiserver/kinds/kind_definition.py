@@ -12,7 +12,7 @@ from driver.local.apiserver.storage import Converter, GroupResource
 
 
 def field_reader(*path: str) -> FieldReader:
-    """The reader of a field that a field selector may name."""
+    """Return the reader of a field that a field selector may name."""
     return lambda body: str(lookup(body, *path) or "")
 
 
@@ -28,7 +28,7 @@ def define_version(
     zero_spec: JsonObject | None = None,
     **fields: Any,  # noqa: ANN401  (further fields of ApiVersion, which checks them)
 ) -> ApiVersion:
-    """One version. ``converters``: from the stored body and to it; ``zero_spec``: the ``spec`` of an empty object."""
+    """Define a version. ``converters``: from the stored body and to it; ``zero_spec``: an empty object's ``spec``."""
     to_wire, to_stored = converters or (None, None)
     zero = {"spec": zero_spec or {}, "status": {}}
     return ApiVersion(name=name, columns=columns, to_wire=to_wire, to_stored=to_stored, zero_value=zero, **fields)
@@ -43,7 +43,7 @@ def define_kind(
     store: GroupResource | None = None,
     **more: Any,  # noqa: ANN401  (further fields of ResourceType, which checks them)
 ) -> ResourceType:
-    """One kind, its preferred version first. ``selectable_fields`` are those beside name and namespace."""
+    """Define one kind, its preferred version first. ``selectable_fields`` are those beside name and namespace."""
     plural = _guess_plural(kind.lower())
     return ResourceType(
         group=group,
@@ -60,7 +60,7 @@ def define_kind(
 
 
 def _guess_plural(singular: str) -> str:
-    """The rule of ``UnsafeGuessKindToResource`` (``k8s.io/apimachinery`` ``pkg/api/meta``)."""
+    """Guess the plural as ``UnsafeGuessKindToResource`` does (``k8s.io/apimachinery`` ``pkg/api/meta``)."""
     if singular.endswith("s"):
         return f"{singular}es"
     return f"{singular[:-1]}ies" if singular.endswith("y") else f"{singular}s"

@@ -24,7 +24,7 @@ _SLICE_FIELDS: Final = {
 
 
 def build_resource_kinds(settings: ApiServerSettings) -> Sequence[ResourceType]:
-    """The kinds of the group, in the versions that the settings serve."""
+    """Return the kinds of the group, in the versions that the settings serve."""
     served = settings.resource_versions
     if tuple(served) == (CLASSIC,):
         return CLASSIC_KINDS

@@ -39,7 +39,7 @@ class ServedKinds:
         return self._types.get(resource)
 
     def find(self, group: str, version: str, plural: str) -> ServedVersion:
-        """Raises ApiStatusError (404) for a kind or version that is not served."""
+        """Find a kind in a version. Raises ApiStatusError (404) for one that is not served."""
         type_ = self._types.get(GroupResource(group, plural))
         found = type_.version(version) if type_ else None
         if type_ is None or found is None:
@@ -54,5 +54,5 @@ class ServedKinds:
 
 
 def builtin_types(settings: ApiServerSettings) -> list[ResourceType]:
-    """The built-in kinds that these settings serve."""
+    """Return the built-in kinds that these settings serve."""
     return [*CORE_KINDS, *build_resource_kinds(settings), *OTHER_KINDS]

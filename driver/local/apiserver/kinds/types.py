@@ -34,7 +34,7 @@ class Column:
 
 
 GracePeriod: TypeAlias = Callable[[JsonObject, int | None], int]
-"""From the object and the period that the deletion asks for, if any, to the seconds that it gets."""
+"""Computes the grace period in seconds from the object and the period in the request, if any."""
 
 
 def _do_nothing(*_arguments: object) -> None:
@@ -86,14 +86,14 @@ class ApiVersion:
     merge_schema: MergeSchema = METADATA_ONLY
     strategy: Strategy = Strategy()
     zero_value: JsonObject = field(default_factory=dict)
-    """What an empty object has too: those parts of the Go type that are no pointers."""
+    """The fields that even an empty object has: those parts of the Go type that are no pointers."""
     columns: Sequence[Column] = ()
     schema: JsonObject | None = None
     """The structural schema of a custom resource; None for built-in kinds."""
     has_status: bool = False
     """Whether there is a status subresource."""
     warning: str = ""
-    """Sent with every answer, e.g. that the version is deprecated."""
+    """A warning for every answer, e.g. that the version is deprecated; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

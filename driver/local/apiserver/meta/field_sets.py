@@ -1,4 +1,4 @@
-"""Sets of fields of a document, and what differs between two documents: the ground of ``managedFields``.
+"""Sets of fields of a document, and what differs between two documents: the basis of ``managedFields``.
 
 A path is a tuple of path elements in the spelling of FieldsV1: ``f:name`` for a field, ``k:{"name":"a"}`` for the item
 of a list of type map, ``v:"a"`` for a value of a list of type set. Items have no index: they keep their identity
@@ -25,7 +25,7 @@ _ABSENT: Final = object()
 
 
 def to_fields_v1(fields: Iterable[FieldPath]) -> JsonObject:
-    """The nested form in which ``managedFields`` stores a set."""
+    """Return the nested form in which ``managedFields`` stores a set."""
     paths = sorted(fields)
     root: JsonObject = {}
     for path in paths:
@@ -43,7 +43,7 @@ def _without_lone_members(node: JsonObject) -> JsonObject:
 
 
 def from_fields_v1(node: JsonObject) -> FieldSet:
-    """The set that an entry of ``managedFields`` stores."""
+    """Return the set that an entry of ``managedFields`` stores."""
     return frozenset(_members(node, ()))
 
 
@@ -58,7 +58,7 @@ def _members(node: JsonObject, path: FieldPath) -> Iterator[FieldPath]:
 
 
 def with_parents(fields: Iterable[FieldPath]) -> FieldSet:
-    """The set with every field on the way to one of its members: who removes the last child removes the parent too."""
+    """Return the set with all parents of its members: who removes the last child removes the parent too."""
     everything = set(fields)
     for path in list(everything):
         everything.update(path[:end] for end in range(1, len(path)) if path[end - 1].startswith("f:"))
@@ -66,7 +66,7 @@ def with_parents(fields: Iterable[FieldPath]) -> FieldSet:
 
 
 def path_element(item: JsonValue, schema: MergeSchema) -> str:
-    """The path element of an item of an associative list."""
+    """Return the path element of an item of an associative list."""
     if schema.keys:
         fields = item if isinstance(item, dict) else {}
         key = {name: fields.get(name, schema.key_defaults.get(name)) for name in sorted(schema.keys)}
@@ -81,7 +81,7 @@ def is_associative(schema: MergeSchema) -> bool:
 
 
 def field_set_of(document: JsonObject, schema: MergeSchema) -> FieldSet:
-    """The fields that a document sets: an apply of it owns them."""
+    """Return the fields that a document sets: an apply of it owns them."""
     return frozenset(_fields_in(document, schema, ()))
 
 
@@ -117,7 +117,7 @@ class FieldComparison:
 
 
 def compare(old: JsonObject, new: JsonObject, schema: MergeSchema) -> FieldComparison:
-    """What ``new`` adds to ``old``, changes in it, and removes from it."""
+    """Return what ``new`` adds to ``old``, changes in it, and removes from it."""
     walk = _ComparisonWalker(set(), set(), set())
     walk.value(old, new, schema, ())
     return FieldComparison(*map(frozenset, (walk.added, walk.modified, walk.removed)))
@@ -159,9 +159,9 @@ class _ComparisonWalker:
 
     @staticmethod
     def _parts(old: JsonValue, new: JsonValue, schema: MergeSchema) -> list[_Part] | None:
-        """The children of both values, paired by path element; None where the value is compared as a whole."""
+        """Return the children of both values, paired by path element; None where the value is compared as a whole."""
         present = [side for side in (old, new) if side is not _ABSENT]
-        if not any(present) or schema.atomic:  # two empty sides are a leaf: empty and absent differ
+        if not any(present) or schema.atomic:  # two empty values are a leaf: empty and absent differ
             return None
         if all(isinstance(side, dict) for side in present):
             before, after = ({} if side is _ABSENT else side for side in (old, new))
@@ -181,7 +181,7 @@ class _ComparisonWalker:
 
 
 def format_path(path: FieldPath) -> str:
-    """A path as messages about conflicts print it: ``.spec.containers[name="a"].image``."""
+    """Return a path as messages about conflicts print it: ``.spec.containers[name="a"].image``."""
     return "".join(map(_format_element, path))
 
 

@@ -32,7 +32,7 @@ class Selector:
 
 
 def parse_labels(text: str) -> Selector:
-    """Raises ApiStatusError (400) when ``text`` is no label selector."""
+    """Parse a label selector. Raises ApiStatusError (400) when ``text`` is none."""
     return Selector(tuple(_LabelParser(text).requirements()))
 
 
@@ -123,7 +123,7 @@ class _LabelParser:
 
 
 def parse_fields(text: str) -> Selector:
-    """Raises ApiStatusError (400) when ``text`` is no field selector."""
+    """Parse a field selector. Raises ApiStatusError (400) when ``text`` is none."""
     return Selector(tuple(map(_field_requirement, filter(None, _split_unescaped(text)))))
 
 
@@ -146,7 +146,7 @@ FieldReader = Callable[[JsonObject], str]
 
 @dataclass(frozen=True, slots=True)
 class ObjectSelector:
-    """What a list or watch asks for: labels and fields of the object."""
+    """The labels and fields by which a list or watch selects objects."""
 
     labels: Selector
     fields: Selector
@@ -163,7 +163,7 @@ class ObjectSelector:
 def selector_of(
     label_text: str, field_text: str, readers: Mapping[str, FieldReader], *, unsupported: str
 ) -> ObjectSelector:
-    """Raises ApiStatusError (400) for a bad selector, or a field that the kind cannot be selected by.
+    """Parse both selectors. Raises ApiStatusError (400) for a bad one, or a field that the kind cannot be selected by.
 
     ``unsupported``: the message about such a field, with ``{}`` for its name.
     """

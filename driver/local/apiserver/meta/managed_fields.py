@@ -33,9 +33,8 @@ from driver.local.apiserver.meta.merge_schema import MergeSchema
 from driver.local.apiserver.meta.status_errors import ApiStatusError, apply_conflict, bad_request, quoted
 
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
-"""The manager of all that an object without managed fields has when it is applied to for the first time."""
+"""The manager of all fields of an object that has no managed fields at its first apply."""
 
-# Fields without owner: they identify the object, or the server sets them.
 _UNOWNED: Final[FieldSet] = frozenset(
     {
         ("f:apiVersion",),
@@ -56,6 +55,7 @@ _UNOWNED: Final[FieldSet] = frozenset(
         ),
     }
 )
+"""Fields without an owner: they identify the object, or the server sets them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ def _take_away(owners: _ManagedFields, fields: FieldSet) -> _ManagedFields:
 
 
 def _select_entries(old: JsonObject | None, new: JsonObject) -> list[JsonObject]:
-    """The entries before a write: the client may send its own, or reset them with ``[{}]``."""
+    """Return the entries before a write: the client may send its own, or reset them with ``[{}]``."""
     given = new["metadata"].get("managedFields")
     if given == [{}]:
         return []
@@ -137,7 +137,7 @@ def _select_entries(old: JsonObject | None, new: JsonObject) -> list[JsonObject]
 def record_update(
     old: JsonObject | None, new: JsonObject, *, by: FieldManager, schema: MergeSchema, zero: JsonObject
 ) -> list[JsonObject]:
-    """The entries after an update from ``old`` (None: a creation) to ``new``.
+    """Return the entries after an update from ``old`` (None: a creation) to ``new``.
 
     ``zero`` is what an empty object of the kind has too (its zero value): a write does not come to own that.
     """
@@ -158,7 +158,7 @@ def record_update(
 def apply(
     live: JsonObject | None, applied: JsonObject, *, by: FieldManager, schema: MergeSchema, force: bool
 ) -> JsonObject:
-    """The object after an apply, with its new ``managedFields``.
+    """Return the object after an apply, with its new ``managedFields``.
 
     Raises ApiStatusError (400) when ``applied`` has managedFields, (409) with one cause for each conflicting field.
     """
@@ -196,7 +196,7 @@ def _own_existing(base: JsonObject, by: FieldManager, schema: MergeSchema) -> _M
 
 
 def _remove_abandoned(document: JsonObject, last: FieldSet, wanted: FieldSet, schema: MergeSchema) -> JsonObject:
-    """The document without the fields that this manager applied last time and that nobody sets now."""
+    """Return the document without the fields that this manager applied last time and that nobody sets now."""
     claimed = with_parents(last)
     there = with_parents(field_set_of(document, schema))
     left = with_parents(field_set_of(remove_fields(document, claimed, schema), schema))
@@ -215,7 +215,7 @@ def _check_conflicts(others: Mapping[_ManagerId, _OwnedFields], written: FieldSe
 
 
 def _sort_key(path: FieldPath) -> list[tuple[bool, str]]:
-    """Orders paths by element; at each level a path that ends there comes first."""
+    """Order paths by element; at each level a path that ends there comes first."""
     return [(index < len(path) - 1, step) for index, step in enumerate(path)]
 
 
@@ -245,7 +245,7 @@ def _describe(owner: _ManagerId) -> str:
 
 
 def merge(live: JsonValue, applied: JsonValue, schema: MergeSchema) -> JsonValue:
-    """``live`` overlaid with ``applied``: associative lists merge item by item, other values are those of ``applied``.
+    """Merge ``applied`` into ``live``: associative lists merge item by item, other values are those of ``applied``.
 
     Source: ``typed/merge.go``.
     """
@@ -260,7 +260,7 @@ def merge(live: JsonValue, applied: JsonValue, schema: MergeSchema) -> JsonValue
 
 
 def _merged_items(live: list[Any], applied: list[Any], schema: MergeSchema) -> Iterator[Any]:
-    """The items of both lists, each once: those of ``applied`` in its order, others of ``live`` where they stood."""
+    """Merge two lists, each item once: those of ``applied`` in its order, others of ``live`` where they stood."""
     ours = {path_element(item, schema): item for item in applied}
     theirs = {path_element(item, schema): item for item in live}
     waiting = list(ours)
@@ -281,7 +281,7 @@ def _merged_item(live: JsonValue, applied: JsonValue, schema: MergeSchema) -> Js
 
 
 def remove_fields(document: JsonObject, fields: FieldSet, schema: MergeSchema) -> JsonObject:
-    """A copy of the document without the given fields and all below them (``typed/remove.go``)."""
+    """Return a copy of the document without the given fields and all below them (``typed/remove.go``)."""
     out: JsonObject = _remove_fields(document, fields, schema, ())
     return out
 
@@ -300,7 +300,7 @@ def _remove_fields(value: JsonValue, fields: FieldSet, schema: MergeSchema, path
 
 
 def _complete(document: JsonObject, zero: JsonObject) -> JsonObject:
-    """The document, completed by what it lacks of ``zero``."""
+    """Return the document, completed by what it lacks of ``zero``."""
     out = {**zero, **document}
     for name, value in zero.items():
         if isinstance(value, dict) and isinstance(out[name], dict):

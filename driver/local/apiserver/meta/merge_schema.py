@@ -32,7 +32,7 @@ class MergeSchema:
     """The value that an absent key field of an item stands for, e.g. protocol TCP."""
 
     def of(self, name: str) -> "MergeSchema":
-        """The schema of a field."""
+        """Return the schema of a field."""
         return self.fields.get(name) or self.items or PLAIN
 
     @property
@@ -44,7 +44,7 @@ PLAIN: Final = MergeSchema()
 
 
 def build_merge_schema(rows: Mapping[str, MergeSchema]) -> MergeSchema:
-    """A schema from paths such as ``spec.containers[].env``, in which ``[]`` stands for the items of a list."""
+    """Return a schema from paths such as ``spec.containers[].env``, in which ``[]`` stands for the items of a list."""
     root = PLAIN
     for path, schema in rows.items():
         root = _grown(root, path.replace("[]", ".[]").split("."), schema)
@@ -64,7 +64,7 @@ ATOMIC: Final = MergeSchema(atomic=True)
 
 
 def keyed_list(*keys: str, patch: str | None = None, defaults: JsonObject | None = None) -> MergeSchema:
-    """A list of type map. ``patch``: the merge key of a strategic merge patch, where it is not the first key."""
+    """Return a list of type map. ``patch``: the merge key of a strategic merge patch, where it is not the first key."""
     patch_key = keys[0] if patch is None else patch
     return MergeSchema(keys=keys, patch_key=patch_key, key_defaults=defaults or {})
 
@@ -79,7 +79,7 @@ CONDITIONS: Final = keyed_list("type")
 
 
 def derive_merge_schema(schema: JsonObject) -> MergeSchema:
-    """The merge schema that the structural schema of a custom resource declares (KEP-2332)."""
+    """Return the merge schema that the structural schema of a custom resource declares (KEP-2332)."""
     fields = {name: derive_merge_schema(each) for name, each in (schema.get("properties") or {}).items()}
     items = schema.get("items") or schema.get("additionalProperties")
     inner = items if isinstance(items, dict) else None
@@ -100,5 +100,5 @@ def _strings(value: object) -> Iterable[str]:
 
 
 def with_metadata(schema: MergeSchema) -> MergeSchema:
-    """The schema of a whole object, whose metadata merges as that of every kind."""
+    """Return the schema of a whole object, whose metadata merges as that of every kind."""
     return replace(schema, fields={**schema.fields, "metadata": METADATA_ONLY.fields["metadata"]})

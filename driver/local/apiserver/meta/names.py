@@ -39,7 +39,7 @@ def _too_long(limit: int, unit: str) -> str:
 
 
 def dns_label(text: str) -> Iterator[str]:
-    """An RFC 1123 label: the name of a namespace, device or container."""
+    """Check an RFC 1123 label: the name of a namespace, device or container."""
     if len(text) > MAX_LABEL:
         yield _too_long(MAX_LABEL, "characters")
     if re.fullmatch(_LABEL, text):
@@ -57,7 +57,7 @@ def dns_label(text: str) -> Iterator[str]:
 
 
 def dns_subdomain(text: str) -> Iterator[str]:
-    """An RFC 1123 subdomain: the name of most objects."""
+    """Check an RFC 1123 subdomain: the name of most objects."""
     if len(text) > MAX_SUBDOMAIN:
         yield _too_long(MAX_SUBDOMAIN, "characters")
     if not re.fullmatch(_SUBDOMAIN, text):
@@ -82,7 +82,7 @@ def dns_subdomain_any_case(text: str) -> Iterator[str]:
 
 
 def path_segment(text: str) -> Iterator[str]:
-    """Any segment of a URL path: the name of a role or role binding."""
+    """Check a segment of a URL path: the name of a role or role binding."""
     if text in {".", ".."}:
         yield f"must not be '{text}'"
     for illegal in "/%":
@@ -91,7 +91,7 @@ def path_segment(text: str) -> Iterator[str]:
 
 
 def qualified_name(text: str) -> Iterator[str]:
-    """A name with an optional DNS subdomain and ``/`` before it: a label key, taint key or finalizer."""
+    """Check a name with an optional DNS subdomain and ``/`` before it: a label key, taint key or finalizer."""
     words = _KEY_WORDS
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
@@ -125,7 +125,7 @@ def label_value(text: str) -> Iterator[str]:
 
 
 def validate_name(path: str, text: object, check: NameCheck) -> FieldErrors:
-    """The errors of a required name that has to pass a check."""
+    """Yield the errors of a required name that has to pass a check."""
     if not isinstance(text, str) or not text:
         yield required(path)
         return
@@ -133,14 +133,14 @@ def validate_name(path: str, text: object, check: NameCheck) -> FieldErrors:
 
 
 def validate_format(path: str, text: str, check: NameCheck) -> FieldErrors:
-    """The errors of a text that has to pass a check."""
+    """Yield the errors of a text that has to pass a check."""
     yield from (invalid(path, text, message) for message in check(text))
 
 
 def validate_metadata(
     metadata: JsonObject, *, namespaced: bool, name_check: NameCheck, any_finalizer: bool
 ) -> FieldErrors:
-    """The errors in the ``metadata`` of a new object of any kind (``ValidateObjectMeta``)."""
+    """Yield the errors in the ``metadata`` of a new object of any kind (``ValidateObjectMeta``)."""
     generate_name, name = metadata.get("generateName"), metadata.get("name")
     if generate_name:
         # The generated suffix is alphanumeric, so the prefix may end in a dash or dot.
@@ -207,7 +207,7 @@ def _validate_finalizers(finalizers: list[str], *, any_finalizer: bool) -> Field
 
 
 def validate_metadata_update(new: JsonObject, old: JsonObject) -> FieldErrors:
-    """The errors in what an update does to ``metadata`` (``ValidateObjectMetaUpdate``)."""
+    """Yield the errors in what an update does to ``metadata`` (``ValidateObjectMetaUpdate``)."""
     if old.get("deletionTimestamp"):
         extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
         if extra:

@@ -20,7 +20,7 @@ _NEEDED: Final = {"add": "value", "replace": "value", "test": "value", "copy": "
 
 
 def merge_patched(document: Any, patch: Any) -> Any:  # noqa: ANN401  (any JSON)
-    """RFC 7386: ``null`` removes, objects merge, everything else replaces."""
+    """Apply a merge patch (RFC 7386): ``null`` removes, objects merge, everything else replaces."""
     if not isinstance(patch, dict):
         return patch
     out = dict(document) if isinstance(document, dict) else {}
@@ -33,7 +33,7 @@ def merge_patched(document: Any, patch: Any) -> Any:  # noqa: ANN401  (any JSON)
 
 
 def json_patched(document: JsonObject, operations: object) -> Any:  # noqa: ANN401  (a patch may replace the root)
-    """RFC 6902. Raises ApiStatusError: 400 for what is no patch, 422 for one that does not fit the document."""
+    """Apply a JSON patch. Raises ApiStatusError: 400 for what is no patch, 422 for one that does not fit."""
     if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
         raise bad_request("error decoding patch: json patch must be an array of operations")
     if len(operations) > MAX_OPERATIONS:
@@ -59,7 +59,7 @@ def json_patched(document: JsonObject, operations: object) -> Any:  # noqa: ANN4
 
 
 def _parse(operation: JsonObject) -> Any:  # noqa: ANN401  (the package has no types)
-    """The operation. Raises ApiStatusError for what it lacks, and for one that there is not."""
+    """Parse an operation. Raises ApiStatusError for an unknown or incomplete one."""
     name = operation.get("op")
     if not isinstance(name, str) or name not in _NEEDED:
         raise patch_misfit()

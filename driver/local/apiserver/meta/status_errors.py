@@ -52,7 +52,7 @@ FieldErrors: TypeAlias = Iterator[FieldError]
 
 
 def quoted(value: object) -> str:
-    """A value as messages show it: in JSON, so that strings have quotes."""
+    """Return a value as messages show it: in JSON, so that strings have quotes."""
     return msgspec.json.encode(value).decode()
 
 
@@ -152,7 +152,7 @@ def _details(group: str, kind: str, name: str, **more: JsonValue) -> JsonObject:
 
 
 def qualified(group: str, name: str) -> str:
-    """A kind or plural with its group, as messages write it: ``pods``, ``resourceclaims.resource.k8s.io``."""
+    """Return a kind or plural with its group, as messages write it: ``pods``, ``resourceclaims.resource.k8s.io``."""
     return f"{name}.{group}" if group else name
 
 
@@ -162,7 +162,7 @@ def object_not_found(group: str, plural: str, name: str) -> ApiStatusError:
 
 
 def path_not_found() -> ApiStatusError:
-    """404 for a path, which clients read as "this kind is not served"."""
+    """Return 404 for a path, which clients read as "this kind is not served"."""
     message = "the server could not find the requested resource"
     return ApiStatusError(HTTPStatus.NOT_FOUND, "NotFound", message, details={})
 
@@ -182,14 +182,14 @@ def apply_conflict(message: str, causes: Sequence[JsonObject]) -> ApiStatusError
 
 
 def object_forbidden(group: str, plural: str, name: str, why: str, causes: Sequence[JsonObject] = ()) -> ApiStatusError:
-    """403: an admission plugin denies the request."""
+    """Return 403: an admission plugin denies the request."""
     subject = f"{qualified(group, plural)} {quoted(name)}" if name else qualified(group, plural)
     details = _details(group, plural, name, causes=list(causes))
     return ApiStatusError(HTTPStatus.FORBIDDEN, "Forbidden", f"{subject} is forbidden: {why}", details=details)
 
 
 def object_invalid(group: str, kind: str, name: str, errors: Iterable[FieldError]) -> ApiStatusError:
-    """422 with every error of the document, each once."""
+    """Return 422 with every error of the document, each once."""
     unique = list(dict.fromkeys(errors))
     causes = [{"reason": error.reason, "message": error.message, "field": error.path} for error in unique]
     messages = list(dict.fromkeys(str(error) for error in unique))
@@ -204,7 +204,7 @@ def bad_request(message: str) -> ApiStatusError:
 
 
 def expired(message: str, continue_: str = "") -> ApiStatusError:
-    """410: the history does not reach back that far; the client lists again, or continues with another token."""
+    """Return 410: the history does not reach back that far; the client lists again, or continues with another token."""
     return ApiStatusError(HTTPStatus.GONE, "Expired", message, continue_=continue_)
 
 
@@ -214,13 +214,13 @@ def method_not_allowed() -> ApiStatusError:
 
 
 def patch_misfit() -> ApiStatusError:
-    """422: a JSON patch does not apply to the document; kube-apiserver does not say why either."""
+    """Return 422: a JSON patch does not apply to the document; kube-apiserver does not say why either."""
     message = "the server rejected our request due to an error in our request"
     return ApiStatusError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message, details={})
 
 
 def revision_too_large(requested: int, current: int) -> ApiStatusError:
-    """504 with the cause by which client-go recognizes a server whose state is too old."""
+    """Return 504 with the cause by which client-go recognizes a server whose state is too old."""
     text = f"Too large resource version: {requested}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return ApiStatusError(
@@ -229,7 +229,7 @@ def revision_too_large(requested: int, current: int) -> ApiStatusError:
 
 
 def internal_error(why: str) -> ApiStatusError:
-    """500: an error of this server."""
+    """Return 500: an error of this server."""
     message = f"Internal error occurred: {why}"
     return ApiStatusError(
         HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", message, details={"causes": [{"message": why}]}
@@ -237,5 +237,5 @@ def internal_error(why: str) -> ApiStatusError:
 
 
 def success(**fields: object) -> JsonObject:
-    """The ``Status`` of a request that succeeded, with further fields."""
+    """Return the ``Status`` of a request that succeeded, with further fields."""
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **fields}

@@ -19,7 +19,7 @@ _ORDER: Final = "$setElementOrder/"
 
 
 def apply_strategic_merge_patch(document: JsonObject, patch: JsonObject, schema: MergeSchema) -> JsonObject:
-    """The patched document. Raises ApiStatusError (400) for a bad directive, or an item without its merge key."""
+    """Apply the patch. Raises ApiStatusError (400) for a bad directive, or an item without its merge key."""
     match patch.get(_DIRECTIVE):
         case None | "merge":
             pass
@@ -55,7 +55,7 @@ def _check_retained(patch: JsonObject) -> None:
 
 
 def _directives(patch: JsonObject, prefix: str) -> list[tuple[str, list[Any]]]:
-    """The fields that directives with this prefix are about, and the lists that they give."""
+    """Return the fields that directives with this prefix are about, and the lists that they give."""
     return [(name.removeprefix(prefix), value) for name, value in patch.items() if name.startswith(prefix)]
 
 
@@ -72,7 +72,7 @@ def _patched(value: JsonValue, patch: JsonValue, schema: MergeSchema) -> JsonVal
 
 
 def _patched_items(items: list[Any], patch: list[Any], schema: MergeSchema) -> list[Any]:
-    """Each item of the patch merges with that of the same key, deletes it, or is added; one ``replace`` drops all."""
+    """Merge each item of the patch with that of the same key, delete that, or add it; one ``replace`` drops all."""
     key = schema.patch_key
     if any(item.get(_DIRECTIVE) == "replace" for item in patch):
         return [item for item in patch if _DIRECTIVE not in item]
@@ -95,7 +95,7 @@ def _no_key(item: JsonObject, key: str) -> ApiStatusError:
 
 
 def _ordered(items: list[Any], order: list[Any], schema: MergeSchema, before: list[Any]) -> list[Any]:
-    """The items in the order that ``order`` gives; each other one goes before the first of them that it preceded.
+    """Order the items as ``order`` says; each other one goes before the first of them that it preceded.
 
     An item that was not in the list ``before`` comes ahead of those that ``order`` lacks (``mergeSortedSlice``).
     """

@@ -57,7 +57,7 @@ _SYSTEM_METADATA: Final = ("uid", "creationTimestamp", "deletionTimestamp", "del
 """Fields of ``metadata`` that only the server writes."""
 
 UpdateFunction: TypeAlias = Callable[[JsonObject | None], JsonObject]
-"""From the present document in the version of the request (None: there is none) to the wanted one."""
+"""Turns the present document, in the version of the request (None: there is none), into the wanted one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class WriteRequest:
     type: ResourceType
     version: ApiVersion
     key: ObjectKey
-    """Without a name for a creation: that is in the document."""
+    """The key; for a creation without the name, which is in the document."""
     subresource: str = ""
     options: WriteOptions = field(default_factory=WriteOptions)
     operation: Literal["Update", "Apply"] = "Update"
@@ -97,7 +97,7 @@ class ObjectWriter:
     dropped_fields: Mapping[str, Sequence[str]]
 
     def create(self, request: WriteRequest, document: JsonObject) -> WriteResult:
-        """Raises ApiStatusError (400, 403, 404 without its namespace, 409 when it exists, 422)."""
+        """Create an object. Raises ApiStatusError (400, 403, 404 without its namespace, 409 when it exists, 422)."""
         type_, version = request.type, request.version
         _check_identity(request, document)
         if document["metadata"].get("resourceVersion"):
@@ -130,7 +130,7 @@ class ObjectWriter:
         return WriteResult(self._commit(request, key, body), created=True, warnings=warnings)
 
     def update(self, request: WriteRequest, change: UpdateFunction) -> WriteResult:
-        """Raises ApiStatusError (400, 403, 404, 409 when it has changed meanwhile, 422)."""
+        """Update an object. Raises ApiStatusError (400, 403, 404, 409 when it has changed meanwhile, 422)."""
         type_ = request.type
         old = self.storage.get(type_.store, request.key)
         if old is None:
@@ -165,7 +165,7 @@ class ObjectWriter:
         return self.create(request, {**document, "metadata": {**metadata, "name": request.key.name}})
 
     def _build_stored_body(self, request: WriteRequest, document: JsonObject) -> tuple[JsonObject, Sequence[str]]:
-        """A new body in the stored form, with defaults; and warnings for the client."""
+        """Return a new body in the stored form, with defaults; and warnings for the client."""
         type_, version = request.type, request.version
         body = deep_copy(without(document, "kind", "apiVersion"))
         if not type_.is_custom:
@@ -220,7 +220,7 @@ class ObjectWriter:
             )
 
     def _restore_unwritten(self, request: WriteRequest, old: JsonObject, body: JsonObject) -> None:
-        """Restores, in place, what this endpoint does not write."""
+        """Restore, in place, what this endpoint does not write."""
         metadata, kept = body["metadata"], old["metadata"]
         if request.subresource == "status":
             status = body.get("status")
@@ -256,7 +256,7 @@ class ObjectWriter:
         yield from strategy.validate_update(body, old)
 
     def _record_managers(self, request: WriteRequest, old: StoredObject | None, body: JsonObject) -> list[JsonObject]:
-        """The ``managedFields`` after this write."""
+        """Return the ``managedFields`` after this write."""
         if request.operation == "Apply":
             return list(body["metadata"].get("managedFields") or [])
         to_wire = request.version.to_wire
@@ -278,7 +278,7 @@ class ObjectWriter:
     def _check_policies(
         self, request: WriteRequest, key: ObjectKey, body: JsonObject, old: StoredObject | None
     ) -> None:
-        """Raises ApiStatusError when a ValidatingAdmissionPolicy denies the write."""
+        """Raise ApiStatusError when a ValidatingAdmissionPolicy denies the write."""
         check_policies(
             self.storage,
             AdmissionAttributes(
@@ -327,7 +327,7 @@ class ObjectWriter:
 
 
 def canonicalize_quantities(body: JsonObject, paths: Sequence[str], kind: str, version: str) -> None:
-    """Rewrites, in place, the quantities at the paths. Raises ApiStatusError (400) for a value that is none.
+    """Rewrite, in place, the quantities at the paths. Raises ApiStatusError (400) for a value that is none.
 
     Each amount has one form, in whatever form it was written: ``1024Mi`` comes back as ``1Gi``
     (``resource.Quantity`` of ``k8s.io/apimachinery``).
@@ -353,7 +353,7 @@ def _validate_metadata(type_: ResourceType, metadata: JsonObject) -> FieldErrors
 
 
 def _to_wire(request: WriteRequest, body: JsonObject) -> JsonObject:
-    """A stored body in the version of the request, with kind and version. Not to be changed in place."""
+    """Return a stored body in the version of the request, with kind and version. Not to be changed in place."""
     convert = request.version.to_wire
     names = {"kind": request.type.kind, "apiVersion": request.type.api_version(request.version)}
     return {**names, **(convert(body) if convert else body)}
@@ -366,12 +366,12 @@ def _set_or_drop(document: JsonObject, name: str, value: object) -> None:
 
 
 def _select_counted(request: WriteRequest, body: JsonObject) -> JsonObject:
-    """The part of a body whose changes ``metadata.generation`` counts."""
+    """Return the part of a body whose changes ``metadata.generation`` counts."""
     return without(body, "metadata", "status") if request.version.has_status else without(body, "metadata")
 
 
 def _check_identity(request: WriteRequest, document: JsonObject) -> None:
-    """Raises ApiStatusError (400) unless the document has the kind and identity that the URL names."""
+    """Raise ApiStatusError (400) unless the document has the kind and identity that the URL names."""
     expected = request.type.api_version(request.version)
     api_version, kind = document.get("apiVersion") or expected, document.get("kind") or request.type.kind
     if kind != request.type.kind and request.type.is_custom:

@@ -38,7 +38,7 @@ class ObjectDeleter:
     clock: Callable[[], datetime]
 
     def delete(self, type_: ResourceType, key: ObjectKey, options: DeleteOptions) -> DeleteResult:
-        """Raises ApiStatusError (404, 409 when a precondition does not hold)."""
+        """Delete an object. Raises ApiStatusError (404, 409 when a precondition does not hold)."""
         stored = self.storage.get(type_.store, key)
         if stored is None:
             raise object_not_found(type_.group, type_.plural, key.name)
@@ -57,7 +57,7 @@ class ObjectDeleter:
         return DeleteResult(self.storage.put(type_.store, key, body), gone=False)
 
     def drop_finalizer(self, resource: GroupResource, key: ObjectKey, finalizer: str) -> None:
-        """Removes a finalizer, and a deleted object that nothing else holds."""
+        """Remove a finalizer, and a deleted object that nothing else holds."""
         stored = self.storage.get(resource, key)
         if stored is None:
             return
@@ -72,7 +72,7 @@ class ObjectDeleter:
             self.storage.put(resource, key, body)
 
     def _mark(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
-        """The object with its deletion time, grace period, and the finalizers of the propagation policy."""
+        """Return the object with its deletion time, grace period, and the finalizers of the propagation policy."""
         metadata = {**body["metadata"], **self._compute_deadline(type_, body, options)}
         finalizers = _finalizers(metadata.get("finalizers") or [], options.propagation)
         metadata.pop("finalizers", None)
@@ -85,7 +85,7 @@ class ObjectDeleter:
         return marked
 
     def _compute_deadline(self, type_: ResourceType, body: JsonObject, options: DeleteOptions) -> JsonObject:
-        """The deletion time and grace period; a later request can shorten the period, never extend it."""
+        """Return the deletion time and grace period; a later request can shorten the period, never extend it."""
         now = self.clock()
         begun = body["metadata"].get("deletionTimestamp")
         if not begun:
@@ -118,7 +118,7 @@ def _check_preconditions(type_: ResourceType, stored: StoredObject, options: Del
 
 
 def _finalizers(present: list[str], propagation: str) -> list[str]:
-    """The finalizers after a request; its propagation policy replaces that of an earlier one."""
+    """Return the finalizers after a request; its propagation policy replaces that of an earlier one."""
     if not propagation:
         return present
     others = [each for each in present if each not in _PROPAGATION.values()]

@@ -1,4 +1,4 @@
-"""The garbage collector: what is deleted because something else was.
+"""The garbage collector, which deletes objects because others were deleted.
 
 These are the dependents of a deleted owner, the content of a deleted namespace, and the objects of a deleted
 CustomResourceDefinition. Every change puts the objects that it may concern into a queue. Processing an object is
@@ -61,12 +61,12 @@ class OwnerIndex:
         return self._locations.get(uid)
 
     def dependents(self, uid: str) -> dict[ObjectLocation, bool]:
-        """The objects that name this owner; True where its foreground deletion waits (``blockOwnerDeletion``)."""
+        """Return the objects that name this owner; True where its foreground deletion waits for them."""
         return dict(self._dependents.get(uid, {}))
 
 
 def owners_of(body: JsonObject) -> Iterator[tuple[str, bool]]:
-    """The uid of each owner, and whether it must wait for this object."""
+    """Yield the uid of each owner, and whether it must wait for this object."""
     for reference in body["metadata"].get("ownerReferences") or ():
         yield str(reference.get("uid")), bool(reference.get("blockOwnerDeletion"))
 
@@ -84,7 +84,7 @@ class GarbageCollector:
     _signal: anyio.Event = field(default_factory=anyio.Event)
 
     def handle_event(self, resource: GroupResource, event: StorageEvent) -> None:
-        """Queues the objects for which a change may have consequences."""
+        """Queue the objects for which a change may have consequences."""
         if event.new is None and event.old is not None:
             self._add(self.owner_index.dependents(event.old.body["metadata"]["uid"]))
             self._add(self._find_blocked(resource, event.old))
@@ -93,7 +93,7 @@ class GarbageCollector:
             self._add([ObjectLocation(resource, event.key)])
 
     async def run(self) -> None:
-        """Processes the queue until cancelled."""
+        """Process the queue until cancelled."""
         while True:
             while self._pending:
                 self.process_next()
@@ -102,7 +102,7 @@ class GarbageCollector:
             await self._signal.wait()
 
     def process_next(self) -> None:
-        """Does for the first object of the queue what its present state asks for."""
+        """Process the first object of the queue as its present state requires."""
         location = next(iter(self._pending))
         del self._pending[location]
         stored = self.storage.get(*location)
@@ -118,7 +118,7 @@ class GarbageCollector:
         self._signal.set()
 
     def _find_blocked(self, resource: GroupResource, gone: StoredObject) -> Iterable[ObjectLocation]:
-        """What may have waited for the end of this object: its owners, its namespace, its definition."""
+        """Find what may have waited for the end of this object: its owners, its namespace, its definition."""
         for uid, _ in owners_of(gone.body):
             if owner := self.owner_index.location(uid):
                 yield owner
@@ -182,7 +182,7 @@ class GarbageCollector:
         return owner is not None and owner.key.namespace in {"", namespace}
 
     def _remove_owners(self, location: ObjectLocation, owners: set[str]) -> None:
-        """Removes the references to these owners."""
+        """Remove the references to these owners."""
         type_ = self.served_kinds.get(location.resource)
         if type_ is None or self.storage.get(*location) is None:
             return

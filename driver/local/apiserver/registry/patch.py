@@ -41,7 +41,7 @@ _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "managedField
 
 
 def decode_document(body: bytes, content_type: str) -> JsonObject:
-    """The one object in the body of a request. Raises ApiStatusError (400, 415)."""
+    """Return the one object in the body of a request. Raises ApiStatusError (400, 415)."""
     if content_type and content_type not in _BODIES:
         raise _unsupported_media_type(_BODIES)
     document = _decode(body, content_type)
@@ -53,7 +53,7 @@ def decode_document(body: bytes, content_type: str) -> JsonObject:
 def parse_patch(
     write: WriteRequest, body: bytes, content_type: str, clock: Callable[[], datetime]
 ) -> tuple[WriteRequest, UpdateFunction]:
-    """The update that a patch stands for, and the request to run it with. Raises ApiStatusError (400, 415, 422)."""
+    """Return the update of a patch, and the request to run it with. Raises ApiStatusError (400, 415, 422)."""
     known = _PATCHES[:-1] if write.type.is_custom else _PATCHES
     if content_type not in known:
         raise _unsupported_media_type(known)
@@ -117,7 +117,7 @@ def _apply(
 
 
 def _select_applied(write: WriteRequest, patch: JsonObject) -> JsonObject:
-    """The part of a configuration that this endpoint applies: the status, or all but the status."""
+    """Return the part of a configuration that this endpoint applies: the status, or all but the status."""
     expected = write.type.api_version(write.version)
     if patch.get("apiVersion") != expected:
         raise bad_request(
@@ -134,7 +134,7 @@ def _select_applied(write: WriteRequest, patch: JsonObject) -> JsonObject:
 
 
 def _check_declared(write: WriteRequest, applied: JsonObject) -> None:
-    """Raises ApiStatusError (500, as kube-apiserver) when an apply has fields that the schema does not declare."""
+    """Raise ApiStatusError (500, as kube-apiserver) when an apply has fields that the schema does not declare."""
     body = deep_copy(without(applied, "kind", "apiVersion", "metadata"))
     unknown = prune(body, write.version.schema) if write.version.schema else []
     if unknown:

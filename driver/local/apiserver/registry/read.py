@@ -58,7 +58,7 @@ class ObjectPage:
 
 
 def get_object(storage: Storage, type_: ResourceType, key: ObjectKey) -> StoredObject:
-    """The object with this key. Raises ApiStatusError (404)."""
+    """Return the object with this key. Raises ApiStatusError (404)."""
     stored = storage.get(type_.store, key)
     if stored is None:
         raise object_not_found(type_.group, type_.plural, key.name)
@@ -66,14 +66,14 @@ def get_object(storage: Storage, type_: ResourceType, key: ObjectKey) -> StoredO
 
 
 def parse_selector(type_: ResourceType, options: ListOptions) -> ObjectSelector:
-    """The selector of a list or watch. Raises ApiStatusError (400)."""
+    """Return the selector of a list or watch. Raises ApiStatusError (400)."""
     return selector_of(
         options.label_selector, options.field_selector, type_.selectable_fields, unsupported=_unsupported_field(type_)
     )
 
 
 def _unsupported_field(type_: ResourceType) -> str:
-    """The message about a field that the kind cannot be selected by; Kubernetes has three for it."""
+    """Return the message about a field that the kind cannot be selected by; Kubernetes has three for it."""
     if type_.group == "resource.k8s.io" and "spec.driver" in type_.selectable_fields:
         return f"field label not supported for {type_.api_version(type_.versions[0])}, Kind={type_.kind}: {{}}"
     if type_.is_custom or type_.selectable_fields.keys() - {"metadata.name", "metadata.namespace"}:
@@ -82,7 +82,7 @@ def _unsupported_field(type_: ResourceType) -> str:
 
 
 def list_objects(storage: Storage, type_: ResourceType, namespace: str, options: ListOptions) -> ObjectPage:
-    """The objects that the options select, or the next chunk of them.
+    """Return the objects that the options select, or the next chunk of them.
 
     Raises ApiStatusError (400 for a bad selector or token, 410 for a revision before the history, 504 for a later one).
     """

@@ -13,7 +13,7 @@ NAMESPACES = GroupResource("", "namespaces")
 
 
 def bind_pod(storage: Storage, key: ObjectKey, binding: JsonObject, now: str) -> StoredObject:
-    """Assigns a pod to a node.
+    """Assign a pod to a node.
 
     Raises ApiStatusError (400, 404, 409 when it has a node, is gated or is being deleted, 422).
     """
@@ -56,7 +56,7 @@ def _unbindable(pod: JsonObject) -> str:
 
 
 def finalize_namespace(storage: Storage, key: ObjectKey, wanted: JsonObject) -> StoredObject:
-    """Sets ``spec.finalizers`` of a namespace; a deleted one without any is removed. Raises ApiStatusError (404)."""
+    """Set ``spec.finalizers`` of a namespace; a deleted one without any is removed. Raises ApiStatusError (404)."""
     namespace = _existing(storage, NAMESPACES, key)
     finalizers = lookup(wanted, "spec", "finalizers") or []
     body = {**namespace.body, "spec": {"finalizers": finalizers} if finalizers else {}}

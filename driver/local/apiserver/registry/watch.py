@@ -39,7 +39,7 @@ class WatchNotifier:
             self.notify(resource)
 
     async def wait_changed(self, resource: GroupResource) -> None:
-        """Returns at the next change of the kind after the call, or when the server closes."""
+        """Return at the next change of the kind after the call, or when the server closes."""
         if self.closed:
             return
         await self._signals.setdefault(resource, anyio.Event()).wait()
@@ -61,7 +61,7 @@ class Watch:
     """How long a watch without ``timeoutSeconds`` lasts."""
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The lines of the watch, until its time is over, the server closes, or the cursor is behind the horizon."""
+        """Yield the lines, until the watch's time is over, the server closes, or the cursor is behind the horizon."""
         resource = self.encoder.type.store
         deadline = anyio.current_time() + (self.options.timeout_s or self.max_s)
         cursor, initial = self._start()
@@ -87,13 +87,13 @@ class Watch:
                 bookmark_due = await self._wait_changed(min(left, self.bookmark_interval_s))
 
     async def _wait_changed(self, time_s: float) -> bool:
-        """Waits for a change; True when there was none in that time."""
+        """Wait for a change; True when there was none in that time."""
         with anyio.move_on_after(time_s) as scope:
             await self.watch_notifier.wait_changed(self.encoder.type.store)
         return scope.cancelled_caught
 
     def _start(self) -> tuple[int, Iterator[bytes]]:
-        """The revision after which events are sent, and the lines before them."""
+        """Return the revision after which events are sent, and the lines before them."""
         requested = self.options.revision
         if requested and not self.options.send_initial_events:
             return requested, iter(())
@@ -108,7 +108,7 @@ class Watch:
         return lines
 
     def _line(self, event: StorageEvent) -> bytes | None:
-        """The line about a change; for the client, an object that begins or ceases to match is added or deleted."""
+        """Return a change's line; for the client, an object that begins or ceases to match is added or deleted."""
         was = event.old is not None and self._matches(event.old)
         now = event.new is not None and self._matches(event.new)
         if now:

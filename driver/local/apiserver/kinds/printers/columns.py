@@ -1,7 +1,4 @@
-"""The printer columns of all built-in kinds but pods.
-
-Source: ``kubernetes/pkg/printers/internalversion`` of 1.37.
-"""
+"""The printer columns of all built-in kinds but pods (``kubernetes/pkg/printers/internalversion`` of 1.37)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -34,7 +31,7 @@ CREATED: Final = Column(
 
 
 def field(name: str, *path: str, description: str = "", priority: int = 0, missing: str = "") -> Column:
-    """A column with the value of one field, or ``missing``."""
+    """Return a column with the value of one field, or ``missing``."""
     return Column(
         name=name,
         cell=lambda body, _now: str(lookup(body, *path) or missing),

@@ -29,7 +29,7 @@ class PodSummary:
 
 
 def summarize_pod(pod: JsonObject) -> PodSummary:
-    """The state of a pod as ``printPod`` sums it up; of several reasons the most specific one wins."""
+    """Return the state of a pod as ``printPod`` sums it up; of several reasons the most specific one wins."""
     initializing = _init_reason(pod)
     sidecars = _sidecars(pod)
     statuses = _statuses(pod, "initContainerStatuses")
@@ -83,7 +83,7 @@ def _exit_reason(terminated: JsonObject) -> str:
 
 
 def _init_reason(pod: JsonObject) -> str:
-    """The reason why a pod is still initializing; empty when it is not."""
+    """Return the reason why a pod is still initializing; empty when it is not."""
     sidecars = _sidecars(pod)
     total = len(lookup(pod, "spec", "initContainers") or ())
     for index, status in enumerate(_statuses(pod, "initContainerStatuses")):

@@ -52,6 +52,7 @@ MAX_ALTERNATIVES: Final = 8
 MAX_CONSTRAINTS: Final = 32
 MAX_RESULTS: Final = 32
 MAX_CONSUMERS: Final = 256
+"""Limits of ``k8s.io/api/resource/v1`` types.go, as all above."""
 _ONE_OF_REQUEST: Final = "exactly one of `exactly` or `firstAvailable` is required"
 
 Names = Mapping[str, frozenset[str]]
@@ -145,7 +146,7 @@ def _validate_exact_request(request: JsonObject, path: str) -> FieldErrors:
 
 
 def _validate_request_reference(name: object, path: str, *, names: Names) -> FieldErrors:
-    """Validates ``request`` or ``request/subrequest``."""
+    """Validate ``request`` or ``request/subrequest``."""
     text = str(name or "")
     parts = text.split("/")
     if len(parts) <= 2:
@@ -196,7 +197,7 @@ def _device_id(entry: JsonObject) -> tuple[object, ...]:
 
 
 def _drop_deallocated(body: JsonObject, old: JsonObject) -> None:
-    """Drops the status of devices that the claim no longer has."""
+    """Drop the status of devices that the claim no longer has."""
     status = body.setdefault("status", {})
     devices = status.get("devices")
     if not devices:
@@ -340,7 +341,7 @@ def _validate_class(body: JsonObject, _old: JsonObject | None = None) -> FieldEr
 
 
 def _check_extended_resource_name(name: str) -> Iterator[str]:
-    """Checks an extended resource name: ``<domain>/<name>`` outside kubernetes.io; quotas put a prefix before it."""
+    """Check an extended resource name: ``<domain>/<name>`` outside kubernetes.io; quotas put a prefix before it."""
     if "/" not in name:
         yield "a name must be a domain-prefixed path, such as 'example.com/my-prop'"
     elif "kubernetes.io/" in name:

@@ -33,6 +33,7 @@ MAX_HANDLES: Final = 32
 MAX_HANDLE_BYTES: Final = 16 * 1024
 MAX_CONSUMERS: Final = 32
 MAX_NODES: Final = 128
+"""Limits of ``k8s.io/api/resource/v1alpha2`` types.go, as all above."""
 _MODES: Final = ("Immediate", "WaitForFirstConsumer")
 _ENDING: Final = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
 
@@ -75,7 +76,7 @@ def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
 
 
 def validate_claim_status(body: JsonObject, old: JsonObject) -> FieldErrors:
-    """The errors in the new status of a claim."""
+    """Yield the errors in the new status of a claim."""
     status, before = body.get("status") or {}, old.get("status") or {}
     allocation, was = status.get("allocation"), before.get("allocation")
     consumers = status.get("reservedFor") or []
@@ -149,7 +150,7 @@ def _validate_context(body: JsonObject, _old: JsonObject | None = None) -> Field
 
 
 def validate_context_status(body: JsonObject, _old: JsonObject) -> FieldErrors:
-    """The errors in the new status of a PodSchedulingContext."""
+    """Yield the errors in the new status of a PodSchedulingContext."""
     entries = lookup(body, "status", "resourceClaims") or []
     yield from validate_unique(entries, "status.claims", _validate_entry, key=lambda entry: entry.get("name"))
 

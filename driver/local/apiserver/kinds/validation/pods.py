@@ -121,7 +121,7 @@ def _prepare_for_create(body: JsonObject) -> None:
 
 
 def _quality_of_service(spec: JsonObject) -> str:
-    """The QoS class: Guaranteed when all containers limit cpu and memory to their requests, BestEffort without both."""
+    """Return the QoS class: Guaranteed if all containers limit cpu and memory to their requests, BestEffort without."""
     needs = [container["resources"] for container in _containers(spec)]
     named = {"cpu", "memory"}
     if not any(named & {*(need.get("limits") or {}), *(need.get("requests") or {})} for need in needs):
@@ -134,7 +134,7 @@ def _quality_of_service(spec: JsonObject) -> str:
 
 
 def _compute_grace(pod: JsonObject, requested: int | None) -> int:
-    """The grace period of a pod in seconds; 0 for one without node or finished, as no kubelet has to end it."""
+    """Return the grace period of a pod in seconds; 0 for one without node or finished, as no kubelet has to end it."""
     if not lookup(pod, "spec", "nodeName") or lookup(pod, "status", "phase") in {"Succeeded", "Failed"}:
         return 0
     period = lookup(pod, "spec", "terminationGracePeriodSeconds") if requested is None else requested
@@ -277,7 +277,7 @@ def _validate_update(body: JsonObject, old: JsonObject) -> FieldErrors:
 
 
 def _encode_fixed(spec: JsonObject, *, gated: bool) -> bytes:
-    """The part of a spec that no update may change; node selection may change while the pod is gated."""
+    """Return the part of a spec that no update may change; node selection may change while the pod is gated."""
     mutable = ["schedulingGates", "tolerations", "activeDeadlineSeconds"]
     if gated:
         mutable += ["nodeSelector", "affinity"]

@@ -56,12 +56,12 @@ _NEGATIVE: Final = "must be greater than or equal to 0"
 
 
 def clear_status(body: JsonObject) -> None:
-    """Prepares a new object, which never has a status."""
+    """Prepare a new object, which never has a status."""
     body["status"] = {}
 
 
 def validate_list(items: Sequence[Any], path: str, check: ItemCheck, *, limit: int | None = None) -> FieldErrors:
-    """Validates each item of a list; the items of a list that is too long are not validated."""
+    """Validate each item of a list; the items of a list that is too long are not validated."""
     if limit is not None and len(items) > limit:
         yield too_many(path, len(items), limit)
         return
@@ -78,7 +78,7 @@ def validate_unique(
     limit: int | None = None,
     whole: bool = False,
 ) -> FieldErrors:
-    """As ``validate_list``, and no two items may have the same key; with ``whole`` the message shows the item."""
+    """Validate as ``validate_list``, and that keys are unique; with ``whole`` the message shows the item."""
     yield from validate_list(items, path, check, limit=limit)
     if limit is not None and len(items) > limit:
         return
@@ -91,7 +91,7 @@ def validate_unique(
 
 
 def validate_map(entries: Mapping[str, Any], path: str, key_check: ItemCheck, check: ItemCheck) -> FieldErrors:
-    """Validates each key and value of a map."""
+    """Validate each key and value of a map."""
     for key, value in entries.items():
         yield from key_check(key, path)
         yield from check(value, f"{path}[{key}]")
@@ -103,7 +103,7 @@ def name_of(item: JsonValue) -> Hashable:
 
 
 def validate_driver_name(name: object, path: str, *, check: NameCheck = dns_subdomain) -> FieldErrors:
-    """Validates a DNS subdomain of at most 63 bytes, in upper or lower case (the rule of CSI drivers)."""
+    """Validate a DNS subdomain of at most 63 bytes, in upper or lower case (the rule of CSI drivers)."""
     if not isinstance(name, str) or not name:
         yield required(path)
         return
@@ -113,7 +113,7 @@ def validate_driver_name(name: object, path: str, *, check: NameCheck = dns_subd
 
 
 def validate_pool_name(name: object, path: str, *, numbered: bool = False) -> FieldErrors:
-    """Validates DNS subdomains joined by ``/``; with ``numbered``, messages say which of them is wrong."""
+    """Validate DNS subdomains joined by ``/``; with ``numbered``, messages say which of them is wrong."""
     if not isinstance(name, str) or not name:
         yield required(path)
         return
@@ -138,7 +138,7 @@ def validate_identifier(name: str, path: str) -> FieldErrors:
 
 
 def validate_attribute_name(name: str, path: str) -> FieldErrors:
-    """Validates the name of an attribute or capacity: a C identifier with an optional domain."""
+    """Validate the name of an attribute or capacity: a C identifier with an optional domain."""
     domain, slash, rest = name.partition("/")
     if not slash:
         yield from validate_identifier(name, path)
@@ -201,7 +201,7 @@ def _environment() -> Any:  # noqa: ANN401  (the library has no types)
 
 @lru_cache(maxsize=1024)
 def _find_syntax_error(expression: str) -> str:
-    """The message of the parser; empty when the expression is well formed."""
+    """Return the message of the parser; empty when the expression is well formed."""
     try:
         _environment().compile(expression, disable_check=True)
     except Exception as error:  # noqa: BLE001  (the library raises bare exceptions of several kinds)
@@ -219,7 +219,7 @@ def validate_opaque_config(item: JsonObject, path: str) -> FieldErrors:
 
 
 def validate_json_object(value: object, path: str) -> FieldErrors:
-    """Validates opaque parameters: a JSON object of at most 10 KiB."""
+    """Validate opaque parameters: a JSON object of at most 10 KiB."""
     if value is None:
         yield required(path)
     elif len(msgspec.json.encode(value)) > MAX_OPAQUE_BYTES:
@@ -258,7 +258,7 @@ def validate_toleration(item: JsonObject, path: str) -> FieldErrors:
 
 
 def validate_binding_conditions(item: JsonObject, path: str) -> FieldErrors:
-    """Validates binding and binding failure conditions, which go together and do not overlap (KEP-5007)."""
+    """Validate binding and binding failure conditions, which go together and do not overlap (KEP-5007)."""
     wanted, failing = item.get("bindingConditions") or [], item.get("bindingFailureConditions") or []
     for field, names in (("bindingConditions", wanted), ("bindingFailureConditions", failing)):
         yield from validate_unique(names, f"{path}.{field}", validate_label_key, key=str, limit=MAX_BINDING_CONDITIONS)
@@ -335,7 +335,7 @@ def _node_field_requirement(item: JsonObject, path: str) -> FieldErrors:
 
 
 def validate_conditions(items: Sequence[JsonObject], path: str) -> FieldErrors:
-    """Validates a list of ``metav1.Condition`` (``ValidateConditions``)."""
+    """Validate a list of ``metav1.Condition`` (``ValidateConditions``)."""
     if len(items) > MAX_CONDITIONS:
         yield too_many(path, len(items), MAX_CONDITIONS)
     seen: set[object] = set()

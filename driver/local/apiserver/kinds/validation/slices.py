@@ -51,6 +51,7 @@ MAX_COUNTER_SETS: Final = 8
 MAX_COUNTERS: Final = 32
 MAX_CONSUMED_SETS: Final = 2
 MAX_VALID_VALUES: Final = 10
+"""Limits of ``k8s.io/api/resource/v1`` types.go, as all above."""
 _LISTS: Final = ("ints", "bools", "strings", "versions")
 _VALUES: Final = ("int", "bool", "string", "version", *_LISTS)
 _SLICE_NODES: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
@@ -206,7 +207,7 @@ def _validate_capacity(capacity: JsonObject, path: str, *, shareable: bool) -> F
 
 
 def validate_request_policy(policy: JsonObject, most: Quantity, path: str) -> FieldErrors:
-    """Validates which shares of a capacity may be requested; ``most`` is the whole capacity."""
+    """Validate which shares of a capacity may be requested; ``most`` is the whole capacity."""
     values, range_ = policy.get("validValues") or [], policy.get("validRange")
     if values and range_ is not None:
         yield forbidden(
@@ -376,7 +377,7 @@ def _default_rule(body: JsonObject, now: str) -> None:
 
 
 def _update_time(body: JsonObject, old: JsonObject, now: str) -> None:
-    """Sets the time of a changed effect, from which tolerations count, unless the client sets it."""
+    """Set the time of a changed effect, from which tolerations count, unless the client sets it."""
     tainted, before = body["spec"]["taint"], lookup(old, "spec", "taint") or {}
     if tainted.get("effect") != before.get("effect") and tainted.get("timeAdded") == before.get("timeAdded"):
         tainted["timeAdded"] = now
