@@ -28,7 +28,7 @@ $(VENV)/.installed: requirements-dev.lock pyproject.toml
 	fi
 	@touch $@
 
-demo: $(VENV)/.installed ## the whole story on an embedded cluster, about 20 seconds
+demo: $(VENV)/.installed ## a walk through Kerf on an embedded cluster, about 20 seconds
 	@$(BIN)/kerf demo $(ARGS)
 
 test: lint types tests ## everything that must hold before a commit

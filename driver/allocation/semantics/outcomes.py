@@ -74,7 +74,6 @@ class Obstacle(StrEnum):
     COUNTERS = "counters"
     CONSTRAINT = "constraint"
     TOO_FEW = "too-few"
-    LIMIT = "limit"
     COMBINATION = "combination"
 
 

@@ -365,4 +365,4 @@ def test_only_taints_that_are_not_tolerated_are_told() -> None:
 
 @pytest.mark.parametrize("obstacle", sorted(set(Obstacle) - RELEASABLE - _REMOVALS.keys()))
 def test_every_obstacle_is_removed_above_or_cannot_come_up_there(obstacle: Obstacle) -> None:
-    assert obstacle in {Obstacle.NO_POOL, Obstacle.POOL_INVALID, Obstacle.NODE, Obstacle.LIMIT}
+    assert obstacle in {Obstacle.NO_POOL, Obstacle.POOL_INVALID, Obstacle.NODE}
