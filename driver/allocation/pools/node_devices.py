@@ -128,7 +128,7 @@ class NodeDevices:
 
     @cached_property
     def consumed(self) -> Mapping[int, Mapping[str, int]]:
-        """The consumption of each device by allocated shares, in units of 1e-9, by the device's name of the capacity."""
+        """The consumption of each device by allocated shares, in units of 1e-9, by the device's capacity names."""
         return {
             first + index: amounts
             for usage, first in zip(self.usages, self._first_devices, strict=False)
