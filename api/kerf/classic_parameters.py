@@ -19,7 +19,7 @@ from api.model.quantity import Quantity
 from api.wire import Kind, identity_kind
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=16)]
-"""Devices of one request: 16 are more cards than any machine has, and an allocation of them fits into a claim."""
+"""The devices of one request: 16 are more cards than any machine has, and their allocation fits into a claim."""
 MaxPods: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_CONSUMERS)]
 LoadTimeout: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=3600)]
 

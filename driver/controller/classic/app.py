@@ -47,7 +47,7 @@ _POLICIES: Final = (1, 30)
 """The first version in which the API server enforces ValidatingAdmissionPolicies by default (KEP-3488)."""
 _WORKERS_FOR_A_CALL: Final = 4
 """The workers for each concurrent call of the client. Those that allocate wait together for one read of the Lease:
-with four, other calls fill that time, and ten claims share a read (with one, two or three workers, fewer do)."""
+with four, other calls fill that time, and ten claims share a read (with one worker, two or three claims do)."""
 _TAKE_OVER: Final = Backoff(first_s=0.5, factor=2, limit_s=10, jitter=0.2)
 """The back-off of the take-over, with a short first delay because a leader may write nothing before it."""
 
