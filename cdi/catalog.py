@@ -84,7 +84,7 @@ class Catalog:
         for name, paths in self.conflicts.items():
             for path in paths:
                 others = ", ".join(str(other) for other in paths if other != path)
-                errors[path].append(f"device {name} is also defined in {others}; nobody gets it")
+                errors[path].append(f"device {name} is also defined in {others}; it is not available")
         return {path: tuple(errors[path]) for path in sorted(errors) if errors[path]}
 
     @property

@@ -25,7 +25,7 @@ def describe_device(catalog: Catalog, name: str) -> Iterator[str]:
         if other != found:
             yield f"{other.file.path} defines it too, in a directory of lower priority, and is overridden."
     yield from _version(found)
-    yield "A container that asks for it"
+    yield "A container that requests it"
     yield from (f"  - {line}" for line in _edits(found.device.container_edits))
     shared = list(_edits(found.spec.container_edits))
     if shared:
@@ -39,7 +39,7 @@ def describe_device(catalog: Catalog, name: str) -> Iterator[str]:
 def _version(found: Definition) -> Iterator[str]:
     needed = minimum_version(found.spec)
     reasons = "; ".join(f"{reason.path} ({reason.feature})" for reason in needed.reasons)
-    yield f"It needs CDI {needed}{f', because of {reasons}' if reasons else ', the lowest there is'}."
+    yield f"It needs CDI {needed}{f', because of {reasons}' if reasons else '; no version is lower'}."
     declared = (found.spec.version or "").removeprefix("v")
     readers = ", ".join(f"{runtime} {release}" for runtime, release in find_first_readers(declared))
     yield f"Its file declares CDI {declared}, which is read from these releases on: {readers}."

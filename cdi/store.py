@@ -32,7 +32,7 @@ _FILE_MODE = 0o644
 _DIRECTORY_MODE = 0o755
 
 STALE_AFTER_S = 60.0
-"""Age, in seconds, at which a temporary file is taken to have no writer any more: writing takes milliseconds."""
+"""Age, in seconds, at which a temporary file counts as abandoned by its writer: writing takes milliseconds."""
 
 
 class Filesystem:
@@ -228,5 +228,5 @@ _REMEDIES = {
 
 
 def _store_error(error: OSError, path: Path, verb: str) -> StoreError:
-    remedy = _REMEDIES.get(error.errno or 0, "look after the directory and its disk, then try again")
+    remedy = _REMEDIES.get(error.errno or 0, "check the directory and its disk, then try again")
     return StoreError(path, f"could not be {verb}: {error.strerror or error}", remedy)

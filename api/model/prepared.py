@@ -16,7 +16,7 @@ class ClaimState(StrEnum):
     PREPARED = "Prepared"
     """The hardware is in the state that the record describes."""
     RELEASING = "Releasing"
-    """Release has begun: the hardware may be released in full, in part or not at all, and the claim no longer counts as a holder."""
+    """Release has begun: the hardware may be released in full, in part or not at all; the claim holds it no longer."""
 
 
 class CardPart(Value):

@@ -43,8 +43,8 @@ def choose_kinds(served: Iterable[str]) -> ResourceKinds:
     known = ", ".join(VERSIONS)
     found = ", ".join(sorted(known_by_server)) or "no version"
     raise UnsupportedError(
-        f"the API server serves {found} of {GROUP}; Kerf needs one of {known}: use Kubernetes 1.34 or later, or switch "
-        f"the API on with --runtime-config={GROUP}/v1beta1=true and the feature gate DynamicResourceAllocation"
+        f"the API server serves {found} of {GROUP}; Kerf needs one of {known}: use Kubernetes 1.34 or later, or "
+        f"enable the API with --runtime-config={GROUP}/v1beta1=true and the feature gate DynamicResourceAllocation"
     )
 
 

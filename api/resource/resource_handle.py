@@ -29,7 +29,7 @@ class HandleTooLargeError(PermanentError):
 
     def __init__(self, size: int) -> None:
         super().__init__(
-            f"the allocation takes {size} bytes, a resource handle holds {MAX_HANDLE_BYTES}: ask for fewer devices"
+            f"the allocation takes {size} bytes, a resource handle holds {MAX_HANDLE_BYTES}: request fewer devices"
         )
 
 

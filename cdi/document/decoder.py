@@ -70,7 +70,7 @@ def read_fully(data: bytes, semantics: Semantics | None) -> Document:
     try:
         node, findings = parse(data)
         if node is None:
-            empty = Finding(code="empty-document", path="", message="there is nothing in it")
+            empty = Finding(code="empty-document", path="", message="the document is empty")
             return Document(spec=None, findings=(*findings, empty))
         decoder = _Decoder(findings)
         spec = decoder.spec(node)

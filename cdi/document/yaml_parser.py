@@ -200,7 +200,7 @@ class _Composer:
 
     def _add(self, entries: dict[str, Node], key: str, value: Node, line: int) -> None:
         if key in entries:
-            self._find("duplicate-key", f"key {key!r} is there twice", line)
+            self._find("duplicate-key", f"key {key!r} occurs twice", line)
         entries[key] = value
 
     def _scalar(self, event: yaml.ScalarEvent, line: int) -> ScalarNode:

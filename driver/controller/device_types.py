@@ -157,7 +157,7 @@ def _missed_minimums(minimum: Mapping[str, Quantity], candidates: Sequence[Devic
         largest = max(candidates, key=lambda each: (each.size(capacity), str(each)), default=None)
         if largest is None or largest.size(capacity) < amount:
             most = largest_of(capacity, largest) if largest else "there is none"
-            message = f"{amount} is more than {where} can be cut to; {most}"
+            message = f"{amount} is more than {where} has; {most}"
             problems.append(Problem(f"spec.minimum.{capacity}", message))
     return problems or [Problem("spec.minimum", f"no partition of {where} has all of this together")]
 

@@ -132,7 +132,7 @@ def _nothing_selected(problem: AllocationProblem, alternative: RequestAlternativ
         if not problem.node_devices.select(tried).selected:
             message = f"none of the {of_class} matches selector {position}: {expression}"
             return _found(alternative, Obstacle.SELECTOR, message, found)
-    return _found(alternative, Obstacle.SELECTOR, f"the {of_class} need a feature that is switched off", found)
+    return _found(alternative, Obstacle.SELECTOR, f"the {of_class} need a feature that is disabled", found)
 
 
 def _not_here(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
@@ -147,7 +147,7 @@ def _never_enough(problem: AllocationProblem, alternative: RequestAlternative) -
     matching = _matching(problem, [alternative])
     if alternative.count <= matching.bit_count() or matching & problem.node_devices.shareable:
         return None
-    return _found(alternative, Obstacle.TOO_FEW, f"{alternative.count} devices are wanted, but only {_match(matching)}")
+    return _found(alternative, Obstacle.TOO_FEW, f"{alternative.count} devices requested, but only {_match(matching)}")
 
 
 def _in_use(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
@@ -160,7 +160,7 @@ def _in_use(problem: AllocationProblem, alternative: RequestAlternative) -> Find
     claims = _list_some(str(holders[id_]) for id_ in ids if id_ in holders)
     by = f" by {claims}" if claims else ""
     if alternative.is_all and matching & ~held:
-        message = f"all are wanted of {_devices(matching)} that match, but {held.bit_count()} {_are(held)} in use"
+        message = f"all are requested of {_devices(matching)} that match, but {held.bit_count()} {_are(held)} in use"
         return _found(alternative, Obstacle.IN_USE, message, held, by)
     return _found(alternative, Obstacle.IN_USE, f"{_match(held)}, but {_are(held)} in use", held, by)
 
@@ -182,7 +182,7 @@ def _insufficient(problem: AllocationProblem, alternative: RequestAlternative) -
         return None
     have = "has" if used_up.bit_count() == 1 else "have"
     wanted = _devices(alternative.filtered.sufficient)
-    message = f"all are wanted of {wanted} that match, but {used_up.bit_count()} {have} too little capacity left"
+    message = f"all are requested of {wanted} that match, but {used_up.bit_count()} {have} too little capacity left"
     return _found(alternative, Obstacle.CAPACITY, message, used_up)
 
 
@@ -213,9 +213,9 @@ def _too_few(problem: AllocationProblem, bounds: Bounds, alternative: RequestAlt
         return None
     matching = alternative.filtered.tolerated | _matching(problem, [alternative]) & problem.node_devices.held
     if supply < free:
-        message = f"{alternative.count} devices are wanted, but what they need allows {supply:.0f} at once"
+        message = f"{alternative.count} devices requested, but their counters allow {supply:.0f} at once"
         return _found(alternative, Obstacle.COUNTERS, message, matching)
-    message = f"{alternative.count} devices are wanted, but {free} {_are(alternative.usable)} free that match"
+    message = f"{alternative.count} devices requested, but {free} {_are(alternative.usable)} free that match"
     return _found(alternative, Obstacle.TOO_FEW, message, matching)
 
 

@@ -208,4 +208,4 @@ class NodeDevices:
             counter = counters.find_exhausted(remaining, in_pool) if remaining is not None else "counters"
             if counter:
                 return f"{counter} of {counters.names[in_pool.set]}"
-        return "a feature that is switched off, or that the kubelet lacks"
+        return "a feature that is disabled, or that the kubelet lacks"

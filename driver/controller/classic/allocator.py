@@ -57,12 +57,12 @@ def unsuitable_reason(pending: Sequence[PendingClaim], node: str, view: ClusterV
     found = [value for value in (view.node(node),) if value is not None]
     for request in (request for one in pending for request in one.requests):
         if request.nodes is not None and node not in choose_nodes(request.nodes, found):
-            return "the class's parameters do not choose it"
+            return "the class's parameters do not select it"
     state, requirements = view.state(node), _requirements(pending)
     if can_place(state, requirements):
         return None
     outdated = next((reason for one in requirements if (reason := _outdated_driver(state, one))), None)
-    return outdated or "; ".join(["not enough is free", *state.contradictions])
+    return outdated or "; ".join(["too few devices are free", *state.contradictions])
 
 
 def _outdated_driver(state: NodeState, requirements: DeviceRequirements) -> str | None:
@@ -72,7 +72,7 @@ def _outdated_driver(state: NodeState, requirements: DeviceRequirements) -> str 
         return None
     found = ", ".join(sorted({card.card.driver_version or "not known" for card in cards}))
     return (
-        f"the driver on the host is {found}, and the class asks for {'.'.join(map(str, requirements.driver_version))}"
+        f"the driver on the host is {found}, and the class requires {'.'.join(map(str, requirements.driver_version))}"
     )
 
 

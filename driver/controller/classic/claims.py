@@ -120,7 +120,7 @@ def _plan_allocation(claim: ClassicClaim, view: ClusterView) -> ClaimPlan:
         return ClaimPlan(rule="C-14", warnings=(of_class, warning))
     allocation = allocate_anywhere(pending, view)
     if allocation is None:
-        message = "no node has what the claim asks for free; it is allocated as soon as one has"
+        message = "no node has free devices for the claim; it is allocated as soon as one has"
         return ClaimPlan(rule="C-17", warnings=(_warning(message),), requeue=Requeue.PERIODIC)
     return ClaimPlan(rule="C-18", allocation=allocation)
 
@@ -148,13 +148,13 @@ def _contradictions(claim: ClassicClaim, view: ClusterView) -> Iterator[str]:
     if view.driver in allocation.unreadable:
         reason = allocation.unreadable[view.driver]
         nodes = ", ".join(nodes_of(allocation)) or "no node"
-        yield f"its resource handle cannot be read: {reason}; nobody else gets anything of {nodes}"
+        yield f"its resource handle cannot be read: {reason}; no other claim gets devices of {nodes}"
     for usage in usage_of_claim(claim, view.driver):
         model = view.node_model(usage.node)
         unknown = [device for device in usage.devices or () if model is not None and not model.has(device)]
         if unknown:
             names = ", ".join(unknown)
-            yield f"it has {names}, which NodeInventory {usage.node} does not have: nobody else gets that card"
+            yield f"it has {names}, which NodeInventory {usage.node} does not have: no other claim gets that card"
     users = len(claim.status.reserved_for)
     if claim.status.driver_name == view.driver and users > allocation.max_pods:
         yield f"{users} pods use it, and its class lets {allocation.max_pods} (maxPods): is deploy/classic applied?"

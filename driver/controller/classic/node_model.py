@@ -161,7 +161,7 @@ def build_node_model(spec: NodeInventorySpec) -> NodeInventoryModel:
         raise InventoryError(f"a card is of {error}, which the inventory does not describe") from error
     for identities in ([card.uuid for card in cards], [card_name(card) for card in cards]):
         if twice := _first_repeated(identities):
-            raise InventoryError(f"{twice} is there twice")
+            raise InventoryError(f"{twice} occurs twice")
     tainted = (entry.device for entry in spec.taints if any(taint.effect in _TAINT_EFFECTS for taint in entry.taints))
     node_cards = tuple(map(_node_card, cards))
     hardware = _intern_hardware(tuple((card.unit_map, card.model, card.driver_version) for card in node_cards))

@@ -163,12 +163,12 @@ def _forbidden(class_spec: ClassParameters, claim_spec: ClaimParameters) -> Iter
             continue
         topic = "size" if field in _SIZE else field
         if getattr(class_spec, "monitor", False):
-            yield Problem(f"spec.{field}", "the class is for monitoring: its claims ask for nothing")
+            yield Problem(f"spec.{field}", "the class is for monitoring: its claims request nothing")
         elif topic in class_spec.claims_may_override:
             continue
         elif value == "Whole":
             if class_spec.cut != "Whole" and not getattr(class_spec, "allow_whole", False):
-                yield Problem("spec.cut", "the class does not give whole cards")
+                yield Problem("spec.cut", "the class does not allow whole cards")
         elif _is_set(class_spec, topic):
             yield Problem(f"spec.{field}", f"is set by the class, which does not list {topic} in claimsMayOverride")
 
@@ -261,12 +261,12 @@ def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: 
         elif claim_spec is not None:
             return next(class_type() for class_type, of in _CLAIM_SPECS.items() if isinstance(claim_spec, of))
         else:
-            message = f"class {class_.metadata.name} has no parameters, nor has the claim: say what is wanted"
+            message = f"neither class {class_.metadata.name} nor the claim has parameters: one of them must have them"
             raise InvalidRequirementsError("class", message)
     except (InvalidDocumentError, LookupError) as error:
         raise InvalidRequirementsError("class", f"{subject}: {error}") from error
     if not isinstance(found, GpuClassParametersSpec | FpgaClassParametersSpec):
-        raise InvalidRequirementsError("class", f"{subject}: they are parameters of claims")
+        raise InvalidRequirementsError("class", f"{subject}: these are parameters for claims")
     if 1 < found.max_pods < MAX_CONSUMERS and not view.pods_can_be_limited:
         message = f"spec.maxPods: {found.max_pods} needs Kubernetes 1.30; before, it can be 1 or {MAX_CONSUMERS}"
         raise InvalidRequirementsError("class", f"{subject}: {message}")
@@ -284,7 +284,7 @@ def _claim_spec(claim: ClassicClaim, request: ClassicRequest, view: ClusterView)
     except (InvalidDocumentError, LookupError) as error:
         raise InvalidRequirementsError("claim", f"claim parameters: {error}") from error
     if not isinstance(found, GpuClaimParametersSpec | FpgaClaimParametersSpec):
-        raise InvalidRequirementsError("claim", "claim parameters: they are parameters of classes")
+        raise InvalidRequirementsError("claim", "claim parameters: these are parameters for classes")
     return found
 
 

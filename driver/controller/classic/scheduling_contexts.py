@@ -215,7 +215,7 @@ def _no_node_warning(potential: Sequence[str], unsuitable: Mapping[str, str]) ->
     if potential and unsuitable.keys() >= set(potential):
         counts = Counter(unsuitable[node] for node in potential)
         reasons = "; ".join(f"{reason} ({count})" for reason, count in sorted(counts.items()))
-        yield WarningEvent(EventSubject.POD, f"none of {len(potential)} nodes can be had: {reasons}")
+        yield WarningEvent(EventSubject.POD, f"none of {len(potential)} nodes is suitable: {reasons}")
 
 
 def _build_resource_claims(

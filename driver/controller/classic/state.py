@@ -164,7 +164,7 @@ class ClusterView:
         known = self._inventories.get(node)
         inventory = self.stores.inventories.get(ObjectRef("", node))
         if self.node(node) is None:
-            return "the node is gone"
+            return "the node does not exist"
         if known is None or inventory is None:
             return f"its kubelet plugin of {self.driver} has not reported yet"
         if isinstance(known.model, InventoryError):

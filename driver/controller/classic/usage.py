@@ -111,7 +111,7 @@ def build_node_state(model: NodeInventoryModel, usage: Iterable[ClaimUsage]) -> 
     contradictions: dict[str, None] = {}
     for one in usage:
         if one.devices is None:
-            contradictions["a claim does not say what it has"] = None
+            contradictions["the devices of a claim cannot be read"] = None
         for device in one.devices or ():
             card, suffix = split_name(device)
             used.setdefault(card, []).append(suffix)
@@ -119,7 +119,7 @@ def build_node_state(model: NodeInventoryModel, usage: Iterable[ClaimUsage]) -> 
     cards = [card.availability(used.pop(card.name, ())) for card in model.cards]
     unknown = [name + suffix for name, suffixes in used.items() for suffix in suffixes]
     unknown += [card.name + suffix for card, found in zip(model.cards, cards, strict=True) for suffix in found.unknown]
-    contradictions |= {f"a claim has {device}, which it does not know": None for device in unknown}
+    contradictions |= {f"a claim has {device}, which the node lacks": None for device in unknown}
     free = [card.availability([WHOLE]).free for card in model.cards] if takes_all else [found.free for found in cards]
     signature = NodeSignature(hardware=model.hardware, free=tuple(free), tainted=model.tainted)
     return NodeState(cards=model.cards, signature=signature, contradictions=tuple(contradictions))

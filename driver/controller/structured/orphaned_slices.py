@@ -79,14 +79,14 @@ class OrphanedSliceCollector:
         except NotFoundError:
             pass
         except KerfError as error:
-            _log.info("ResourceSlice %s: cannot tell whether node %s is gone: %s", name, node, error)
+            _log.info("ResourceSlice %s: cannot find out whether node %s still exists: %s", name, node, error)
             return
         try:
             await self._client.delete(self._resource_slices, name, uid=orphan.metadata.uid)
         except (NotFoundError, ConflictError):
             return  # deleted or changed meanwhile
         except KerfError as error:
-            _log.warning("ResourceSlice %s of node %s, which is gone, cannot be removed: %s", name, node, error)
+            _log.warning("ResourceSlice %s of the deleted node %s cannot be removed: %s", name, node, error)
             return
         _deleted.inc()
-        _log.info("ResourceSlice %s removed: its node %s is gone", name, node)
+        _log.info("ResourceSlice %s removed: its node %s no longer exists", name, node)

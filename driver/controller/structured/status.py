@@ -95,7 +95,7 @@ def events_of_change(old: ResourceClassStatus, new: ResourceClassStatus) -> Iter
 
 def _accepted(plan: ClassPlan) -> Condition:
     if plan.refusal is None:
-        return Condition(type=ACCEPTED, status="True", reason="Valid", message="the spec makes sense")
+        return Condition(type=ACCEPTED, status="True", reason="Valid", message="the spec is valid")
     reason = plan.refusal.reason if isinstance(plan.refusal, UnsatisfiableError) else "InvalidSpec"
     return Condition(type=ACCEPTED, status="False", reason=reason, message="; ".join(map(str, plan.refusal.problems)))
 
@@ -105,8 +105,8 @@ def _ready(name: str, result: UpToDate | NotInPlace) -> Condition:
         return Condition(type=READY, status="False", reason=result.reason, message=result.message)
     if result.dropped:
         message = (
-            f"the API server does not keep {', '.join(result.dropped)} of the DeviceClass: switch its feature on "
-            "(DRAExtendedResource for extendedResourceName), or leave the field out; claims can use the class"
+            f"the API server does not keep {', '.join(result.dropped)} of the DeviceClass: enable its feature "
+            "(DRAExtendedResource for extendedResourceName), or omit the field; claims can use the class"
         )
         return Condition(type=READY, status="False", reason="FieldsDropped", message=message)
     return Condition(type=READY, status="True", reason="Compiled", message=f'claims can name the DeviceClass "{name}"')
@@ -117,7 +117,7 @@ def _matching(matched: MatchCount) -> Condition:
     if found is None:
         return Condition(type=MATCHING, status="Unknown", reason="NotCounted", message=matched.reason)
     if found.total == 0 and matched.is_awaited:
-        message = f"{matched.reason} (yet): nodes offer it within seconds; shares from Kubernetes 1.36 on"
+        message = f"{matched.reason} (yet): nodes publish it within seconds; shares from Kubernetes 1.36 on"
         return Condition(type=MATCHING, status="Unknown", reason="NotOfferedYet", message=message)
     if found.total == 0:
         return Condition(type=MATCHING, status="False", reason="NothingMatches", message=matched.reason)

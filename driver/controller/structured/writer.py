@@ -90,7 +90,7 @@ async def _write(
         return answer
     patch = _merge_patch(current, desired, kind)
     answer = await client.patch(kind, name, patch, type=PatchType.MERGE, field_manager=NAME)
-    _log.info("DeviceClass %s: brought back to what its ResourceClass says", name)
+    _log.info("DeviceClass %s: updated to match its ResourceClass", name)
     return answer
 
 

@@ -73,7 +73,7 @@ def find_victims(
     )
     found: list[Victims] = []
     searched = 0
-    for candidate in track(promising[:_MOST_NODES], "looking for claims whose end would help"):
+    for candidate in track(promising[:_MOST_NODES], "searching for victims"):
         searched += 1
         victims = _find_on_node(cluster, claims, candidate, staying)
         if victims is not None:
