@@ -42,9 +42,9 @@ class CommandResult:
     """One result of a command, for programs and for people."""
 
     data: Any
-    """Plain JSON values, for programs."""
+    """The result as plain JSON values, for programs."""
     lines: Sequence[str]
-    """Lines of text, for people."""
+    """The result as lines of text, for people."""
     status: int = 0
 
 
@@ -70,9 +70,9 @@ def main(
         print(f"cdi: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnreadableError) else 1
     except KeyboardInterrupt:
-        pass  # The user ends ``watch`` with it.
+        pass  # the user interrupts ``watch``
     except BrokenPipeError:
-        # The reader of the output has closed it. Buffered output must not fail again when Python exits.
+        # The reader has closed the output. Buffered output must not fail again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status
 
@@ -208,7 +208,7 @@ def _inject(arguments: _Arguments) -> Iterator[CommandResult]:
 
 
 def _matching(pattern: str, cache: Cache) -> Sequence[str]:
-    """Return the devices that match a shell pattern; one without matches is taken for a name, which is missing."""
+    """Return the devices that match a shell pattern; one without matches counts as a name, which is missing."""
     return [name for name in cache.catalog.devices if fnmatch.fnmatchcase(name, pattern)] or [pattern]
 
 

@@ -1,4 +1,4 @@
-"""Describes a device in words: where it is defined, what it changes in a container, which runtimes read its file."""
+"""Describes a device in sentences: its definition, its changes to a container, the runtimes that read its file."""
 
 from collections.abc import Iterator
 
@@ -46,7 +46,7 @@ def _version(found: Definition) -> Iterator[str]:
 
 
 def _edits(edits: ContainerEdits) -> Iterator[str]:
-    """Yield what a container has or does, as predicates to "it"."""
+    """Yield the effects of edits as predicates of the sentence that begins "A container"."""
     for entry in edits.env:
         name, _, value = entry.partition("=")
         yield f"has {name} set to {value!r} in its environment"

@@ -3,7 +3,7 @@
 ::
 
     CDIError                    every error of this package
-    ├── InvalidNameError        a string is no kind or no qualified device name (also a ValueError)
+    ├── InvalidNameError        a string is not a kind or qualified device name (also a ValueError)
     ├── InvalidSpecError        a document or a value cannot be used as a spec; carries every finding
     ├── UnresolvedError         requested devices are not available; says why for each
     ├── HostDeviceError         a device node cannot be completed from the host
@@ -45,7 +45,7 @@ class Finding:
 
 
 class InvalidNameError(CDIError, ValueError):
-    """A string is no kind or no qualified device name. ``code`` is that of a finding of the same mistake."""
+    """A string is not a kind or qualified device name; ``code`` is that of a finding of the same mistake."""
 
     def __init__(self, text: str, code: str, reason: str) -> None:
         self.text = text

@@ -43,7 +43,6 @@ class ClaimsByPool:
             self._by_pool[pool].pop(claim.ref, None)
 
     def copy(self) -> "ClaimsByPool":
-        """Return an independent copy."""
         copy = ClaimsByPool(())
         copy._by_pool = defaultdict(dict, {pool: dict(claims) for pool, claims in self._by_pool.items()})
         return copy

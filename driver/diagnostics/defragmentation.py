@@ -101,7 +101,6 @@ def find_advice(
 
 
 def _size_name(partition: Partition) -> str:
-    """Return the size name of a partition."""
     return WHOLE if partition.is_whole else partition.profile or partition.function or SLOTS
 
 

@@ -5,7 +5,6 @@ from driver.partitions.geometry import DeviceKind, Partition, Placement
 
 
 def to_card_part(partition: Partition) -> CardPart:
-    """Return the record of ``partition``."""
     placement = partition.placement
     return CardPart(
         kind=partition.kind.value,
@@ -19,7 +18,6 @@ def to_card_part(partition: Partition) -> CardPart:
 
 
 def from_card_part(part: CardPart) -> Partition:
-    """Return the partition that ``part`` records."""
     whole = part.start is None or part.size is None
     return Partition(
         kind=DeviceKind(part.kind),

@@ -161,7 +161,7 @@ class ClaimReconciler:
             await self._patch_status(claim, status)
         except BaseException as error:
             is_refused = isinstance(error, StatusError) and not isinstance(error, ServerError)
-            if not is_refused:  # no answer, or canceled: the server may have written it
+            if not is_refused:  # no answer, or cancelled: the server may have written it
                 self._uncertain[claim.metadata.uid] = claim
             raise
 
