@@ -75,7 +75,7 @@ class _OCISpecEditor:
         self._is_main = semantics == "main"
 
     def object(self, *path: str) -> OCISpec:
-        """Return the object at ``path``, created where it is missing."""
+        """Return the object at ``path``, created where it is missing. Raises InvalidOCISpecError for another type."""
         found = self.oci
         for depth, key in enumerate(path):
             if found.get(key) is None:
@@ -96,7 +96,7 @@ class _OCISpecEditor:
         return found
 
     def items(self, *path: str) -> list[Any]:
-        """Return the list at ``path``, created where it is missing."""
+        """Return the list at ``path``, created where it is missing. Raises InvalidOCISpecError for another type."""
         parent, key = self.object(*path[:-1]), path[-1]
         if parent.get(key) is None:
             parent[key] = []
@@ -106,7 +106,7 @@ class _OCISpecEditor:
         return found
 
     def objects(self, *path: str) -> list[OCISpec]:
-        """Return the list of objects at ``path``, created where it is missing."""
+        """Return the list of objects at ``path``. Raises InvalidOCISpecError when an item is no object."""
         found = self.items(*path)
         for index, item in enumerate(found):
             if not isinstance(item, dict):

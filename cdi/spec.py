@@ -56,7 +56,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """A program that the runtime runs at one stage of a container's life cycle (OCI runtime-spec, "Hooks")."""
+    """A program that the runtime runs at one stage of a container's lifecycle (OCI runtime-spec, "Hooks")."""
 
     hook_name: str
     """The stage: one of ``HOOK_STAGES``."""

@@ -1,4 +1,4 @@
-"""Chooses the services that the plugin offers to a kubelet, newest first: it takes the first of each that it knows.
+"""Chooses the services that the plugin serves for a kubelet, newest first, of which the kubelet takes the first known.
 
 | supported version | kubelet | service |
 |---|---|---|
@@ -41,7 +41,7 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginServices:
-    """The services that a plugin offers to one kubelet."""
+    """The services that a plugin serves for one kubelet."""
 
     services: tuple[DraService, ...]
     supported_versions: tuple[str, ...]

@@ -26,7 +26,7 @@ class _Identifier(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A parsed version. Compare with ``compare``: a release comes after its pre-releases, which no tuple order says."""
+    """A parsed version, to be compared with ``compare``: a release follows its pre-releases, unlike in tuple order."""
 
     major: int
     minor: int

@@ -1,4 +1,4 @@
-"""``pluginregistration.Registration``: the service that a plugin offers the kubelet in ``plugins_registry``."""
+"""``pluginregistration.Registration``: the service of a plugin in ``plugins_registry``, which the kubelet calls."""
 
 from typing import Final
 

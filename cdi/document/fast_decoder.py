@@ -42,7 +42,7 @@ _LINE = re.compile(rf"^( *)(?:#[ -~]*|((?:- )*)(?:({_SCALAR}):(?: |$))?({_SCALAR
 _DOUBTFUL = ("\\", "\t", "\x7f", " :", "\n:", "\r:")
 """The strings with which JSON is no YAML to some parsers: escapes, tabs, DEL, space between a key and its colon."""
 _KEY_MAX = 1000
-"""The most characters of a key, as annotations may have: YAML does not find the colon after more than 1024."""
+"""The most characters of a key, which annotations may reach: YAML finds no colon after more than 1024."""
 
 
 def decode_fast(data: bytes) -> Spec | None:

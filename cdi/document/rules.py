@@ -37,10 +37,10 @@ READING: Mapping[str, Rule] = {
     "unknown-field": _EVERY_READER,
     "wrong-type": _EVERY_READER,
     "null-item": _EVERY_READER,  # a nil pointer is dereferenced: the whole process crashes
-    # Documents that releases read differently, or not as they look.
+    # Documents that releases read differently, or not as they appear to people.
     "two-spellings": _ADVICE,  # 1.1.0 merges the two values into one, 1.1.1 knows only one of the keys
     "key-case": _ADVICE,  # 1.1.0 matches keys in any case, 1.1.1 only as they are
-    "bare-scalar": _ADVICE,  # 1.1.0 rewrites what looks like a number or boolean, 1.1.1 takes the text
+    "bare-scalar": _ADVICE,  # 1.1.0 rewrites apparent numbers and booleans, 1.1.1 takes the text
     "converted-number": _ADVICE,  # 1.5e1 and 0660 are read as 15 and 432
     "null-text": _ADVICE,
     "explicit-tag": _ADVICE,

@@ -75,7 +75,7 @@ def resolve(text: str) -> Value:
 
 
 def resolve_tagged(tag: str, text: str) -> Value:
-    """Return the value of ``text`` under an explicit tag, given without ``STANDARD_TAG``; unknown tags mean string.
+    """Return the value of ``text`` under an explicit tag without its ``STANDARD_TAG``; unknown tags mean string.
 
     Raises ValueError when the text does not have the tag's type.
     """
@@ -96,7 +96,7 @@ def resolve_tagged(tag: str, text: str) -> Value:
 
 
 def as_text(value: Value) -> str:
-    """Return the content of a string field for which a document gives ``value``.
+    """Return the content of a string field whose value in a document is ``value``.
 
     >>> [as_text(value) for value in (16, 1.50, 1e6, True, None)]
     ['16', '1.5', '1e+06', 'true', '']

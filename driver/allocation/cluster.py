@@ -50,7 +50,7 @@ class NodeAllocation:
 
 @dataclass(frozen=True, slots=True)
 class NoFittingNode:
-    """No node has devices for all claims; ``ClusterAllocator.allocate_on`` says why for each node."""
+    """No node has devices for all claims; ``ClusterAllocator.allocate_on`` returns the reasons of each node."""
 
     undecided: Mapping[str, Undecided]
     """The nodes on which the budget ran out, by name."""

@@ -7,7 +7,7 @@ any other form the expression reads a whole domain, or everything.
 
 The same pass rewrites the expression where Kubernetes' CEL environment cannot be declared as it is:
 
-- Looking up an unknown domain gives an empty map there, while the map has no such key
+- Looking up an unknown domain returns an empty map there, while the map has no such key
   (``k8s.io/dynamic-resource-allocation/cel``, ``mapper``). So look-ups go to a second variable that has every domain.
 - ``version == "text"`` is a run-time error there (``k8s.io/apiserver/pkg/cel`` Semver.Equal), so an attribute compared
   with a string is compared by a function of ``driver.cel.library``.
@@ -193,7 +193,7 @@ class _Analyzer:
         return end
 
     def _computed(self, map_: Map, at: int) -> int:
-        """Handle a domain with a computed name, empty where there is none; its bracket opens at ``at``."""
+        """Handle a domain with a computed name, empty where it does not exist; its bracket opens at ``at``."""
         self._output.append(f"{LOOKUP_VARIABLES[map_]}[?")
         end = find_closing(self._tokens, at)
         self._copy(at + 1, end)

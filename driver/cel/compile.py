@@ -4,7 +4,7 @@ The environment (``driver.cel.environment``) is the one that Kubernetes declares
 lacks are refused by name (``UNSUPPORTED``); ``DIFFERENT`` lists where it behaves otherwise. The engine is imported when
 the first expression is compiled, so that a process that evaluates none does not load it.
 
-A result is cached by what the expression reads of a device (``attribute_references``): most evaluations are look-ups.
+A result is cached by what the expression reads of a device (``attribute_references``): most evaluations are cache hits.
 """
 
 import re
@@ -307,7 +307,7 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 
 
 def _value(read: Read, driver: str, device: Device) -> Attribute | Quantity | None:
-    """The value of ``read`` on a device; None: there is none. A qualified name precedes the unqualified one."""
+    """The value of ``read`` on a device; None: the device lacks it. A qualified name precedes the unqualified one."""
     source: Mapping[str, Attribute | Capacity] = device.attributes if read.map == "attributes" else device.capacity
     value = source.get(f"{read.domain}/{read.id}")
     if value is None and read.domain == driver:

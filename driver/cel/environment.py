@@ -1,4 +1,4 @@
-"""The CEL environment that Kubernetes gives to device expressions (``k8s.io/dynamic-resource-allocation/cel``)."""
+"""The CEL environment of Kubernetes for device expressions (``k8s.io/dynamic-resource-allocation/cel``)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

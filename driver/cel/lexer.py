@@ -38,7 +38,7 @@ def tokenize(expression: str) -> list[Token]:
 
 
 def find_closing(tokens: Sequence[Token], at: int) -> int:
-    """The index of the bracket that closes the one at ``at``; the number of tokens when there is none."""
+    """The index of the bracket that closes the one at ``at``; the number of tokens when no bracket does."""
     depth = 0
     while at < len(tokens):
         depth += (tokens[at].text in OPENING) - (tokens[at].text in CLOSING)

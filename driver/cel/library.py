@@ -114,7 +114,7 @@ def _is_sorted(values: list[Any]) -> bool:
 
 
 def _index_of(where: str | list[object], what: object, offset: int = 0) -> int:
-    """The first position from ``offset`` on, -1 when there is none; an empty text is at ``offset``."""
+    """The first position from ``offset`` on, -1 when not found; an empty text is at ``offset``."""
     if what == "":
         return offset
     if offset < 0:
@@ -125,7 +125,7 @@ def _index_of(where: str | list[object], what: object, offset: int = 0) -> int:
 
 
 def _last_index_of(where: str | list[object], what: object, offset: int | None = None) -> int:
-    """The last position up to ``offset``, -1 when there is none or the offset is too large."""
+    """The last position up to ``offset``, -1 when not found or when the offset is too large."""
     if isinstance(where, list):
         return next((index for index in reversed(range(len(where))) if _equals(where[index], what)), -1)
     if offset is None:

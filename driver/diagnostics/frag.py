@@ -1,6 +1,6 @@
 """``kerf frag``: the fragmentation of a cluster's cards, and which claims to recreate to free a large partition.
 
-The figures follow from the geometry of the cards alone (``driver.partitions.fragmentation``); every piece of advice has
+The numbers follow from the geometry of the cards alone (``driver.partitions.fragmentation``); every piece of advice has
 been tried with the allocator (``defragmentation``).
 """
 

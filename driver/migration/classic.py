@@ -109,7 +109,7 @@ def _class_remarks(name: str, template: ClassicClass, parameters: ClassParameter
     if parameters.claims_may_override:
         yield f"{subject}: claimsMayOverride has no equivalent: a claim's configuration always comes after its class's"
     if isinstance(parameters, GpuClassParametersSpec) and parameters.monitor:
-        yield f"{subject}: monitor: its claims need adminAccess, in a namespace that is labelled for it (KEP-5018)"
+        yield f"{subject}: monitor: its claims need adminAccess, in a namespace that is labeled for it (KEP-5018)"
     if isinstance(parameters, GpuClassParametersSpec) and parameters.allow_whole:
         yield f"{subject}: allowWhole: whole cards have a class of their own, {name}-whole"
 

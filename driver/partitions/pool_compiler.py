@@ -71,7 +71,7 @@ def compile_pool(
 
     ``order`` is that of ``publish_order`` for the same cards; None: as if nothing is taken. SliceLayout.COMBINED keeps
     the devices of a card together: the order holds inside each card, and cards follow in the order of their first
-    devices. ``shared`` (``order_shared_partitions``) become shared devices, behind all others and in this order.
+    devices. ``shared`` (``order_shared_partitions``) become shared devices, after all others and in this order.
     ``taints`` are by device name. A pool without cards has one empty slice, which shows that it is empty.
 
     Raises CompileError when a limit of the API is broken, two devices have one name, ``order`` or ``shared`` is for
@@ -106,7 +106,7 @@ def compile_pool(
 def build_monitor_slices(cards: Iterable[Card], node: str) -> Iterator[SliceContent]:
     """Yield the slices with a monitor device for each of ``cards``, for claims with admin access (KEP-5018).
 
-    They are published behind all others. A device with counters cannot be allocated while its card is in use, not even
+    They are published after all others. A device with counters cannot be allocated while its card is in use, not even
     with admin access: kube-scheduler charges the counters nevertheless (``k8s.io/dynamic-resource-allocation``
     ``structured``, Kubernetes 1.37). So a monitor device represents the same card, but consumes no counters.
     """

@@ -21,6 +21,7 @@ MAX_PROPERTIES: Final = 32
 MAX_NAME: Final = 32
 """The most characters of an attribute's or capacity's name, without its domain."""
 MAX_DOMAIN: Final = 63
+"""The most characters of the domain of a qualified name."""
 MAX_VALUE: Final = 64
 """The most bytes of a string or version attribute."""
 MAX_SETS: Final = 8
@@ -30,6 +31,7 @@ MAX_COUNTERS: Final = 32
 MAX_CONSUMED: Final = 1024
 """The most counters that all devices of a slice consume, together (before 1.35)."""
 MAX_TAINTS: Final = 16
+"""The most taints of a device from 1.35 on."""
 MAX_TAINTS_COMBINED: Final = 4
 """The most taints of a device before 1.35."""
 MAX_POOL_NAME: Final = 253

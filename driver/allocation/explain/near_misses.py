@@ -31,7 +31,7 @@ _FARTHEST: Final = 1.0
 
 _QUANTITY: Final = re.compile(r"""quantity\(\s*["']([^"']+)["']\s*\)""")
 _STRING: Final = re.compile(r"""(?P<key>[\w\]]\[)?(["'])(?P<literal>[^"'\\]*)\2""")
-"""A string literal, and whether it is a key in brackets behind a name rather than something to compare with."""
+"""A string literal, with a ``key`` group if it is a key in brackets behind a name, not a value of a comparison."""
 _NUMBER: Final = re.compile(r"(?<![\w.\"'])-?\d+(?![\w.\"'])")
 
 Value: TypeAlias = AttributeValue | Quantity | None

@@ -89,7 +89,7 @@ class PublishedDevice:
 
     @property
     def node_name(self) -> str | None:
-        """The only node that can use the device; None: ``node_selector`` says which nodes can, or all can."""
+        """The only node that can use the device; None: ``node_selector`` selects the nodes, or all nodes can."""
         if self._template.spec.per_device_node_selection:
             return self._template.device.node_name
         return self._view.slices[self._template.slice].node_name

@@ -17,7 +17,7 @@ from driver.allocation.semantics.outcomes import Features, NodeView
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolIndex:
-    """All published slices. Immutable: a change gives a new index, which shares every pool that did not change."""
+    """All published slices. Immutable: a change makes a new index, which shares every pool that did not change."""
 
     _pools: Mapping[PoolId, Pool]
     _of_node: Mapping[str, frozenset[PoolId]]

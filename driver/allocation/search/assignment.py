@@ -1,7 +1,7 @@
 """The partial assignment of a search: the devices assigned so far, and the remaining counters and capacities.
 
-``assign`` gives a device to an alternative or leaves everything as it was; ``undo`` takes back the latest assignment
-that still stands, from the old values that the assignment carries (the *trail* of constraint solvers).
+``assign`` assigns a device to an alternative or leaves everything as it was; ``undo`` reverts the latest assignment,
+which carries the old values that it replaced (the *trail* of constraint solvers).
 
 The checks have the order of ``k8s.io/dynamic-resource-allocation/structured`` (``allocateDevice``), because one of
 them, a violated constraint under ``All``, ends the search instead of leading to the next device.

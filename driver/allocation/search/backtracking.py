@@ -10,13 +10,13 @@ without a solution, so the first solution stays the same: by bounds (``bounds.py
 to one that has failed (``nogoods.py``), and by skipping devices that are interchangeable with one that has failed
 (``symmetry.py``). All but the cheapest bound wait for the first failure: a search that succeeds at once pays little.
 If trying a device fails permanently (a CEL run-time error fails the pod), the order also decides which failure is
-reported; so nothing behind the first such request is used to prune (``AllocationProblem.safe_requests``).
+reported; so no request after the first such one is used to prune (``AllocationProblem.safe_requests``).
 
 Invariant: the choice points on the stack hold exactly the assignments in ``PartialAssignment``. Budget: a step is one
 attempt to assign a device; the clock is read once for each choice point.
 
-Example: request ``a`` may take card 0 or 1, request ``b`` card 0 only. The search gives card 0 to ``a``, finds none for
-``b``, goes back to ``a``'s choice point and takes card 1 there; then ``b`` gets card 0.
+Example: request ``a`` may take card 0 or 1, request ``b`` card 0 only. The search assigns card 0 to ``a``, finds none
+for ``b``, backtracks to ``a``'s choice point and assigns card 1 there; then ``b`` gets card 0.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class ChoicePoint:
     options: int
     """The bitset of options not yet tried: alternatives of the request, or devices."""
     latest: int = -1
-    """The option that was tried last; -1: none was."""
+    """The option that was tried last; -1: no option was."""
     assignment: Assignment | None = None
     """The assignment that the latest option made; None: it made none, or the choice is among alternatives."""
 
@@ -72,7 +72,7 @@ class DepthFirstSearch:
         self._has_failed = False
 
     def run(self) -> Solution | None:
-        """Return the first solution; None: there is none.
+        """Return the first solution; None: the problem has no solution.
 
         Raises UnanswerableError if a device must be tried that fails permanently or that violates a constraint under
         ``All``, and BudgetSpentError if the budget does not suffice.
@@ -129,7 +129,7 @@ class DepthFirstSearch:
             raise BudgetSpentError(Undecided("seconds", self._budget.seconds))
 
     def _after(self, choice: ChoicePoint) -> ChoicePoint | None:
-        """The choice point behind ``choice``; None: every request has its devices."""
+        """The choice point after ``choice``; None: every request has its devices."""
         at = choice.position
         if choice.alternative is None:
             return self._at_alternative(at.request, choice.latest)
@@ -157,12 +157,12 @@ class DepthFirstSearch:
         return self._choice(position, alternative) if alternative.count else self._at_request(request + 1)
 
     def _choice(self, position: SearchPosition, alternative: RequestAlternative | None) -> ChoicePoint:
-        """The choice point at ``position``, without options if the search behind it is known to fail."""
+        """The choice point at ``position``, without options if the search from there is known to fail."""
         options = 0 if self._is_known_to_fail(position) else self._options(position, alternative)
         return ChoicePoint(position, alternative, options)
 
     def _is_known_to_fail(self, position: SearchPosition) -> bool:
-        """Whether bounds or a nogood say that there is no solution behind ``position``; the cheapest check first."""
+        """Whether bounds or a nogood prove that no solution extends ``position``; the cheapest check first."""
         is_new = position.chosen == 0
         request = position.request + (not is_new)
         may_bound = request < self._problem.safe_requests

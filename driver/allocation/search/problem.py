@@ -62,7 +62,7 @@ class RequestAlternative:
     is_all: bool
     is_admin: bool
     candidates: int
-    """The bitset of the domain before other choices are considered; under ``All`` every selected device."""
+    """The bitset of the domain before other choices are considered; under ``All`` every device that it must get."""
     usable: int
     """The bitset of candidates that can be assigned while nothing is assigned to the pod."""
     errors: Mapping[int, str]

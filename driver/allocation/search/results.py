@@ -1,6 +1,6 @@
 """Builds allocation results from the solution of a search.
 
-A result says for each device what the claim gets of it, hands on the configuration of classes and claim, and selects
+A result lists for each device the consumed capacity, contains the configuration of classes and claim, and selects
 the nodes on which all devices can be used. All this is as in ``k8s.io/dynamic-resource-allocation/structured``
 (``Allocate``, ``createNodeSelector``).
 """

@@ -105,7 +105,6 @@ class AllocatedState:
         return frozenset({share.id for share in self.shares} | self.consumed.keys())
 
     def of(self, pool: PoolId) -> PoolAllocations:
-        """Return the allocations of a pool."""
         return self.by_pool.get(pool, NO_ALLOCATIONS)
 
     @cached_property
@@ -140,13 +139,11 @@ class AllocatedStateTracker:
 
     @property
     def holders(self) -> Mapping[DeviceId, ObjectRef]:
-        """The claim that holds each device, or one of several."""
         if self._holders is None:
             self._holders = {id_: ref for ref, claim in self._claims.items() for id_ in _held(claim)}
         return self._holders
 
     def of(self, pool: PoolId) -> PoolAllocations:
-        """Return the allocations of a pool."""
         allocations = self._allocations.get(pool)
         if allocations is None:
             claims = self._by_pool.get(pool, {})

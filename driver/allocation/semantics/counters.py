@@ -5,7 +5,7 @@ subtraction, and it fits exactly when no field borrows from its guard::
 
     guards | available   1.0111 1.0010
     - use                0.0011 0.0011
-                         1.0100 0.1111     the second guard is gone: the second counter does not suffice
+                         1.0100 0.1111     the second guard is 0: the second counter does not suffice
 
 Amounts are whole multiples of the counter's greatest common divisor, so that fields stay narrow.
 """
@@ -138,8 +138,8 @@ def _packed(fields: Mapping[str, PackedField], amounts: Mapping[str, int]) -> in
 def join_groups(present: Groups | None, joining: Groups) -> Groups | None:
     """The groups that all devices on a counter set share once another joins; None when it must not.
 
-    ``present`` is what the devices there share, None when there are none. A device without groups shares a set only
-    with others without groups (KEP-5963).
+    ``present`` are the groups that the devices there share, None without devices. A device without groups shares a
+    set only with others without groups (KEP-5963).
     """
     if present is None:
         return joining

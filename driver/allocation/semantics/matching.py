@@ -114,7 +114,7 @@ def may_read(selectors: Selectors, driver: str, attribute: str) -> bool:
             if compile_selector(selector).may_read(driver, attribute):
                 return True
         except (ExpressionCompileError, UnsupportedExpressionError):
-            return False  # it fails on every device; the selectors behind it are not evaluated
+            return False  # it fails on every device; later selectors are not evaluated
     return False
 
 

@@ -47,8 +47,8 @@ class NodeView:
 class Budget:
     """The limits of the search on one node, after which it ends as ``Undecided``; the first one reached counts.
 
-    A step is one attempt to assign a device. Steps alone give the same outcome every time; seconds bound the wait,
-    whatever a step costs, and count only by the ``clock`` that is given, because this package reads none.
+    A step is one attempt to assign a device. Steps alone make the outcome reproducible; seconds bound the wait,
+    whatever a step costs, and count only by the given ``clock``, because this package reads none.
     """
 
     steps: int = 100_000
@@ -119,7 +119,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The search was given up with neither a solution nor a proof that there is none."""
+    """The search ended with neither a solution nor a proof that there is no solution."""
 
     limit: Literal["steps", "seconds"]
     """The limit of the budget that was reached."""

@@ -15,7 +15,7 @@ deallocated). A: it is allocated.
 | no | no | any | no | allocate in Immediate mode; else its pod's scheduling context decides | C-11 to C-18 |
 
 Invariant: the finalizer is written before an allocation and removed after it is cleared, so that a claim is not deleted
-while it is allocated, unless somebody removes the finalizer by hand. Deallocation needs the claim alone, neither class
+while it is allocated, unless a user removes the finalizer. Deallocation needs the claim alone, neither class
 nor parameters nor node: its devices are free as soon as its status does not name them. An allocation of another driver
 is left to that driver.
 
@@ -105,7 +105,7 @@ def _plan_allocation(claim: ClassicClaim, view: ClusterView) -> ClaimPlan:
         return ClaimPlan(rule="C-11")
     ownership = ownership_of(claim, view)
     if ownership is Ownership.UNKNOWN:
-        return ClaimPlan(rule="C-12")  # the class, once created, requeues it; until then nobody knows whose claim it is
+        return ClaimPlan(rule="C-12")  # the class, once created, requeues it; until then the claim's driver is unknown
     if ownership is Ownership.OTHERS:
         return ClaimPlan(rule="C-13")
     if view.usage.is_reserved(claim.metadata.uid):

@@ -14,7 +14,7 @@ The states of a DeviceClass, in the order in which they are checked, and the act
 
 Invariant: only a DeviceClass with an owner reference to a ResourceClass of its name is ever updated. Source: KEP-4381.
 
-Example: somebody edits the compiled selector of the DeviceClass "small". It differs from what "small" compiles to, so
+Example: a user edits the compiled selector of the DeviceClass "small". It differs from what "small" compiles to, so
 the selector is written back, and an annotation that was added with it stays.
 """
 

@@ -38,9 +38,9 @@ class MatchCount:
     devices: MatchingDevices | None
     """The numbers of devices; None: they could not be counted."""
     reason: str = ""
-    """The reason why the devices could not be counted, or why there are none."""
+    """The reason why the devices could not be counted, or why no device matches."""
     is_awaited: bool = False
-    """Whether there are none because nodes have not seen the class yet, or do not support its requirements."""
+    """Whether no device matches because nodes have not seen the class yet, or do not support its requirements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
