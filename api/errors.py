@@ -4,12 +4,12 @@
 
     KerfError                       every error that a caller may want to show to a person
     ├── InvalidDocumentError        a document of the user breaks rules; carries every problem found
-    ├── InvalidQuantityError        a string is no Kubernetes quantity
-    ├── UnsupportedError            the cluster or the hardware lacks what was asked for
+    ├── InvalidQuantityError        a string is not a Kubernetes quantity
+    ├── UnsupportedError            the cluster or the hardware lacks a requested feature
     ├── TransientError              may succeed later by itself: retry
-    └── PermanentError              fails until somebody changes something: report, do not retry in a loop
+    └── PermanentError              fails until an object or setting is changed: report, do not retry in a loop
 
-Libraries' errors are wrapped where they arise, with their cause chained. Subsystems add subclasses, each of which tells
+Libraries' errors are wrapped where they arise, with their cause chained. Subsystems add subclasses, each of which says
 what the caller can do.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 
 class KerfError(Exception):
-    """An error with a message for people: what is wrong, where, and what to do."""
+    """An error with a message for people: what is wrong, where, and how to correct it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class InvalidDocumentError(KerfError):
 
 
 class InvalidQuantityError(KerfError, ValueError):
-    """A string is no Kubernetes quantity."""
+    """A string is not a Kubernetes quantity."""
 
     def __init__(self, text: object) -> None:
         self.text = text
@@ -55,7 +55,7 @@ class InvalidQuantityError(KerfError, ValueError):
 
 
 class UnsupportedError(KerfError):
-    """The cluster, the kubelet or the hardware lacks what was asked for."""
+    """The cluster, the kubelet or the hardware lacks a requested feature."""
 
 
 class TransientError(KerfError):
@@ -63,4 +63,4 @@ class TransientError(KerfError):
 
 
 class PermanentError(KerfError):
-    """The operation fails again until somebody changes something: report it and wait for a change."""
+    """The operation fails again until an object or setting is changed: report it and wait for a change."""

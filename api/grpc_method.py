@@ -1,4 +1,4 @@
-"""Describes a gRPC method on the wire: its path and the codecs between its messages and model values.
+"""The description of a gRPC method on the wire: its path, and the codecs between its messages and model values.
 
 Servers and clients are built from these descriptions, so one implementation serves every version of a service, and only
 the module of a version imports generated code.

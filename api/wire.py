@@ -1,4 +1,4 @@
-"""Describes an object kind in one API version: its URL paths and its JSON codec."""
+"""The description of an object kind in one API version: its URL paths and its JSON codec."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Kind(Generic[ObjectT]):
     """
 
     group: str
-    """API group; empty for the core group."""
+    """The API group; empty for the core group."""
     version: str
     kind: str
     plural: str
@@ -94,7 +94,7 @@ def enc_hook(value: object) -> object:
 
 
 def to_builtins(value: object) -> Any:  # noqa: ANN401  (whatever the value's JSON form is)
-    """Convert ``value`` to what JSON decodes to: dicts, lists and scalars (``msgspec.to_builtins`` keeps tuples)."""
+    """Convert ``value`` to plain JSON values: dicts, lists and scalars (``msgspec.to_builtins`` keeps tuples)."""
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=enc_hook))
 
 

@@ -1,12 +1,12 @@
 """The Container Device Interface (CDI): a driver writes spec files, a container runtime or a tool reads them.
 
 Terms (SPEC.md of cncf-tags/container-device-interface, versions 0.3.0 to 1.1.0): a *spec* defines *devices* of one
-*kind* (``vendor/class``); a *qualified name* (``vendor/class=name``) requests one; its *container edits* say what
-changes in an OCI spec. *Readers* are the container runtimes; all link one Go library, and where it differs from
-SPEC.md, the library is followed.
+*kind* (``vendor/class``); a *qualified name* (``vendor/class=name``) requests one; its *container edits* are the
+changes to an OCI spec. *Readers* are the container runtimes; all link one Go library, and where it differs from
+SPEC.md, this package follows the library.
 
 - Writing: ``Spec`` -> ``validate`` -> ``encode_json`` -> ``Store`` (one file for each name).
-- Reading: file -> ``read`` -> ``Cache`` -> ``Catalog`` (which definition of a device counts).
+- Reading: file -> ``read`` -> ``Cache`` -> ``Catalog`` (the definition in force of each device).
 - Injecting: qualified names -> ``requested_edits`` -> ``apply`` -> OCI spec.
 
 The package imports the standard library and PyYAML, and nothing of Kerf. A driver's process lives as long as its node,

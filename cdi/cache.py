@@ -1,7 +1,7 @@
 """A cache of the spec directories of a machine.
 
 ``refresh`` compares every file's status (device, inode, size, times) with that of the last refresh and reads the files
-that changed; unchanged files are not opened. Polling is used instead of inotify because it sees what inotify watchers
+that changed; unchanged files are not opened. Polling is used instead of inotify because it finds what inotify watchers
 miss (a rename from another directory, a link whose target changes, a directory that is deleted and created again) and
 needs neither descriptors nor a thread.
 """
@@ -21,28 +21,28 @@ from cdi.errors import Finding
 from cdi.names import Semantics
 
 DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
-"""The directory of permanent files and that of files that end with a boot (SPEC.md); the latter has priority."""
+"""The directory of permanent files and that of files removed by a boot (SPEC.md); the latter has priority."""
 
 _EXTENSIONS = (".json", ".yaml")
 _READ_AT_MOST = MAX_BYTES + 1
-"""One byte more than ``read`` accepts, so that ``read`` refuses larger files."""
+"""The number of bytes read: one more than ``read`` accepts, so that ``read`` rejects larger files."""
 _SETTLED_AFTER_NS = 50_000_000
-"""Nanoseconds after which a change of a file shows in its times, which advance with the kernel's timer (4 ms at the
-coarsest usual setting). A younger file is read again by the next refresh."""
+"""The nanoseconds after which a change of a file shows in its times, which advance with the kernel's timer (4 ms at
+the coarsest usual setting). A younger file is read again by the next refresh."""
 
 _Signature: TypeAlias = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What a refresh changed; device names are qualified and sorted."""
+    """The changes of a refresh; device names are qualified and sorted."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
-    """Devices whose edits or whose file are different now."""
+    """The devices whose edits or whose file are different now."""
     errors: Mapping[Path, tuple[str, ...]]
-    """New errors, by the path of the file or directory."""
+    """The new errors, by the path of the file or directory."""
 
 
 class Cache:
@@ -66,7 +66,7 @@ class Cache:
         self.refresh()
 
     def refresh(self) -> Difference | None:
-        """Read the files that changed and return what that changes; None: nothing."""
+        """Read the files that changed and return the difference; None: nothing changed."""
         errors: dict[Path, str] = {}
         known = {}
         for priority, directory in enumerate(self.directories):
@@ -98,7 +98,7 @@ class Cache:
 
 
 def compare_catalogs(before: Catalog, after: Catalog) -> Difference:
-    """Return what changed from ``before`` to ``after``."""
+    """Return the difference between two catalogs."""
     old, new = before.devices, after.devices
     return Difference(
         added=tuple(name for name in new if name not in old),
@@ -111,7 +111,7 @@ def compare_catalogs(before: Catalog, after: Catalog) -> Difference:
 def watch(
     cache: Cache, *, interval_s: float = 1.0, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Difference]:
-    """Refresh ``cache`` every ``interval_s`` seconds, without end, and yield what changed."""
+    """Refresh ``cache`` every ``interval_s`` seconds, without end, and yield each difference."""
     while True:
         change = cache.refresh()
         if change is not None:
@@ -120,7 +120,7 @@ def watch(
 
 
 def _names(directory: Path, errors: dict[Path, str]) -> list[str]:
-    """Return the names of the files that readers look at: hidden ones too, but none in subdirectories."""
+    """Return the names of the files that readers consider: hidden ones too, but none in subdirectories."""
     try:
         with os.scandir(directory) as entries:
             names = [entry.name for entry in entries if entry.name.endswith(_EXTENSIONS) and not _is_directory(entry)]
@@ -158,7 +158,7 @@ def read_file(path: Path) -> bytes | Finding:
 def _read(path: Path) -> tuple[os.stat_result | None, bytes | Finding]:
     """Return the file's status when it was read, and its content."""
     try:
-        # Without O_NONBLOCK opening a FIFO blocks until somebody writes to it.
+        # Without O_NONBLOCK opening a FIFO blocks until another process writes to it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(descriptor)

@@ -1,7 +1,7 @@
 """The devices that a set of spec files defines, and the conflicts between files. This module does no I/O.
 
 A directory later in the list has the higher priority, and its definition of a device silently overrides others. Two
-definitions of equal priority conflict: the device is then not available at all, from other directories neither
+definitions of equal priority conflict: the device is then not available at all, not even from other directories
 (``refresh`` in pkg/cdi of container-device-interface). Other devices of these files stay available.
 """
 
@@ -23,12 +23,12 @@ class SpecFile:
 
     path: Path
     priority: int
-    """The index of its directory in the list; the highest has priority."""
+    """The index of the file's directory in the list; the highest has priority."""
     document: Document
 
     @property
     def spec(self) -> Spec | None:
-        """The file's spec; None: it cannot be used."""
+        """The file's spec; None: the file cannot be used."""
         return self.document.spec if self.document.is_valid else None
 
 
@@ -48,7 +48,7 @@ class Catalog:
 
     files: tuple[SpecFile, ...]
     directory_errors: Mapping[Path, str]
-    """Why directories could not be read. One that does not exist is no error."""
+    """The reasons why directories could not be read; a missing directory is no error."""
 
     @cached_property
     def definitions(self) -> Mapping[str, tuple[Definition, ...]]:
@@ -66,7 +66,7 @@ class Catalog:
 
     @cached_property
     def devices(self) -> Mapping[str, Definition]:
-        """The definition that counts of each available device, by qualified name, sorted."""
+        """The definition in force of each available device, by qualified name, sorted."""
         return {
             name: max(every, key=lambda one: one.file.priority)
             for name, every in self.definitions.items()
@@ -75,7 +75,7 @@ class Catalog:
 
     @cached_property
     def errors(self) -> Mapping[Path, tuple[str, ...]]:
-        """Why a file or directory cannot be used, or not all of it, by path."""
+        """The reasons why files or directories cannot be used, or not in full, by path."""
         errors: defaultdict[Path, list[str]] = defaultdict(list)
         for path, message in self.directory_errors.items():
             errors[path].append(message)
@@ -84,7 +84,7 @@ class Catalog:
         for name, paths in self.conflicts.items():
             for path in paths:
                 others = ", ".join(str(other) for other in paths if other != path)
-                errors[path].append(f"device {name} is also defined in {others}; nobody gets it")
+                errors[path].append(f"device {name} is also defined in {others}; it is not available")
         return {path: tuple(errors[path]) for path in sorted(errors) if errors[path]}
 
     @property
@@ -102,7 +102,7 @@ class Catalog:
         return tuple(file for file in self.files if file.spec and vendor in (None, file.spec.kind.vendor))
 
     def why_missing(self, name: str, semantics: Semantics = "1.1") -> str:
-        """Say why ``name`` is not in ``devices``; runtimes only call it unresolvable."""
+        """Return the reason why ``name`` is not in ``devices``; runtimes only call it unresolvable."""
         try:
             qualified = QualifiedName.parse(name, semantics)
         except InvalidNameError as error:

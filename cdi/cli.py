@@ -42,9 +42,9 @@ class CommandResult:
     """One result of a command, for programs and for people."""
 
     data: Any
-    """Plain JSON values, for programs."""
+    """The result as plain JSON values, for programs."""
     lines: Sequence[str]
-    """Lines of text, for people."""
+    """The result as lines of text, for people."""
     status: int = 0
 
 
@@ -70,9 +70,9 @@ def main(
         print(f"cdi: {error}", file=sys.stderr)
         return 2 if isinstance(error, UnreadableError) else 1
     except KeyboardInterrupt:
-        pass  # The user ends ``watch`` with it.
+        pass  # the user interrupts ``watch``
     except BrokenPipeError:
-        # The reader of the output has closed it. Buffered output must not fail again when Python exits.
+        # The reader has closed the output. Buffered output must not fail again when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status
 
@@ -105,7 +105,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         added.set_defaults(command=run)
         return added
 
-    command("devices", partial(_names, "devices"), "the devices that can be asked for")
+    command("devices", partial(_names, "devices"), "the devices that can be requested")
     command("vendors", partial(_names, "vendors"), "the vendors of all specs")
     command("classes", partial(_names, "classes"), "the classes of all specs")
     specs = command("specs", _specs, "the spec files that can be used")
@@ -121,7 +121,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     resolved.add_argument("oci", type=Path, metavar="OCI-SPEC", help="a config.json, or -")
     watched = command("watch", _watch, "devices and errors as they come and go; ends when interrupted")
     watched.add_argument(
-        "--interval", type=float, default=1.0, metavar="SECONDS", help="between two looks (default: 1)"
+        "--interval", type=float, default=1.0, metavar="SECONDS", help="interval between two scans (default: 1)"
     )
     watched.add_argument("--changes", type=int, metavar="N", help="end after so many")
     explained = command(
@@ -179,7 +179,7 @@ def _validate(arguments: _Arguments) -> Iterator[CommandResult]:
     documents = {str(path): _document(path, arguments) for path in paths}
     lines = [f"{path}: error: {error}" for path, error in directories.items()]
     for device, rivals in conflicts.items():
-        lines.append(f"{device}: error: {', '.join(rivals)} define it with equal priority, so nobody gets it")
+        lines.append(f"{device}: error: {', '.join(rivals)} define it with equal priority, so it is not available")
     for path, document in documents.items():
         lines += [f"{path}: {finding}" for finding in document.findings] or [f"{path}: ok"]
     is_right = not directories and not conflicts and all(document.is_valid for document in documents.values())
@@ -208,7 +208,7 @@ def _inject(arguments: _Arguments) -> Iterator[CommandResult]:
 
 
 def _matching(pattern: str, cache: Cache) -> Sequence[str]:
-    """Return the devices that match a shell pattern; one without matches is taken for a name, which is missing."""
+    """Return the devices that match a shell pattern; one without matches counts as a name, which is missing."""
     return [name for name in cache.catalog.devices if fnmatch.fnmatchcase(name, pattern)] or [pattern]
 
 
@@ -265,7 +265,8 @@ def _explain(arguments: _Arguments) -> Iterator[CommandResult]:
     found = catalog.devices.get(name)
     if found is None:
         reason = catalog.why_missing(name, arguments.semantics)
-        yield CommandResult(data={"name": name, "missing": reason}, lines=[f"{name} cannot be had: {reason}"], status=1)
+        line = f"{name} is not available: {reason}"
+        yield CommandResult(data={"name": name, "missing": reason}, lines=[line], status=1)
         return
     lines = list(describe_device(catalog, name))
     data = {

@@ -1,6 +1,6 @@
 """Applies container edits to an OCI spec as the Go library does (``ContainerEdits.Apply``), to a copy of it.
 
-An OCI spec is a plain JSON object here (``config.json`` of the OCI runtime-spec). Only the fields that edits concern
+An OCI spec is a plain JSON object here (``config.json`` of the OCI runtime-spec). Only the fields that edits change
 are interpreted; all others are copied, known or not.
 """
 
@@ -42,7 +42,7 @@ def apply(
 
 
 def complete_device_node(node: DeviceNode, host: HostView) -> DeviceNode:
-    """Return ``node`` with the fields that it leaves out taken from the host.
+    """Return ``node`` with its absent fields taken from the host.
 
     A node with type and major, or a FIFO, lacks at most its mode and need not exist on the host. Raises HostDeviceError
     when another node does not exist there, or is of another type.
@@ -61,7 +61,7 @@ def complete_device_node(node: DeviceNode, host: HostView) -> DeviceNode:
     if node.type not in ("", found.type):
         reason = f"the spec says type {node.type}, the host's {node.host_path or node.path} has {found.type}"
         raise HostDeviceError(node.path, "host-type-mismatch", reason)
-    # Readers take a major without a type, and its minor with it, but no minor without a major.
+    # Readers accept a major without a type, and its minor with it, but no minor without a major.
     if node.major == 0 and found.type != "p":
         node = replace(node, major=found.major, minor=found.minor)
     return replace(node, type=found.type)
@@ -75,7 +75,7 @@ class _OCISpecEditor:
         self._is_main = semantics == "main"
 
     def object(self, *path: str) -> OCISpec:
-        """Return the object at ``path``, created where it is missing."""
+        """Return the object at ``path``, created where it is missing. Raises InvalidOCISpecError for another type."""
         found = self.oci
         for depth, key in enumerate(path):
             if found.get(key) is None:
@@ -86,7 +86,7 @@ class _OCISpecEditor:
         return found
 
     def peek(self, *path: str) -> OCISpec:
-        """Return the object at ``path``; an empty one, not added to the spec, where it is missing."""
+        """Return the object at ``path``; if it is missing, an empty one that is not added to the spec."""
         found: OCISpec = self.oci
         for key in path:
             inner = found.get(key)
@@ -96,7 +96,7 @@ class _OCISpecEditor:
         return found
 
     def items(self, *path: str) -> list[Any]:
-        """Return the list at ``path``, created where it is missing."""
+        """Return the list at ``path``, created where it is missing. Raises InvalidOCISpecError for another type."""
         parent, key = self.object(*path[:-1]), path[-1]
         if parent.get(key) is None:
             parent[key] = []
@@ -106,7 +106,7 @@ class _OCISpecEditor:
         return found
 
     def objects(self, *path: str) -> list[OCISpec]:
-        """Return the list of objects at ``path``, created where it is missing."""
+        """Return the list of objects at ``path``. Raises InvalidOCISpecError when an item is no object."""
         found = self.items(*path)
         for index, item in enumerate(found):
             if not isinstance(item, dict):

@@ -1,4 +1,4 @@
-"""Describes a device in words: where it is defined, what it changes in a container, which runtimes read its file."""
+"""Describes a device in sentences: its definition, its changes to a container, the runtimes that read its file."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def describe_device(catalog: Catalog, name: str) -> Iterator[str]:
         if other != found:
             yield f"{other.file.path} defines it too, in a directory of lower priority, and is overridden."
     yield from _version(found)
-    yield "A container that asks for it"
+    yield "A container that requests it"
     yield from (f"  - {line}" for line in _edits(found.device.container_edits))
     shared = list(_edits(found.spec.container_edits))
     if shared:
@@ -39,14 +39,14 @@ def describe_device(catalog: Catalog, name: str) -> Iterator[str]:
 def _version(found: Definition) -> Iterator[str]:
     needed = minimum_version(found.spec)
     reasons = "; ".join(f"{reason.path} ({reason.feature})" for reason in needed.reasons)
-    yield f"It needs CDI {needed}{f', because of {reasons}' if reasons else ', the lowest there is'}."
+    yield f"It needs CDI {needed}{f', because of {reasons}' if reasons else '; no version is lower'}."
     declared = (found.spec.version or "").removeprefix("v")
     readers = ", ".join(f"{runtime} {release}" for runtime, release in find_first_readers(declared))
     yield f"Its file declares CDI {declared}, which is read from these releases on: {readers}."
 
 
 def _edits(edits: ContainerEdits) -> Iterator[str]:
-    """Yield what a container has or does, as predicates to "it"."""
+    """Yield the effects of edits as predicates of the sentence that begins "A container"."""
     for entry in edits.env:
         name, _, value = entry.partition("=")
         yield f"has {name} set to {value!r} in its environment"

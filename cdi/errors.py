@@ -3,9 +3,9 @@
 ::
 
     CDIError                    every error of this package
-    ├── InvalidNameError        a string is no kind or no qualified device name (also a ValueError)
+    ├── InvalidNameError        a string is not a kind or qualified device name (also a ValueError)
     ├── InvalidSpecError        a document or a value cannot be used as a spec; carries every finding
-    ├── UnresolvedError         requested devices are not available; says why for each
+    ├── UnresolvedError         requested devices are not available; has the reason for each
     ├── HostDeviceError         a device node cannot be completed from the host
     ├── InvalidOCISpecError     an OCI spec has the wrong shape where edits go
     └── StoreError              a file could not be written, listed or removed; names path and remedy
@@ -45,7 +45,7 @@ class Finding:
 
 
 class InvalidNameError(CDIError, ValueError):
-    """A string is no kind or no qualified device name. ``code`` is that of a finding of the same mistake."""
+    """A string is not a kind or qualified device name; ``code`` is that of a finding of the same mistake."""
 
     def __init__(self, text: str, code: str, reason: str) -> None:
         self.text = text
@@ -64,7 +64,7 @@ class InvalidSpecError(CDIError):
 
 
 class UnresolvedError(CDIError):
-    """Requested devices are not available. ``reasons`` says why, by the requested name."""
+    """Requested devices are not available; ``reasons`` has the reason for each requested name."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = dict(reasons)

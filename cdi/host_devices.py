@@ -1,4 +1,4 @@
-"""Looks up the device nodes of the host: all that injection needs to know of the machine."""
+"""Looks up the device nodes of the host, the only property of the machine that injection needs."""
 
 import os
 import stat
@@ -16,11 +16,11 @@ class HostNode:
     """The properties of a device node on the host."""
 
     type: str
-    """b, c or p."""
+    """The type: b, c or p."""
     major: int
     minor: int
     file_mode: int
-    """Permission bits, without the file type."""
+    """The permission bits, without the file type."""
 
 
 class HostView(Protocol):
@@ -38,7 +38,7 @@ class Host:
         self._root = root
 
     def node(self, path: str) -> HostNode:
-        """Return the node at ``path``; a symbolic link is none, runtimes do not follow it either.
+        """Return the node at ``path``; a symbolic link is not a device node, because runtimes do not follow it either.
 
         Raises HostDeviceError, as ``HostView.node``.
         """

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from cdi.errors import InvalidNameError
 
 Semantics: TypeAlias = Literal["1.1", "main"]
-"""The version of the Go library that is followed: release 1.1.0 and before, or the main branch of August 2026."""
+"""The supported versions of the Go library: release 1.1.0 and before, or the main branch of August 2026."""
 
 _PART = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 """A vendor or a class. Letters are listed because readers accept ASCII only."""
@@ -22,7 +22,7 @@ _ANNOTATION_NAME_MAX = 63
 """Kubernetes' limit for the name part of an annotation key, in bytes (the grammar admits only ASCII)."""
 
 ANNOTATION_PREFIX = "cdi.k8s.io/"
-"""The prefix of container annotations that request devices: before CRI had the field ``CDIDevices``."""
+"""The prefix of container annotations that request devices, as before CRI had the field ``CDIDevices``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -50,14 +50,14 @@ class Kind:
 
     @classmethod
     def split(cls, text: str) -> "Kind":
-        """Split at the first slash, unchecked; as in readers, a text without two parts is all class."""
+        """Split at the first slash, unchecked; as in readers, a text without two parts is the class."""
         vendor, slash, class_name = text.partition("/")
         if slash and vendor and class_name:
             return cls(vendor=vendor, class_name=class_name)
         return cls(vendor="", class_name=text)
 
     def find_mistakes(self, semantics: Semantics | None = None) -> Iterable[tuple[str, str]]:
-        """Yield code and reason of every mistake; ``semantics`` None: of what any reader refuses."""
+        """Yield code and reason of every mistake; ``semantics`` None: of those that any reader rejects."""
         for code, name in (("vendor-name", self.vendor), ("class-name", self.class_name)):
             noun = code.removesuffix("-name")
             if not _PART.fullmatch(name):
@@ -104,7 +104,7 @@ class QualifiedName:
 
 
 def device_name_mistake(name: str) -> str | None:
-    """Return what is wrong with a device's name within its kind; None: nothing."""
+    """Return the mistake in a device's name within its kind; None: there is no mistake."""
     if _DEVICE.fullmatch(name):
         return None
     return f"device name {name!r} must start and end with a letter or digit and hold only A-Za-z0-9_.:-"

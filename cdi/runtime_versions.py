@@ -29,7 +29,7 @@ FIRST_RELEASES: Mapping[str, Mapping[str, str]] = {
     "podman": {"0.4.0": "4.1", "0.5.0": "4.3", "0.6.0": "4.7", "0.7.0": "5.1", "0.8.0": "5.2", "1.0.0": "5.5"},
     "Docker Engine": {"0.6.0": "25.0", "0.7.0": "26.1", "0.8.0": "27.4", "1.0.0": "28.1", "1.1.0": "29.2"},
 }
-"""The first release that reads a version, by runtime and version. A version without a row came with the next one."""
+"""The first release that reads a version, by runtime and version; a missing version came with the next one."""
 
 
 def find_first_readers(version: str) -> Iterator[tuple[str, str]]:

@@ -18,20 +18,20 @@ class DeviceNode:
     """
 
     path: str
-    """In the container."""
+    """The path in the container."""
     host_path: str = ""
-    """On the host; empty: the same as ``path``. Readers do not follow a symbolic link."""
+    """The path on the host; empty: the same as ``path``. Readers do not follow a symbolic link."""
     type: str = ""
-    """b (block), c or u (character) or p (FIFO); empty: as on the host."""
+    """The type: b (block), c or u (character) or p (FIFO); empty: as on the host."""
     major: int = 0
-    """0: this and ``minor`` are as on the host. Readers cannot tell an absent number from 0."""
+    """The major number; 0: this and ``minor`` are as on the host, because readers take 0 for an absent number."""
     minor: int = 0
     file_mode: int | None = None
-    """Permission bits; None: as on the host."""
+    """The permission bits; None: as on the host."""
     permissions: str = ""
-    """What the container's cgroup allows: any of r, w and m (mknod); empty: rwm."""
+    """The access that the container's cgroup allows: any of r, w and m (mknod); empty: rwm."""
     uid: int | None = None
-    """Owner in the container; None: the user of the container's process."""
+    """The owner in the container; None: the user of the container's process."""
     gid: int | None = None
 
 
@@ -41,7 +41,7 @@ class NetDevice:
 
     host_interface_name: str
     name: str
-    """In the container."""
+    """The name of the interface in the container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +56,17 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """A program that the runtime runs at one stage of a container's life cycle (OCI runtime-spec, "Hooks")."""
+    """A program that the runtime runs at one stage of a container's lifecycle (OCI runtime-spec, "Hooks")."""
 
     hook_name: str
-    """One of ``HOOK_STAGES``."""
+    """The stage: one of ``HOOK_STAGES``."""
     path: str
-    """Absolute, on the host, even if the driver runs in a container."""
+    """The absolute path on the host, even if the driver runs in a container."""
     args: tuple[str, ...] = ()
     """The whole argument vector, with the program's name first."""
     env: tuple[str, ...] = ()
     timeout: int | None = None
-    """Seconds after which the runtime aborts the hook; None: no limit."""
+    """The seconds after which the runtime aborts the hook; None: no limit."""
 
 
 HOOK_STAGES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -80,14 +80,14 @@ class IntelRdt:
     l3_cache_schema: str = ""
     mem_bw_schema: str = ""
     schemata: tuple[str, ...] | None = None
-    """Lines of the schemata file (CDI 1.1.0); None: absent. Readers demand that version for an empty list too."""
+    """The lines of the schemata file (CDI 1.1.0); None: absent. Readers require that version for an empty list, too."""
     enable_monitoring: bool = False
     """Whether the container gets a monitoring group (CDI 1.1.0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerEdits:
-    """The changes to a container; without fields, none."""
+    """The changes to a container; empty: no changes."""
 
     env: tuple[str, ...] = ()
     """Environment variables as ``NAME=value``."""
@@ -97,7 +97,7 @@ class ContainerEdits:
     mounts: tuple[Mount, ...] = ()
     intel_rdt: IntelRdt | None = None
     additional_gids: tuple[int, ...] = ()
-    """Supplementary groups of the container's process; readers ignore 0."""
+    """The supplementary groups of the container's process; readers ignore 0."""
 
     def __add__(self, other: "ContainerEdits") -> "ContainerEdits":
         """Return these edits followed by ``other``; of two ``intel_rdt`` the later one counts, as in readers."""
@@ -112,7 +112,7 @@ class ContainerEdits:
         )
 
     def __bool__(self) -> bool:
-        """Whether there is any change. A device without changes is invalid."""
+        """Whether there is any change; a device without changes is invalid."""
         return self != ContainerEdits()
 
 
@@ -121,7 +121,7 @@ class Device:
     """One device that a container can request."""
 
     name: str
-    """Unique in the spec. A leading digit needs CDI 0.5.0."""
+    """The name, unique in the spec. A leading digit needs CDI 0.5.0."""
     container_edits: ContainerEdits
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Remarks on the device, never passed to a container (CDI 0.6.0). The mapping must not be changed afterwards."""

@@ -28,15 +28,15 @@ Linux accepts 255."""
 _EXTENSION = ".json"
 _TEMPORARY = re.compile(r"\.(?P<name>[A-Za-z0-9].*)\.json\.[0-9a-f]{16}\.tmp")
 _FILE_MODE = 0o644
-"""Set regardless of the driver's umask, because rootless readers are not root."""
+"""The mode of spec files, regardless of the driver's umask, because rootless readers are not root."""
 _DIRECTORY_MODE = 0o755
 
 STALE_AFTER_S = 60.0
-"""Age, in seconds, at which a temporary file is taken to have no writer any more: writing takes milliseconds."""
+"""The age, in seconds, at which a temporary file counts as abandoned by its writer: writing takes milliseconds."""
 
 
 class Filesystem:
-    """The system calls with which ``Store`` changes the disk. Tests derive from it to let a disk or the power fail."""
+    """The system calls with which ``Store`` changes the disk; tests derive from it to simulate failures."""
 
     def create(self, path: Path) -> int:
         """Open a new file for writing. Raises FileExistsError when there is one."""
@@ -71,9 +71,9 @@ class Filesystem:
 
 
 class VolatileFilesystem(Filesystem):
-    """A file system that syncs nothing, for an owner who writes every file again after a power cut.
+    """A file system that syncs nothing, for an owner who writes every file again after a power failure.
 
-    Readers still see whole files. After a power cut a file may be missing or empty, and a removed one back.
+    Readers still see whole files. After a power failure a file may be missing or empty, and a removed one back.
     """
 
     def sync(self, descriptor: int) -> None:
@@ -107,7 +107,7 @@ class Store:
     def write(self, name: str, spec: Spec) -> bool:
         """Write ``spec`` to the file ``name``; False: the file had that content and was not touched.
 
-        On return the content survives a power cut, as far as ``Filesystem`` syncs. Raises InvalidSpecError, with
+        On return the content survives a power failure, as far as ``Filesystem`` syncs. Raises InvalidSpecError, with
         nothing changed, when ``spec`` is invalid.
         """
         target, content = self.path(name), encode_json(spec)
@@ -116,14 +116,14 @@ class Store:
             if not is_there:
                 self._make_directory()
                 self._replace(target, content)
-            # Also when it was there: the call that renamed it may have failed here.
+            # Also if the file existed: the call that renamed it may have failed here.
             self._filesystem.sync_directory(self.directory)
         except OSError as error:
             raise _store_error(error, target, "written") from error
         return not is_there
 
     def remove(self, name: str) -> bool:
-        """Remove the file ``name``; False: there was none."""
+        """Remove the file ``name``; False: it did not exist."""
         target = self.path(name)
         try:
             self._filesystem.unlink(target)
@@ -183,7 +183,7 @@ class Store:
         try:
             self._filesystem.unlink(path)
         except FileNotFoundError:
-            pass  # Its writer was slow, and has renamed it.
+            pass  # its writer was slow, and has renamed it
         except OSError as error:
             raise _store_error(error, path, "removed") from error
 
@@ -228,5 +228,5 @@ _REMEDIES = {
 
 
 def _store_error(error: OSError, path: Path, verb: str) -> StoreError:
-    remedy = _REMEDIES.get(error.errno or 0, "look after the directory and its disk, then try again")
+    remedy = _REMEDIES.get(error.errno or 0, "check the directory and its disk, then try again")
     return StoreError(path, f"could not be {verb}: {error.strerror or error}", remedy)

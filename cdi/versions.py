@@ -14,7 +14,7 @@ VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.
 """Every version that readers accept, oldest first. Versions are compared by their index here."""
 
 WITHDRAWN = ("0.1.0", "0.2.0")
-"""Versions that readers know and refuse as too low."""
+"""The versions that readers know and reject as too low."""
 
 _Finder = Callable[[Spec], Iterator[str]]
 
@@ -33,7 +33,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimumVersion:
-    """The lowest version that a spec may declare, and why no lower one; the lowest of all has no reasons."""
+    """The lowest version that a spec may declare, with the reasons; the lowest version of all has no reasons."""
 
     version: str
     reasons: tuple[Reason, ...]

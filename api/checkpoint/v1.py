@@ -18,6 +18,7 @@ from api.model.quantity import Quantity
 from api.wire import dec_hook, enc_hook
 
 SCHEMA: Final = 1
+"""The schema that is written, and the newest that is read."""
 
 
 class CheckpointError(PermanentError):

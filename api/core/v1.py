@@ -115,7 +115,7 @@ class PodSpec(Value):
 
 
 class PodResourceClaimStatus(Value):
-    """The claim that was created for an entry of ``spec.resourceClaims``; no name: none was needed."""
+    """The claim that was created for an entry of ``spec.resourceClaims``; no name: no claim was needed."""
 
     name: str
     resource_claim_name: str | None = None
@@ -137,7 +137,7 @@ class PodExtendedResourceClaimStatus(Value):
 
 
 class PodStatus(Value):
-    """``phase``: Pending, Running, Succeeded, Failed, Unknown."""
+    """The phase of a pod (Pending, Running, Succeeded, Failed or Unknown), its conditions and its claims."""
 
     phase: str = "Pending"
     conditions: tuple[Condition, ...] = ()
@@ -171,7 +171,7 @@ class Pod(Object):
 
     @property
     def extended_claim_name(self) -> str | None:
-        """The claim for the pod's extended resources; None: there is none (yet)."""
+        """The claim for the pod's extended resources; None: the claim does not exist (yet)."""
         extended = self.status.extended_resource_claim_status
         return extended.resource_claim_name if extended else None
 

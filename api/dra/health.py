@@ -1,7 +1,7 @@
 """``DRAResourceHealth`` (KEP-4680): v1 for kubelet 1.37 and later, v1alpha1 for 1.34 and later, with the same messages.
 
-Reports expire in the kubelet, so all devices are sent again and again. The kubelet shows health in the pod's status;
-only taints keep pods from an unhealthy device.
+Reports expire in the kubelet, so all devices are reported again periodically. The kubelet shows health in the pod's
+status; only taints keep pods from an unhealthy device.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class DeviceHealth(Value):
     valid_s: int = 0
     """Seconds after which the report expires; 0: the kubelet's default of 30."""
     message: str = ""
-    """An explanation for people, cut to MAX_MESSAGE_BYTES on the wire."""
+    """An explanation for people, truncated to MAX_MESSAGE_BYTES on the wire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

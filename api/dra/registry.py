@@ -1,4 +1,4 @@
-"""Chooses the services that the plugin offers to a kubelet, newest first: it takes the first of each that it knows.
+"""Chooses the services that the plugin serves for a kubelet, newest first, of which the kubelet takes the first known.
 
 | supported version | kubelet | service |
 |---|---|---|
@@ -6,7 +6,7 @@
 | v1beta1.DRAPlugin | 1.32 and later | v1beta1 |
 | v1.DRAResourceHealth | 1.37 and later | health v1 |
 | v1alpha1.DRAResourceHealth | 1.34 and later | health v1alpha1 |
-| 1.0.0 | 1.31 | v1alpha4, which calls itself v1alpha3.Node |
+| 1.0.0 | 1.31 | v1alpha4, served under the name v1alpha3.Node |
 | 1.0.0 | 1.28 to 1.30 | v1alpha3.Node |
 | 1.0.0 | 1.27, and as a fallback to 1.30 | v1alpha2.Node |
 
@@ -41,7 +41,7 @@ _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginServices:
-    """The services that a plugin offers to one kubelet."""
+    """The services that a plugin serves for one kubelet."""
 
     services: tuple[DraService, ...]
     supported_versions: tuple[str, ...]

@@ -54,12 +54,12 @@ def _decode_unprepare_response(data: bytes) -> dict[str, str]:
 
 
 def encode_cdi_ids(outcome: PrepareOutcome) -> list[str]:
-    """Return all CDI names of a claim, each once: v1alpha2 and v1alpha3 do not tell its devices apart."""
+    """Return all CDI names of a claim, each once: v1alpha2 and v1alpha3 do not distinguish its devices."""
     return list(dict.fromkeys(cdi_id for device in outcome.devices for cdi_id in device.cdi_ids))
 
 
 def decode_cdi_ids(cdi_ids: Sequence[str]) -> tuple[ReportedDevice, ...]:
-    """Return the one nameless device that a kubelet of v1alpha2 and v1alpha3 knows of a claim; empty: no device."""
+    """Return the one nameless device of a claim in v1alpha2 and v1alpha3; empty: the claim has no device."""
     return (ReportedDevice(pool="", device="", cdi_ids=tuple(cdi_ids)),) if cdi_ids else ()
 
 

@@ -1,8 +1,8 @@
-"""``v1alpha3.Node`` as kubelets 1.28 to 1.30 speak it: a claim's answer is a list of CDI names.
+"""``v1alpha3.Node`` of kubelets 1.28 to 1.30: the answer for a claim is a list of CDI names.
 
 Requests and the answers to unprepare calls are the bytes of v1. Kubelets 1.28 to 1.30 add to a claim the resource
-handle that the claim's status holds anyway; it is not read. Kubelet 1.31 calls the same path and expects the answers of
-``v1alpha4``: which of the two is served follows from the kubelet's version.
+handle that the claim's status has, too; it is not read. Kubelet 1.31 calls the same path and expects the answers of
+``v1alpha4``: the kubelet's version decides which of the two is served.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Kerf's own API group, ``kerf.dev``: its types, their validation, and the CRDs that are generated from them.
 
 Struct types (``v1alpha1``, ``classic_parameters``, ``node_inventory``) describe the shape of documents,
-``cross_field_rules`` what fields may hold together. ``decoder`` reads users' documents: ``validation`` checks every
-field, msgspec converts, the rules are evaluated. ``tests/generate/crds.py`` derives the CRDs from the same types and
-rules.
+``cross_field_rules`` the allowed combinations of fields. ``decoder`` reads users' documents: ``validation`` checks
+every field, msgspec converts, the rules are evaluated. ``tests/generate/crds.py`` derives the CRDs from the same types
+and rules.
 """

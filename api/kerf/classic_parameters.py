@@ -19,7 +19,7 @@ from api.model.quantity import Quantity
 from api.wire import Kind, identity_kind
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=16)]
-"""Devices of one request: 16 are more cards than any machine has, and an allocation of them fits into a claim."""
+"""The devices of one request: 16 are more cards than any machine has, and their allocation fits into a claim."""
 MaxPods: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_CONSUMERS)]
 LoadTimeout: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=3600)]
 
@@ -57,7 +57,7 @@ class GpuClassParametersSpec(Strict):
     monitor: bool = False
     """Whether claims get access to all cards of the node without allocating any, for monitoring."""
     claims_may_override: Annotated[tuple[Literal["models", "size", "sharing"], ...], msgspec.Meta(max_length=3)] = ()
-    """The fields of the class that claims may override; size: cut, profile and minimum."""
+    """The fields of the class that claims may override; ``size`` stands for cut, profile and minimum."""
 
 
 class GpuClaimParametersSpec(Strict):
@@ -99,7 +99,7 @@ class FpgaClassParametersSpec(Strict):
     claims_may_override: Annotated[
         tuple[Literal["models", "size", "function", "release"], ...], msgspec.Meta(max_length=4)
     ] = ()
-    """The fields of the class that claims may override; size: cut."""
+    """The fields of the class that claims may override; ``size`` stands for cut."""
 
 
 class FpgaClaimParametersSpec(Strict):
@@ -121,7 +121,7 @@ class GpuClassParameters(Object, forbid_unknown_fields=True):
     """Parameters of a ResourceClass of GPUs (cluster-scoped)."""
 
     spec: GpuClassParametersSpec = GpuClassParametersSpec()
-    """The devices that the class offers."""
+    """The devices that the class provides."""
 
 
 class GpuClaimParameters(Object, forbid_unknown_fields=True):
@@ -135,7 +135,7 @@ class FpgaClassParameters(Object, forbid_unknown_fields=True):
     """Parameters of a ResourceClass of FPGAs (cluster-scoped)."""
 
     spec: FpgaClassParametersSpec = FpgaClassParametersSpec()
-    """The devices that the class offers."""
+    """The devices that the class provides."""
 
 
 class FpgaClaimParameters(Object, forbid_unknown_fields=True):

@@ -79,7 +79,7 @@ def _is_strategy_or_unset(strategy: str, field: str, attribute: str) -> CrossFie
 def _is_for_partitions(field: str) -> CrossFieldRule:
     return CrossFieldRule(
         field=field,
-        message="is for partitions; cut: Whole takes the card as it is",
+        message="applies to partitions only, not to cut: Whole",
         holds=lambda spec: getattr(spec, field) is None or spec.cut in {None, "Partition"},
         cel=f"!has(self.{field}) || !has(self.cut) || self.cut == 'Partition'",
     )
@@ -117,7 +117,7 @@ _SPEC_RULES: Final = (
     _minimum_only_for("fpga", "dsp", "dsp"),
     CrossFieldRule(
         field="minimum",
-        message="is for what is taken; cut: Monitor only looks",
+        message="excludes cut: Monitor, whose devices have no capacities",
         holds=lambda spec: spec.minimum is None or spec.cut != "Monitor",
         cel="!has(self.minimum) || !has(self.cut) || self.cut != 'Monitor'",
     ),
@@ -129,7 +129,7 @@ _SPEC_RULES: Final = (
     ),
     CrossFieldRule(
         field="allocation",
-        message="Shared needs a profile, or cut: Whole: nodes must know what to offer in shares",
+        message="Shared needs a profile, or cut: Whole: nodes must know which devices to share",
         holds=lambda spec: spec.allocation == "Exclusive" or spec.profile is not None or spec.cut == "Whole",
         cel=(
             "!has(self.allocation) || self.allocation == 'Exclusive' || has(self.profile)"
@@ -187,7 +187,7 @@ _TOLERATION_RULES: Final = (
 
 _MONITOR_RULE: Final = CrossFieldRule(
     field="monitor",
-    message="takes nothing: cut, profile, minimum and sharing say nothing beside it",
+    message="allocates no devices, so it excludes cut, profile, minimum and sharing",
     holds=lambda spec: not spec.monitor or (spec.cut, spec.profile, spec.minimum, spec.sharing) == (None,) * 4,
     cel=(
         "!has(self.monitor) || !self.monitor || "

@@ -34,14 +34,14 @@ def decode_resource_class(document: JsonObject) -> ResourceClass:
 
 
 def decode_resource_class_object(held: ResourceClassObject) -> ResourceClass:
-    """Decode the spec of a class as the server has it."""
+    """Decode the spec of a class as the server stores it."""
     subject = f'ResourceClass "{held.metadata.name}"'
     spec: ResourceClassSpec = _decode(held.spec, ResourceClassSpec, subject=subject, path="spec")
     return ResourceClass(metadata=held.metadata, spec=spec, status=held.status)
 
 
 def decode_parameters_object(kind: str, held: ParametersObject) -> ClassParameters | ClaimParameters:
-    """Decode the spec of a parameters object of ``kind`` as the server has it."""
+    """Decode the spec of a parameters object of ``kind`` as the server stores it."""
     spec: ClassParameters | ClaimParameters = _decode(
         held.spec, SPECS[kind], subject=f'{kind} "{held.ref}"', path="spec"
     )

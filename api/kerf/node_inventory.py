@@ -33,7 +33,7 @@ class InventoryEngines(Value):
 
 
 class InventoryProfile(Value):
-    """A profile of GPU partitions."""
+    """A MIG profile."""
 
     name: str
     gi_profile_id: int | None = None
@@ -62,7 +62,7 @@ class InventoryGpuModel(Value):
     exclusive_engines: tuple[str, ...] = ()
     """The engines that can be too few for partitions whose placements do not overlap."""
     profiles: tuple[InventoryProfile, ...]
-    """Smallest first."""
+    """The profiles, smallest first."""
 
 
 class InventoryLogic(Value):
@@ -111,7 +111,7 @@ class InventoryCard(Value):
     uuid: str
     index: int
     model: str
-    """Id of one of ``gpuModels``, or name of one of ``shells``."""
+    """The id of one of ``gpuModels``, or the name of one of ``shells``."""
     pci_bus_id: str = ""
     numa_node: int = 0
     driver_version: str = ""

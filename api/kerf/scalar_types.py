@@ -1,4 +1,4 @@
-"""The string and integer types in Kerf's documents: their syntax, and their name in error messages (``title``).
+"""The string and integer types of Kerf's documents: their syntax, and their name in error messages (``title``).
 
 Patterns mean the same in Python and in RE2, which evaluates them in the CRD: they are anchored and without look-around.
 Every string has a ``max_length``, which bounds the cost of patterns and CRD rules.
@@ -12,7 +12,7 @@ _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 _MAX_INT: Final = 2**31 - 1
-"""An integer in every language, more than any hardware has of anything, and 68 years in seconds."""
+"""The largest integer: valid in every language, more than any count of hardware, and 68 years in seconds."""
 
 PositiveInt: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=_MAX_INT)]
 Seconds: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT)]

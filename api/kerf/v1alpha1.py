@@ -1,6 +1,6 @@
 """``kerf.dev/v1alpha1``: ResourceClass, and the device configurations GpuConfig and FpgaConfig.
 
-A ResourceClass is an administrator's offer of devices of one kind and size. The controller compiles it to a
+A ResourceClass describes devices of one kind and size for claims. The controller compiles it to a
 ``resource.k8s.io`` DeviceClass of the same name. GpuConfig and FpgaConfig are opaque parameters in a class or a claim.
 
 Docstrings of structs and their fields are the descriptions in the CRD (``tests.generate.crds``).
@@ -74,11 +74,11 @@ class NodeChoice(Strict):
     """The nodes whose devices the class may use; names and labels are AND-ed, empty means all nodes."""
 
     names: NodeNames = ()
-    """Exactly these nodes."""
+    """The names of the nodes."""
     match_labels: Annotated[dict[LabelKey, LabelValue], msgspec.Meta(max_length=64)] = {}
-    """Nodes that have all these labels."""
+    """The labels that the nodes have."""
     match_expressions: Annotated[tuple[NodeLabelRequirement, ...], msgspec.Meta(max_length=32)] = ()
-    """Nodes whose labels meet all these expressions."""
+    """The expressions that the nodes' labels satisfy."""
 
 
 class TimeSlicing(Strict):
@@ -112,7 +112,7 @@ class GpuConfig(Strict, tag_field="kind", tag="GpuConfig"):
     """Parameters of GPU devices, in a class or a claim."""
 
     api_version: Literal["kerf.dev/v1alpha1"]
-    """Version of these parameters."""
+    """The version of these parameters."""
     sharing: GpuSharing = GpuSharing()
     """How containers share the device."""
     device_metadata: bool = False
@@ -123,7 +123,7 @@ class FpgaConfig(Strict, tag_field="kind", tag="FpgaConfig"):
     """Parameters of FPGA devices, in a class or a claim."""
 
     api_version: Literal["kerf.dev/v1alpha1"]
-    """Version of these parameters."""
+    """The version of these parameters."""
     function: DeviceWord | None = None
     """The function to load; required where the allocated device does not imply one."""
     release: Literal["Blank", "Keep"] = "Blank"
@@ -143,17 +143,17 @@ class ClassToleration(DeviceToleration, forbid_unknown_fields=True):
     key: TaintKey = ""
     """The taint's key; empty with operator Exists: every taint."""
     operator: Literal["Exists", "Equal"] = "Equal"
-    """Exists: whatever the taint's value."""
+    """The relation of the taint's value to ``value``; Exists tolerates every value."""
     value: LabelValue = ""
     """The taint's value, for operator Equal."""
     effect: Literal["", "NoSchedule", "NoExecute"] = ""
     """The taint's effect; empty: every effect."""
     toleration_seconds: Seconds | None = None
-    """With effect NoExecute: how long a running pod stays; unset: for ever."""
+    """With effect NoExecute: the seconds for which a running pod stays; unset: forever."""
 
 
 class ResourceClassSpec(Strict):
-    """The devices that a class offers."""
+    """The devices that a class provides."""
 
     device: DeviceKindName
     """The kind of device."""
@@ -170,7 +170,7 @@ class ResourceClassSpec(Strict):
     nodes: NodeChoice | None = None
     """The nodes whose devices may be used; unset: all."""
     allocation: Allocation = "Exclusive"
-    """Shared: several claims may each hold a share of a device's memory (Kubernetes 1.36, KEP-5075)."""
+    """Whether a claim gets devices for itself, or (Shared) a share of a device's memory (Kubernetes 1.36, KEP-5075)."""
     sharing: GpuSharing | None = None
     """How containers share the device; an abbreviation of ``config.sharing`` of a GpuConfig."""
     config: GpuConfig | FpgaConfig | None = None
@@ -198,11 +198,11 @@ class ResourceClassStatus(Value):
     """The controller's report on the class."""
 
     observed_generation: int | None = None
-    """The generation of the spec that the status is about."""
+    """The generation of the spec from which the status was computed."""
     conditions: tuple[Condition, ...] = ()
     """Accepted: the spec is valid. Ready: its DeviceClass exists. Matching: devices are published for it."""
     size: str | None = None
-    """A short description of what a claim gets."""
+    """A short description of the devices of a claim."""
     device_class_name: str | None = None
     """The DeviceClass that claims name."""
     matching_devices: MatchingDevices | None = None
@@ -210,10 +210,10 @@ class ResourceClassStatus(Value):
 
 
 class ResourceClass(Object, forbid_unknown_fields=True):
-    """An administrator's offer of devices (cluster-scoped)."""
+    """A class of devices that an administrator provides (cluster-scoped)."""
 
     spec: ResourceClassSpec
-    """The devices that the class offers."""
+    """The devices that the class provides."""
     status: ResourceClassStatus = ResourceClassStatus()
     """The controller's report."""
 

@@ -19,13 +19,13 @@ from api.model.quantity import Quantity
 from api.wire import dec_hook
 
 _MAX_SHOWN: Final = 64
-"""Characters of an invalid value that a message quotes."""
+"""The most characters of an invalid value that a message quotes."""
 _MAX_LISTED: Final = 12
-"""Known words that a message lists where none is similar: one or two lines of a terminal."""
+"""The most known words that a message lists if none is similar: one or two lines of a terminal."""
 
 
 class _Broken:
-    """Stands for an invalid value, whose field is left out of the cleaned document."""
+    """The marker of an invalid value, whose field is left out of the cleaned document."""
 
 
 _BROKEN: Final = _Broken()
@@ -151,7 +151,7 @@ def _list(value: object, node: inspect.VarTupleType, path: str, problems: list[P
     if node.max_length is not None and len(value) > node.max_length:
         return _too_many(len(value), node.max_length, path, problems)
     items = [_walk(item, node.item_type, f"{path}[{index}]", problems) for index, item in enumerate(value)]
-    # Without the invalid item, problems of others would be reported with wrong indices.
+    # Without the invalid item, the following items would be reported with wrong indices.
     return _BROKEN if any(isinstance(item, _Broken) for item in items) else items
 
 
@@ -222,7 +222,7 @@ def _too_many(count: int, limit: int, path: str, problems: list[Problem]) -> _Br
 
 
 def _quoted(value: object) -> str:
-    """Return an invalid value as JSON, cut to _MAX_SHOWN characters."""
+    """Return an invalid value as JSON, truncated to _MAX_SHOWN characters."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, OverflowError):

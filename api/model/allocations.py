@@ -81,7 +81,7 @@ class ResourceClaimConsumerReference(Value):
 
 
 class NetworkDeviceData(Value):
-    """What a network driver reports; Kerf keeps it unchanged and sets none."""
+    """The report of a network driver; Kerf keeps it unchanged and writes none."""
 
     interface_name: str = ""
     ips: tuple[str, ...] = ()

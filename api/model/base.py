@@ -9,7 +9,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 
 class _KeywordOnly(msgspec.StructMeta):
-    """Makes ``kw_only`` apply to subclasses: msgspec inherits every other option, but not this one."""
+    """A metaclass that makes ``kw_only`` apply to subclasses: msgspec inherits every other option, but not this one."""
 
     def __new__(cls, *args: Any, **options: Any) -> "_KeywordOnly":  # noqa: ANN401, PYI034  (handed through)
         return super().__new__(cls, *args, **{"kw_only": True, **options})

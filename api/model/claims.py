@@ -9,7 +9,7 @@ from api.model.metadata import Object, ObjectMeta
 from api.model.quantity import Quantity
 
 AllocationMode: TypeAlias = str
-"""``ExactCount`` or ``All``; others, of later versions, are decoded, and only the allocator refuses them."""
+"""``ExactCount`` or ``All``; modes of later versions are decoded, too, and only the allocator rejects them."""
 
 
 class CelSelector(Value):
@@ -127,7 +127,7 @@ class AllocatedClaim(Object):
 
 
 class ResourceClaimTemplateSpec(Value):
-    """``metadata`` carries labels and annotations for the claims made from the template."""
+    """A claim's spec, with ``metadata`` of labels and annotations for the claims made from the template."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()

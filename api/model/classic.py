@@ -11,11 +11,11 @@ from api.model.base import JsonObject, Value
 from api.model.metadata import NodeSelector, Object, ObjectMeta
 
 MAX_NODES: Final = 128
-"""Longest ``potentialNodes`` and ``unsuitableNodes`` (``PodSchedulingNodeListMaxSize``)."""
+"""The most ``potentialNodes`` and ``unsuitableNodes`` (``PodSchedulingNodeListMaxSize``)."""
 MAX_CONSUMERS: Final = 32
-"""Longest ``reservedFor`` of a claim (``ResourceClaimReservedForMaxSize``)."""
+"""The most entries in ``reservedFor`` of a claim (``ResourceClaimReservedForMaxSize``)."""
 MAX_HANDLE_BYTES: Final = 16 * 1024
-"""Longest ``resourceHandles[].data`` (``ResourceHandleDataMaxSize``)."""
+"""The most bytes of ``resourceHandles[].data`` (``ResourceHandleDataMaxSize``)."""
 
 
 class ParametersReference(Value):
@@ -58,7 +58,7 @@ class ClassicAllocation(Value):
     """The allocation of a claim."""
 
     devices: DeviceAllocationResult = DeviceAllocationResult()
-    """The devices from all handles that Kerf has written."""
+    """The devices of all handles that Kerf has written."""
     node_selector: NodeSelector | None = None
     """The nodes where the claim can be used; None: all."""
     max_pods: int = 1
@@ -66,11 +66,11 @@ class ClassicAllocation(Value):
     drivers: tuple[str, ...] = ()
     """The drivers whose node plugins the kubelet calls."""
     unreadable: dict[str, str] = {}
-    """Why a driver's handle cannot be read, by driver; handles of other drivers never can."""
+    """The reason why each driver's handle cannot be read; handles of other drivers never can."""
 
     @property
     def shareable(self) -> bool:
-        """The only form of ``max_pods`` in the API, until 1.30."""
+        """Whether several pods may use the claim: until 1.30 the only form of ``max_pods`` in the API."""
         return self.max_pods > 1
 
 
@@ -99,7 +99,7 @@ class ClassicClaim(Object):
 
 
 class ClassicTemplateSpec(Value):
-    """``metadata`` carries labels and annotations for the claims made from the template."""
+    """A claim's spec, with ``metadata`` of labels and annotations for the claims made from the template."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ClassicClaimSpec
@@ -126,7 +126,7 @@ class ClassicClass(Object):
 
 
 class PodSchedulingContextSpec(Value):
-    """The scheduler's request: drivers allocate for a selected node, and judge the potential ones."""
+    """The scheduler's request: drivers allocate on the selected node, and report which potential ones do not suit."""
 
     selected_node: str = ""
     potential_nodes: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ class Attribute(Value):
 
     @property
     def value(self) -> AttributeValue | None:
-        """The one value that is set; None when none is (an invalid attribute, which the reader must refuse)."""
+        """The one value that is set; None: the attribute is invalid, and the reader must reject it."""
         for field in (self.int_value, self.bool_value, self.string, self.version):
             if field is not None:
                 return field
@@ -86,7 +86,7 @@ class DeviceCounterConsumption(Value):
 
 
 class DeviceTaint(Value):
-    """Keeps claims away (NoSchedule) or also evicts (NoExecute) unless tolerated; effect None informs (KEP-5055)."""
+    """A taint that excludes claims (NoSchedule) or also evicts pods (NoExecute); effect None informs (KEP-5055)."""
 
     key: str
     value: str = ""
@@ -95,7 +95,7 @@ class DeviceTaint(Value):
 
 
 class DeviceToleration(Value):
-    """Tolerates taints: ``operator`` Exists or Equal; empty key: every key; empty effect: every effect."""
+    """A toleration of taints: ``operator`` Exists or Equal; empty key: every key; empty effect: every effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -165,7 +165,7 @@ class SliceContent(Value):
 
 
 class Pool(Value):
-    """Everything that a driver publishes under one pool name. The order matters: the scheduler is first-fit."""
+    """All devices that a driver publishes under one pool name, in an order that matters: the scheduler is first-fit."""
 
     name: str
     slices: tuple[SliceContent, ...]

@@ -35,7 +35,7 @@ class ObjectMeta(Value):
 
     @property
     def version(self) -> int:
-        """``resource_version`` as a number, which is comparable (KEP-5504); 0 before the object was written."""
+        """``resource_version`` as a number, which is comparable (KEP-5504); 0 before the object is written."""
         return int(self.resource_version) if self.resource_version.isdecimal() else 0
 
 
@@ -68,7 +68,7 @@ class Condition(Value):
 
 
 class LabelSelectorRequirement(Value):
-    """One expression of a label selector; ``operator``: In, NotIn, Exists, DoesNotExist; in texts also Gt, Lt."""
+    """One expression of a label selector; ``operator``: In, NotIn, Exists, DoesNotExist; in text form also Gt, Lt."""
 
     key: str
     operator: str
@@ -76,7 +76,7 @@ class LabelSelectorRequirement(Value):
 
 
 class NodeSelectorRequirement(Value):
-    """One requirement; ``operator``: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+    """One requirement of a node selector; ``operator``: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
 
     key: str
     operator: str

@@ -14,13 +14,13 @@ class ClaimState(StrEnum):
     STARTED = "Started"
     """Preparation has begun: the hardware may have been changed in full, in part or not at all."""
     PREPARED = "Prepared"
-    """The hardware is as the record says."""
+    """The hardware is in the state that the record describes."""
     RELEASING = "Releasing"
-    """Release has begun: the hardware may be released in full, in part or not at all, and the claim decides no more."""
+    """Release has begun: the hardware may be released in full, in part or not at all; the claim holds it no longer."""
 
 
 class CardPart(Value):
-    """The partition of a card that a device stands for: that of ``driver.partitions.geometry`` as plain data.
+    """The partition of a card that a device represents, as ``driver.partitions.geometry`` defines it, as plain data.
 
     ``start`` and ``size`` are both None for a whole card.
     """
@@ -44,7 +44,7 @@ class DeviceDescription(Value):
 
 
 class PreparedDevice(Value):
-    """One device of a claim: what to prepare, and the result."""
+    """One device of a claim: the input of its preparation, and the result."""
 
     requests: tuple[str, ...]
     """The claim's requests that the device serves, without sub-requests."""
@@ -53,15 +53,15 @@ class PreparedDevice(Value):
     consumed_capacity: dict[str, Quantity] = {}
     part: CardPart
     backend: str
-    """The name of the backend that prepares and unprepares it, even if the configuration changes in between."""
+    """The name of the backend that prepares and unprepares the device, even if the configuration changes in between."""
     config: JsonObject | None = None
-    """The device configuration that applies, as its author wrote it; None: there is none."""
+    """The device configuration that applies, as its author wrote it; None: no configuration applies."""
     handle: JsonObject | None = None
-    """The backend's handle of what it made; None: not known yet."""
+    """The backend's handle of what it created; None: not known yet."""
     description: DeviceDescription | None = None
     """The device metadata; None: neither class nor claim requests it."""
     cdi_ids: tuple[str, ...] = ()
-    """Fully qualified CDI names; empty where the container needs nothing."""
+    """The fully qualified CDI names; empty: the container needs no changes."""
 
 
 class PreparedClaim(Value):
@@ -74,7 +74,7 @@ class PreparedClaim(Value):
     pod_claim_name: str = ""
     """The pod's name for a claim that was created from a template; else empty."""
     awaits_pod: bool = False
-    """Whether it was prepared before its pod was bound (KEP-5007) and the kubelet has not requested it yet."""
+    """Whether the claim was prepared before its pod was bound (KEP-5007) and the kubelet has not requested it yet."""
     devices: tuple[PreparedDevice, ...]
 
 
@@ -97,7 +97,7 @@ class PrepareOutcome(Value):
 
 
 def to_reported_devices(record: PreparedClaim) -> tuple[ReportedDevice, ...]:
-    """Convert a prepared claim's devices to those that the kubelet is told."""
+    """Return a prepared claim's devices in the form in which they are reported to the kubelet."""
     return tuple(
         ReportedDevice(
             requests=device.requests,

@@ -26,11 +26,11 @@ _SYNTAX: Final = re.compile(
     re.ASCII,
 )
 _MAX_DIGITS: Final = 400
-"""Longer numbers are refused, as by the API server: parsing them costs quadratic time."""
+"""The most digits of a number; longer ones are rejected, as by the API server: parsing costs quadratic time."""
 _MAX_EXPONENT: Final = 400
-"""Larger exponents are refused, as by the API server: ``1e999999999`` would take hundreds of megabytes."""
+"""The largest exponent; larger ones are rejected, as by the API server: ``1e999999999`` would take 100s of MB."""
 _CACHE_SIZE: Final = 4096
-"""Parsed quantities that are kept, about 0.5 MB: the distinct ones of a cluster are few (sizes of profiles)."""
+"""The parsed quantities that are kept, about 0.5 MB: a cluster has few distinct ones (sizes of profiles)."""
 
 
 @final
@@ -50,7 +50,7 @@ class Quantity:
     family: Family
 
     def __new__(cls, text: str | int) -> "Quantity":
-        """Parse ``text``. Raises InvalidQuantityError when it is no quantity."""
+        """Parse ``text``. Raises InvalidQuantityError when it is not a quantity."""
         if isinstance(text, int) and not isinstance(text, bool):
             return cls.of_nano(text * NANO)
         return _parse(text)

@@ -1,6 +1,6 @@
 """Semantic versions (semver.org 2.0.0), as the CEL function ``semver`` and version attributes have them.
 
-Build metadata is read and forgotten: it plays no part in precedence, and Kubernetes compares by precedence.
+Build metadata is read and dropped: it has no part in precedence, and Kubernetes compares by precedence.
 """
 
 import re
@@ -14,11 +14,11 @@ _SYNTAX: Final = re.compile(
     rf"(?:-(?P<pre>{_IDENTIFIER}(?:\.{_IDENTIFIER})*))?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
 _CACHE_SIZE: Final = 1024
-"""Driver and firmware versions in one cluster are few."""
+"""The parsed versions that are kept: a cluster has few driver and firmware versions."""
 
 
 class _Identifier(NamedTuple):
-    """One dot-separated part of a pre-release. In this order: numbers come before words."""
+    """One dot-separated identifier of a pre-release; tuple order puts numbers before words."""
 
     is_word: bool
     number: int
@@ -26,7 +26,7 @@ class _Identifier(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A parsed version. Compare with ``compare``: a release comes after its pre-releases, which no tuple order says."""
+    """A parsed version, to be compared with ``compare``: a release follows its pre-releases, unlike in tuple order."""
 
     major: int
     minor: int
@@ -40,7 +40,7 @@ class Version(NamedTuple):
 
 
 def compare(one: Version, other: Version) -> int:
-    """-1, 0 or 1."""
+    """Return -1, 0 or 1 as ``one`` precedes, equals or follows ``other``."""
     mine = (one[:3], not one.pre, one.pre)
     theirs = (other[:3], not other.pre, other.pre)
     return (mine > theirs) - (mine < theirs)
@@ -48,7 +48,7 @@ def compare(one: Version, other: Version) -> int:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def parse_version(text: str, *, normalize: bool = False) -> Version | None:
-    """The version that ``text`` is; None when it is none.
+    """Parse ``text``; None: it is not a semantic version.
 
     ``normalize`` first drops a leading ``v`` and leading zeros and adds a missing minor or patch number.
     """

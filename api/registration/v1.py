@@ -1,4 +1,4 @@
-"""``pluginregistration.Registration``: the service that a plugin offers the kubelet in ``plugins_registry``."""
+"""``pluginregistration.Registration``: the service of a plugin in ``plugins_registry``, which the kubelet calls."""
 
 from typing import Final
 
@@ -17,11 +17,11 @@ class PluginInfo(Value):
 
     type: str = DRA_PLUGIN
     name: str
-    """Driver name."""
+    """The name of the driver."""
     endpoint: str
     """The absolute path of the socket of the plugin's own services."""
     supported_versions: tuple[str, ...]
-    """The services' versions, newest first: the kubelet takes the first that it knows."""
+    """The versions of the services, newest first: the kubelet takes the first that it knows."""
 
 
 class RegistrationStatus(Value):

@@ -1,4 +1,4 @@
-"""What a version of ``resource.k8s.io`` offers to a controller that allocates claims by itself (KEP-3063)."""
+"""The kinds of a version of ``resource.k8s.io`` for a controller that allocates claims itself (KEP-3063)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ WireClassT = TypeVar("WireClassT", bound=Object)
 ModelT = TypeVar("ModelT")
 
 CONTEXTS: Final = "podschedulingcontexts"
-"""The resource whose presence in discovery tells that such controllers have a place in the cluster."""
+"""The resource whose presence in discovery shows that the cluster supports such controllers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicKinds:
-    """The kinds of one version, and what its claims' status looks like."""
+    """The kinds of one version, and the form of its claims' status."""
 
     version: str
     claims: Kind[ClassicClaim]
@@ -31,7 +31,7 @@ class ClassicKinds:
     classes: Kind[ClassicClass]
     scheduling_contexts: Kind[PodSchedulingContext]
     resource_claims: Kind[ResourceClaim]
-    """The same claims as the kubelet plugin looks at them: only what they got."""
+    """The claims as the kubelet plugin reads them, with their allocation only."""
     allocated: Callable[[ClassicAllocation, str], JsonObject]
     """The fields of ``status`` that make a claim allocated by a driver. Raises HandleTooLargeError."""
     released: JsonObject
@@ -53,7 +53,7 @@ def build_kinds(
     allocated: Callable[[ClassicAllocation, str], JsonObject],
     released: JsonObject,
 ) -> ClassicKinds:
-    """The kinds of ``version``, which calls its classes ``class_kind``; the other fields are those of ClassicKinds."""
+    """Build the kinds of ``version``, which calls its classes ``class_kind``; the rest is as in ClassicKinds."""
     named = partial(converted_kind, group=GROUP, version=version)
     return ClassicKinds(
         version=version,
@@ -66,7 +66,7 @@ def build_kinds(
             kind="ResourceClaimTemplate",
         ),
         classes=named(ClassicClass, *classes, plural=f"{class_kind.lower()}es", namespaced=False, kind=class_kind),
-        # Its JSON is the model's own shape in every version.
+        # The JSON of this kind has the model's own shape in every version.
         scheduling_contexts=identity_kind(
             PodSchedulingContext, group=GROUP, version=version, plural=CONTEXTS, namespaced=True
         ),

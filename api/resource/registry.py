@@ -34,7 +34,7 @@ def load_kinds(version: str) -> ResourceKinds:
 def choose_kinds(served: Iterable[str]) -> ResourceKinds:
     """Return the kinds of the newest version among ``served``, the versions of the group that discovery lists.
 
-    Raises UnsupportedError when there is none: the cluster is too old, or its API is switched off.
+    Raises UnsupportedError when no version is served: the cluster is too old, or its API is disabled.
     """
     known_by_server = frozenset(served)
     for version in VERSIONS:
@@ -43,13 +43,13 @@ def choose_kinds(served: Iterable[str]) -> ResourceKinds:
     known = ", ".join(VERSIONS)
     found = ", ".join(sorted(known_by_server)) or "no version"
     raise UnsupportedError(
-        f"the API server serves {found} of {GROUP}; Kerf needs one of {known}: use Kubernetes 1.34 or later, or switch "
-        f"the API on with --runtime-config={GROUP}/v1beta1=true and the feature gate DynamicResourceAllocation"
+        f"the API server serves {found} of {GROUP}; Kerf needs one of {known}: use Kubernetes 1.34 or later, or "
+        f"enable the API with --runtime-config={GROUP}/v1beta1=true and the feature gate DynamicResourceAllocation"
     )
 
 
 def choose_classic_kinds(resources: Mapping[str, Collection[str]]) -> ClassicKinds | None:
-    """Return the kinds of the newest version in which controllers allocate; None: the scheduler allocates, or nobody.
+    """Return the kinds of the newest version in which controllers allocate; None: no such version is served.
 
     ``resources`` are the plurals that discovery lists, by version. Later releases serve v1alpha3 with other content, so
     a version counts only where it has PodSchedulingContext.

@@ -1,7 +1,7 @@
 """``resourceHandles[].data``: the record of an allocation in a claim, until Kubernetes 1.30.
 
 The data is the model's DeviceAllocationResult as versioned JSON: the devices and configuration that later versions have
-in ``status.allocation.devices``. There is no other record of an allocation.
+in ``status.allocation.devices``. It is the only record of an allocation.
 
 ``deploy/classic/sharing-policy.yaml`` expects ``maxPods`` as the third field of the JSON.
 """
@@ -29,7 +29,7 @@ class HandleTooLargeError(PermanentError):
 
     def __init__(self, size: int) -> None:
         super().__init__(
-            f"the allocation takes {size} bytes, a resource handle holds {MAX_HANDLE_BYTES}: ask for fewer devices"
+            f"the allocation takes {size} bytes, a resource handle holds {MAX_HANDLE_BYTES}: request fewer devices"
         )
 
 

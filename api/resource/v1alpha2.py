@@ -1,7 +1,7 @@
 """``resource.k8s.io/v1alpha2``, Kubernetes 1.27 to 1.30: claims of one class, allocated by the class's driver.
 
-Source: ``k8s.io/api/resource/v1alpha2`` types.go. What the devices are stands in ``resourceHandles[].data``
-(``api.resource.resource_handle``). The structured kinds of 1.30 are the scheduler's; Kerf leaves them alone.
+Source: ``k8s.io/api/resource/v1alpha2`` types.go. The devices are recorded in ``resourceHandles[].data``
+(``api.resource.resource_handle``). The structured kinds of 1.30 are the scheduler's; Kerf ignores them.
 """
 
 from typing import Final, Literal
@@ -43,7 +43,7 @@ class WireClaimSpec(Value):
 
 
 class WireHandle(Value):
-    """What one driver's node plugin is told. ``structuredData`` instead of ``data`` is the scheduler's (1.30)."""
+    """The data for one driver's node plugin; ``structuredData`` instead of ``data`` is the scheduler's (1.30)."""
 
     driver_name: str = ""
     data: str = ""
@@ -51,7 +51,7 @@ class WireHandle(Value):
 
 
 class WireAllocation(Value):
-    """``status.allocation``. Without a handle the kubelet calls ``status.driverName``."""
+    """``status.allocation``; without a handle the kubelet calls ``status.driverName``."""
 
     resource_handles: tuple[WireHandle, ...] = ()
     available_on_nodes: NodeSelector | None = None
@@ -68,7 +68,7 @@ class WireClaimStatus(Value):
 
 
 class WireClaim(Object):
-    """ResourceClaim as v1alpha2 spells it."""
+    """ResourceClaim in the form of v1alpha2."""
 
     spec: WireClaimSpec
     status: WireClaimStatus = WireClaimStatus()
@@ -82,13 +82,13 @@ class WireTemplateSpec(Value):
 
 
 class WireTemplate(Object):
-    """ResourceClaimTemplate as v1alpha2 spells it."""
+    """ResourceClaimTemplate in the form of v1alpha2."""
 
     spec: WireTemplateSpec
 
 
 class WireClass(Object):
-    """ResourceClass: its fields stand at the top, without a ``spec``."""
+    """ResourceClass, whose fields are at the top, without a ``spec``."""
 
     driver_name: str
     parameters_ref: ParametersReference | None = None
@@ -111,7 +111,7 @@ def _spec_from_model(model: ClassicClaimSpec) -> WireClaimSpec:
 
 
 def _allocation_to_model(wire: WireAllocation, driver_name: str) -> ClassicAllocation:
-    """What cannot be read is told of in ``unreadable``."""
+    """Convert an allocation; ``unreadable`` gets the reason for each handle that cannot be read."""
     devices, unreadable, limits = DeviceAllocationResult(), {}, [MAX_CONSUMERS if wire.shareable else 1]
     handles = [handle for handle in wire.resource_handles if handle.structured_data is None]
     for handle in handles:
@@ -200,7 +200,7 @@ def _class_from_model(model: ClassicClass) -> WireClass:
 
 
 def _resource_claim_to_model(wire: WireClaim) -> ResourceClaim:
-    """What the claim got. Raises UnreadableHandleError when no handle can be read."""
+    """Convert a claim with its devices. Raises UnreadableHandleError when no handle can be read."""
     found = wire.status.allocation
     if found is None:
         status = ResourceClaimStatus(reserved_for=wire.status.reserved_for)

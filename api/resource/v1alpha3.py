@@ -1,10 +1,10 @@
 """``resource.k8s.io/v1alpha3`` of Kubernetes 1.31: ``spec.controller`` says which driver allocates a claim.
 
-Source: ``k8s.io/api/resource/v1alpha3`` types.go (gate DRAControlPlaneController). The version lives on in 1.32 and
-later with other content, without controllers: it counts only where PodSchedulingContext is served beside it.
+Source: ``k8s.io/api/resource/v1alpha3`` types.go (gate DRAControlPlaneController). Kubernetes 1.32 and later serve the
+version with other content, without controllers: it counts only where PodSchedulingContext is served, too.
 
-How many pods may use a claim stands in an entry of the allocation's configuration that is for nobody but
-``deploy/classic/sharing-policy.yaml``: it goes no further than this file.
+The number of pods that may use a claim is an entry of the allocation's configuration that only
+``deploy/classic/sharing-policy.yaml`` reads; no other module of Kerf sees it.
 """
 
 from collections.abc import Iterator
@@ -45,11 +45,11 @@ from api.wire import to_builtins
 
 VERSION: Final = "v1alpha3"
 _SHARING: Final = "ClaimSharing"
-"""Kind of the opaque parameters that say how many pods may use the claim."""
+"""The kind of the opaque parameters with the number of pods that may use the claim."""
 
 
 class WireRequest(Value):
-    """One request: a class, and what only the scheduler's own allocator heeds."""
+    """One request: a class, and fields that only the scheduler's own allocator supports."""
 
     name: str
     device_class_name: str = ""
@@ -68,14 +68,14 @@ class WireDeviceClaim(Value):
 
 
 class WireClaimSpec(Value):
-    """A claim's ``spec``; without a controller it is the scheduler's."""
+    """A claim's ``spec``; without a controller the claim is the scheduler's."""
 
     devices: WireDeviceClaim = WireDeviceClaim()
     controller: str = ""
 
 
 class WireAllocation(Value):
-    """``status.allocation``; with a controller it is that driver's."""
+    """``status.allocation``; with a controller the allocation is that driver's."""
 
     devices: DeviceAllocationResult = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
@@ -91,7 +91,7 @@ class WireClaimStatus(Value):
 
 
 class WireClaim(Object):
-    """ResourceClaim as v1alpha3 of 1.31 spells it."""
+    """ResourceClaim in the form of v1alpha3 of 1.31."""
 
     spec: WireClaimSpec = WireClaimSpec()
     status: WireClaimStatus = WireClaimStatus()
@@ -105,7 +105,7 @@ class WireTemplateSpec(Value):
 
 
 class WireTemplate(Object):
-    """ResourceClaimTemplate as v1alpha3 spells it."""
+    """ResourceClaimTemplate in the form of v1alpha3."""
 
     spec: WireTemplateSpec
 
@@ -119,7 +119,7 @@ class WireClassSpec(Value):
 
 
 class WireClass(Object):
-    """DeviceClass as v1alpha3 of 1.31 spells it."""
+    """DeviceClass in the form of v1alpha3 of 1.31."""
 
     spec: WireClassSpec = WireClassSpec()
 
@@ -190,13 +190,13 @@ def _sharing(driver: str, max_pods: int) -> DeviceAllocationConfiguration:
 
 
 def _devices(wire: WireAllocation) -> DeviceAllocationResult:
-    """The devices with the configuration that is meant for them."""
+    """The devices with the configuration that is for them."""
     config = tuple(entry for entry in wire.devices.config if not _is_sharing(entry))
     return DeviceAllocationResult(results=wire.devices.results, config=config)
 
 
 def _max_pods(wire: WireAllocation) -> int:
-    """As many as the API lets, unless we have written another number."""
+    """The number of pods that may use the claim: the API's limit, unless Kerf has written another number."""
     numbers = (_parameters(entry).get("maxPods") for entry in wire.devices.config if _is_sharing(entry))
     return min((number for number in numbers if isinstance(number, int)), default=MAX_CONSUMERS)
 

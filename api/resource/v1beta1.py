@@ -75,7 +75,7 @@ class FlatResourceClaimSpec(Value):
 
 
 class FlatResourceClaim(Object):
-    """ResourceClaim as v1beta1 spells it."""
+    """ResourceClaim in the form of v1beta1."""
 
     spec: FlatResourceClaimSpec = FlatResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
@@ -89,13 +89,13 @@ class FlatResourceClaimTemplateSpec(Value):
 
 
 class FlatResourceClaimTemplate(Object):
-    """ResourceClaimTemplate as v1beta1 spells it."""
+    """ResourceClaimTemplate in the form of v1beta1."""
 
     spec: FlatResourceClaimTemplateSpec
 
 
 class BasicDevice(Value):
-    """The fields that v1 has in the device itself."""
+    """The fields of a device that v1 has in the device itself."""
 
     attributes: dict[str, Attribute] = {}
     capacity: dict[str, Capacity] = {}
@@ -131,7 +131,7 @@ class WrappedResourceSliceSpec(Value):
 
 
 class WrappedResourceSlice(Object):
-    """ResourceSlice as v1beta1 spells it."""
+    """ResourceSlice in the form of v1beta1."""
 
     spec: WrappedResourceSliceSpec
 
@@ -150,7 +150,7 @@ def _request_from_model(model: DeviceRequest) -> FlatDeviceRequest:
 
 
 def _fields(source: Value, type_: type[Value]) -> dict[str, Any]:
-    """Return what ``source`` holds in each field of ``type_``."""
+    """Return the values of ``source`` for the fields of ``type_``."""
     return {field: getattr(source, field) for field in type_.__struct_fields__}
 
 

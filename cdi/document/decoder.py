@@ -1,8 +1,8 @@
-"""Decodes documents to specs as readers in Go do, with a warning wherever those are lenient.
+"""Decodes documents to specs as readers in Go do, with a warning wherever those readers are lenient.
 
 Up to release 1.1.0 and on the main branch of August 2026 readers use sigs.k8s.io/yaml before encoding/json: keys match
 in any case, numbers are accepted for strings, and null means absent. Release 1.1.1 decodes with go-yaml v3 and differs
-from them only where there is a warning here; a document without warnings is read alike by all.
+from them only where this module warns; a document without warnings has the same meaning for all readers.
 """
 
 import itertools
@@ -32,10 +32,10 @@ from cdi.spec import DeviceNode, Hook, Mount, NetDevice, Spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A document that was read: its spec, and everything that is wrong with it."""
+    """A document that was read: its spec, and all errors and warnings."""
 
     spec: Spec | None
-    """As far as it could be decoded, to be used only if ``is_valid``; None: the document is no object."""
+    """The spec as far as it could be decoded, to be used only if ``is_valid``; None: the document is no object."""
     findings: tuple[Finding, ...]
 
     @property
@@ -55,7 +55,7 @@ def load(data: bytes, *, semantics: Semantics = "1.1", subject: str = "document"
 
 
 def read(data: bytes, *, semantics: Semantics | None = "1.1") -> Document:
-    """Decode a document with all findings; never raises. ``semantics`` None: judge it as one to be written."""
+    """Decode a document with all findings; never raises. ``semantics`` None: check it as a spec to be written."""
     spec = decode_fast(data)
     if spec is not None and has_no_findings(spec):
         return Document(spec=spec, findings=())
@@ -63,14 +63,14 @@ def read(data: bytes, *, semantics: Semantics | None = "1.1") -> Document:
 
 
 def read_fully(data: bytes, semantics: Semantics | None) -> Document:
-    """Decode a document with the full decoder, which finds everything."""
+    """Decode a document with the full decoder, which finds all errors and warnings."""
     # Imported here because it imports PyYAML, which most documents do not need.
     from cdi.document.yaml_parser import parse
 
     try:
         node, findings = parse(data)
         if node is None:
-            empty = Finding(code="empty-document", path="", message="there is nothing in it")
+            empty = Finding(code="empty-document", path="", message="the document is empty")
             return Document(spec=None, findings=(*findings, empty))
         decoder = _Decoder(findings)
         spec = decoder.spec(node)
@@ -219,7 +219,7 @@ class _Decoder:
 
 
 _POINTERS = (DeviceNode, NetDevice, Hook, Mount)
-"""Items that readers keep pointers to, which they dereference without a nil check."""
+"""The items to which readers keep pointers that they dereference without a nil check."""
 
 _WITHDRAWN = dict.fromkeys(("enableCMT", "enableMBM"), " since CDI 1.1.0; use enableMonitoring")
 

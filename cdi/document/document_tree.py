@@ -9,7 +9,7 @@ from cdi.errors import Finding
 
 @dataclass(frozen=True, slots=True)
 class ScalarNode:
-    """A scalar; ``text`` is how it is written. A quoted scalar is always a string."""
+    """A scalar; ``text`` is its spelling. A quoted scalar is always a string."""
 
     value: Value
     text: str
@@ -38,14 +38,14 @@ MAX_BYTES = 4 * 1024 * 1024
 """The largest accepted file, in bytes: five thousand devices of an ordinary size fit."""
 
 MAX_DEPTH = 32
-"""The deepest accepted nesting: more than any field of a spec has, so nothing valid is refused."""
+"""The deepest accepted nesting: deeper than any field of a spec, so no valid document is rejected."""
 
 MAX_VALUES = 1_000_000
 """The most values, with aliases expanded, of an accepted document: a bound against exponential expansion."""
 
 
 class UnparsableError(Exception):
-    """A document cannot be parsed. The error stays within this package: ``cdi.read`` makes it a finding."""
+    """A document cannot be parsed; the error stays within this package, where ``cdi.read`` converts it to a finding."""
 
     def __init__(self, code: str, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -53,12 +53,11 @@ class UnparsableError(Exception):
 
 
 def is_null(node: Node) -> bool:
-    """Whether ``node`` is null."""
     return isinstance(node, ScalarNode) and node.value is None
 
 
 def describe_node(node: Node) -> str:
-    """Name the type of ``node`` for messages."""
+    """Return the type of ``node`` in words, for messages."""
     match node:
         case SequenceNode():
             return "a list"

@@ -1,4 +1,4 @@
-"""Encodes specs to JSON or YAML that every reader understands alike.
+"""Encodes specs to JSON or YAML with the same meaning for every reader.
 
 Readers in Go parse ``.json`` files with a YAML parser, so JSON is written to mean the same to both kinds of parser (see
 ``_UNSAFE``). Keys have a fixed order, and equal specs give equal bytes. In YAML every string is in double quotes,
@@ -50,12 +50,12 @@ def to_document(spec: Spec) -> dict[str, JSON]:
 
 
 def to_document_unchecked(spec: Spec) -> dict[str, JSON]:
-    """Convert a spec that was read to JSON values, whatever is wrong with it: for display, not to be written."""
+    """Convert a spec that was read to JSON values, whatever its errors: for display, not to be written."""
     return _object(spec)
 
 
 def to_json(value: object) -> str:
-    """Encode any JSON value as indented JSON that YAML parsers understand alike."""
+    """Encode any JSON value as indented JSON with the same meaning for YAML parsers."""
     return _safe(value, indent=2)
 
 
@@ -87,7 +87,7 @@ def _plain(field: object) -> JSON:
 
 
 def _safe(value: object, indent: int | None = None) -> str:
-    """Encode as JSON that means the same to a YAML 1.1 parser."""
+    """Encode as JSON that has the same meaning for a YAML 1.1 parser."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 

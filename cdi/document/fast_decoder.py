@@ -1,9 +1,9 @@
-"""A fast decoder for specs in which nothing is doubtful, as in most files: it takes a third of the full decoder's time.
+"""A fast decoder for unambiguous specs, as most files are: it takes a third of the full decoder's time.
 
-A document is handed on to the full decoder (``cdi.document.yaml_parser`` and ``cdi.document.decoder``), which knows
-what readers make of it and on which line it stands, as soon as anything in it is unusual: a character beyond ASCII, an
+A document is handed to the full decoder (``cdi.document.yaml_parser`` and ``cdi.document.decoder``), which knows how
+readers interpret it and the lines of its fields, as soon as anything in it is unusual: a character beyond ASCII, an
 escape, an anchor, a key in another case, a value of another type than the field's own. So this module decides nothing,
-and tests hold that both decoders come to the same spec.
+and tests verify that both decoders return the same spec.
 
 JSON is decoded by the standard library. YAML is decoded here, without PyYAML, in the form in which most programs write
 it, block style with one key or item a line::
@@ -35,18 +35,18 @@ _Collection: TypeAlias = "list[_JSONValue] | dict[str, _JSONValue]"
 _T = TypeVar("_T", "list[_JSONValue]", "dict[str, _JSONValue]")
 
 _SCALAR = r"""(?:"[ !#-\[\]-~]*"|'[ -&(-~]*'|[\w/.][\w/.=+-]*(?::[\w/.=+-]+)*)"""
-"""A quoted scalar without escapes, or an unquoted one without characters that could mean something to YAML."""
+"""A quoted scalar without escapes, or an unquoted one without characters that have a meaning in YAML."""
 _LINE = re.compile(rf"^( *)(?:#[ -~]*|((?:- )*)(?:({_SCALAR}):(?: |$))?({_SCALAR})?)$", re.MULTILINE | re.ASCII)
-"""Indentation, dashes, key and value of a line; one without the last three is blank or a comment."""
+"""The indentation, dashes, key and value of a line; one without the last three is blank or a comment."""
 
 _DOUBTFUL = ("\\", "\t", "\x7f", " :", "\n:", "\r:")
-"""What makes JSON no YAML, at least to some parsers: escapes, tabs, DEL, space between a key and its colon."""
+"""The strings with which JSON is no YAML to some parsers: escapes, tabs, DEL, space between a key and its colon."""
 _KEY_MAX = 1000
-"""Characters of a key: beyond 1024 YAML does not find the colon. Keys of annotations may be so long."""
+"""The most characters of a key, which annotations may reach: YAML finds no colon after more than 1024."""
 
 
 def decode_fast(data: bytes) -> Spec | None:
-    """Return the spec in ``data``, not validated; None: only the full decoder can tell."""
+    """Return the spec in ``data``, not validated; None: only the full decoder can decode it."""
     if len(data) > MAX_BYTES or not data.isascii():
         return None
     text = data.decode()
@@ -79,7 +79,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 _JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer, parse_float=_give_up, parse_constant=_give_up)
 
 _Decode: TypeAlias = Callable[[Any], Any]
-"""Converts a JSON value to a field. Raises ValueError for a value of another type, LookupError for an unknown key."""
+"""A conversion of a JSON value to a field: ValueError for a value of another type, LookupError for an unknown key."""
 
 
 def _decoder(shape: Shape) -> _Decode:

@@ -1,4 +1,4 @@
-"""The table of fields of a spec document: the key of each field, its type, and when it is left out.
+"""The table of fields of a spec document: the key of each field, its type, and whether it may be absent.
 
 Decoders, encoder, validation and JSON schema are driven by this table; a test compares it with the data types of
 ``cdi.spec``. Documents are written in the order of the rows.
@@ -48,9 +48,9 @@ class Field:
     key: str
     shape: Shape
     required: bool = False
-    """Whether it is written even when it is empty."""
+    """Whether the field is written even when it is empty."""
     optional: bool = False
-    """Whether it is None when absent; an empty value or 0 is then written."""
+    """Whether the field is None when absent; an empty value or 0 is then written."""
 
 
 FIELDS: Mapping[type, tuple[Field, ...]] = {
@@ -113,4 +113,4 @@ FIELDS: Mapping[type, tuple[Field, ...]] = {
 }
 
 KEYS = {row.key for rows in FIELDS.values() for row in rows}
-"""Every key of a field. Without quotes each of them is a string to every YAML parser."""
+"""The keys of all fields. Without quotes each of them is a string to every YAML parser."""

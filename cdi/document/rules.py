@@ -1,8 +1,8 @@
-"""The rules that a spec can break, by code, with the readers that refuse a document for it.
+"""The rules that a spec can break, by code, with the readers that reject a document for it.
 
-Readers check less than they should, and not all check the same. A spec that is to be written must break no rule that is
-an error to any reader; for a file that was read, errors are what one version of the Go library refuses, and all other
-findings are warnings.
+Readers check less than they should, and differ in their checks. A spec that is to be written must break no rule that is
+an error to any reader; for a file that was read, errors are the faults that one version of the Go library rejects, and
+all other findings are warnings.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ class Rule:
     """The consequences of breaking one rule."""
 
     refused_by: frozenset[Semantics]
-    """The readers that refuse the document."""
+    """The readers that reject the document."""
     written: bool
-    """Whether this package writes such a document; never true of what a reader refuses."""
+    """Whether this package writes such a document; never true for a document that a reader rejects."""
 
 
 _EVERY_READER = Rule(frozenset(("1.1", "main")), written=False)
@@ -31,16 +31,16 @@ READING: Mapping[str, Rule] = {
     # Documents that cannot be decoded.
     "unreadable": _EVERY_READER,
     "syntax": _EVERY_READER,
-    "too-large": _EVERY_READER,  # to this package; others read until memory ends
+    "too-large": _EVERY_READER,  # to this package; others read until memory is exhausted
     "empty-document": _EVERY_READER,
     "duplicate-key": _EVERY_READER,
     "unknown-field": _EVERY_READER,
     "wrong-type": _EVERY_READER,
-    "null-item": _EVERY_READER,  # a nil pointer is followed: the whole process goes down
-    # Documents that releases read differently, or not as they look.
-    "two-spellings": _ADVICE,  # 1.1.0 melts the two values into one, 1.1.1 knows only one of the keys
+    "null-item": _EVERY_READER,  # a nil pointer is dereferenced: the whole process crashes
+    # Documents that releases read differently, or not as they appear to people.
+    "two-spellings": _ADVICE,  # 1.1.0 merges the two values into one, 1.1.1 knows only one of the keys
     "key-case": _ADVICE,  # 1.1.0 matches keys in any case, 1.1.1 only as they are
-    "bare-scalar": _ADVICE,  # 1.1.0 rewrites what looks like a number or boolean, 1.1.1 takes the text
+    "bare-scalar": _ADVICE,  # 1.1.0 rewrites apparent numbers and booleans, 1.1.1 takes the text
     "converted-number": _ADVICE,  # 1.5e1 and 0660 are read as 15 and 432
     "null-text": _ADVICE,
     "explicit-tag": _ADVICE,
@@ -52,12 +52,12 @@ READING: Mapping[str, Rule] = {
 CONTENT: Mapping[str, Rule] = {
     "unknown-version": _EVERY_READER,
     "version-too-low": _EVERY_READER,
-    "version-understated": _NOT_WRITTEN,  # too low as well, but readers overlook it
-    "version-too-high": _ADVICE,  # fewer readers than could be, and those left out say nothing
+    "version-understated": _NOT_WRITTEN,  # also too low, but readers do not detect it
+    "version-too-high": _ADVICE,  # fewer readers than possible, and the others ignore the file silently
     "vendor-name": _EVERY_READER,
     "class-name": _EVERY_READER,
-    "one-letter-name": _OLD_READERS,  # an index out of range: the whole process goes down
-    "vendor-not-dns": _ADVICE,  # SPEC.md asks for a DNS subdomain, nobody enforces it
+    "one-letter-name": _OLD_READERS,  # an index out of range: the whole process crashes
+    "vendor-not-dns": _ADVICE,  # SPEC.md requires a DNS subdomain, no reader enforces it
     "class-too-long": _ADVICE,
     "no-devices": _EVERY_READER,
     "device-name": _EVERY_READER,
@@ -76,7 +76,7 @@ CONTENT: Mapping[str, Rule] = {
     "net-device": _EVERY_READER,
     "interface-name": _NOT_WRITTEN,
     "mount": _EVERY_READER,
-    "mount-not-bind": _NOT_WRITTEN,  # runc: "no such device", whatever the type says
+    "mount-not-bind": _NOT_WRITTEN,  # runc: "no such device", whatever the type is
     "duplicate-mount": _ADVICE,
     "hook-name": _EVERY_READER,
     "hook-path": _EVERY_READER,
@@ -91,7 +91,7 @@ CONTENT: Mapping[str, Rule] = {
 
 
 def severity(code: str, semantics: Semantics | None) -> Severity:
-    """Return whether breaking a rule is an error to the library ``semantics``; None: on writing."""
+    """Return whether breaking a rule is an error to the library ``semantics``; None: when a spec is written."""
     rule = CONTENT.get(code) or READING[code]
     is_error = not rule.written if semantics is None else semantics in rule.refused_by
     return "error" if is_error else "warning"

@@ -1,7 +1,8 @@
 """Generates the JSON schema of spec files from the table of fields: for editors, and for checks in other languages.
 
-The schema describes what this package writes, which is less than readers accept, without the rules that relate several
-fields, such as those on versions. ``cdi/schema.json`` is the output of ``python -m cdi schema``; a test compares them.
+The schema describes the documents that this package writes, a subset of those that readers accept, without the rules
+that relate several fields, such as those on versions. ``cdi/schema.json`` is the output of ``python -m cdi schema``; a
+test compares them.
 """
 
 from collections.abc import Mapping

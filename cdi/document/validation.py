@@ -1,6 +1,6 @@
-"""Validates the content of a spec: finds every mistake in one pass, each with its field path.
+"""Validates the content of a spec: finds all faults in one pass, each with its field path.
 
-``cdi.document.rules`` says which readers refuse a document for a mistake.
+``cdi.document.rules`` lists the readers that reject a document for each fault.
 """
 
 import itertools
@@ -18,29 +18,29 @@ _ANNOTATIONS_MAX_BYTES = 256 * 1024
 """Kubernetes' limit for all annotations of an object, also in the Go library's check, which is never called."""
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _DNS_MAX = 253
-"""Characters of a DNS subdomain (RFC 1123)."""
+"""The most characters of a DNS subdomain (RFC 1123)."""
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 """The name part of a Kubernetes qualified name, after the slash."""
 _CLASS_MAX = 63
-"""Characters: in SPEC.md a class is a label."""
+"""The most characters of a class, which is a label in SPEC.md."""
 _INTERFACE_NAME_MAX = 15
-"""Bytes: IFNAMSIZ of Linux is 16 with the terminating zero."""
+"""The most bytes of an interface name: IFNAMSIZ of Linux is 16 with the terminating zero."""
 _CLOSID_END = 4096
-"""PATH_MAX of Linux: a CLOS id is a path in resctrl."""
+"""The bound of the length of a CLOS id, which is a path in resctrl: PATH_MAX of Linux."""
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-"""A lone surrogate cannot be encoded, and the kernel ends a string at NUL."""
+"""The characters that no text can hold: a lone surrogate cannot be encoded, and the kernel ends a string at NUL."""
 _DEVICE_NUMBER_END = 2**32
-"""Major and minor have 32 bits each in OCI."""
+"""The bound of major and minor, which have 32 bits each in OCI."""
 
 _Mistake = tuple[str, str, str]
-"""Code, path, message."""
+"""The code, path and message of a fault."""
 
 
 def validate(spec: Spec, semantics: Semantics | None = None) -> tuple[Finding, ...]:
-    """Find everything wrong or doubtful in ``spec``: what no document can hold, then the rest in document order.
+    """Return all errors and doubts in ``spec``: first what no document can hold, then the rest in document order.
 
-    ``semantics`` None judges a spec that is to be written: errors are what any reader refuses or no runtime can apply.
-    Otherwise errors are what that library refuses, and all other findings are warnings.
+    ``semantics`` None checks a spec that is to be written: errors are the faults that any reader rejects or no runtime
+    can apply. Otherwise errors are the faults that this library rejects, and all other findings are warnings.
     """
     return tuple(
         Finding(code=code, path=path, message=message, severity=severity(code, semantics))

@@ -1,9 +1,9 @@
 """Parses the bytes of a ``.json`` or ``.yaml`` file to a syntax tree as readers in Go do: always as YAML.
 
-Only the first document counts; what follows is not parsed. Aliases and merge keys are resolved. No tag constructs an
+Only the first document counts; the rest is not parsed. Aliases and merge keys are resolved. No tag constructs an
 object. PyYAML provides the events, from libyaml where PyYAML was built with it. Go's parser is an old translation of
 libyaml: where the two differ, the text is rewritten and parsed again. Without libyaml, documents indented with tabs are
-refused.
+rejected.
 
 This module alone imports PyYAML, and only ``cdi.document.decoder.read_fully`` imports this module, so that a driver
 that writes specs, or reads plain ones, does not load it.
@@ -30,13 +30,13 @@ from cdi.document.yaml_scalars import STANDARD_TAG, as_key, is_key, resolve, res
 from cdi.errors import Finding
 
 _MAX_OPEN = 250
-"""Open collections at which a document is refused: libyaml's time for a token grows with them. Go's limit is 10,000."""
+"""The most open collections: libyaml's time for a token grows with them. Go's limit is 10,000."""
 
 _MAX_REWRITES = 50
 """The most rewrites of one text (see _RewrittenTextError); each parses it again."""
 
 _ESCAPED_SLASH = re.compile(r"(?<!\\)(?:\\\\)*\\/")
-"""An escape that JSON has and YAML 1.1 has not. libyaml accepts it, Go's older translation does not."""
+"""An escape of JSON that YAML 1.1 does not have: libyaml accepts it, Go's older translation does not."""
 
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
@@ -44,7 +44,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse(data: bytes) -> tuple[Node | None, list[Finding]]:
-    """Parse the first document in ``data`` (None: there is none) and find what is doubtful in how it is written.
+    """Parse the first document in ``data`` (None: there is no document) and find its ambiguous spellings.
 
     Raises UnparsableError when readers cannot parse it, or when it exceeds a limit of this package.
     """
@@ -69,7 +69,7 @@ class _RewrittenTextError(Exception):
 
 
 def _with_quotes(text: str, error: yaml.YAMLError) -> str:
-    """Quote the scalar that libyaml refuses and Go accepts: in ``[a:, b]``, Go takes ``a:`` for a string.
+    """Quote the scalar that libyaml rejects and Go accepts: in ``[a:, b]``, Go reads ``a:`` as a string.
 
     Raises UnparsableError when ``error`` is about anything else.
     """
@@ -114,7 +114,7 @@ class _Composer:
 
     def _check_rest(self) -> None:
         """Report that something follows the document, whatever it is."""
-        next(self._events)  # The document's end: readers scan as far as this, too, and refuse what they cannot scan.
+        next(self._events)  # The document's end: readers scan as far as this, too, and reject what they cannot scan.
         try:
             if isinstance(next(self._events), yaml.StreamEndEvent):
                 return
@@ -200,7 +200,7 @@ class _Composer:
 
     def _add(self, entries: dict[str, Node], key: str, value: Node, line: int) -> None:
         if key in entries:
-            self._find("duplicate-key", f"key {key!r} is there twice", line)
+            self._find("duplicate-key", f"key {key!r} occurs twice", line)
         entries[key] = value
 
     def _scalar(self, event: yaml.ScalarEvent, line: int) -> ScalarNode:
@@ -216,7 +216,7 @@ class _Composer:
             raise UnparsableError("syntax", f"{event.value!r} is not what its tag says: {tag}", line) from error
 
     def _reject_newer_yaml(self, event: yaml.ScalarEvent, line: int) -> None:
-        """Refuse or rewrite what libyaml accepts or reads differently since its translation to Go."""
+        """Reject or rewrite what libyaml accepts or reads differently since its translation to Go."""
         assert event.start_mark is not None
         assert event.end_mark is not None
         start, end = event.start_mark.index, event.end_mark.index
@@ -225,7 +225,7 @@ class _Composer:
         if self._flows and not event.style and "?" in event.value:
             raise UnparsableError("syntax", f"{event.value!r} has a question mark; put it in quotes", line)
         if event.tag is not None and event.value == event.style == "" and self._text[end : end + 1] == ",":
-            # To Go the comma belongs to the tag.
+            # To Go the comma is a part of the tag.
             raise _RewrittenTextError(f"{self._text[:end]}%2C{self._text[end + 1 :]}")
 
     def _find(self, code: str, message: str, line: int | None) -> None:

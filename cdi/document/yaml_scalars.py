@@ -33,12 +33,12 @@ _SIGNED_BINARY = re.compile(r"0b([-+][01]+)")
 """Go parses the digits after 0b, with a sign, when nothing else matches."""
 _FLOAT = re.compile(r"[-+]?(?:\.\d+|\d+(?:\.\d*)?)(?:[eE][-+]?\d+)?", re.ASCII)
 _DOT_FLOAT = re.compile(r"\.\d+(?:_\d+)*(?:[eE][-+]?\d+(?:_\d+)*)?", re.ASCII)
-"""Go removes underscores from a number first, but after a leading dot they must stand between digits."""
+"""A number with a leading dot: Go removes underscores elsewhere, but here they must stand between digits."""
 _BASES = {"x": 16, "b": 2, "o": 8, "d": 10}
 
 _TIME = r"\d{1,2}:\d{1,2}:\d{1,2}(?:\.\d+)?"
 _TIMESTAMP = re.compile(rf"\d{{4}}-\d{{1,2}}-\d{{1,2}}(?:[Tt]{_TIME}(?:Z|[-+]\d\d:\d\d)| {_TIME})?", re.ASCII)
-"""Go also checks that the day exists, which is left out here: no field of a spec is a time."""
+"""A time without Go's check that the day exists, which no field of a spec needs."""
 
 STANDARD_TAG = "tag:yaml.org,2002:"
 """The prefix that ``!!`` abbreviates."""
@@ -75,7 +75,7 @@ def resolve(text: str) -> Value:
 
 
 def resolve_tagged(tag: str, text: str) -> Value:
-    """Return the value of ``text`` under an explicit tag, given without ``STANDARD_TAG``; unknown tags mean string.
+    """Return the value of ``text`` under an explicit tag without its ``STANDARD_TAG``; unknown tags mean string.
 
     Raises ValueError when the text does not have the tag's type.
     """
@@ -96,7 +96,7 @@ def resolve_tagged(tag: str, text: str) -> Value:
 
 
 def as_text(value: Value) -> str:
-    """Return the content of a string field for which a document gives ``value``.
+    """Return the content of a string field whose value in a document is ``value``.
 
     >>> [as_text(value) for value in (16, 1.50, 1e6, True, None)]
     ['16', '1.5', '1e+06', 'true', '']
@@ -124,7 +124,7 @@ def as_key(value: Value) -> str:
 
 
 def as_integer(value: Value) -> int | None:
-    """Return the integer that ``value`` is; None: it is none. A float counts as its shortest decimal form."""
+    """Return the integer that ``value`` represents, a float by its shortest decimal form; None: it is no integer."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, int):

@@ -1,7 +1,7 @@
 """The allocator of structured DRA (KEP-4381): pure, from published slices and claims to allocation results.
 
-What kube-scheduler's allocator decides (``k8s.io/dynamic-resource-allocation/structured``), this decides alike, device
-by device. It does no I/O, reads no clock and draws no random numbers, and imports ``api`` and ``driver.cel`` only.
+The decisions are those of kube-scheduler's allocator (``k8s.io/dynamic-resource-allocation/structured``), device by
+device. The package does no I/O, reads no clock, draws no random numbers, and imports ``api`` and ``driver.cel`` only.
 
 Data flow: slices -> ``pools`` (``PoolIndex``, by node ``NodeDevices``); claims and classes -> ``search`` (an
 ``AllocationProblem`` over these devices, then its first ``Solution``) -> allocation results; a problem without a

@@ -1,8 +1,8 @@
-"""``allocate``: devices on one node for all claims of one pod, or why there are none.
+"""``allocate``: devices on one node for all claims of one pod, or the reasons why they do not fit.
 
 The claims become a constraint satisfaction problem over the node's devices, a depth-first search finds its first
 solution, and that becomes one ``AllocationResult`` for each claim (``k8s.io/dynamic-resource-allocation/structured``,
-``Allocate``). Failures are explained here only, because that costs more than finding out.
+``Allocate``). A failure is explained only by ``allocate``, because an explanation costs more than the search.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,10 +40,10 @@ def allocate(
     share_id: Callable[[], str],
     budget: Budget,
 ) -> Outcome:
-    """Devices on ``node`` for all ``claims`` of one pod, or why there are none.
+    """Allocate devices on ``node`` for all ``claims`` of one pod, or explain why they do not fit.
 
-    ``classes`` are by name. ``share_id`` gives a new UUID for every share of a shareable device. The same arguments
-    give the same outcome, but for the share ids.
+    ``classes`` are by name. ``share_id`` gives a new UUID for every share of a shareable device. The outcome depends on
+    the arguments alone, except for the share ids.
     """
     try:
         node_devices = NodeDevices.build(pool_index, node, allocated, features)
@@ -61,7 +61,7 @@ def try_allocate(
     share_id: Callable[[], str],
     budget: Budget,
 ) -> Fits | Failed | Undecided | AllocationProblem:
-    """Allocate as ``allocate`` does, from devices that are at hand; a problem without a solution is given back."""
+    """Allocate as ``allocate`` does, on devices gathered before; return a problem that has no solution unexplained."""
     try:
         problem = build_problem(node_devices, claims, classes)
         solution = DepthFirstSearch(problem, budget).run()

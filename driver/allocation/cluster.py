@@ -1,14 +1,14 @@
 """``ClusterAllocator``: the first node of a cluster that has devices for a pod.
 
 Problem: the outcome must be that of ``allocate`` on node after node, in the order of their names, but a cluster has
-thousands of nodes and a change touches one. Nodes are *equal* where nothing differs that can decide whether claims fit:
-the templates of their pools, the usage of these, what the kubelet declares. Of equal nodes one is tried, and what has
-not fitted on a node is not tried there again until it changes. So a pod costs one attempt for each different node that
-could still have devices for it, and a change one pass over the nodes that see it.
+thousands of nodes and a change touches one. Nodes are *equal* if they agree in everything that can decide whether
+claims fit: the templates of their pools, their usage, the features of the kubelet. Of equal nodes one is tried, and
+a pod that did not fit on a node is not tried there again until the node changes. So a pod costs one attempt for each
+class of equal nodes that could still have devices for it, and a change one pass over the nodes that see it.
 
 Invariant: equal nodes have the same outcome for every pod whose selectors read no string in which they differ; with
-other selectors, or with derived attributes, each node is tried. The usage of pools for several nodes is left out of a
-node's state, so a change of such a pool drops all that is kept. Sets of nodes are bitsets, in the order of names.
+other selectors, or with derived attributes, each node is tried. The usage of pools for several nodes is not part of a
+node's state, so a change of such a pool drops all recorded failures. Sets of nodes are bitsets, in the order of names.
 
 Example: of 500 equal nodes 3 are full and the others empty. A pod is tried on one full node and on one empty one.
 """
@@ -35,7 +35,7 @@ from driver.allocation.semantics.matching import InvalidNodeSelectorError, Selec
 from driver.allocation.semantics.outcomes import Budget, Failed, Features, Fits, NodeView, Outcome, Undecided
 
 _MAX_FAILED_PODS: Final = 64
-"""Different pods whose failures are kept; each change visits all of them, and pods of one workload count as one."""
+"""The number of different pods whose failures are kept: each change visits all of them; equal pods count once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class NodeAllocation:
 
 @dataclass(frozen=True, slots=True)
 class NoFittingNode:
-    """No node has devices for all claims; ``ClusterAllocator.allocate_on`` says why for each node."""
+    """No node has devices for all claims; ``ClusterAllocator.allocate_on`` returns the reasons of each node."""
 
     undecided: Mapping[str, Undecided]
     """The nodes on which the budget ran out, by name."""
@@ -63,7 +63,7 @@ class _SimpleRequest(NamedTuple):
     """A request that a node cannot serve if too few of the devices that it selects are available there."""
 
     selectors: Selectors
-    """Those of its class and its own."""
+    """The selectors of the request's class and of the request itself."""
     needed: int
     """The number of devices that it needs."""
 
@@ -73,7 +73,7 @@ class _Attempt(NamedTuple):
 
     node: NodeView
     outcome: Fits | Failed | Undecided | None
-    """None: the claims do not fit."""
+    """The outcome on ``node``; None: the claims do not fit."""
     equal: int
     """The bitset of candidate nodes that have the same outcome."""
 
@@ -97,25 +97,25 @@ class ClusterAllocator:
         """The names of all nodes by position."""
         self._positions: dict[str, int] = {}
         self._is_ordered = True
-        """Whether positions follow the names of the nodes that there are."""
+        """Whether the positions are the order of the names of all current nodes."""
         self._states: dict[str, Hashable] = {}
         """The state of each node; equal nodes have equal states."""
         self._nodes_by_state: dict[Hashable, int] = {}
         self._stale: set[str] = set()
-        """The nodes whose state must be worked out again."""
+        """The nodes whose state must be computed again."""
         self._node_devices: dict[str, NodeDevices] = {}
         """The devices of the nodes that have been tried since they last changed."""
         self._failed: OrderedDict[bytes, int] = OrderedDict()
-        """For each pod (see ``_pod_key``) the nodes on which it does not fit; the latest pod last."""
+        """The nodes on which each pod (see ``_pod_key``) does not fit; the latest pod last."""
         self._latest_candidates: tuple[frozenset[str], int] = frozenset(), 0
-        """The names of nodes that a pod was last limited to, with their bitset."""
+        """The names of the nodes to which the latest pod was limited, with their bitset."""
         for claim in claims:
             self.allocated_state.record(claim)
         for node in nodes:
             self.set_node(node)
 
     def set_node(self, node: NodeView) -> None:
-        """Add a node, or take over its labels and what its kubelet declares."""
+        """Add a node, or replace its labels and the features that its kubelet declares."""
         if self._nodes.get(node.name) != node:
             self._is_ordered &= node.name in self._nodes
             self._nodes[node.name] = node
@@ -170,9 +170,9 @@ class ClusterAllocator:
         budget: Budget,
         nodes: frozenset[str] | None = None,
     ) -> ClusterOutcome:
-        """Devices for all ``claims`` of one pod on the first node that has them, of ``nodes`` (None: of all).
+        """Find devices for all ``claims`` of one pod on the first of ``nodes`` that has them (None: of all nodes).
 
-        ``budget`` is for each node that is tried. The devices are not taken by this, but by ``set_claim``. A ``Failed``
+        ``budget`` is for each node that is tried. The devices stay free until ``set_claim`` records them. A ``Failed``
         outcome is always fatal.
         """
         undecided: dict[str, Undecided] = {}
@@ -206,7 +206,7 @@ class ClusterAllocator:
         share_id: Callable[[], str],
         budget: Budget,
     ) -> Outcome:
-        """The outcome of ``allocate`` on one node, with the reasons if the claims do not fit."""
+        """Return the outcome of ``allocate`` on one node, with the reasons if the claims do not fit."""
         view, index, state = self._nodes[node], self.pool_index, self.allocated_state
         return allocate(index, claims, view, classes, state, self.features, share_id=share_id, budget=budget)
 
@@ -218,7 +218,7 @@ class ClusterAllocator:
         budget: Budget,
         nodes: frozenset[str] | None,
     ) -> Iterator[_Attempt]:
-        """One attempt for each set of equal nodes, without those on which the pod is known not to fit."""
+        """Yield one attempt for each set of equal nodes, without the nodes on which the pod is known not to fit."""
         self._refresh()
         pod = _pod_key(claims, classes)
         selectors = set(_selectors(claims, classes))
@@ -276,7 +276,7 @@ class ClusterAllocator:
         return NodeDevices.build(self.pool_index, node, self.allocated_state, self.features)
 
     def _equal_to(self, node: NodeView, selectors: Iterable[Selectors | None]) -> int:
-        """The nodes that are equal to ``node`` for a pod with those selectors."""
+        """Return the bitset of nodes that are equal to ``node`` for a pod with those selectors."""
         equal = self._nodes_by_state[self._states[node.name]]
         itself = 1 << self._positions[node.name]
         if equal != itself:
@@ -326,7 +326,7 @@ class ClusterAllocator:
         self._latest_candidates = frozenset(), 0
 
     def _state(self, node: NodeView) -> Hashable:
-        """What of a node decides whether claims fit, without strings that selectors read and pools of several nodes."""
+        """Everything that decides whether claims fit on a node, except strings that selectors read and shared pools."""
         try:
             node_devices = self._build(node)
             return (
@@ -348,7 +348,7 @@ class ClusterAllocator:
 
 
 def _simple_requests(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass]) -> Sequence[_SimpleRequest]:
-    """The requests, if serving them can fail for good only where a selector fails; else none."""
+    """The requests, if only a selector can make serving them fail permanently; else none."""
     simple: list[_SimpleRequest] = []
     for request in chain.from_iterable(claim.spec.devices.requests for claim in claims):
         exactly = None if request.first_available else request.exactly
@@ -365,8 +365,8 @@ def _simple_requests(claims: Iterable[ResourceClaim], classes: Mapping[str, Devi
 def _has_too_few(node_devices: NodeDevices, requests: Iterable[_SimpleRequest]) -> bool:
     """Whether a node has too few devices for one of ``requests``, which a search would find out only later.
 
-    Where something can fail for good on a device the search has to decide. Raises InvalidNodeSelectorError if a
-    published node selector is invalid.
+    If a device can cause a permanent failure, only the search decides. Raises InvalidNodeSelectorError if a published
+    node selector is invalid.
     """
     has_too_few = False
     for selectors, needed in requests:
@@ -378,13 +378,13 @@ def _has_too_few(node_devices: NodeDevices, requests: Iterable[_SimpleRequest]) 
 
 
 def _equality_pattern(strings: Iterable[Sequence[str]]) -> tuple[int, ...]:
-    """Which strings are equal: constraints compare them."""
+    """Which strings are equal, as the position of the first equal string: constraints compare strings."""
     numbers: dict[str, int] = {}
     return tuple([numbers.setdefault(string, len(numbers)) for string in chain.from_iterable(strings)])
 
 
 def _pod_key(claims: Iterable[ResourceClaim], classes: Mapping[str, DeviceClass]) -> bytes:
-    """What a pod asks for, without names of claims: pods with equal keys fit on the same nodes."""
+    """The content of a pod's claims without names of claims: pods with equal keys fit on the same nodes."""
     devices = [(claim.spec.devices.requests, claim.spec.devices.constraints) for claim in claims]
     names = dict.fromkeys(spec.device_class_name for spec in _specs(claims))
     selectors = [classes[name].spec.selectors if name in classes else None for name in names]

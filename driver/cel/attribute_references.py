@@ -1,17 +1,17 @@
 """The attributes and capacities of a device that a CEL expression reads, found from its tokens.
 
 A selector usually reads three or four of a device's attributes, and a cluster has few distinct combinations of those:
-knowing the reads turns most evaluations into a look-up. The analysis is conservative: only forms that it knows in full
- (``device.attributes["domain"].id``, ``"id" in device.capacity["domain"]`` and so on) are narrow reads; with
+knowing the reads turns most evaluations into a cache hit. The analysis is conservative: a few known forms
+(``device.attributes["domain"].id``, ``"id" in device.capacity["domain"]`` and so on) are narrow reads; with
 any other form the expression reads a whole domain, or everything.
 
 The same pass rewrites the expression where Kubernetes' CEL environment cannot be declared as it is:
 
-- Looking up an unknown domain gives an empty map there, while the map has no such key
+- Looking up an unknown domain returns an empty map there, while the map has no such key
   (``k8s.io/dynamic-resource-allocation/cel``, ``mapper``). So look-ups go to a second variable that has every domain.
 - ``version == "text"`` is a run-time error there (``k8s.io/apiserver/pkg/cel`` Semver.Equal), so an attribute compared
-  with a text goes through a function of ours.
-- Some functions go by another name to implementations of ours, see ``RENAMED``.
+  with a string is compared by a function of ``driver.cel.library``.
+- Some functions are called by another name, under which ``driver.cel.library`` implements them, see ``RENAMED``.
 """
 
 import re
@@ -28,7 +28,7 @@ EQUALS_TEXT: Final = "__equals_text"
 """The function that replaces ``attribute == "text"``."""
 
 RENAMED: Final = {name: f"__{name}" for name in ("indexOf", "lastIndexOf", "substring")}
-"""Functions that the engine has for strings but not for lists, or refuses for whole strings."""
+"""Functions that the engine implements for strings but not for lists, or refuses for whole strings."""
 
 _PLAIN_STRING: Final = re.compile(r"""(["'])((?:(?!\1)[^\\])*)\1""")
 _LOOSER_BEFORE: Final = frozenset({"", "(", "&&", "||", "?", ":", ",", "[", "{"})
@@ -47,7 +47,7 @@ Map = Literal["attributes", "capacity"]
 
 
 class Read(NamedTuple):
-    """One attribute or capacity that an expression reads. ``id`` is None for a whole domain."""
+    """One attribute or capacity that an expression reads; ``id`` is None for a whole domain."""
 
     map: Map
     domain: str
@@ -56,11 +56,11 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExpressionAnalysis:
-    """What an expression reads, and the expression to compile in its place."""
+    """The reads of an expression, and the expression to compile in its place."""
 
     expression: str
     reads: tuple[Read, ...]
-    """Sorted, without repetition."""
+    """The attributes and capacities that the expression reads, sorted, without repetition."""
     is_exact: bool
     """Whether ``reads`` is complete; False: the expression may read anything."""
     reads_driver: bool
@@ -71,16 +71,16 @@ class ExpressionAnalysis:
     names: frozenset[str]
     """Every name in the expression."""
     binds: bool
-    """Whether a ``cel.bind`` remains that could not be inlined."""
+    """Whether a ``cel.bind`` remains that cannot be inlined."""
 
 
 def analyze_expression(expression: str) -> ExpressionAnalysis:
-    """Analyze and rewrite ``expression``. It never fails: the compiler refuses what is no CEL."""
+    """Analyze and rewrite ``expression``; the function never fails, because the compiler rejects invalid CEL."""
     return _Analyzer(inline_tokens(tokenize(expression))).run()
 
 
 def rewrite_for_cost(expression: str) -> str:
-    """``expression`` with only those parts changed that the engine would not compile, at the same cost."""
+    """Rewrite only the parts of ``expression`` that the engine would not compile, at the same cost."""
     tokens = tokenize(expression)
     output: list[str] = []
     at = 0
@@ -193,7 +193,7 @@ class _Analyzer:
         return end
 
     def _computed(self, map_: Map, at: int) -> int:
-        """Handle a domain with a computed name, empty where there is none; its bracket opens at ``at``."""
+        """Handle a domain with a computed name, empty where it does not exist; its bracket opens at ``at``."""
         self._output.append(f"{LOOKUP_VARIABLES[map_]}[?")
         end = find_closing(self._tokens, at)
         self._copy(at + 1, end)

@@ -1,7 +1,7 @@
 """Checked CEL expressions as protobuf messages: the syntax tree and types that the engine serializes.
 
-The messages are those of ``cel/expr/syntax.proto`` and ``checked.proto`` (``github.com/google/cel-spec``), as far as
-they are used. Unknown fields are ignored, as always in protobuf.
+The messages are the used parts of ``cel/expr/syntax.proto`` and ``checked.proto`` (``github.com/google/cel-spec``).
+Unknown fields are ignored, as always in protobuf.
 """
 
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from driver.cel.engine import Engine
 
 Message: TypeAlias = Any
-"""A message of ``_MESSAGES``; its fields are those there."""
+"""A message of a type in ``_MESSAGES``."""
 
 _PACKAGE: Final = "kerf.cel"
-"""Not ``cel.expr``: the engine has its own messages of that name."""
+"""The package of the messages: not ``cel.expr``, because the engine registers its own messages under that name."""
 
 _MESSAGES: Final[Mapping[str, str]] = {
     "Packed": "2 checked Checked",
@@ -51,7 +51,7 @@ class Type(NamedTuple):
     """A static type."""
 
     kind: str
-    """``bool``, ``list``, ``struct`` and so on; empty: a kind that is not used."""
+    """The kind, such as ``bool``, ``list`` or ``struct``; empty: a kind that the cost estimate does not use."""
     name: str = ""
     """The name of a struct or an opaque type, else empty."""
     parameters: tuple["Type", ...] = ()

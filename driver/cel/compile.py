@@ -4,7 +4,7 @@ The environment (``driver.cel.environment``) is the one that Kubernetes declares
 lacks are refused by name (``UNSUPPORTED``); ``DIFFERENT`` lists where it behaves otherwise. The engine is imported when
 the first expression is compiled, so that a process that evaluates none does not load it.
 
-A result is cached by what the expression reads of a device (``attribute_references``): most evaluations are look-ups.
+A result is cached by what the expression reads of a device (``attribute_references``): most evaluations are cache hits.
 """
 
 import re
@@ -49,16 +49,16 @@ DIFFERENT: Final = (
     "a version compared with a text is unequal, not an error, where the version is not written as an attribute",
     "isInteger holds for every whole quantity, also for one written as a binary fraction (1.5Gi)",
 )
-"""Where an expression behaves otherwise than in Kubernetes. The API server validates every object first."""
+"""Deviations from Kubernetes' evaluation, which are tolerable because the API server validates every object first."""
 
 _TYPED: Final = frozenset(row.name for row in TYPED_FUNCTIONS)
 """Functions whose result types the engine knows only in the typed environment, which cannot run them."""
 _CACHED_EXPRESSIONS: Final = 1024
-"""Cached compiled expressions (some 20 kB each): more than the classes and hand-written selectors of a cluster."""
+"""The most compiled expressions kept (20 kB each): more than the classes and hand-written selectors of a cluster."""
 _CACHED_RESULTS: Final = 4096
-"""Cached results of each expression: distinct combinations of the attributes that it reads."""
+"""The most results kept for each expression: distinct combinations of the attributes that it reads."""
 _DYNAMIC: Final = ("DYN", "any")
-"""Result types that are known at run time only."""
+"""The result types that are known at run time only."""
 _MISMATCH: Final = re.compile(
     r"no matching overload for '(?P<function>[^']+)' applied to '\((?:list|u?int, double|double, u?int|u?int, u?int)\b"
 )
@@ -104,17 +104,17 @@ class _Input(NamedTuple):
 
 
 class Reads(NamedTuple):
-    """What an expression reads of a device, whatever it does with it."""
+    """The attributes and capacities that an expression reads of a device."""
 
     places: tuple[Read, ...]
-    """Of whole domains, too."""
+    """The reads, including those of whole domains."""
     is_exact: bool
-    """False: it may read anything besides."""
+    """Whether ``places`` is complete; False: the expression may read anything."""
     reads_driver: bool
     reads_sharing: bool
 
     def of(self, driver: str, device: Device) -> _Input:
-        """What an evaluation sees of a device of ``driver``."""
+        """Return the input of an evaluation on a device of ``driver``."""
         places: Iterable[Read] = self.places
         if not self.is_exact:
             places = _all_reads(driver, device)
@@ -203,7 +203,7 @@ class AttributeExpression(_Expression[Attribute]):
 
 
 def compile_selector(expression: str, dialect: Dialect = STORED) -> CompiledSelector:
-    """The compiled selector, from a bounded cache.
+    """Compile a selector, or return it from a bounded cache.
 
     Raises ExpressionCompileError when Kubernetes would refuse the expression, UnsupportedExpressionError when only Kerf
     cannot evaluate it.
@@ -212,7 +212,7 @@ def compile_selector(expression: str, dialect: Dialect = STORED) -> CompiledSele
 
 
 def compile_attribute(expression: str, dialect: Dialect = STORED) -> AttributeExpression:
-    """The compiled derived attribute, from a bounded cache. Raises as ``compile_selector`` does."""
+    """Compile a derived attribute, or return it from a bounded cache. Raises as ``compile_selector`` does."""
     return _compile_attribute(expression, dialect)
 
 
@@ -235,7 +235,7 @@ def _compile_attribute(expression: str, dialect: Dialect) -> AttributeExpression
 
 
 def _compile(expression: str, dialect: Dialect) -> tuple[Engine, ExpressionAnalysis, str]:
-    """The program, what it reads, and its result type."""
+    """Return the program, its reads and its result type."""
     analysis = analyze_expression(expression)
     reserved = next((name for name in sorted(analysis.names) if name.startswith("__") or name == "kubernetes"), None)
     if reserved is not None:
@@ -272,7 +272,7 @@ def _type_of(expression: str, dialect: Dialect) -> str | None:
 
 
 def _fails(expression: str, dialect: Dialect) -> bool:
-    """Whether an expression without variables fails."""
+    """Whether an expression without variables fails at run time."""
     try:
         is_error: bool = get_environment(dialect).compile(expression).eval(data={}).type() == load_engine().Type.ERROR
     except RuntimeError:
@@ -281,7 +281,7 @@ def _fails(expression: str, dialect: Dialect) -> bool:
 
 
 def _missing_feature(message: str) -> str | None:
-    """The missing feature that a compiler's message is about; None: it is about something else."""
+    """The missing feature that a compiler's message names; None: it names none."""
     undeclared = re.search(r"undeclared reference to '(\w+)'", message)
     if undeclared is not None:
         return UNSUPPORTED.get(undeclared[1])
@@ -307,7 +307,7 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 
 
 def _value(read: Read, driver: str, device: Device) -> Attribute | Quantity | None:
-    """The value that is read, None when there is none. A qualified name precedes the unqualified one."""
+    """The value of ``read`` on a device; None: the device lacks it. A qualified name precedes the unqualified one."""
     source: Mapping[str, Attribute | Capacity] = device.attributes if read.map == "attributes" else device.capacity
     value = source.get(f"{read.domain}/{read.id}")
     if value is None and read.domain == driver:

@@ -1,4 +1,4 @@
-"""The conjuncts of a CEL selector, for saying which of its conditions does not hold.
+"""The conjuncts of a CEL selector, to report which of its conditions does not hold.
 
 Only the outermost ``&&`` are split: where an operator that binds less tightly stands outside (``||``, ``?``), the
 expression is one conjunct. ``attribute_references`` finds what a conjunct reads of a device.
@@ -15,12 +15,12 @@ from driver.cel.lexer import CLOSING, OPENING, Token, find_closing, split_tokens
 _LOOSER: Final = frozenset({"||", "?"})
 """Operators that bind less tightly than ``&&``."""
 _CACHED_EXPRESSIONS: Final = 1024
-"""Cached expressions: classes and claims of a cluster share few distinct ones."""
+"""The most expressions kept: the classes and claims of a cluster share few distinct ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conjunct:
-    """One conjunct of a selector, and what it reads of a device."""
+    """One conjunct of a selector, with its reads."""
 
     expression: str
     reads: tuple[Read, ...]
@@ -28,9 +28,9 @@ class Conjunct:
 
 @lru_cache(maxsize=_CACHED_EXPRESSIONS)
 def split_conjuncts(expression: str) -> tuple[Conjunct, ...]:
-    """The conjuncts of ``expression`` in its order; itself when it cannot be split.
+    """Split ``expression`` into its conjuncts, in order; an expression that cannot be split is one conjunct.
 
-    >>> [condition.expression for condition in conditions('a == "x && y" && (b || c)')]
+    >>> [conjunct.expression for conjunct in split_conjuncts('a == "x && y" && (b || c)')]
     ['a == "x && y"', 'b || c']
     """
     tokens = [token for token in tokenize(expression) if token.kind != "end"]
@@ -50,7 +50,7 @@ def _split(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def _has_looser_operator(tokens: Sequence[Token]) -> bool:
-    """Whether one of ``_LOOSER`` stands outside brackets."""
+    """Whether an operator of ``_LOOSER`` is outside all brackets."""
     depth = 0
     for token in tokens:
         depth += (token.text in OPENING) - (token.text in CLOSING)

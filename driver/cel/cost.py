@@ -37,7 +37,7 @@ MAX_COST: Final = 1_000_000
 """The highest cost that the API server accepts (``resource.k8s.io/v1`` CELSelectorExpressionMaxCost)."""
 
 _CACHED: Final = 1024
-"""Cached costs: as many as compiled expressions."""
+"""The most costs kept: as many as compiled expressions."""
 _LOOK_UP: Final = 1
 """The cost of a name or a field."""
 _MAP: Final = 30
@@ -59,7 +59,7 @@ class _ElementSizes(NamedTuple):
 
 
 class _MacroVariable(NamedTuple):
-    """What is known of a variable that a macro binds."""
+    """The known sizes of a variable that a macro binds."""
 
     place: DeclaredSize | None
     size: Size | None
@@ -68,7 +68,7 @@ class _MacroVariable(NamedTuple):
 
 @lru_cache(maxsize=_CACHED)
 def estimate_cost(expression: str, dialect: Dialect = STORED) -> int | None:
-    """The maximum cost of evaluating ``expression``; None: it does not compile here, so the cost is unknown."""
+    """The maximum cost of evaluating ``expression``; None: the engine cannot compile it, so the cost is unknown."""
     try:
         compiled = get_typed_environment(dialect).compile(rewrite_for_cost(expression))
     except RuntimeError:
@@ -244,7 +244,7 @@ class _Estimator:
         return local.place if local else self._places.get(expr.id)
 
     def _size(self, expr: Message) -> Size | None:
-        """A computed size precedes a declared one, and that the size that the type implies."""
+        """The size of a value: a computed size precedes a declared one, and that the size implied by the type."""
         if expr.id in self._sizes:
             return self._sizes[expr.id]
         size = _literal_size(expr)
@@ -277,7 +277,7 @@ class _Estimator:
 
 
 def _literal_size(expr: Message) -> Size | None:
-    """The size of a literal; None: ``expr`` is none."""
+    """The size of a literal; None: ``expr`` is not a literal."""
     if expr.HasField("constant"):
         text = expr.constant.HasField("string") or expr.constant.HasField("bytes")
         size = len(expr.constant.string or expr.constant.bytes) if text else 1

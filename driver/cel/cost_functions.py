@@ -1,9 +1,9 @@
 """The maximum cost of each CEL function, and arithmetic with sizes. A unit is some 50 ns in Kubernetes' own code.
 
 The rules are those of ``github.com/google/cel-go`` (checker/cost.go, ext) and of ``k8s.io/apiserver/pkg/cel/library``
-(cost.go), with their oddities: the API server refuses expressions by them, so a better figure would be wrong. Functions
-that the engine lacks (``compile.UNSUPPORTED``) have no cost. Size and cost are bounds: the least and most that a value
-of any device within the limits of the API can have.
+(cost.go), including their errors: the API server rejects expressions by them, so a better estimate would be wrong.
+Functions that the engine lacks (``compile.UNSUPPORTED``) have no cost. Sizes and costs are bounds over the values of
+all devices within the limits of the API.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,17 +38,17 @@ UNKNOWN: Final = Size(0, MAX_SIZE)
 
 
 def add(*costs: int) -> int:
-    """The sum, at most ``MAX_SIZE``."""
+    """Return the sum, at most ``MAX_SIZE``."""
     return min(MAX_SIZE, sum(costs))
 
 
 def multiply(one: int, other: int) -> int:
-    """The product, at most ``MAX_SIZE``."""
+    """Return the product, at most ``MAX_SIZE``."""
     return min(MAX_SIZE, one * other)
 
 
 def scale(size: int, factor: float) -> int:
-    """``size`` times ``factor``, rounded up; by floating point, as in cel-go: large figures differ otherwise."""
+    """Return ``size`` times ``factor``, rounded up, in floating point as in cel-go: large values differ otherwise."""
     return min(MAX_SIZE, ceil(float(size) * factor))
 
 
@@ -93,12 +93,12 @@ DEVICE_SIZES: Final[Mapping[str, DeclaredSize]] = {
 
 
 class Operand(NamedTuple):
-    """What is known of an argument or of a receiver."""
+    """The known properties of an argument or of a receiver."""
 
     type: Type
     size: Size
     number: int | None
-    """The value of an integer literal; None: it is none."""
+    """The value of an integer literal; None: the operand is not an integer literal."""
 
 
 class CallCost(NamedTuple):
@@ -110,11 +110,11 @@ class CallCost(NamedTuple):
 
 
 CostFunction: TypeAlias = Callable[[Operand | None, Sequence[Operand]], CallCost | None]
-"""The cost of a function from its receiver and arguments; None: it has no rule for these."""
+"""The cost of a function from its receiver and arguments; None: the function has no rule for these types."""
 
 
 def estimate_call(function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]) -> CallCost:
-    """The maximum cost of a call."""
+    """Return the maximum cost of a call without its operands."""
     for function_cost in (_BY_FUNCTION.get(function), _BY_OVERLOAD.get(overload)):
         found = function_cost(target, arguments) if function_cost else None
         if found is not None:
@@ -197,7 +197,7 @@ def _equals_object(_: Operand | None, arguments: Sequence[Operand]) -> CallCost 
 
 
 def _list(factor: float, most: int, result: int | None = None) -> CallCost:
-    """A call that creates a list. ``result`` is its size where that is not ``most``."""
+    """The cost of a call that creates a list; ``result`` is the list's size where that is not ``most``."""
     size = most if result is None else result
     return CallCost(add(scale(most, factor), CALL, LIST), Size(size, size))
 
@@ -230,7 +230,7 @@ def _distinct(target: Operand | None, _: Sequence[Operand]) -> CallCost | None:
 
 
 def _sort(target: Operand | None, arguments: Sequence[Operand]) -> CallCost | None:
-    """The cost of comparing each with each; a little more for strings and what may be strings."""
+    """The cost of comparing all pairs; slightly higher for strings and for values that may be strings."""
     keys = arguments[0] if arguments else target
     if keys is None:
         return None
@@ -256,7 +256,7 @@ def _target_traversal(target: Operand | None, _: Sequence[Operand]) -> CallCost 
 
 
 def _conversion(least: float, most: float, more: int = 0) -> CostFunction:
-    """A conversion to ``least`` to ``most`` units for each character or byte, and ``more`` in addition."""
+    """A rule for conversions: ``least`` to ``most`` cost units for each character or byte, plus ``more``."""
 
     def of(_: Operand | None, arguments: Sequence[Operand]) -> CallCost:
         size = arguments[0].size

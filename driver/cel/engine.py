@@ -1,8 +1,8 @@
 """The binding to the CEL engine (cel-cpp through cel-expr-python), with Kubernetes' quantities and versions as values.
 
 The engine has no Python types: ``Engine`` stands for its module, environments, types and values. Quantities and
-versions are protobuf messages with one string field, because the engine takes no other foreign values. The strings are
-canonical, so that the engine's own ``==`` is right.
+versions are protobuf messages with one string field, the only foreign values that the engine takes. The strings are
+canonical, so that the engine's own ``==`` is correct.
 """
 
 from functools import cache, lru_cache
@@ -17,14 +17,14 @@ QUANTITY: Final = "kubernetes.Quantity"
 SEMVER: Final = "kubernetes.Semver"
 """Kubernetes' name for the type of versions."""
 _VALUE: Final = "__value"
-"""The field of the messages; no expression can name it."""
+"""The field of the messages, under a name that no expression can use."""
 _CACHED_MESSAGES: Final = 4096
-"""Cached messages: a cluster has few distinct quantities and versions."""
+"""The most messages kept: a cluster has few distinct quantities and versions."""
 
 
 @cache
 def load_engine() -> Engine:
-    """The engine, imported at first use: it takes some 25 MB, and most processes never evaluate an expression."""
+    """Return the engine, imported at first use: it takes 25 MB, and most processes never evaluate an expression."""
     from cel_expr_python import cel
 
     return cel
@@ -80,5 +80,5 @@ def version_message(version: Version) -> Engine:
 
 
 def version_of(value: object) -> Version | None:
-    """The version in a value of the engine; None: it is no version."""
+    """The version in a value of the engine; None: the value is not a version."""
     return parse_version(_text(value)) if isinstance(value, load_messages().classes[SEMVER]) else None

@@ -1,4 +1,4 @@
-"""The CEL environment that Kubernetes gives to device expressions (``k8s.io/dynamic-resource-allocation/cel``)."""
+"""The CEL environment of Kubernetes for device expressions (``k8s.io/dynamic-resource-allocation/cel``)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ extensions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """Which optional parts of the environment are declared, by feature gate.
+    """The optional parts of the environment that are declared, by feature gate.
 
     The API server checks a new object in the dialect of its gates; stored expressions are evaluated with all parts.
     """
@@ -43,7 +43,7 @@ def get_environment(dialect: Dialect) -> Engine:
 
 @cache
 def get_typed_environment(dialect: Dialect) -> Engine:
-    """The same with ``TYPED_FUNCTIONS``: programs of it have exact types, but cannot run."""
+    """The environment with ``TYPED_FUNCTIONS``, whose programs have exact types, but cannot run."""
     names = {row.name for row in TYPED_FUNCTIONS}
     return _environment(dialect, (*(row for row in FUNCTIONS if row.name not in names), *TYPED_FUNCTIONS))
 

@@ -1,8 +1,8 @@
 """Inlines ``cel.bind``: the bound value replaces the name.
 
 CEL has no side effects, so the result is the same. The engine needs it: after a loop that ends early it confuses the
-loop's variable with the value of a ``cel.bind`` that follows. The analysis of reads needs it, too: a domain that is
-looked up through a name cannot be distinguished from any other map.
+loop's variable with the value of a ``cel.bind`` that follows. The analysis of reads needs it, too: it cannot
+distinguish a domain that is looked up through a name from any other map.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _LOOPS: Final = frozenset(
 )
 """The macros that loop: their first arguments are variable names."""
 _MAX_TOKENS: Final = 4000
-"""Tokens of the result: nested names could let it grow exponentially; such an expression is left as it is."""
+"""The most tokens of a result, which nested names let grow exponentially; a larger expression is not inlined."""
 
 
 def inline_bindings(expression: str) -> str | None:
@@ -34,7 +34,7 @@ def _is_bind(tokens: Sequence[Token], at: int) -> bool:
 
 
 def inline_tokens(tokens: Sequence[Token]) -> list[Token]:
-    """``tokens`` without ``cel.bind``, as far as no name would be captured by a loop."""
+    """Return ``tokens`` without each ``cel.bind`` whose inlining lets no loop capture a name."""
     inline_bindings: list[Token] = []
     at = 0
     while at < len(tokens):
@@ -50,7 +50,7 @@ def inline_tokens(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _inline_call(first: Token, arguments: Sequence[Sequence[Token]]) -> list[Token] | None:
-    """The result with the value inserted; None: it cannot be inlined, or is no valid call."""
+    """Return the result with the value inserted; None: the call cannot be inlined, or is invalid."""
     if len(arguments) != 3 or len(arguments[0]) != 1 or arguments[0][0].kind != "name":
         return None
     (name,), value, result = arguments
@@ -76,7 +76,7 @@ def _is_path(tokens: Sequence[Token]) -> bool:
 
 
 def _loop_variables(tokens: Sequence[Token], at: int) -> list[str]:
-    """The variables of the loop whose parenthesis opens at ``at``; empty: none opens there."""
+    """The variables of the loop whose parenthesis opens at ``at``; empty: no loop opens there."""
     if tokens[at].text != "(" or at < 2 or tokens[at - 2].text != "." or tokens[at - 1].text not in _LOOPS:
         return []
     arguments = split_tokens(tokens[at + 1 : find_closing(tokens, at)], ",")

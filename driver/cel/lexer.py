@@ -25,11 +25,11 @@ class Token(NamedTuple):
     """``string``, ``name``, ``number``, ``operator`` or ``end``."""
     text: str
     lead: str
-    """White space and comments before it."""
+    """The white space and comments before the token."""
 
 
 def tokenize(expression: str) -> list[Token]:
-    """The tokens of ``expression``. What follows the last one leads an empty token of kind ``end``."""
+    """Split ``expression`` into tokens. Trailing white space leads an empty token of kind ``end``."""
     return [
         Token(kind=match.lastgroup or "", text=match[match.lastgroup or 0], lead=match["lead"])
         for match in _TOKEN.finditer(expression)
@@ -38,7 +38,7 @@ def tokenize(expression: str) -> list[Token]:
 
 
 def find_closing(tokens: Sequence[Token], at: int) -> int:
-    """The index of the bracket that closes the one at ``at``; the number of tokens when there is none."""
+    """The index of the bracket that closes the one at ``at``; the number of tokens when no bracket does."""
     depth = 0
     while at < len(tokens):
         depth += (tokens[at].text in OPENING) - (tokens[at].text in CLOSING)
@@ -49,7 +49,7 @@ def find_closing(tokens: Sequence[Token], at: int) -> int:
 
 
 def split_tokens(tokens: Sequence[Token], separator: str) -> list[list[Token]]:
-    """The parts between the separators outside brackets; a colon that belongs to a ``?`` is no separator."""
+    """Split ``tokens`` at separators outside brackets; a colon that belongs to a ``?`` is not a separator."""
     parts: list[list[Token]] = [[]]
     depth = conditions = 0
     before = ""

@@ -1,4 +1,4 @@
-"""The functions that Kubernetes adds to CEL (``k8s.io/apiserver/pkg/cel/library``), as far as they concern devices.
+"""The functions that Kubernetes adds to CEL (``k8s.io/apiserver/pkg/cel/library``), as far as devices need them.
 
 They concern quantities, semantic versions, lists and regular expressions. Strings, sets, lists, optionals, bindings and
 two-variable macros are the engine's own, except for a few functions that are replaced under another name
@@ -32,7 +32,7 @@ _MATCHER_EXTENSIONS: Final = "extensions: [{name: optional}, {name: regex}]"
 _GROUP: Final = re.compile(r"(?P<other>\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\((?:\?P?<\w+>|(?!\?))", re.DOTALL)
 """The opening of a capturing group, or an escape or class (``other``) that may hold a literal parenthesis."""
 _MAX_LIST: Final = 48
-"""``includes`` refuses longer lists (``resource.k8s.io/v1`` ResourceSliceMaxAttributeValuesPerDevice)."""
+"""The longest list of ``includes`` (``resource.k8s.io/v1`` ResourceSliceMaxAttributeValuesPerDevice)."""
 _MAX_INT: Final = 2**63 - 1
 """CEL's largest integer."""
 
@@ -66,7 +66,7 @@ def _plus(quantity: Engine, other: Engine, sign: int) -> Engine:
 
 
 def semver(text: str, normalize: bool = False) -> Engine:
-    """The engine's value of the version ``text``. Raises ValueError when it is no semantic version."""
+    """Return the engine's value of the version ``text``. Raises ValueError when it is not a semantic version."""
     version = parse_version(text, normalize=normalize)
     if version is None:
         raise ValueError(f"{text!r} is no semantic version")
@@ -90,7 +90,7 @@ def _compare(one: Engine, other: Engine) -> int:
 
 
 def _equals(one: object, other: object) -> bool:
-    """CEL's equality: numbers by value, but true is not 1."""
+    """CEL's equality: numbers are compared by value, but true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
@@ -114,7 +114,7 @@ def _is_sorted(values: list[Any]) -> bool:
 
 
 def _index_of(where: str | list[object], what: object, offset: int = 0) -> int:
-    """The first position from ``offset`` on, -1 when there is none; an empty text is at ``offset``."""
+    """The first position from ``offset`` on, -1 when not found; an empty text is at ``offset``."""
     if what == "":
         return offset
     if offset < 0:
@@ -125,7 +125,7 @@ def _index_of(where: str | list[object], what: object, offset: int = 0) -> int:
 
 
 def _last_index_of(where: str | list[object], what: object, offset: int | None = None) -> int:
-    """The last position up to ``offset``, -1 when there is none or the offset is too large."""
+    """The last position up to ``offset``, -1 when not found or when the offset is too large."""
     if isinstance(where, list):
         return next((index for index in reversed(range(len(where))) if _equals(where[index], what)), -1)
     if offset is None:
@@ -146,7 +146,7 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
 
 @cache
 def _matcher() -> Engine:
-    """The engine's own RE2: Python's ``re`` takes exponential time on some patterns."""
+    """The engine's own RE2, because Python's ``re`` takes exponential time on some patterns."""
     cel = load_engine()
     text = cel.Type.STRING
     return cel.NewEnv(
@@ -186,7 +186,7 @@ TYPED_FUNCTIONS: Final = tuple(
     for name in _AGGREGATES
     for type_ in (*_NUMBERS, *(() if name == "sum" else ("bool", "string", "bytes", "timestamp")))
 )
-"""The overloads of these by element type, which the engine cannot distinguish at run time."""
+"""The overloads of these functions by element type, which the engine cannot distinguish at run time."""
 
 FUNCTIONS: Final = (
     FunctionOverload("quantity", "quantity(string)", QUANTITY, _quantity),

@@ -1,8 +1,8 @@
-"""Checks of literals that Kubernetes makes when it compiles an expression, and the engine does not.
+"""Checks of literals that Kubernetes makes when it compiles an expression, and the engine does not make.
 
-They are three checks of its CEL environment (``k8s.io/apiserver/pkg/cel/environment``: homogeneous aggregate literals,
-regular expression, duration and timestamp literals) and of its constant folding: the elements of a list or map literal
-are of one type; a literal that is given to a conversion or used as a pattern must be a valid one.
+They are three checks of Kubernetes' CEL environment (``k8s.io/apiserver/pkg/cel/environment``: homogeneous aggregate
+literals, regular expression, duration and timestamp literals) and its constant folding: the elements of a list or map
+literal are of one type; a literal that is given to a conversion or used as a pattern must be a valid one.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ from typing import Final
 from driver.cel.lexer import CLOSING, Token, find_closing, split_tokens, tokenize
 
 TypeOf = Callable[[str], str | None]
-"""The static type of an expression; None: it uses a name that a macro binds, so it has none alone."""
+"""Returns the static type of an expression; None: it uses a name that a macro binds, so it has no type alone."""
 Fails = Callable[[str], bool]
-"""Whether an expression without variables fails when it is evaluated."""
+"""Returns whether an expression without variables fails when it is evaluated."""
 
 _CONVERSIONS: Final = frozenset({"bool", "double", "duration", "int", "timestamp", "uint"})
 _PATTERNS: Final = frozenset({"find", "findAll", "matches"})
@@ -22,7 +22,7 @@ _OPAQUE: Final = ("TYPE", "optional_type")
 
 
 def find_literal_fault(expression: str, type_of: TypeOf, fails: Fails) -> str | None:
-    """Why Kubernetes would refuse a literal in ``expression``, which must be valid CEL; None: it would not."""
+    """Why Kubernetes would reject a literal in ``expression``, which must be valid CEL; None: it accepts all."""
     tokens = tokenize(expression)
     for at, token in enumerate(tokens):
         if token.text in ("[", "{") and not _is_operand(tokens, at - 1) and _text(tokens, at - 2) != "format":
@@ -83,7 +83,7 @@ def _call_fault(tokens: Sequence[Token], at: int, fails: Fails) -> str | None:
 
 
 def _literal(argument: Sequence[Token]) -> str:
-    """The text of an argument that is one literal; empty: it is none."""
+    """The text of an argument that is one literal; empty: it is not a literal."""
     texts = [token.text for token in argument]
     is_literal = argument[-1].kind in ("string", "number") and texts[:-1] in ([], ["-"])
     return "".join(texts) if is_literal else ""

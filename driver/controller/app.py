@@ -11,8 +11,8 @@ from driver.kube.http.config import load_access
 async def run(settings: Settings) -> None:
     """Run the controller of the cluster's generation of DRA until cancelled.
 
-    Raises AccessError when there is no way to the API server, UnsupportedError when it has no usable DRA, and ApiError
-    when it cannot be asked at the start.
+    Raises AccessError when the API server cannot be accessed, UnsupportedError when it has no usable DRA, and ApiError
+    when discovery fails.
     """
     access = await load_access(settings.kubeconfig, settings.context)
     async with Client(access, user_agent=f"{NAME}/{version('kerf')}") as client:

@@ -1,4 +1,4 @@
-"""What every candidate for leadership runs, whatever the generation of DRA: probes, events, informers, the election."""
+"""A candidate for leadership, in either generation of DRA: probes, events, informers, the election."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -14,7 +14,7 @@ from driver.runtime.metrics import REGISTRY
 from driver.runtime.probes import Probes
 
 _HINT: Final = "are deploy/crds installed, and may this controller list it (deploy/manifests, deploy/classic)?"
-"""What an administrator should check when an informer's first list fails."""
+"""The advice to an administrator when an informer's first list fails."""
 
 
 async def run_candidate(
@@ -26,8 +26,8 @@ async def run_candidate(
 ) -> None:
     """Run until cancelled, or until leadership is lost; ``work`` runs while this process leads.
 
-    The informers run from the start, so that a new leader has warm caches; nothing is decided before all first lists
-    are in. Raises ApiError when a list does not arrive within ``startup_s``.
+    The informers run from the start, so that a new leader has warm caches; no decision is made before all first lists
+    have arrived. Raises ApiError when a list does not arrive within ``startup_s``.
     """
     probes = Probes(REGISTRY)
     async with anyio.create_task_group() as group:

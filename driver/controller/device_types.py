@@ -1,8 +1,8 @@
-"""The device types that can exist, and the refusal of documents that require others. Pure.
+"""The device types that can exist, and the rejection of documents that require others. Pure.
 
-A type can exist if the shipped tables have it or a node publishes it now. A document that requires any other is a
-mistake to tell its author, with the field to blame and what there is; one that requires a type which no node publishes
-yet is not. Classes (``kerf.dev``) and the parameters of classic classes and claims are refused by the same rules.
+A type can exist if the shipped tables have it or a node publishes it now. A document that requires any other is an
+error of its author, reported with the faulty field and the known values; a type that no node publishes yet is no
+error. Classes (``kerf.dev``) and the parameters of classic classes and claims are checked by the same rules.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,19 +22,19 @@ from driver.partitions.geometry import Card, FpgaCard, GpuCard, GpuModel, Shell
 from driver.partitions.unit_map import get_unit_map
 
 SIZES: Final = (v.CAPACITY_MEMORY, v.CAPACITY_COMPUTE_SLICES, v.CAPACITY_SLOTS, v.CAPACITY_LUT, v.CAPACITY_DSP)
-"""The capacities of which a document may set a minimum, by the names of the fields of ``spec.minimum``."""
+"""The capacities of which a document may set a minimum, named like the fields of ``spec.minimum``."""
 
 _ABSENT: Final = Attribute()
 _NOTHING: Final = Quantity(0)
 _SUGGESTIONS: Final = 3
-"""Close names in a message: profiles of one kind differ in a digit between models."""
+"""The number of similar names in a message: profiles of one kind differ in a digit between models."""
 
 Geometry: TypeAlias = GpuModel | Shell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceType:
-    """Everything by which a class can select devices, except the node. All cards of a model share their types."""
+    """All properties by which a class can select devices, except the node. All cards of a model share their types."""
 
     kind: str
     cut: str
@@ -53,7 +53,7 @@ class DeviceType:
 
 
 class UnsatisfiableError(InvalidDocumentError):
-    """No device can meet a document. ``reason`` is the reason of a condition; ``problems`` name the fields to blame."""
+    """No device can meet a document; ``reason`` is the reason of a condition, ``problems`` name the faulty fields."""
 
     def __init__(self, document: str, reason: str, problems: Iterable[Problem]) -> None:
         self.reason = reason
@@ -61,12 +61,12 @@ class UnsatisfiableError(InvalidDocumentError):
 
 
 def known_device_types(published: Collection[DeviceType] = frozenset()) -> frozenset[DeviceType]:
-    """The types of the shipped tables, together with those ``published``."""
+    """Return the types of the shipped tables, together with those ``published``."""
     return _shipped_device_types().union(published)
 
 
 def device_type_of(device: Device) -> DeviceType:
-    """The type of a published device. Attributes that it lacks count as empty: another plugin may have published it."""
+    """Return the type of a published device; missing attributes, as of other plugins' devices, count as empty."""
 
     def word(name: str) -> str:
         return device.attributes.get(name, _ABSENT).string or ""
@@ -83,7 +83,7 @@ def device_type_of(device: Device) -> DeviceType:
 
 
 def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
-    """The types of all devices that a node publishes for a card of this geometry."""
+    """Return the types of all devices that a node publishes for a card of this geometry."""
     card = _card(geometry)
     attributes = card_attributes(card, "any")
     return frozenset(
@@ -95,16 +95,16 @@ def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
 
 
 def largest_of(capacity: str, device_type: DeviceType) -> str:
-    """A message about the type with the most: ``the largest is 79.25Gi (7g.80gb of h100-80gb-sxm)``."""
+    """Return a message about the largest type: ``the largest is 79.25Gi (7g.80gb of h100-80gb-sxm)``."""
     size = device_type.size(capacity)
     text = f"{int(size) / 2**30:.6g}Gi" if capacity == v.CAPACITY_MEMORY else str(int(size))
     return f"the largest is {text} ({device_type})"
 
 
 def resolve_models(document: str, kind: str, names: Iterable[str], types: Collection[DeviceType]) -> list[str]:
-    """The models or shells of ``spec.models`` as devices spell them.
+    """Return the models or shells of ``spec.models`` as devices spell them.
 
-    Raises UnsatisfiableError when a name means no model of the kind, or several.
+    Raises UnsatisfiableError when a name matches no model of the kind, or several.
     """
     published = {each.model for each in types if each.kind == kind}
     found: list[str] = []
@@ -130,7 +130,7 @@ def check_satisfiable(
     function: str | None,
     minimum: Mapping[str, Quantity],
 ) -> None:
-    """Check that one of ``types`` has the kind, cut, profile and function, one of ``models``, and every ``minimum``.
+    """Check that one of ``types`` has all of these properties, one of ``models``, and every ``minimum``.
 
     ``models`` may be empty: all; ``minimum`` is by capacity. Raises UnsatisfiableError when none has.
     """
@@ -157,13 +157,13 @@ def _missed_minimums(minimum: Mapping[str, Quantity], candidates: Sequence[Devic
         largest = max(candidates, key=lambda each: (each.size(capacity), str(each)), default=None)
         if largest is None or largest.size(capacity) < amount:
             most = largest_of(capacity, largest) if largest else "there is none"
-            message = f"{amount} is more than {where} can be cut to; {most}"
+            message = f"{amount} is more than {where} has; {most}"
             problems.append(Problem(f"spec.minimum.{capacity}", message))
     return problems or [Problem("spec.minimum", f"no partition of {where} has all of this together")]
 
 
 def _shipped_name(kind: str, name: str) -> str:
-    """The name that the tables resolve ``name`` to. Raises UnknownModelError when it means none, or several."""
+    """The name that the tables resolve ``name`` to. Raises UnknownModelError when it matches no model, or several."""
     return catalog.gpu_model(name).id if kind == "gpu" else catalog.shell(name).name
 
 

@@ -9,9 +9,9 @@ from driver.scheduling.label_selector import match_labels
 
 
 def choose_nodes(choice: NodeChoice, nodes: Iterable[Node]) -> list[str]:
-    """The sorted names of the nodes that ``choice`` chooses.
+    """Return the sorted names of the nodes that ``choice`` selects.
 
-    A choice by names alone chooses these names, whether the nodes exist yet or not.
+    A choice by names alone selects these names, whether the nodes exist yet or not.
     """
     exactly = (LabelSelectorRequirement(key=key, operator="In", values=(v,)) for key, v in choice.match_labels.items())
     requirements = (*exactly, *choice.match_expressions)

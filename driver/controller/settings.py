@@ -17,31 +17,31 @@ class Settings:
     """Settings of one controller process."""
 
     kubeconfig: Path | None = None
-    """None: the pod's service account, else $KUBECONFIG or ~/.kube/config."""
+    """The path of the kubeconfig; None: the pod's service account, else $KUBECONFIG or ~/.kube/config."""
     context: str | None = None
-    """Context of the kubeconfig; None: its current one."""
+    """The context of the kubeconfig; None: its current one."""
     driver: DriverName = KERF_DRIVER
-    """The driver whose devices classes select: the kubelet plugins' name."""
+    """The driver whose devices classes select, as the kubelet plugins are named."""
     identity: str
-    """This candidate's name, in the Lease: unique, such as the pod's name."""
+    """The unique name of this candidate in the Lease, such as the pod's name."""
     lease: ObjectRef = LEASE
     """The Lease that the leader holds."""
     leading: LeaseSettings = field(default_factory=LeaseSettings)
     """The times of leader election."""
     startup_s: float = 60.0
-    """The limit for the informers' first lists: 10,000 objects take seconds, a missing CRD for ever."""
+    """The limit for the informers' first lists: 10,000 objects take seconds, a missing CRD would take forever."""
     workers: int = 4
-    """Classes reconciled at a time. Each mostly waits for the API server; few enough to be gentle to it."""
+    """The number of classes reconciled at a time: each mostly waits for the API server, whose load stays low."""
     recount_s: float = 5.0
     """The delay of counting a class's devices again after a slice changed: nodes republish at every allocation."""
     settle_s: float = 1.0
-    """How long new labels of nodes and new device types are gathered before classes are reconciled again."""
+    """The delay of reconciling classes again after new labels of nodes or new device types, which come in groups."""
     resync_s: float = 600.0
-    """The period of reconciling every class: finds what no event told, such as a permission granted."""
+    """The period of reconciling every class, for changes without an event, such as a permission granted."""
     orphan_check_s: float = 60.0
-    """The period of looking for slices of deleted nodes; Kubernetes' own garbage collection takes seconds."""
+    """The period of searching slices of deleted nodes; Kubernetes' own garbage collection takes seconds."""
     recheck_s: float = 30.0
-    """Where drivers allocate: the period of reconciling a scheduling context, or a claim that nothing is free for; as
-    upstream's library."""
+    """The period, in classic DRA, of reconciling a scheduling context, or a claim without free devices; upstream's
+    library has the same."""
     probes: str = ":8080"
-    """host:port of /healthz, /readyz and /metrics."""
+    """The address host:port of /healthz, /readyz and /metrics."""

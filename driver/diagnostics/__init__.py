@@ -2,7 +2,7 @@
 
 Data flow: ``collector`` (the only I/O) or a ``dump`` -> ``cluster_state`` (a snapshot) -> ``cluster_index`` (indexes,
 and the allocator over them) -> a report of ``explain`` (``kerf why``), ``plan`` or ``frag``. Reports are pure functions
-of the snapshot. Everything they state has been tried with the allocator that agrees with kube-scheduler.
+of the snapshot. Everything that they state has been verified with the allocator, which agrees with kube-scheduler.
 
 Must never import ``driver.local``, ``driver.controller`` or ``driver.kubeletplugin``; only ``collector`` imports
 ``driver.kube``.

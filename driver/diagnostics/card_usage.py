@@ -1,4 +1,4 @@
-"""The cards behind published devices, and the partitions of each card that claims hold.
+"""The cards of published devices, and the partitions of each card that claims hold.
 
 Cards are reconstructed from the attributes of Kerf's devices (``api.model.device_attributes``). Devices of other
 drivers are ignored, because their geometry is unknown.

@@ -23,7 +23,7 @@ from driver.scheduling.node_filter import node_view
 
 _BUDGET: Final = Budget()
 _SHARED: Final = ("features", "inventory", "cards", "_slice_pools", "_slices_by_pool")
-"""The properties of a ``ClusterIndex`` that a derived one shares: its features, and what depends on slices only."""
+"""The properties that an index shares with the ones derived from it: features, and what depends on slices only."""
 
 
 class ClaimsByPool:
@@ -43,7 +43,6 @@ class ClaimsByPool:
             self._by_pool[pool].pop(claim.ref, None)
 
     def copy(self) -> "ClaimsByPool":
-        """Return an independent copy."""
         copy = ClaimsByPool(())
         copy._by_pool = defaultdict(dict, {pool: dict(claims) for pool, claims in self._by_pool.items()})
         return copy
@@ -118,7 +117,7 @@ class ClusterIndex:
 
     @cached_property
     def all_holdings(self) -> HolderIndex:
-        """What claims hold of all pools."""
+        """The holdings of all claims, in all pools."""
         return HolderIndex(self.state.slices, self.state.claims)
 
     @cached_property
@@ -150,7 +149,7 @@ class ClusterIndex:
         return of_node.get(node.metadata.name, frozenset()) | shared
 
     def holdings(self, node: Node) -> HolderIndex:
-        """Return what claims hold of the pools of ``node``."""
+        """Return the holdings of all claims in the pools of ``node``."""
         pools = self.pools(node)
         slices = [slice_ for pool in sorted(pools) for slice_ in self._slices_by_pool[pool]]
         return HolderIndex(slices, self.claims_by_pool.find(pools))
@@ -179,7 +178,7 @@ class ClusterIndex:
         )
 
     def build_allocator(self) -> ClusterAllocator:
-        """Return an allocator for all nodes, for trials that change what is allocated."""
+        """Build an allocator for all nodes, for trials that change the allocated devices."""
         return ClusterAllocator(
             self.features, self.inventory, nodes=map(node_view, self.nodes), claims=self.state.claims
         )

@@ -9,7 +9,7 @@ from api.model.devices import DeviceTaintRule, ResourceSlice
 
 
 class ClusterState(Value):
-    """The objects on which allocation depends; ``dump.redact`` removes what is secret or not needed."""
+    """The objects on which allocation depends; ``dump.redact`` removes secrets and unneeded fields."""
 
     kubernetes: str = ""
     """The version of the API server, such as ``1.37``."""

@@ -39,7 +39,7 @@ SLOTS: Final = "slots"
 """The size name of FPGA slots without a function."""
 
 _MOST_TARGETS: Final = 8
-"""Target partitions that are tried for one size: if the cheapest fail, hardly anything fits elsewhere."""
+"""Target partitions that are tried for one size: if the cheapest fail, others hardly fit elsewhere either."""
 
 _replace = msgspec.structs.replace
 
@@ -101,7 +101,6 @@ def find_advice(
 
 
 def _size_name(partition: Partition) -> str:
-    """Return the size name of a partition."""
     return WHOLE if partition.is_whole else partition.profile or partition.function or SLOTS
 
 

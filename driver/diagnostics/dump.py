@@ -76,7 +76,7 @@ def decode_dump(data: bytes, subject: str) -> ClusterState:
 
 
 def redact(state: ClusterState) -> ClusterState:
-    """Return ``state`` without secrets and without what no report needs."""
+    """Return ``state`` without secrets and without everything that no report needs."""
     return _replace(
         state,
         nodes=tuple(map(_node, state.nodes)),
@@ -162,7 +162,7 @@ def _template(template: ResourceClaimTemplate) -> ResourceClaimTemplate:
 
 
 def _spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
-    """Configurations keep their requests and lose their parameters."""
+    """Return the spec with its configurations, whose opaque parameters are removed."""
     devices = spec.devices
     config = tuple(DeviceClaimConfiguration(requests=each.requests) for each in devices.config)
     return ResourceClaimSpec(

@@ -1,6 +1,6 @@
 """``kerf frag``: the fragmentation of a cluster's cards, and which claims to recreate to free a large partition.
 
-The figures follow from the geometry of the cards alone (``driver.partitions.fragmentation``); every piece of advice has
+The numbers follow from the geometry of the cards alone (``driver.partitions.fragmentation``); every piece of advice has
 been tried with the allocator (``defragmentation``).
 """
 
@@ -75,15 +75,15 @@ def measure_fragmentation(
     Raises QueryError when no card has partitions of ``size``.
     """
     cards = cluster.card_usages(nodes)
-    figures = [(card, _measure(card)) for card in track(cards, "looking at cards")]
+    figures = [(card, _measure(card)) for card in track(cards, "measuring cards")]
     sizes = _sum_sizes(figures)
     known = {each.size for each in sizes}
     if size is not None and size not in known:
-        raise QueryError(f"no card can be cut to {size!r}; there is {', '.join(sorted(known)) or 'no card'}")
+        raise QueryError(f"no card has partitions of size {size!r}; sizes: {', '.join(sorted(known)) or 'none'}")
     wanted = [each for each in reversed(sizes) if (each.size == size if size else not each.free)]
     usable = sum(each.usable_units for _, each in figures)
     advice = [
-        find_advice(cluster, cards, each.model, each.size, usable) for each in track(wanted, "trying to make room")
+        find_advice(cluster, cards, each.model, each.size, usable) for each in track(wanted, "searching for advice")
     ]
     return FragmentationReport(
         cards=tuple(_describe_card(card, each) for card, each in figures),

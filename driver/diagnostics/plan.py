@@ -27,7 +27,7 @@ from driver.diagnostics.workload import Workload
 from driver.scheduling.node_filter import explain_filter
 
 MOST_COUNTED: Final = 1000
-"""Copies of a workload that are counted beyond the plan: nobody needs a more exact number than "at least 1000"."""
+"""Copies of a workload that are counted beyond the plan: users need no more exact number than "at least 1000"."""
 
 _replace = msgspec.structs.replace
 
@@ -70,7 +70,7 @@ class UnplacedCopies:
 class Headroom:
     """The number of further copies of one workload that would fit after the plan, if nothing else came.
 
-    Workloads whose pods take no devices of their own have none.
+    Workloads whose pods take no devices of their own have no headroom.
     """
 
     demand: str
@@ -229,7 +229,7 @@ class _Planner:
         return explain_misfit(after, subject, workload.pod, claims, staying=planned, track=track)
 
     def _claims(self, workload: Workload, copy: int) -> list[ResourceClaim]:
-        """The claims of one copy: shared ones as they are now, the others new."""
+        """Return the claims of one copy: shared claims as they are now, the others new."""
         return [
             self._shared.get(each.claim.ref, each.claim) if each.is_shared else _copy_claim(each.claim, workload, copy)
             for each in workload.claims
@@ -260,6 +260,6 @@ class _Planner:
 
 
 def _copy_claim(claim: ResourceClaim, workload: Workload, copy: int) -> ResourceClaim:
-    """The claim of one copy, under a name that no object can have: no DNS name has a slash."""
+    """Return the claim of one copy, under a name that no object can have: no DNS name has a slash."""
     name = f"{workload.name.name}/{copy}/{claim.metadata.name}"
     return _replace(claim, metadata=_replace(claim.metadata, name=name))

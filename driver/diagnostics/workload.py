@@ -29,7 +29,7 @@ T = TypeVar("T")
 ClassCompiler: TypeAlias = Callable[
     [Sequence[ResourceClass], Sequence[Node], Sequence[ResourceSlice]], list[DeviceClass]
 ]
-"""What makes DeviceClasses of ResourceClasses, given the nodes and slices of the cluster, as Kerf's controller does."""
+"""A function from ResourceClasses, nodes and slices to the DeviceClasses that Kerf's controller would create."""
 
 _REPLICA_FIELDS: Final = {
     ("apps/v1", "Deployment"): "replicas",

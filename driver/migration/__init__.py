@@ -1,1 +1,1 @@
-"""Migration of classic objects to structured DRA: their parameters become CEL and configuration. Pure."""
+"""Migration of classic objects (KEP-3063) to structured DRA: parameters become CEL and configuration. Pure."""

@@ -1,6 +1,6 @@
 """Converts classic classes and templates to ``kerf.dev`` ResourceClasses and ``resource.k8s.io/v1`` templates. Pure.
 
-A claim's parameters become selectors and configuration of its request. What has no equivalent becomes a remark.
+A claim's parameters become selectors and configuration of its request. Settings without an equivalent become remarks.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,14 +28,14 @@ REQUEST: Final = "device"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationResult:
-    """Documents to apply to the new cluster, and remarks on what has no equivalent."""
+    """The documents to apply to the new cluster, and remarks on settings without an equivalent."""
 
     documents: tuple[JsonObject, ...]
     remarks: tuple[str, ...] = ()
 
 
 def migrate_class(template: ClassicClass, parameters: ClassParameters) -> MigrationResult:
-    """The ``kerf.dev`` ResourceClasses for a classic class with these parameters."""
+    """Return the ``kerf.dev`` ResourceClasses for a classic class with these parameters."""
     name = template.metadata.name
     spec: JsonObject = {"device": "gpu" if isinstance(parameters, GpuClassParametersSpec) else "fpga"}
     for field in ("cut", "profile", "minimum", "function", "sharing", "nodes"):
@@ -55,7 +55,7 @@ def migrate_class(template: ClassicClass, parameters: ClassParameters) -> Migrat
 
 
 def migrate_template(template: ClassicTemplate, parameters: ClaimParameters | None) -> MigrationResult:
-    """The ResourceClaimTemplate for a classic template and its parameters; None: it has none."""
+    """Return the ResourceClaimTemplate for a classic template and its parameters; None: the template has none."""
     (request,) = template.spec.spec.requests
     whole = parameters is not None and parameters.cut == "Whole"
     exactly: JsonObject = {"deviceClassName": f"{request.class_name}-whole" if whole else request.class_name}
@@ -81,7 +81,7 @@ def migrate_template(template: ClassicTemplate, parameters: ClaimParameters | No
 
 
 def report_unreadable(subject: str, error: InvalidDocumentError | LookupError) -> MigrationResult:
-    """The result for an object that cannot be migrated before it is corrected."""
+    """Return the result for an object that must be corrected before it can be migrated."""
     return MigrationResult(documents=(), remarks=(f"{subject}: left out: {error}",))
 
 
@@ -109,7 +109,7 @@ def _class_remarks(name: str, template: ClassicClass, parameters: ClassParameter
     if parameters.claims_may_override:
         yield f"{subject}: claimsMayOverride has no equivalent: a claim's configuration always comes after its class's"
     if isinstance(parameters, GpuClassParametersSpec) and parameters.monitor:
-        yield f"{subject}: monitor: its claims need adminAccess, in a namespace that is labelled for it (KEP-5018)"
+        yield f"{subject}: monitor: its claims need adminAccess, in a namespace that is labeled for it (KEP-5018)"
     if isinstance(parameters, GpuClassParametersSpec) and parameters.allow_whole:
         yield f"{subject}: allowWhole: whole cards have a class of their own, {name}-whole"
 
@@ -123,7 +123,7 @@ def _template_remarks(template: ClassicTemplate) -> Iterator[str]:
 
 
 def _selectors(parameters: ClaimParameters) -> Iterable[str]:
-    """CEL over the attributes that Kerf publishes (``api.model.device_attributes``)."""
+    """Yield CEL over the attributes that Kerf publishes (``api.model.device_attributes``)."""
     if parameters.models:
         models = ", ".join(f'"{model}"' for model in parameters.models)
         yield f'device.attributes["kerf.dev"].model in [{models}]'

@@ -1,6 +1,6 @@
 """The geometries that Kerf ships: GPU models and FPGA shells, from the tables in ``data``.
 
-A backend that can ask the hardware replaces the figures of these tables by what the hardware reports.
+A backend that can query the hardware replaces the values of these tables with those that the hardware reports.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from driver.partitions.geometry import Engines, Function, GpuModel, Logic, Place
 _DATA: Final = resources.files("driver.partitions") / "data"
 _MIB: Final = 2**20
 _SUGGESTIONS: Final = 4
-"""Close names in an error: enough to hold a model's variants, few enough to read."""
+"""The number of similar names in an error: enough for the variants of a model, few enough to read."""
 
 GeometryT = TypeVar("GeometryT", GpuModel, Shell)
 
@@ -69,7 +69,7 @@ def _find(kind: str, name: str, known: Mapping[str, GeometryT], aliases: Mapping
     beginning = [id_ for id_ in known if wanted and id_.startswith(wanted)]
     if len(beginning) == 1:
         return known[beginning[0]]
-    import difflib  # only where a name was mistyped: daemons never need it
+    import difflib  # only after a misspelled name: daemons never need it
 
     close = beginning or difflib.get_close_matches(wanted, known, n=_SUGGESTIONS)
     raise UnknownModelError(kind, name, close)

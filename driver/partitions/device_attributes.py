@@ -1,4 +1,4 @@
-"""Attributes and capacities of devices, which selectors match on: every device has all of them.
+"""Attributes and capacities of devices, which selectors match: every device has all of them.
 
 Their names and neutral values are those of ``api.model.device_attributes``.
 """
@@ -16,8 +16,8 @@ from driver.partitions.partition_specs import PartitionSpec
 
 _NUMBERS: Final = re.compile(r"\d+")
 _SIZES: Final = 256
-"""Cached sets of capacities: more than the profiles of a model or the functions of a shell, so that devices of one size
-share theirs."""
+"""The most sets of capacities kept: more than the profiles of a model or the functions of a shell, so that devices of
+one size share theirs."""
 
 
 def card_attributes(card: Card, node: str) -> dict[str, Attribute]:
@@ -54,7 +54,7 @@ def partition_attributes(card: Card, spec: PartitionSpec) -> dict[str, Attribute
 
 
 def capacities(card: Card, spec: PartitionSpec) -> dict[str, Capacity]:
-    """The device's capacities; 0 where its kind has none."""
+    """Return the device's capacities; a capacity that its kind does not have is 0."""
     placement = spec.placement or Placement(0, card.units)
     if isinstance(card, FpgaCard):
         return _capacities(slots=placement.size, logic=card.shell.logic(placement))
@@ -69,7 +69,7 @@ def capacities(card: Card, spec: PartitionSpec) -> dict[str, Capacity]:
 
 
 def no_capacity() -> dict[str, Capacity]:
-    """Every capacity, each 0."""
+    """Return every capacity with the value 0."""
     return _capacities()
 
 

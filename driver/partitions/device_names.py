@@ -1,4 +1,4 @@
-"""Names of published devices: DNS labels that tell what a device is and stay the same while the node is up.
+"""Names of published devices: DNS labels that identify the partition and stay the same while the node is up.
 
 ``gpu-0``, ``gpu-0-1g-10gb-at-0``, ``gpu-0-1g-24gb-no-me-at-3``, ``fpga-0``, ``fpga-0-slot-2``, ``fpga-0-slots-0-1``,
 ``fpga-0-aes-gcm-at-2``; ``gpu-0-3g-40gb-at-0-shared`` for a partition that several claims may hold, ``gpu-0-monitor``
@@ -57,5 +57,5 @@ def _exclusive_name(card: Card, partition: Partition) -> str:
 
 
 def _profile_label(profile: str) -> str:
-    """``1g.24gb+me.all`` becomes ``1g-24gb-me-all``. A minus means without, so ``1g.24gb-me`` is ``1g-24gb-no-me``."""
+    """``1g.24gb+me.all`` becomes ``1g-24gb-me-all``. A minus means without: ``1g.24gb-me`` is ``1g-24gb-no-me``."""
     return profile.replace("-", "-no-").replace("+", "-").replace(".", "-")

@@ -1,4 +1,4 @@
-"""Fragmentation of one card: how much of its free part partitions can still use."""
+"""Fragmentation of one card: the number of free units that partitions can still use."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from driver.partitions.partition_specs import PartitionSpec
 from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map, longest_run
 
 _STATES: Final = 4096
-"""Cached sets of free units: a card of eight units has 256, and a cluster few models."""
+"""The most sets of free units kept: a card of eight units has 256, and a cluster few models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragmentation:
-    """The free part of one card, in units (memory slices or slots)."""
+    """The free units of one card (memory slices or slots)."""
 
     card_uuid: str
     units: int
     free_units: int
     largest_free_run: int
     stranded_units: int
-    """Free units that no choice of partitions can use: an eighth slice of seven 1g, or a hole that nothing fits."""
+    """Free units that no choice of partitions can use: an eighth slice of seven 1g, or a gap that no placement fits."""
     free_instances: Mapping[str, int]
-    """How many of each profile or function can be had at once, each taken alone; ``""`` for runs of slots without a
-    function."""
+    """The number of partitions of each profile or function that fit at once, each taken alone; ``""`` stands for runs
+    of slots without a function."""
 
     @property
     def usable_units(self) -> int:
@@ -35,7 +35,7 @@ class Fragmentation:
 
 
 def fragmentation(card: Card, taken: Collection[Partition]) -> Fragmentation:
-    """The fragmentation of ``card`` while ``taken`` are in use; partitions of other cards are ignored."""
+    """Return the fragmentation of ``card`` while ``taken`` are in use; partitions of other cards are ignored."""
     unit_map = get_unit_map(card)
     free = unit_map.free(partition for partition in taken if partition.card_uuid == card.uuid)
     return Fragmentation(

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Placement(NamedTuple):
-    """A run of units: ``size`` of them from ``start`` (0-based)."""
+    """A run of ``size`` units from unit ``start`` (0-based)."""
 
     start: int
     size: int
@@ -26,7 +26,7 @@ class Placement(NamedTuple):
 
 
 class DeviceKind(StrEnum):
-    """What a card is; the value is the device attribute ``kind``."""
+    """The kind of a card; the value is the device attribute ``kind``."""
 
     GPU = "gpu"
     FPGA = "fpga"
@@ -48,9 +48,9 @@ class Profile:
     """A MIG GPU-instance profile."""
 
     name: str
-    """As NVIDIA prints it: ``1g.10gb``, ``1g.24gb+me.all``."""
+    """The name as NVIDIA prints it: ``1g.10gb``, ``1g.24gb+me.all``."""
     gi_profile_id: int | None
-    """The hardware's id (not the API's enum); None where no source states it."""
+    """The id in the hardware (not the enum of the API); None where no source states it."""
     gi_profile_enum: int
     """The index that ``nvmlDeviceGetGpuInstanceProfileInfo`` takes."""
     compute_slices: int
@@ -58,7 +58,7 @@ class Profile:
     multiprocessors: int
     engines: Engines
     placements: tuple[Placement, ...]
-    """Every legal placement, ascending by start."""
+    """All legal placements, ascending by start."""
     max_instances: int
 
 
@@ -67,20 +67,20 @@ class GpuModel:
     """The geometry of one GPU product."""
 
     id: str
-    """Lower case, e.g. ``h100-80gb-sxm``."""
+    """The id in lower case, such as ``h100-80gb-sxm``."""
     product: str
     architecture: str
     pci_device_ids: tuple[str, ...]
     memory_bytes: int
-    """Memory of the whole card."""
+    """The memory of the whole card."""
     compute_slices: int
     memory_slices: int
     multiprocessors: int
     engines: Engines
     exclusive_engines: tuple[str, ...]
-    """Fields of Engines that partitions compete for beyond their placements (``ofa`` for +me profiles)."""
+    """The fields of Engines that partitions compete for beyond their placements (``ofa`` for +me profiles)."""
     profiles: tuple[Profile, ...]
-    """Smallest first."""
+    """The profiles, the smallest first."""
 
     def profile(self, name: str) -> Profile | None:
         return next((profile for profile in self.profiles if profile.name == name), None)
@@ -103,7 +103,7 @@ class Logic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A function that can be loaded into a shell: one image for each placement it was built for."""
+    """A function that can be loaded into a shell, with one image for each placement that it was built for."""
 
     name: str
     version: str
@@ -111,7 +111,7 @@ class Function:
     """The UUID that the hardware reports once the function runs."""
     placements: tuple[Placement, ...]
     load_s: float
-    """Seconds that a load takes, as the image's vendor states; simulated hardware takes exactly this long."""
+    """The load time in seconds that the image's vendor states; simulated hardware takes exactly this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +120,10 @@ class Shell:
 
     name: str
     uuid: str
-    """Interface UUID: an image whose parent differs must not be loaded."""
+    """The interface UUID: an image with another parent must not be loaded."""
     family: str
     slots: tuple[Logic, ...]
-    """Slot i is ``slots[i]``."""
+    """The logic of each slot, by the number of the slot."""
     functions: tuple[Function, ...]
 
     def function(self, name: str) -> Function | None:
@@ -135,11 +135,11 @@ class Shell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCard:
-    """A GPU of this node that can be partitioned."""
+    """A GPU of the node that can be partitioned."""
 
     uuid: str
     index: int
-    """The driver's minor number: part of device names, so it must not change while the node is up."""
+    """The minor number of the driver, which is part of device names and must not change while the node is up."""
     model: GpuModel
     pci_bus_id: str
     numa_node: int
@@ -156,7 +156,7 @@ class GpuCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FpgaCard:
-    """An FPGA of this node with its shell."""
+    """An FPGA of the node with its shell."""
 
     uuid: str
     index: int
@@ -165,7 +165,7 @@ class FpgaCard:
     numa_node: int
     driver_version: str
     loaded: Mapping[Placement, str]
-    """Functions that are loaded now, by placement: each can be had there without a load."""
+    """The functions that are loaded now, by placement, which can be allocated there without a load."""
 
     @property
     def kind(self) -> DeviceKind:
@@ -181,7 +181,7 @@ Card: TypeAlias = GpuCard | FpgaCard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """What a published device stands for on the hardware: a part of a card, or the whole of it.
+    """The part of a card, or the whole card, that a published device represents.
 
     A GPU partition has a profile and a placement; an FPGA one a placement and, unless the claim's config names it, a
     function. Without a placement it is the whole card.
@@ -193,14 +193,14 @@ class Partition:
     placement: Placement | None = None
     function: str | None = None
     shared: bool = False
-    """Several claims may hold it (KEP-5075)."""
+    """Whether several claims may hold the partition (KEP-5075)."""
 
     @property
     def is_whole(self) -> bool:
         return self.placement is None
 
     def overlaps(self, other: "Partition") -> bool:
-        """Whether the two have units of the same card in common."""
+        """Whether the two partitions have units of the same card in common."""
         if self.card_uuid != other.card_uuid:
             return False
         if self.placement is None or other.placement is None:

@@ -17,16 +17,16 @@ class PartitionSpec:
     profile: Profile | None = None
     function: Function | None = None
     placement: Placement | None = None
-    """None: the whole card."""
+    """The placement; None: the whole card."""
     mask: int
-    """The set of units that it covers."""
+    """The bitset of units that the partition covers."""
     engines: tuple[int, ...] = ()
-    """How many it takes of each of the geometry's exclusive engines, in the order the model names them."""
+    """The number of each of the geometry's exclusive engines that the partition takes, in the model's order."""
     size: tuple[int, ...]
     """The sort key from small to large, also across models. Partitions of one size serve a request equally."""
 
     def of(self, card_uuid: str) -> Partition:
-        """The same partition on one card."""
+        """Return this partition of one card."""
         return Partition(
             kind=self.kind,
             card_uuid=card_uuid,
@@ -37,18 +37,18 @@ class PartitionSpec:
 
 
 def unit_mask(placement: Placement) -> int:
-    """The set of units that ``placement`` covers."""
+    """Return the bitset of units that ``placement`` covers."""
     return ((1 << placement.size) - 1) << placement.start
 
 
 def list_partition_specs(geometry: GpuModel | Shell) -> tuple[PartitionSpec, ...]:
-    """Every partition, smallest first, the whole card last. Those of one size stand in order of their first unit."""
+    """List every partition, smallest first, the whole card last; equal sizes are in the order of their first unit."""
     specs = _gpu_specs(geometry) if isinstance(geometry, GpuModel) else _fpga_specs(geometry)
     return tuple(sorted(specs, key=lambda spec: (spec.placement is None, spec.size, spec.placement or ())))
 
 
 def exclusive_engines(model: GpuModel, engines: Engines) -> tuple[int, ...]:
-    """The counts of ``engines`` that partitions of ``model`` compete for, in the order the model names them."""
+    """Return the counts of ``engines`` that partitions of ``model`` compete for, in the model's order."""
     return tuple(getattr(engines, name) for name in model.exclusive_engines)
 
 
@@ -73,11 +73,11 @@ def _gpu_specs(model: GpuModel) -> Iterator[PartitionSpec]:
 
 
 def _gpu_size(model: GpuModel, profile: Profile, units: int, engines: tuple[int, ...]) -> tuple[int, ...]:
-    """The memory it covers, then its compute slices, then the exclusive engines that it takes.
+    """The memory that a partition covers, then its compute slices, then the exclusive engines that it takes.
 
-    Covered memory, not the profile's own: 2g and 1g with double memory cover the same and report much the same, and a
-    request for memory alone should not cost a compute slice. The profile's position in the table distinguishes
-    variants.
+    The covered memory counts, not the profile's own: 2g and 1g with double memory cover the same and report nearly the
+    same, and a request for memory alone should not cost a compute slice. The profile's position in the table
+    distinguishes variants.
     """
     covered = model.memory_bytes * units // model.memory_slices
     return (covered, profile.compute_slices, sum(engines), model.profiles.index(profile))
@@ -105,7 +105,7 @@ def _fpga_spec(shell: Shell, placement: Placement, function: Function | None) ->
 
 
 def _fpga_size(shell: Shell, placement: Placement, function: Function | None) -> tuple[int, ...]:
-    """Logic before the number of slots: two small slots may have less than a big one. Each function is a size."""
+    """The logic, then the number of slots: two small slots may have less than a big one. Each function is a size."""
     logic = shell.logic(placement)
     which = 0 if function is None else 1 + shell.functions.index(function)
     return (logic.lut, placement.size, logic.dsp, logic.bram, logic.ff, which)

@@ -1,4 +1,4 @@
-"""The compiler from cards to a pool: published devices with the counters that keep overlapping ones apart.
+"""The compiler from cards to a pool: published devices with counters that keep overlapping partitions apart.
 
 Every partition of every card becomes a device: each profile at each placement, each function at each placement, each
 run of FPGA slots, and the whole card. A card's counter set has one counter of 1 for each unit, and one for each
@@ -35,14 +35,14 @@ from driver.partitions.unit_map import UnitMap, get_unit_map
 
 _NO_TAINTS: Final[Mapping[str, tuple[DeviceTaint, ...]]] = MappingProxyType({})
 _SPECS: Final = 1024
-"""Cached counters of partitions: more than all known models and shells have, so that equal cards share them."""
+"""The most counters of partitions kept: more than all known models and shells have, so that equal cards share them."""
 _UNIT: Final = {DeviceKind.GPU: "memory-slice", DeviceKind.FPGA: "slot"}
 """The name of a unit in counter names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledPool:
-    """A pool to publish, and what each of its devices stands for."""
+    """A pool to publish, and the partition that each of its devices represents."""
 
     pool: Pool
     partitions: Mapping[str, Partition]
@@ -51,7 +51,7 @@ class CompiledPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CardDevice:
-    """One device and the name of its card."""
+    """A device and the name of its card."""
 
     card: str
     device: Device
@@ -67,11 +67,11 @@ def compile_pool(
     shared: Sequence[Partition] = (),
     taints: Mapping[str, tuple[DeviceTaint, ...]] = _NO_TAINTS,
 ) -> CompiledPool:
-    """The pool ``name`` of the ``cards`` of ``node``, in slices of ``layout``.
+    """Compile the pool ``name`` of the ``cards`` of ``node``, in slices of ``layout``.
 
     ``order`` is that of ``publish_order`` for the same cards; None: as if nothing is taken. SliceLayout.COMBINED keeps
     the devices of a card together: the order holds inside each card, and cards follow in the order of their first
-    devices. ``shared`` (``order_shared_partitions``) become shared devices, behind all others and in this order.
+    devices. ``shared`` (``order_shared_partitions``) become shared devices, after all others and in this order.
     ``taints`` are by device name. A pool without cards has one empty slice, which shows that it is empty.
 
     Raises CompileError when a limit of the API is broken, two devices have one name, ``order`` or ``shared`` is for
@@ -104,11 +104,11 @@ def compile_pool(
 
 
 def build_monitor_slices(cards: Iterable[Card], node: str) -> Iterator[SliceContent]:
-    """The slices with a monitor device for each of ``cards``, for claims with admin access (KEP-5018).
+    """Yield the slices with a monitor device for each of ``cards``, for claims with admin access (KEP-5018).
 
-    They are published behind all others. A device with counters cannot be allocated while its card is in use, not even
-    with admin access: kube-scheduler charges the counters all the same (``k8s.io/dynamic-resource-allocation``
-    ``structured``, Kubernetes 1.37). So a monitor device stands for the same card and has and consumes nothing.
+    They are published after all others. A device with counters cannot be allocated while its card is in use, not even
+    with admin access: kube-scheduler charges the counters nevertheless (``k8s.io/dynamic-resource-allocation``
+    ``structured``, Kubernetes 1.37). So a monitor device represents the same card, but consumes no counters.
     """
     return _slices([_monitor_device(card, node) for card in cards])
 
@@ -160,7 +160,7 @@ def _consumed(kind: DeviceKind, unit_map: UnitMap, spec: PartitionSpec) -> dict[
 
 
 def _split(groups: Iterable[Sequence[_CardDevice]], sets: Mapping[str, CounterSet]) -> Iterator[SliceContent]:
-    """Each group begins a slice of its own, so that a change of one group leaves the others' slices alone."""
+    """Begin a slice with each group, so that a change of one group leaves the others' slices unchanged."""
     counters = list(sets.values())
     for start in range(0, len(counters), MAX_SETS):
         yield SliceContent(shared_counters=tuple(counters[start : start + MAX_SETS]))

@@ -1,18 +1,18 @@
-"""The publish order of partitions: it decides placement, although the scheduler chooses.
+"""The publish order of partitions, which decides placement although the scheduler chooses.
 
 kube-scheduler takes the first device that matches, in the order slices and devices are published
 (kubernetes/dynamic-resource-allocation ``structured``, Kubernetes 1.36). So the order is the placement policy:
 
-1. from small to large, so that "at least 18 Gi" meets the smallest partition that has it first; whole cards last;
-2. inside one size what can be had now, before what cannot;
+1. from small to large, so that "at least 18 Gi" matches the smallest partition that has it first; whole cards last;
+2. inside one size available partitions before the others;
 3. FPGAs: where the function is loaded already, then where nothing is, then where a load replaces another function;
 4. KEEP: the placement whose loss is least. A card's placement value (``UnitMap.placement_value``) is the sum over its
-   profiles of compute slices times how many more of that profile still fit; the loss is what a placement takes of it;
+   profiles of compute slices times how many more of that profile still fit; the loss is the decrease of that value;
 5. the fullest card, so that empty cards stay whole;
 6. the order of the cards, then the first unit.
 
 On one node with eight H100 at 85 to 100 % load this order accepts 0.7 to 2.0 in a hundred more requests than the order
-of names, and never fewer in any mix that was tried (``tests/partitions/test_publish_order.py`` has the table). Across
+of names, and never fewer in any measured mix (``tests/partitions/test_publish_order.py`` has the table). Across
 nodes it orders nothing (``docs/placement.md``).
 """
 
@@ -34,7 +34,7 @@ class PublishOrder:
 
 
 def publish_order(cards: Sequence[Card], taken: Collection[Partition]) -> PublishOrder:
-    """The order for ``cards`` (stable order, distinct UUIDs) while ``taken`` are in use, by whomever.
+    """Compute the order for ``cards`` (stable order, distinct UUIDs) while ``taken`` are in use by any claims.
 
     It is deterministic. Partitions of one size that are not available keep their order among each other, so that the
     order changes only where this can change what is allocated.
@@ -69,7 +69,7 @@ def needs_republish(old: PublishOrder, new: PublishOrder) -> bool:
 
 
 def rank_placement(card: Card, unit_map: UnitMap, spec: PartitionSpec, free: FreeUnits) -> tuple[int, int, int]:
-    """The rank of ``spec`` among the available partitions of its size on all cards (rules 3 to 5). Lower is better."""
+    """The rank of ``spec`` among the available partitions of its size on all cards (rules 3 to 5); lower is better."""
     loss = unit_map.placement_value(free.mask) - unit_map.placement_value(free.mask & ~spec.mask)
     return (_reload_rank(card, spec), loss, free.units)
 

@@ -1,11 +1,10 @@
-"""Conversion between partitions and the records of them that the checkpoint keeps."""
+"""Conversion between partitions and their records in the checkpoint."""
 
 from api.model.prepared import CardPart
 from driver.partitions.geometry import DeviceKind, Partition, Placement
 
 
 def to_card_part(partition: Partition) -> CardPart:
-    """The record of ``partition``."""
     placement = partition.placement
     return CardPart(
         kind=partition.kind.value,
@@ -19,7 +18,6 @@ def to_card_part(partition: Partition) -> CardPart:
 
 
 def from_card_part(part: CardPart) -> Partition:
-    """The partition that ``part`` records."""
     whole = part.start is None or part.size is None
     return Partition(
         kind=DeviceKind(part.kind),

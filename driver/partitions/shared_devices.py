@@ -17,24 +17,24 @@ from driver.partitions.device_names import shared_name
 from driver.partitions.geometry import Card, GpuCard, Partition
 
 ShareableProfiles: TypeAlias = frozenset[str | None]
-"""GPU profiles whose partitions may be shared; None among them: whole GPUs."""
+"""The GPU profiles whose partitions may be shared; None among them stands for whole GPUs."""
 
 STEP_BYTES: Final = 64 * 2**20
-"""Shares are multiples of this: it divides the memory of every MIG profile, so that shares can use all of it."""
+"""The unit of shares: it divides the memory of every MIG profile, so that shares can use all of it."""
 DEFAULT_BYTES: Final = 2**30
-"""The share of a claim that names no amount: small beside the smallest profile (4.75 GiB), of use for a context."""
+"""The share of a claim that names no amount: small beside the smallest profile (4.75 GiB), enough for a context."""
 
 _MEMORY_POLICY: Final = CapacityRequestPolicy(
     default=Quantity.of_bytes(DEFAULT_BYTES),
     valid_range=CapacityRange(min=Quantity.of_bytes(STEP_BYTES), step=Quantity.of_bytes(STEP_BYTES)),
 )
 _UNDIVIDED_POLICY: Final = CapacityRequestPolicy(default=Quantity(0))
-"""The policy of all capacities but memory. Without it a claim takes all of a capacity that it does not name (KEP-5075),
-and the device would have room for one share only."""
+"""The policy of all capacities except memory: without it a claim takes the whole capacity unless it names an amount
+(KEP-5075), and the device would have room for one share only."""
 
 
 def build_shared_device(device: Device) -> Device:
-    """The shared device of the exclusive ``device``."""
+    """Build the shared device of the exclusive ``device``."""
     capacity = {
         name: Capacity(
             value=held.value, request_policy=_MEMORY_POLICY if name == v.CAPACITY_MEMORY else _UNDIVIDED_POLICY
@@ -53,10 +53,10 @@ def build_shared_device(device: Device) -> Device:
 def order_shared_partitions(
     cards: Iterable[Card], partitions: Iterable[Partition], shareable: ShareableProfiles, taken: Collection[Partition]
 ) -> tuple[Partition, ...]:
-    """The shared ones of ``partitions``, those in use first, so that they are filled.
+    """Return the shareable ones of ``partitions`` as shared partitions, those in use first, so that they are filled.
 
-    ``partitions`` are those of ``cards``, in publish order. A partition that is shared now is included whatever
-    ``shareable`` says: the counters of a device that is no longer published would count as free. GPUs without memory of
+    ``partitions`` are those of ``cards``, in publish order. A partition that is shared now is included regardless of
+    ``shareable``: the counters of a device that is no longer published would count as free. GPUs without memory of
     their own have none to share.
     """
     having_memory = {card.uuid for card in cards if isinstance(card, GpuCard) and card.model.memory_bytes}

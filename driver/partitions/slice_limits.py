@@ -1,7 +1,7 @@
 """The API server's limits on pools and slices, checked before publishing, so that an error names card and device.
 
-Source: ``k8s.io/api/resource/v1/types.go`` and its validation, Kubernetes 1.33 to 1.37. The API server refuses a slice
-that breaks one; a name that appears twice makes the scheduler ignore the whole pool (KEP-4381).
+Source: ``k8s.io/api/resource/v1/types.go`` and its validation, Kubernetes 1.33 to 1.37. The API server rejects a slice
+that exceeds one; a name that occurs twice makes the scheduler ignore the whole pool (KEP-4381).
 """
 
 import re
@@ -15,39 +15,41 @@ from api.model.names import is_dns_label, is_dns_subdomain
 from api.model.semver import parse_version
 
 MAX_DEVICES: Final = 64
-"""Devices of a slice whose devices have taints or consume counters."""
+"""The most devices in a slice whose devices have taints or consume counters."""
 MAX_PROPERTIES: Final = 32
-"""Attributes and capacities of a device, together."""
+"""The most attributes and capacities of a device, together."""
 MAX_NAME: Final = 32
-"""Characters of an attribute's or capacity's name, without its domain."""
+"""The most characters of an attribute's or capacity's name, without its domain."""
 MAX_DOMAIN: Final = 63
+"""The most characters of the domain of a qualified name."""
 MAX_VALUE: Final = 64
-"""Bytes of a string or version attribute."""
+"""The most bytes of a string or version attribute."""
 MAX_SETS: Final = 8
-"""Counter sets of a slice (1.35 and later)."""
+"""The most counter sets in a slice (1.35 and later)."""
 MAX_COUNTERS: Final = 32
-"""Counters of a set, and of what one device takes from a set; before 1.35 also of all sets of a slice together."""
+"""The most counters of a set, and of one device's consumption from a set; before 1.35 also of a slice's sets."""
 MAX_CONSUMED: Final = 1024
-"""Counters that all devices of a slice consume, together (before 1.35)."""
+"""The most counters that all devices of a slice consume, together (before 1.35)."""
 MAX_TAINTS: Final = 16
+"""The most taints of a device from 1.35 on."""
 MAX_TAINTS_COMBINED: Final = 4
-"""Taints of a device before 1.35."""
+"""The most taints of a device before 1.35."""
 MAX_POOL_NAME: Final = 253
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class SliceLayout(Enum):
-    """Which slices hold the shared counters: this changed in Kubernetes 1.35."""
+    """The slices that hold the shared counters, which changed in Kubernetes 1.35."""
 
     SPLIT = "split"
-    """1.35 and later: in slices of their own, apart from the devices that consume them."""
+    """The layout of 1.35 and later: counters are in slices of their own, apart from the devices that consume them."""
     COMBINED = "combined"
-    """1.33 and 1.34: in the slice of the devices that consume them."""
+    """The layout of 1.33 and 1.34: counters are in the slice of the devices that consume them."""
 
 
 class CompileError(PermanentError):
-    """Cards cannot be published: the message names the card, the device and the limit that is broken."""
+    """Cards cannot be published: the message names the card, the device and the exceeded limit."""
 
     def __init__(self, *, card: str = "", device: str = "", reason: str) -> None:
         self.card = card
@@ -149,7 +151,7 @@ def _check_device(device: Device, layout: SliceLayout, sets: Collection[str]) ->
 
 
 def _card(device: Device) -> str:
-    """Counter sets are named after their cards."""
+    """The name of the device's card: counter sets are named after their cards."""
     return device.consumes_counters[0].counter_set if device.consumes_counters else ""
 
 

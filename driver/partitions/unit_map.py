@@ -1,7 +1,7 @@
-"""A card as a row of units: what of it is free, what still fits there, and what the free part is worth.
+"""The units of a card: which are free, which partitions still fit, and the placement value of the free units.
 
 A ``UnitMap`` belongs to a geometry (a GPU model or a shell), not to a card. Sets of units are bitsets: unit i is bit i
-of an int. Results are cached for each set: of eight units there are 256 sets, of twelve 4096.
+of an int. Results are cached for each set: eight units have 256 sets, twelve have 4096.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,16 +12,16 @@ from driver.partitions.geometry import Card, GpuCard, GpuModel, Partition, Shell
 from driver.partitions.partition_specs import PartitionSpec, exclusive_engines, list_partition_specs, unit_mask
 
 _UNIT_MAPS: Final = 256
-"""Cached unit maps: more than there are models and shells in any cluster, live variants of a model included."""
+"""The most unit maps kept: more than there are models and shells in any cluster, including variants of a model."""
 
 
 class FreeUnits(NamedTuple):
-    """The free part of a card."""
+    """The free units and engines of a card."""
 
     mask: int
-    """The set of free units."""
+    """The bitset of free units."""
     engines: tuple[int, ...]
-    """How many of each exclusive engine are free."""
+    """The number of free engines of each exclusive kind."""
 
     @property
     def units(self) -> int:
@@ -32,9 +32,9 @@ class _PlacementGroup(NamedTuple):
     """Partitions with the same placements: profiles that differ only in engines are one group."""
 
     weight: int
-    """Compute slices, or slots."""
+    """The compute slices, or the slots, of one partition."""
     masks: tuple[int, ...]
-    """Ascending by the last unit."""
+    """The bitsets of the placements, ascending by the last unit."""
 
 
 class UnitMap:
@@ -42,7 +42,7 @@ class UnitMap:
 
     def __init__(self, geometry: GpuModel | Shell) -> None:
         self.specs: Final[tuple[PartitionSpec, ...]] = list_partition_specs(geometry)
-        """Smallest first, the whole card last."""
+        """The partitions, smallest first, the whole card last."""
         whole = self.specs[-1]
         self.all: Final[FreeUnits] = FreeUnits(whole.mask, whole.engines)
         self.units: Final[int] = self.all.units
@@ -50,14 +50,14 @@ class UnitMap:
         self._profile_engines = _profile_engines(geometry)
         self._groups = _group_by_placements(self.specs)
         self._single = sum({spec.mask for spec in self.specs if spec.mask.bit_count() == 1})
-        """The units that are a partition each: every free one of them is usable."""
+        """The bitset of units that are a partition each: every free one of them is usable."""
         self._values: dict[int, int] = {}
         self._usable: dict[int, int] = {}
 
     def free(self, taken: Iterable[Partition]) -> FreeUnits:
-        """What is free while ``taken``, partitions of one card of this geometry, are in use.
+        """Return the free units and engines while ``taken``, partitions of one card of this geometry, are in use.
 
-        A profile that the geometry does not know, created by somebody else, takes its placement and no engines.
+        An unknown profile, which another program created, takes its placement and no engines.
         """
         mask, engines = self.all
         nothing = (0,) * len(engines)
@@ -75,15 +75,15 @@ class UnitMap:
         )
 
     def without(self, spec: PartitionSpec, free: FreeUnits) -> FreeUnits:
-        """What remains of ``free`` once ``spec``, which fits, is taken."""
+        """Return the rest of ``free`` once ``spec``, which fits, is taken."""
         engines = tuple(have - use for have, use in zip(free.engines, spec.engines, strict=True))
         return FreeUnits(free.mask & ~spec.mask, engines)
 
     def placement_value(self, mask: int) -> int:
-        """What the units ``mask`` are worth to later requests, as the KEEP rule counts it.
+        """Return the placement value of the units ``mask`` as the KEEP rule defines it.
 
         That is the sum over all profiles (or functions, or lengths of a run of slots), each taken alone, of its weight
-        times how many instances of it fit into ``mask`` together.
+        times the number of its instances that fit into ``mask`` together.
         """
         known = self._values.get(mask)
         if known is None:
@@ -92,7 +92,7 @@ class UnitMap:
         return known
 
     def count_usable_units(self, mask: int) -> int:
-        """How many of the units ``mask`` the best choice of disjoint partitions covers.
+        """Return the most units of ``mask`` that a choice of disjoint partitions can cover.
 
         Dynamic programming over the lowest unit: either no partition covers it, or one of those that do is chosen.
         """
@@ -112,18 +112,18 @@ class UnitMap:
 
 
 def get_unit_map(card: Card) -> UnitMap:
-    """The unit map of the card's model or shell."""
+    """Return the unit map of the card's model or shell."""
     return get_geometry_unit_map(card.model if isinstance(card, GpuCard) else card.shell)
 
 
 @lru_cache(maxsize=_UNIT_MAPS)
 def get_geometry_unit_map(geometry: GpuModel | Shell) -> UnitMap:
-    """The unit map of ``geometry``: the same object as long as it is in use."""
+    """Return the unit map of ``geometry``: the same object as long as it is in use."""
     return UnitMap(geometry)
 
 
 def longest_run(mask: int) -> int:
-    """Length of the longest run of set bits."""
+    """Return the length of the longest run of set bits."""
     length = 0
     while mask:
         mask &= mask << 1
@@ -138,7 +138,7 @@ def _profile_engines(geometry: GpuModel | Shell) -> Mapping[str | None, tuple[in
 
 
 def _group_by_placements(specs: Iterable[PartitionSpec]) -> tuple[_PlacementGroup, ...]:
-    """The distinct groups of all partitions; bare runs of slots count by their length, the whole card not at all."""
+    """Group all partitions by placements; bare runs of slots count by their length, the whole card not at all."""
     by_name: dict[object, list[PartitionSpec]] = {}
     for spec in specs:
         if spec.placement is not None:

@@ -1,6 +1,6 @@
 """Rules of kube-scheduler that several of Kerf's programs apply: pure functions of API objects.
 
-``node_filter`` is its Filter stage without devices, ``binding_conditions`` its PreBind stage (KEP-5007),
+``node_filter`` is its Filter step without devices, ``binding_conditions`` its PreBind step (KEP-5007),
 ``extended_resources`` its implicit claims (KEP-5004); ``label_selector`` is ``metav1.LabelSelector``. The embedded
 scheduler, diagnostics and the controller use them. Must never import ``driver.kube`` or do I/O.
 """

@@ -14,7 +14,7 @@ TIMEOUT_S: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class BindingReady:
-    """All devices are ready: the pod may be bound."""
+    """All devices are ready, and the pod may be bound."""
 
 
 @dataclass(frozen=True, slots=True)

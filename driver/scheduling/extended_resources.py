@@ -2,7 +2,7 @@
 
 As in kube-scheduler's dynamicresources plugin, one claim covers all extended resources of a pod, with one request for
 each container and resource; the pod's status records which container gets which request. Resources that no class backs
-belong to device plugins and are ignored. Limitation: a device plugin that offers the same resource on a node would
+belong to device plugins and are ignored. Limitation: a device plugin that provides the same resource on a node would
 serve the pod without a claim, which is not considered here.
 """
 
@@ -23,9 +23,9 @@ from api.model.claims import (
 from api.model.metadata import ObjectMeta, OwnerReference
 
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation that marks such a claim, with the value ``true``."""
+"""The annotation that marks the claim for extended resources, with the value ``true``."""
 IMPLICIT_DOMAIN: Final = "deviceclass.resource.kubernetes.io/"
-"""The prefix that makes an extended resource of the name of any DeviceClass."""
+"""The prefix with which the name of any DeviceClass is an extended resource."""
 
 
 def classes_by_resource(classes: Iterable[DeviceClass]) -> Mapping[str, str]:

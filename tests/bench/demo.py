@@ -15,7 +15,7 @@ async def measure() -> list[Row]:
         whole.append(_seconds("-m", "driver.cli", "demo", "-o", "json"))
         imports.append(_seconds("-c", "import driver.cli.demo"))
     row = Row(
-        name="demo: the whole story",
+        name="demo: from start to exit",
         unit="s",
         samples=whole,
         baseline_name="its imports",

@@ -49,8 +49,8 @@ def test_two_of_one_priority_take_the_device_away_even_from_a_third(priorities: 
     assert sources(found) == {f"{WIDGET}=w2": "/d.json"}
     assert found.conflicts == {f"{WIDGET}=w1": (Path("/a.json"), Path("/b.json"))}
     assert found.errors == {
-        Path("/a.json"): (f"device {WIDGET}=w1 is also defined in /b.json; nobody gets it",),
-        Path("/b.json"): (f"device {WIDGET}=w1 is also defined in /a.json; nobody gets it",),
+        Path("/a.json"): (f"device {WIDGET}=w1 is also defined in /b.json; it is not available",),
+        Path("/b.json"): (f"device {WIDGET}=w1 is also defined in /a.json; it is not available",),
     }
 
 

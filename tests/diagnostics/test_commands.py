@@ -94,7 +94,7 @@ def test_why_prints_one_document_for_programs(run: Run, dump: str) -> None:
         (["why", "claim", "hopeless"], 1, ""),
         (["why", "claim", "nope"], 2, "kerf: there is no ResourceClaim default/nope"),
         (["why", "claim", "c0", "-n", "other"], 2, "there is default/c0"),
-        (["why", "pod", "nope"], 2, "there is no pod that asks for devices default/nope"),
+        (["why", "pod", "nope"], 2, "there is no pod that requests devices default/nope"),
         (["why", "node", "x"], 2, "'node' is not one of 'claim', 'pod'"),
         (["why", "claim", "c0", "--context", "x"], 2, "--from reads a file"),
     ],

@@ -117,7 +117,7 @@ def test_a_claim_is_only_sent_where_its_pod_may_run() -> None:
 
 
 def test_a_size_that_no_card_has_is_a_bad_question() -> None:
-    with pytest.raises(QueryError, match=r"no card can be cut to '5g'; there is 1g.10gb, "):
+    with pytest.raises(QueryError, match=r"no card has partitions of size '5g'; sizes: 1g.10gb, "):
         measure_fragmentation(ClusterIndex(gpu_cluster()), size="5g")
 
 

@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
         gpu_cluster(),
         (request("gpu", "1g-10gb", count=8),),
         "too-few",
-        "8 devices are wanted, but only 7 devices match",
+        "8 devices requested, but only 7 devices match",
     ),
     "constraint": Case(
         gpu_cluster(),
@@ -206,7 +206,7 @@ def test_what_fits_is_told_with_the_nodes() -> None:
     answer = explain_pod(ClusterIndex(now), ref("p"))
     assert (answer.verdict, answer.fitting_nodes) == (Verdict.FITS, ("node-1", "node-2"))
     assert answer.message == (
-        "as far as devices go it fits on node-1 and 1 more; what keeps it waiting is something else, or is over by now"
+        "devices for it are free on node-1 and 1 more; it waits for something else, or no longer waits"
     )
     assert answer.scheduler_says == "0/2 nodes: too little cpu"
 

@@ -1,7 +1,7 @@
-"""Why claims do not fit on a node, in full: obstacles with near misses and with the claims in the way.
+"""The full diagnosis of claims that do not fit on a node: obstacles with near misses and with the blocking claims.
 
-``obstacles.py`` finds the obstacles; here each gets what is needed to do something about it. That costs more than
-allocating, so it is done only on demand.
+``obstacles.py`` finds the obstacles; this module adds the devices, taints and claims with which a user can remove them.
+A diagnosis costs more than an allocation, so it is made only on demand.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,16 +42,16 @@ class Diagnosis:
 
     claim: ObjectRef
     request: str
-    """The request as in ``Reason``; several, with commas, where a constraint holds over them."""
+    """The request as in ``Reason``; several names, joined by commas, if a constraint over them is the obstacle."""
     obstacle: Obstacle
     message: str
-    """The obstacle in words, without names of devices and claims."""
+    """The description of the obstacle, without names of devices and claims."""
     misses: tuple[NearMissGroup, ...] = ()
-    """For CLASS, SELECTOR and CAPACITY: the devices that come nearest."""
+    """The nearest devices, if the obstacle is CLASS, SELECTOR or CAPACITY."""
     blockers: tuple[Blocker, ...] = ()
-    """For RELEASABLE obstacles: what is in the way, and which claims hold it."""
+    """The blocking hardware and the claims that hold it, if the obstacle is in RELEASABLE."""
     taints: tuple[DeviceTaint, ...] = ()
-    """For TAINTED: the taints that the request does not tolerate."""
+    """The taints that the request does not tolerate, if the obstacle is TAINTED."""
 
 
 def diagnose(
@@ -62,7 +62,7 @@ def diagnose(
     holder_index: HolderIndex,
     features: Features,
 ) -> tuple[Diagnosis, ...]:
-    """Why ``claims`` do not fit on ``node``, given that ``allocate`` says ``DoesNotFit``. Never empty.
+    """Return the obstacles of ``claims`` on ``node`` after ``allocate`` returned ``DoesNotFit``; never empty.
 
     ``holder_index`` must cover at least all pools that the node can use. Raises UnanswerableError and
     InvalidNodeSelectorError where the outcome of ``allocate`` is ``Failed``.
@@ -119,7 +119,7 @@ def _selectors(alternative: RequestAlternative) -> list[SourcedSelector]:
 
 
 def _too_small(problem: AllocationProblem, alternative: RequestAlternative, devices: int) -> tuple[NearMissGroup, ...]:
-    """The devices by what they have of the capacities that the request asks for, the largest first."""
+    """Group the devices by those of their capacities that the request names, the largest first."""
     requests = alternative.spec.capacity.requests if alternative.spec.capacity else {}
     groups: dict[tuple[tuple[str, Quantity | None], ...], list[DeviceId]] = {}
     for index in iter_bits(devices):

@@ -1,6 +1,6 @@
 """``HolderIndex``: which claims hold devices and counters.
 
-``AllocatedState`` says what is allocated, which is all that allocating needs; this says to whom, for messages.
+``AllocatedState`` says what is allocated, which suffices to allocate; a ``HolderIndex`` adds the holders, for messages.
 """
 
 from collections import defaultdict
@@ -16,25 +16,25 @@ from api.model.quantity import NANO
 from driver.allocation.semantics.allocated_state import AllocatedState
 
 PoolKey: TypeAlias = tuple[str, str]
-"""Driver and pool."""
+"""The driver and the name of a pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Hardware in the way, with the claims that hold it."""
+    """Hardware that is not free, with the claims that hold it."""
 
     pool: str
     """``driver/pool``."""
     card: str
-    """The counter set, or the device itself where it takes from none."""
+    """The name of the counter set, or of the device itself if it consumes no counters."""
     counters: tuple[str, ...]
-    """The counters that do not suffice; empty: the devices themselves are in use."""
+    """The names of the counters that do not suffice; empty: the devices themselves are in use."""
     claims: tuple[ObjectRef, ...]
-    """The claims that hold them, by name; empty: there are not more."""
+    """The claims that hold the hardware, by name; empty: no claim does, the pool never had enough."""
 
 
 class HolderIndex:
-    """What claims hold of some pools; it never changes."""
+    """The holdings of claims in some pools; immutable."""
 
     def __init__(self, slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> None:
         self.claims = tuple(claim for claim in claims if claim.status.allocation is not None)
@@ -45,12 +45,12 @@ class HolderIndex:
 
     @cached_property
     def allocated(self) -> AllocatedState:
-        """What is allocated, as the allocator takes it."""
+        """The allocated devices in the form that the allocator reads."""
         return AllocatedState.from_claims(self.claims)
 
     @cached_property
     def holders(self) -> Mapping[DeviceId, tuple[ObjectRef, ...]]:
-        """For each device the claims that hold it or a share of it."""
+        """The claims that hold each device or a share of it."""
         found: dict[DeviceId, list[ObjectRef]] = defaultdict(list)
         for claim in self.claims:
             for result in claim.status.allocation.devices.results if claim.status.allocation else ():
@@ -59,7 +59,7 @@ class HolderIndex:
         return {id_: tuple(refs) for id_, refs in found.items() if refs}
 
     def blockers(self, devices: Iterable[DeviceId]) -> tuple[Blocker, ...]:
-        """What keeps ``devices`` from being allocated, by card: devices in use, and counters that do not suffice."""
+        """Return the hardware that keeps ``devices`` from being allocated, by card: devices or counters in use."""
         found: dict[tuple[PoolKey, str], tuple[set[str], set[ObjectRef]]] = {}
         for id_ in devices:
             pool = id_.driver, id_.pool
@@ -73,7 +73,7 @@ class HolderIndex:
         )
 
     def weight(self, claim: ResourceClaim) -> int:
-        """How much the claim takes of all counters, or how many devices where there are none; to compare claims."""
+        """The amount that the claim takes of all counters, or its number of devices without any; to compare claims."""
         results = claim.status.allocation.devices.results if claim.status.allocation else ()
         return sum(self._pool((each.driver, each.pool)).weight(each.device) for each in results)
 
@@ -88,7 +88,7 @@ class HolderIndex:
 
 
 class _PoolHolders:
-    """One pool: what its counters have left, and which claims take from them."""
+    """The remaining counters of one pool, and the claims that take from them."""
 
     def __init__(self, slices: Sequence[ResourceSlice], holders: Mapping[str, tuple[ObjectRef, ...]]) -> None:
         newest = max((slice_.spec.pool.generation for slice_ in slices), default=0)
@@ -112,7 +112,7 @@ class _PoolHolders:
     def blockers_of(
         self, device: str, holders: Sequence[ObjectRef]
     ) -> Iterator[tuple[str, Sequence[str], Sequence[ObjectRef]]]:
-        """Card, counters and claims for everything that keeps ``device`` from being allocated."""
+        """Yield card, counters and claims for everything that keeps ``device`` from being allocated."""
         uses = list(_uses(self._devices.get(device)))
         if holders:
             yield next((set_ for (set_, _), _ in uses), device), (), holders

@@ -1,7 +1,7 @@
-"""Near misses: the devices that come nearest to what selectors ask for, and the conditions that they fail.
+"""Near misses: the devices that come nearest to satisfying selectors, and the conditions that they fail.
 
-Nearest are the devices that fail the fewest conditions; among those, the ones whose values are closest to a literal in
-the condition: relatively for numbers and quantities, by ``SequenceMatcher.ratio`` for strings. So ``80Gi`` is nearer to
+The nearest devices fail the fewest conditions; ties are broken by the distance of their values from a literal of the
+condition: relative for numbers and quantities, by ``SequenceMatcher.ratio`` for strings. So ``80Gi`` is nearer to
 79Gi than to 10Gi, ``h100-80gb`` nearer to ``h100-80gb-sxm`` than to ``a30-24gb``.
 """
 
@@ -25,13 +25,13 @@ from driver.cel.compile import (
 from driver.cel.conjuncts import Conjunct, split_conjuncts
 
 MAX_NEAR_MISSES: Final = 3
-"""Groups that are reported: the first is the nearest, the others show whether it is the only one."""
+"""The number of groups that are reported: the nearest, and two more to show whether it is the only one."""
 _FARTHEST: Final = 1.0
-"""The distance of a value that cannot be compared with what is asked for."""
+"""The distance of a value that cannot be compared with the literal."""
 
 _QUANTITY: Final = re.compile(r"""quantity\(\s*["']([^"']+)["']\s*\)""")
 _STRING: Final = re.compile(r"""(?P<key>[\w\]]\[)?(["'])(?P<literal>[^"'\\]*)\2""")
-"""A string literal, and whether it is a key in brackets behind a name rather than something to compare with."""
+"""A string literal, with a ``key`` group if it is a key in brackets behind a name, not a value of a comparison."""
 _NUMBER: Final = re.compile(r"(?<![\w.\"'])-?\d+(?![\w.\"'])")
 
 Value: TypeAlias = AttributeValue | Quantity | None
@@ -42,25 +42,25 @@ class FailedCondition:
     """A condition that a device does not meet."""
 
     source: str
-    """The place of its selector: ``class gpu``, ``selector 0``."""
+    """The origin of the selector: ``class gpu``, ``selector 0``."""
     condition: str
     has: tuple[tuple[str, str], ...]
-    """Names and values of what it reads of the device; ``(absent)`` for what the device does not have."""
+    """Names and values of the attributes and capacities that the condition reads; ``(absent)`` where one is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class NearMissGroup:
-    """Devices that nearly match and fail the same conditions with the same values."""
+    """Devices that fail the same conditions with the same values."""
 
     device: DeviceId
-    """The first of them."""
+    """The first device of the group."""
     devices: int
-    """The number of devices."""
+    """The number of devices in the group."""
     unmet: tuple[FailedCondition, ...]
 
 
 class SourcedSelector(NamedTuple):
-    """A selector and its place, as in ``FailedCondition``."""
+    """A selector and its origin, as in ``FailedCondition``."""
 
     source: str
     expression: str
@@ -97,7 +97,7 @@ def _failing(wanted: Iterable[tuple[str, Conjunct]], driver: str, device: Device
 
 
 def _holds(condition: Conjunct, driver: str, device: Device) -> bool:
-    """A condition that cannot be evaluated, usually because the device lacks what it reads, does not hold."""
+    """Whether a device meets a condition; one that cannot be evaluated, usually for a missing attribute, is not met."""
     try:
         return compile_selector(condition.expression).matches(driver, device)
     except (ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError):
@@ -105,7 +105,7 @@ def _holds(condition: Conjunct, driver: str, device: Device) -> bool:
 
 
 def _value(driver: str, device: Device, read: Read) -> Value:
-    """What the device has there; names without a domain belong to the driver's."""
+    """The device's value of what ``read`` names; a name without a domain belongs to the driver's domain."""
     names = [f"{read.domain}/{read.id}", *([read.id] if read.domain == driver and read.id else [])]
     if read.map == "attributes":
         return next((device.attributes[name].value for name in names if name in device.attributes), None)
@@ -130,7 +130,7 @@ def format_value(value: Value) -> str:
 
 
 def _distance(failing: _Failing) -> float:
-    """The distance from what is asked for, from 0 to 1."""
+    """The distance of a device's values from the condition's literals, from 0 to 1."""
     distances = [_value_distance(value, failing.condition.expression) for value in failing.values]
     return min(distances, default=_FARTHEST)
 

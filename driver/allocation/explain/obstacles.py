@@ -1,6 +1,6 @@
-"""Why claims do not fit on a node: for each request the first obstacle, in words.
+"""Obstacles: for each request the first reason why it cannot be served on a node.
 
-Obstacles are looked for only after a search has failed, from what the problem and its bounds say. An alternative meets
+Obstacles are computed only after a search has failed, from the problem and its bounds. An alternative's obstacle is
 the first filter that leaves it too few devices. If each request can be served alone, the obstacle is a constraint that
 cannot hold, or else the combination of requests.
 """
@@ -21,24 +21,24 @@ from driver.allocation.semantics.outcomes import Obstacle, Reason
 COUNTERS_TAKEN: Final = "is taken"
 """The end of the message about exhausted counters, unless it is known that no claim has taken from them."""
 _NAMED = 3
-"""How many devices, claims or taints a message lists before it says "and others"."""
+"""The number of devices, claims or taints that a message lists before "and others": more make it hard to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What stops a request; ``message`` names no device and no claim, so that equal nodes have equal findings."""
+    """One obstacle; ``message`` names no device and no claim, so that equal nodes have equal findings."""
 
     claim: int
     """The index of the claim."""
     request: str
     alternatives: tuple[RequestAlternative, ...]
-    """The alternatives that it stops; several if it stops them together."""
+    """The alternatives that cannot be served; several if the obstacle is their combination."""
     obstacle: Obstacle
     message: str
     devices: int = 0
-    """The bitset of devices that would do without the obstacle."""
+    """The bitset of devices that could be allocated without the obstacle."""
     names: str = ""
-    """The names of claims or counters in the way, to follow the message."""
+    """The names of blocking claims or counters, to be appended to the message."""
 
 
 def explain_failure(problem: AllocationProblem) -> tuple[Reason, ...]:
@@ -55,14 +55,14 @@ def explain_failure(problem: AllocationProblem) -> tuple[Reason, ...]:
 
 
 def find_obstacles(problem: AllocationProblem) -> tuple[Finding, ...]:
-    """What stops the requests, in their order; never empty for a problem without a solution."""
+    """Return the obstacles in the order of the requests; never empty for a problem without a solution."""
     bounds = Bounds(problem)
     found = tuple(finding for request in problem.requests for finding in _of_request(problem, bounds, request))
     return found or tuple(_of_combination(problem, bounds))
 
 
 def _of_request(problem: AllocationProblem, bounds: Bounds, request: Request) -> Iterable[Finding]:
-    """Why a request cannot be served even alone; nothing if one of its alternatives can."""
+    """Return the obstacles of a request taken alone; none if one of its alternatives can be served."""
     found = [_first_obstacle(problem, bounds, alternative) for alternative in request.alternatives]
     obstacles = [finding for finding in found if finding is not None]
     return obstacles if len(obstacles) == len(found) else ()
@@ -96,7 +96,7 @@ def _matching(problem: AllocationProblem, alternatives: Iterable[RequestAlternat
 
 
 def _first_obstacle(problem: AllocationProblem, bounds: Bounds, alternative: RequestAlternative) -> Finding | None:
-    """What stops an alternative taken alone, in the order in which devices are filtered out; None: nothing."""
+    """The first obstacle of an alternative taken alone, in the order of the filters; None: there is no obstacle."""
     steps = (_no_pool, _nothing_selected, _not_here, _never_enough, _in_use, _insufficient, _tainted, _exhausted)
     found = next((found for step in steps if (found := step(problem, alternative)) is not None), None)
     return found or _too_few(problem, bounds, alternative)
@@ -132,7 +132,7 @@ def _nothing_selected(problem: AllocationProblem, alternative: RequestAlternativ
         if not problem.node_devices.select(tried).selected:
             message = f"none of the {of_class} matches selector {position}: {expression}"
             return _found(alternative, Obstacle.SELECTOR, message, found)
-    return _found(alternative, Obstacle.SELECTOR, f"the {of_class} need a feature that is switched off", found)
+    return _found(alternative, Obstacle.SELECTOR, f"the {of_class} need a feature that is disabled", found)
 
 
 def _not_here(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
@@ -147,7 +147,7 @@ def _never_enough(problem: AllocationProblem, alternative: RequestAlternative) -
     matching = _matching(problem, [alternative])
     if alternative.count <= matching.bit_count() or matching & problem.node_devices.shareable:
         return None
-    return _found(alternative, Obstacle.TOO_FEW, f"{alternative.count} devices are wanted, but only {_match(matching)}")
+    return _found(alternative, Obstacle.TOO_FEW, f"{alternative.count} devices requested, but only {_match(matching)}")
 
 
 def _in_use(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
@@ -160,7 +160,7 @@ def _in_use(problem: AllocationProblem, alternative: RequestAlternative) -> Find
     claims = _list_some(str(holders[id_]) for id_ in ids if id_ in holders)
     by = f" by {claims}" if claims else ""
     if alternative.is_all and matching & ~held:
-        message = f"all are wanted of {_devices(matching)} that match, but {held.bit_count()} {_are(held)} in use"
+        message = f"all are requested of {_devices(matching)} that match, but {held.bit_count()} {_are(held)} in use"
         return _found(alternative, Obstacle.IN_USE, message, held, by)
     return _found(alternative, Obstacle.IN_USE, f"{_match(held)}, but {_are(held)} in use", held, by)
 
@@ -182,7 +182,7 @@ def _insufficient(problem: AllocationProblem, alternative: RequestAlternative) -
         return None
     have = "has" if used_up.bit_count() == 1 else "have"
     wanted = _devices(alternative.filtered.sufficient)
-    message = f"all are wanted of {wanted} that match, but {used_up.bit_count()} {have} too little capacity left"
+    message = f"all are requested of {wanted} that match, but {used_up.bit_count()} {have} too little capacity left"
     return _found(alternative, Obstacle.CAPACITY, message, used_up)
 
 
@@ -213,9 +213,9 @@ def _too_few(problem: AllocationProblem, bounds: Bounds, alternative: RequestAlt
         return None
     matching = alternative.filtered.tolerated | _matching(problem, [alternative]) & problem.node_devices.held
     if supply < free:
-        message = f"{alternative.count} devices are wanted, but what they need allows {supply:.0f} at once"
+        message = f"{alternative.count} devices requested, but their counters allow {supply:.0f} at once"
         return _found(alternative, Obstacle.COUNTERS, message, matching)
-    message = f"{alternative.count} devices are wanted, but {free} {_are(alternative.usable)} free that match"
+    message = f"{alternative.count} devices requested, but {free} {_are(alternative.usable)} free that match"
     return _found(alternative, Obstacle.TOO_FEW, message, matching)
 
 

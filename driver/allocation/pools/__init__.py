@@ -1,1 +1,1 @@
-"""From published slices to the devices of one node (GatherPools); equal content and equal pools are kept once."""
+"""The devices that one node sees in published slices (GatherPools); equal content and equal pools are stored once."""

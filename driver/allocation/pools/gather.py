@@ -1,8 +1,8 @@
-"""From the slices of a pool to what a node sees of it (``k8s.io/dynamic-resource-allocation/structured``, GatherPools).
+"""Builds the view that a node has of a pool (``k8s.io/dynamic-resource-allocation/structured``, GatherPools).
 
 A node sees the slices of a pool that it can use. They count only if they are of the newest generation and the pool is
-complete, with the slices for other nodes included; a pool with two devices or counter sets of one name, or with
-counters that do not exist, is invalid. Nodes that can use the same slices share one ``PoolView``.
+complete, including its slices for other nodes. A pool that names a device or counter set twice, or a counter that does
+not exist, is invalid. Nodes that can use the same slices share one ``PoolView``.
 
 Example: of a pool with ``resourceSliceCount`` 2 a slice of generation 1 and one of generation 2 are published. The pool
 is being updated: it is incomplete, and nothing is allocated from it.
@@ -28,23 +28,23 @@ from driver.allocation.semantics.outcomes import Features, NodeView
 
 @dataclass(frozen=True, slots=True)
 class PoolFault:
-    """Why a pool cannot be used for now, or not as it is published."""
+    """The reason why a pool cannot be used now, or as it is published."""
 
     kind: Literal["incomplete", "invalid"]
     message: str
-    """The fault in words, with the pool's name."""
+    """A description of the fault, with the pool's name."""
 
 
 @dataclass(frozen=True, eq=False)
 class PoolView:
-    """A pool as nodes see it that can use the same slices of it."""
+    """The devices of a pool that are visible to all nodes that can use the same slices of it."""
 
     id: PoolId
     fault: PoolFault | None
-    """Why it has no devices; None: it can be used."""
+    """The reason why the view has no devices; None: the pool can be used."""
     template: PoolTemplate = EMPTY_TEMPLATE
     slices: tuple[PublishedSlice, ...] = ()
-    """The slices with the template's devices, in its order."""
+    """The slices that contain the template's devices, in its order."""
     strings: Strings = ()
     """The attribute strings of these slices."""
 
@@ -63,14 +63,14 @@ class PoolView:
 
 
 class PublishedDevice:
-    """A device as it is published, with its slice, its pool and the taint rules taken into account."""
+    """A published device with its slice, its pool and the taints of taint rules."""
 
     def __init__(self, view: PoolView, device_template: DeviceTemplate) -> None:
         self._view = view
         self._template = device_template
         self.id = DeviceId(view.id.driver, view.id.name, device_template.device.name)
         self.taints = device_template.taints
-        """The taints that it is published with, and those of taint rules."""
+        """The taints of the published device and of taint rules."""
         self.capacity = device_template.device.capacity
         self.skip_node_operations = device_template.spec.skip_node_operations
 
@@ -80,7 +80,7 @@ class PublishedDevice:
         return with_strings(self._template.device, self._template.slots, self._view.strings)
 
     def attribute(self, name: str) -> Attribute | None:
-        """The attribute that is published under exactly this name; None: there is none."""
+        """The attribute that is published under exactly this name; None: the device has no such attribute."""
         found = self._template.device.attributes.get(name)
         if found is not None and found.string is not None:
             number = next(slot.string for slot in self._template.slots if slot.attribute == name)
@@ -89,19 +89,19 @@ class PublishedDevice:
 
     @property
     def node_name(self) -> str | None:
-        """The one node that can use it; None: ``node_selector`` says which can, or all can."""
+        """The only node that can use the device; None: ``node_selector`` selects the nodes, or all nodes can."""
         if self._template.spec.per_device_node_selection:
             return self._template.device.node_name
         return self._view.slices[self._template.slice].node_name
 
     @property
     def node_selector(self) -> NodeSelector | None:
-        """Which nodes can use it; None: ``node_name`` says it, or all can."""
+        """The nodes that can use the device; None: ``node_name`` names the node, or all nodes can."""
         spec = self._template.spec
         return (self._template.device if spec.per_device_node_selection else spec).node_selector
 
     def is_for(self, node: NodeView) -> bool:
-        """Whether the node can use the device, given that it can use something of the slice.
+        """Whether the node can use the device, given that it can use some device of the slice.
 
         Raises InvalidNodeSelectorError if the device's node selector is invalid.
         """
@@ -125,7 +125,7 @@ class TemplateInterner:
         rules: tuple[DeviceTaintRuleSpec, ...],
         features: Features,
     ) -> PoolTemplate | str:
-        """The template of a pool of which ``visible`` slices can be used; a string says why the pool is invalid."""
+        """The template of a pool whose ``visible`` slices can be used; a string says why the pool is invalid."""
         strings = tuple(chain.from_iterable(slice_.strings for slice_ in visible))
         first = {string: at for at, string in reversed([*enumerate(strings)])}
         key = (
@@ -214,7 +214,7 @@ class Pool:
         return len(self.nodes) == 1 and not self.is_shared
 
     def view(self, node: NodeView, features: Features) -> PoolView | None:
-        """What ``node`` sees of the pool; None: nothing. Raises InvalidNodeSelectorError if a selector is invalid."""
+        """The view of ``node``; None: it sees nothing. Raises InvalidNodeSelectorError if a selector is invalid."""
         visible: Hashable = None  # all, of a pool of one node
         if not (self._is_of_one_node and node.name in self.nodes):
             visible = sum(1 << index for index, slice_ in enumerate(self.slices) if _is_for(slice_, node))
@@ -256,14 +256,14 @@ class Pool:
 
 
 def _is_understood(slice_: PublishedSlice, features: Features) -> bool:
-    """Whether the features that are on suffice to read the slice. Without it the pool may be incomplete."""
+    """Whether the enabled features suffice to read the slice; the pool may be incomplete without it."""
     if slice_.interned.has_groups and not features.compatibility_groups:
         return False
     return features.partitionable_devices or not slice_.interned.needs_partitions
 
 
 def _is_for(slice_: PublishedSlice, node: NodeView) -> bool:
-    """Whether the node can use anything in the slice; one that names no nodes at all is of an unknown, later kind."""
+    """Whether the node can use a device of the slice; a slice that names no nodes is of an unknown, later kind."""
     spec = slice_.interned.spec
     if slice_.node_name or spec.all_nodes or spec.node_selector is not None:
         return node_matches(node, slice_.node_name, spec.all_nodes, spec.node_selector)
@@ -273,7 +273,7 @@ def _is_for(slice_: PublishedSlice, node: NodeView) -> bool:
 
 
 def _duplicate(what: str, names: Iterable[str]) -> str:
-    """The first name that occurs twice, as a message; empty: none does."""
+    """Return a message about the first name that occurs twice; empty: none does."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -283,7 +283,7 @@ def _duplicate(what: str, names: Iterable[str]) -> str:
 
 
 def _counter_fault(sets: Sequence[CounterSet], devices: Iterable[Device]) -> str:
-    """The first counter that is negative, or does not exist though a device takes from it, as a message; or empty."""
+    """Return a message about the first counter that is negative, or missing although a device consumes it; or empty."""
     for set_ in sets:
         for name, counter in set_.counters.items():
             if counter.value.nano < 0:

@@ -17,11 +17,11 @@ from driver.allocation.semantics.outcomes import Features, NodeView
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolIndex:
-    """All published slices. Immutable: a change gives a new index, which shares every pool that did not change."""
+    """All published slices. Immutable: a change makes a new index, which shares every pool that did not change."""
 
     _pools: Mapping[PoolId, Pool]
     _of_node: Mapping[str, frozenset[PoolId]]
-    """By node the pools with slices for this node by name."""
+    """For each node the pools that have slices for this node by name."""
     _shared: frozenset[PoolId]
     """The pools with slices that are not for one node by name."""
     _rules: tuple[DeviceTaintRuleSpec, ...]
@@ -30,9 +30,9 @@ class PoolIndex:
 
     @classmethod
     def build(cls, slices: Iterable[ResourceSlice], taint_rules: Iterable[DeviceTaintRule] = ()) -> "PoolIndex":
-        """The index of all ``slices``, with the taints of ``taint_rules`` added to the devices.
+        """Build the index of ``slices``, with the taints of ``taint_rules`` added to the devices.
 
-        The slices themselves are not kept: given one after the other, they need not be in memory together.
+        The slices themselves are not kept: an iterator may yield them without holding all of them in memory.
         """
         slice_interner, templates = SliceInterner(), TemplateInterner()
         grouped: dict[PoolId, list[PublishedSlice]] = defaultdict(list)
@@ -54,15 +54,15 @@ class PoolIndex:
         )
 
     def with_slice(self, changed: ResourceSlice) -> "PoolIndex":
-        """The same index with one slice added, or replaced by name."""
+        """Return an index with one slice added, or replaced by name."""
         return self._with_pool(PoolId.of(changed), [*self._others(changed), self._slices.intern(changed)])
 
     def without_slice(self, removed: ResourceSlice) -> "PoolIndex":
-        """The same index without the slice of that name and pool."""
+        """Return an index without the slice of that name and pool."""
         return self._with_pool(PoolId.of(removed), self._others(removed))
 
     def with_taint_rules(self, taint_rules: Iterable[DeviceTaintRule]) -> "PoolIndex":
-        """The same index with these taint rules in place of all others."""
+        """Return an index with these taint rules in place of all others."""
         rules = tuple(rule.spec for rule in taint_rules)
         pools = {
             id_: Pool(id_, pool.slices, _rules_of(id_, rules), self._templates) for id_, pool in self._pools.items()
@@ -78,7 +78,7 @@ class PoolIndex:
         return pool in self._shared
 
     def views(self, node: NodeView, features: Features) -> list[PoolView]:
-        """The pools that ``node`` can use something of, in search order.
+        """The views of the pools that ``node`` can use some device of, in search order.
 
         Raises InvalidNodeSelectorError if a published node selector is invalid.
         """

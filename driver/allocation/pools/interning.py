@@ -1,8 +1,8 @@
-"""Slices in interned form: every content once, however many nodes publish it.
+"""Interned slices: equal content is stored once, however many nodes publish it.
 
 Problem: a cluster of 5,000 equal nodes publishes the same devices 5,000 times, with other UUIDs and bus addresses. The
-content with its attribute strings numbered in the order of their first occurrence is kept once (interning, or
-flyweight); a published slice is that, its own strings, and whose slice it is.
+content, with its attribute strings numbered in the order of their first occurrence, is stored once (interning, or
+flyweight); a published slice is a reference to that content, its own strings, and its pool and node.
 
 Example: the devices ``{uuid: "GPU-1"}`` and ``{uuid: "GPU-2"}`` of two slices have the content ``{uuid: string 0}``,
 and the slices the strings ``("GPU-1",)`` and ``("GPU-2",)``.
@@ -21,7 +21,7 @@ from api.model.devices import Attribute, Device, ResourceSlice, ResourceSliceSpe
 from api.model.semver import parse_version
 
 Strings = tuple[str, ...]
-"""Attribute strings by their numbers."""
+"""The attribute strings of a slice or pool, by their numbers."""
 
 
 class StringSlot(NamedTuple):
@@ -29,7 +29,7 @@ class StringSlot(NamedTuple):
 
     attribute: str
     string: int
-    """The number of the string."""
+    """The number of the attribute's string."""
 
 
 StringSlots = tuple[StringSlot, ...]
@@ -41,18 +41,18 @@ class InternedSlice:
 
     def __init__(self, spec: ResourceSliceSpec, slots: tuple[StringSlots, ...]) -> None:
         self.spec = spec
-        """The spec of one of these slices; its strings, pool and node name are not to be used."""
+        """The spec of one of these slices; its strings, pool and node name must not be read."""
         self.slots = slots
-        """For each device its string attributes."""
+        """The string attributes of each device."""
 
     @cached_property
     def faults(self) -> tuple[str | None, ...]:
-        """For each device why no selector can be evaluated on it: an attribute has no valid value. None: none has."""
+        """For each device the invalid attribute because of which no selector can be evaluated; None: all are valid."""
         return tuple(_fault(device.attributes) for device in self.spec.devices)
 
     @cached_property
     def needs_partitions(self) -> bool:
-        """Whether the slice can only be read with partitionable devices on (KEP-4815)."""
+        """Whether the slice can only be read with the feature for partitionable devices (KEP-4815)."""
         return self.spec.per_device_node_selection is not None or bool(self.spec.shared_counters)
 
     @cached_property
@@ -68,20 +68,20 @@ class PublishedSlice:
     name: str
     generation: int
     slice_count: int
-    """The number of slices of its pool, by its own account."""
+    """The number of slices of the pool, as the slice states it (``resourceSliceCount``)."""
     node_name: str | None
     interned: InternedSlice
     strings: Strings
 
 
 class SliceInterner:
-    """The interned slices that are in use."""
+    """The table of the interned slices that are in use."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[Hashable, InternedSlice] = WeakValueDictionary()
 
     def intern(self, slice_: ResourceSlice) -> PublishedSlice:
-        """``slice_`` in interned form."""
+        """Return ``slice_`` in interned form."""
         spec = slice_.spec
         numbers: dict[str, int] = {}
         key = (
@@ -107,7 +107,7 @@ class SliceInterner:
 
 
 def _device_key(device: Device, numbers: dict[str, int]) -> Hashable:
-    """The content of a device in hashable form; ``numbers`` gets its strings."""
+    """The content of a device in hashable form; its strings are added to ``numbers``."""
     return (
         device.name,
         tuple(
@@ -138,7 +138,7 @@ def _slots(device: Device, numbers: Mapping[str, int]) -> StringSlots:
 
 
 def with_strings(device: Device, slots: StringSlots, strings: Strings) -> Device:
-    """An interned ``device`` with its own strings: ``slots`` say where each of ``strings`` belongs."""
+    """Return an interned ``device`` with its own strings: ``slots`` say where each of ``strings`` belongs."""
     attributes = {slot.attribute: Attribute(string=strings[slot.string]) for slot in slots}
     return replace(device, attributes=device.attributes | attributes)
 

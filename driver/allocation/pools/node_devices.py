@@ -1,8 +1,8 @@
-"""``NodeDevices``: all devices that one node can use, with what is allocated of them.
+"""``NodeDevices``: all devices that one node can use, with their allocation.
 
-The devices of all pools are numbered through in search order, and a bitset has bit *i* set for the *i*-th device. The
-counter sets of all pools are numbered through, too. Everything that does not differ between nodes with the same
-hardware is kept by ``PoolTemplate`` and only shifted to the pool's place here.
+The devices of all pools are numbered in search order, and a bitset has bit *i* set for the *i*-th device. The counter
+sets of all pools are numbered, too. Everything that is the same on nodes with the same hardware is kept by
+``PoolTemplate``; here it is only shifted to the position of the pool.
 """
 
 from bisect import bisect_right
@@ -21,18 +21,18 @@ from driver.allocation.semantics.matching import Selectors
 from driver.allocation.semantics.outcomes import Features, NodeView
 
 OPTIONAL_OPERATIONS: Final = "DRAOptionalNodeOperations"
-"""What a kubelet declares that lets drivers leave out node operations (KEP-5945)."""
+"""The declared feature of a kubelet that lets drivers omit node operations (KEP-5945)."""
 
 
 class NodeDevices:
-    """The devices of the pools that a node can use something of. Properties without a type of their own are bitsets."""
+    """The devices of the pools that a node can use. Properties typed ``int`` are bitsets unless they say otherwise."""
 
     def __init__(
         self, views: Sequence[PoolView], node: NodeView, allocated: AllocatedDevices, features: Features
     ) -> None:
         self.views = views
         self.usages = [view.template.usage(allocated.of(view.id)) for view in views]
-        """For each view what is allocated of it."""
+        """The usage of the pool of each view."""
         self.node = node
         self.allocated = allocated
         self.features = features
@@ -67,7 +67,7 @@ class NodeDevices:
         return device
 
     def select(self, selectors: Selectors) -> Selection:
-        """The devices for which all ``selectors`` hold, and why others cannot be judged."""
+        """Select the devices for which all ``selectors`` hold, with the errors of those that cannot be evaluated."""
         selected = 0
         errors: dict[int, str] = {}
         for view, first in zip(self.views, self._first_devices, strict=False):
@@ -89,7 +89,7 @@ class NodeDevices:
 
     @cached_property
     def recognized(self) -> int:
-        """Devices without binding conditions, or all if binding conditions are on: the others are passed over."""
+        """Devices that the enabled features cover: without binding conditions, or all if that feature is enabled."""
         everything = (1 << self.count) - 1
         if self.features.device_binding_and_status:
             return everything
@@ -118,7 +118,7 @@ class NodeDevices:
 
     @cached_property
     def measured(self) -> int:
-        """Devices whose capacity matters even to a request that asks for none, which takes all of it or a default."""
+        """Devices whose capacity matters even to a request that names none: it takes all of it, or the default."""
         return self.shareable | self.shared | self._of_views(lambda view: view.template.device_sets.with_policy)
 
     @cached_property
@@ -128,7 +128,7 @@ class NodeDevices:
 
     @cached_property
     def consumed(self) -> Mapping[int, Mapping[str, int]]:
-        """For each device what allocated shares take of it, in units of 1e-9, by the capacity's name on the device."""
+        """The consumption of each device by allocated shares, in units of 1e-9, by the device's capacity names."""
         return {
             first + index: amounts
             for usage, first in zip(self.usages, self._first_devices, strict=False)
@@ -136,7 +136,7 @@ class NodeDevices:
         }
 
     def uses(self, index: int) -> tuple[CounterUse, ...]:
-        """What a device takes from counter sets."""
+        """The counters that a device consumes."""
         uses = self._uses.get(index)
         if uses is None:
             pool = bisect_right(self._first_devices, index) - 1
@@ -146,19 +146,19 @@ class NodeDevices:
         return uses
 
     def fields(self, set_: int) -> Mapping[str, PackedField]:
-        """Where the counters of a set lie in its integer, by name."""
+        """The positions of the counters in the packed integer of a set, by name."""
         pool = bisect_right(self._first_sets, set_) - 1
         counters = self.views[pool].template.counters
         return counters.fields[set_ - self._first_sets[pool]] if counters else {}
 
     def total(self, set_: int) -> int:
-        """The packed counters of a set of which nothing is taken."""
+        """The packed counters of a set from which nothing is consumed."""
         pool = bisect_right(self._first_sets, set_) - 1
         counters = self.views[pool].template.counters
         return counters.totals[set_ - self._first_sets[pool]] if counters else 0
 
     def exceeding(self, set_: int, remaining: int) -> int:
-        """The bitset of devices that take more from a set than ``remaining``."""
+        """The bitset of devices that consume more of a set than ``remaining``."""
         bitset = self._exceeding.get((set_, remaining))
         if bitset is None:
             pool = bisect_right(self._first_sets, set_) - 1
@@ -168,26 +168,26 @@ class NodeDevices:
 
     @cached_property
     def remaining(self) -> Sequence[int | None]:
-        """For each counter set what is left of it, packed; None: a set of its pool is overdrawn."""
+        """The remaining counters of each set, packed; None: a set of its pool is overdrawn."""
         return tuple(chain.from_iterable(usage.remaining for usage in self.usages))
 
     @cached_property
     def groups(self) -> Sequence[Groups | None]:
-        """For each counter set the compatibility groups that all devices on it share; None: no device is on it."""
+        """The compatibility groups common to all devices on each counter set; None: no device is on it."""
         return tuple(chain.from_iterable(usage.groups for usage in self.usages))
 
     @cached_property
     def guards(self) -> Sequence[int]:
-        """For each counter set the guard bits of its packed counters."""
+        """The guard bits of the packed counters of each set."""
         counters = (view.template.counters for view in self.views)
         return tuple(chain.from_iterable(each.guards for each in counters if each))
 
     @cached_property
     def unblocked(self) -> int:
-        """Devices that neither counters nor compatibility groups nor features keep from being allocated.
+        """Devices that no counter, compatibility group or feature keeps from being allocated.
 
-        Devices that skip node operations need a kubelet that knows of it; devices that consume counters need
-        partitionable devices to be on. A device of which shares exist has taken its counters already.
+        Devices that skip node operations need a kubelet that declares it; devices that consume counters need the
+        feature for partitionable devices. The counters of a device with shares were consumed by its first share.
         """
         unable = 0
         if not (self.features.optional_node_operations and OPTIONAL_OPERATIONS in self.node.declared_features):
@@ -198,7 +198,7 @@ class NodeDevices:
         return (1 << self.count) - 1 & ~unable & ~(blocked & ~(self.shareable & self.shared))
 
     def describe_block(self, index: int) -> str:
-        """What keeps a device that is not ``unblocked`` from being allocated; for messages."""
+        """Describe what keeps a device that is not ``unblocked`` from being allocated."""
         for use in self.uses(index):
             pool = bisect_right(self._first_sets, use.set) - 1
             counters, remaining = self.views[pool].template.counters, self.remaining[use.set]
@@ -208,4 +208,4 @@ class NodeDevices:
             counter = counters.find_exhausted(remaining, in_pool) if remaining is not None else "counters"
             if counter:
                 return f"{counter} of {counters.names[in_pool.set]}"
-        return "a feature that is switched off, or that the kubelet lacks"
+        return "a feature that is disabled, or that the kubelet lacks"

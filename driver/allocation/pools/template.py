@@ -1,8 +1,8 @@
-"""``PoolTemplate``: what pools have in common that are equal but for names and attribute strings.
+"""``PoolTemplate``: the common part of pools that are equal but for names and attribute strings.
 
-Problem: a cluster has thousands of pools and few kinds of hardware. What is worked out of devices (selections of
-selectors, packed counters, usages) is kept by the template, with the strings that it depends on as part of the key. So
-a selector is evaluated once for each kind of device, and not at all on a pool whose strings have been seen before.
+Problem: a cluster has thousands of pools and few kinds of hardware. Values computed from devices (selections of
+selectors, packed counters, usages) are cached by the template, with the strings that they depend on as part of the key.
+So a selector is evaluated once for each kind of device, and not at all on a pool whose strings have been seen before.
 
 Bitsets have bit *i* set for the *i*-th device of the template, in search order. All caches are bounded.
 """
@@ -28,34 +28,34 @@ class DeviceTemplate(NamedTuple):
     device: Device
     """The device with the strings of one of the pools."""
     slots: StringSlots
-    """Its string attributes, with numbers among the strings of the pool."""
+    """The string attributes of the device, numbered among the strings of the pool."""
     slice: int
-    """The index of its slice among those of the view."""
+    """The index of the device's slice among those of the view."""
     spec: ResourceSliceSpec
     """The spec of that slice; strings, pool and node name are those of one of the pools."""
     taints: tuple[DeviceTaint, ...]
-    """The taints that it is published with, and those of taint rules."""
+    """The taints of the published device and of taint rules."""
     fault: str | None
-    """Why no selector can be evaluated on it; None: selectors can."""
+    """The reason why no selector can be evaluated on the device; None: selectors can."""
 
 
 class Selection(NamedTuple):
     """The devices that selectors select."""
 
     selected: int
-    """The bitset of these devices."""
+    """The bitset of the selected devices."""
     errors: Mapping[int, str]
-    """For each device on which a selector fails, why."""
+    """The error message of each device on which a selector fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSets:
-    """Bitsets of the devices with a property that some step has to look at."""
+    """Bitsets of the devices with a property that some step has to check."""
 
     conditional: int
     """Devices with binding conditions (KEP-5007)."""
     node_bound: int
-    """Devices that say for themselves which nodes can use them."""
+    """Devices that name the nodes that can use them themselves."""
     shareable: int
     """Devices that can be allocated several times (KEP-5075)."""
     with_policy: int
@@ -91,24 +91,24 @@ def _has_policy(capacity: Capacity) -> bool:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PoolUsage:
-    """What is allocated of a pool, and what that leaves. Equal usages of one template are one object."""
+    """The allocated and the remaining part of a pool. Equal usages of one template are one object."""
 
     held: int
     """The bitset of devices that are held exclusively."""
     shared: int
     """The bitset of devices of which a share is held."""
     consumed: Mapping[int, Mapping[str, int]]
-    """For each such device what its shares take, in units of 1e-9, by the capacity's name on the device."""
+    """The consumption of each shared device, in units of 1e-9, by the capacity's name on the device."""
     remaining: tuple[int | None, ...]
-    """For each counter set what is left of it, packed; None: a set is overdrawn, and nothing can be allocated."""
+    """The remaining counters of each set, packed; None: a set is overdrawn, and nothing can be allocated."""
     groups: tuple[Groups | None, ...]
-    """For each counter set the compatibility groups that all devices on it share; None: no device is on it."""
+    """The compatibility groups common to all devices on each counter set; None: no device is on it."""
     blocked: int
-    """The bitset of devices that the counters, or the compatibility groups of allocated devices, keep away."""
+    """The bitset of devices that counters or the compatibility groups of allocated devices exclude."""
 
 
 class PoolTemplate:
-    """The devices of pools that differ in names and strings only, as nodes see them that can use the same slices."""
+    """The devices of pools that differ in names and strings only, as nodes that can use the same slices see them."""
 
     def __init__(
         self, driver: str, devices: Sequence[DeviceTemplate], others: Sequence[Device], counters: PackedCounters | None
@@ -118,7 +118,7 @@ class PoolTemplate:
         """The devices in search order."""
         self._others = {device.name: device for device in others}
         self.counters = counters
-        """None without counter sets, or with partitionable devices off."""
+        """The packed counters of the pool; None: it has none, or the feature for partitionable devices is disabled."""
         self._first_strings: Strings | None = None
         self._varying: set[int] = set()
         """The numbers of the strings that are not the same in all pools."""
@@ -140,7 +140,7 @@ class PoolTemplate:
 
     @cached_property
     def uses(self) -> tuple[tuple[CounterUse, ...], ...]:
-        """For each device what it takes from the counters."""
+        """The counters that each device consumes."""
         return tuple(self.counters.use(each.device) if self.counters else () for each in self.devices)
 
     def note_strings(self, strings: Strings) -> None:
@@ -151,7 +151,7 @@ class PoolTemplate:
             self._varying.update(at for at, string in enumerate(strings) if string != self._first_strings[at])
 
     def may_distinguish(self, selectors: Selectors) -> bool:
-        """Whether ``selectors`` may tell pools of this template apart: they read a string that differs between them."""
+        """Whether ``selectors`` may distinguish pools of this template: they read a string that varies."""
         return not self._varying.isdisjoint(self._read(selectors))
 
     def _read(self, selectors: Selectors) -> tuple[int, ...]:
@@ -173,7 +173,7 @@ class PoolTemplate:
         return [(name, frozenset(at)) for name, at in strings.items()]
 
     def select(self, selectors: Selectors, strings: Strings) -> Selection:
-        """The devices for which all ``selectors`` hold in a pool with those ``strings``."""
+        """Select the devices for which all ``selectors`` hold in a pool with those ``strings``."""
         key = (selectors, *[strings[at] for at in self._read(selectors)])
         selection = self._selections.get(key)
         if selection is None:
@@ -181,7 +181,7 @@ class PoolTemplate:
         return selection
 
     def _select(self, selectors: Selectors, strings: Strings) -> Selection:
-        """A selector fails on a device only if all selectors before it hold there."""
+        """Apply selectors in order: an error of one counts only if all selectors before it hold on the device."""
         selected = (1 << len(self.devices)) - 1
         errors: dict[int, str] = {}
         if len(selectors) == 1:
@@ -193,7 +193,7 @@ class PoolTemplate:
         return Selection(selected=selected, errors=dict(sorted(errors.items())))
 
     def _evaluate(self, selector: str, strings: Strings) -> Selection:
-        """Evaluate once for all devices that have in common what the selector reads."""
+        """Evaluate a selector once for all devices that agree in everything that it reads."""
         selected = 0
         errors: dict[int, str] = {}
         for index, devices in self._equal_to(selector, strings):
@@ -208,9 +208,9 @@ class PoolTemplate:
         return Selection(selected=selected, errors=dict(sorted(errors.items())))
 
     def _equal_to(self, selector: str, strings: Strings) -> Iterable[tuple[int, int]]:
-        """The devices that ``selector`` cannot tell apart, as pairs: the first of them, and the bitset of all.
+        """Return the classes of devices that ``selector`` cannot distinguish: the first device and the bitset of each.
 
-        They are kept by what the selector reads, which is the same in selectors that differ in constants only.
+        The cache key is what the selector reads, which is the same for selectors that differ in constants only.
         """
         reads = reads_of_selector(selector)
         key = (reads, *[strings[at] for at in self._read((selector,))])
@@ -225,7 +225,7 @@ class PoolTemplate:
         return equal
 
     def usage(self, allocations: PoolAllocations) -> PoolUsage:
-        """The usage of a pool of which ``allocations`` are made."""
+        """Return the usage of a pool with these ``allocations``."""
         usage = self._usages.get(allocations)
         return usage if usage is not None else store_bounded(self._usages, allocations, self._usage(allocations))
 
@@ -254,7 +254,7 @@ class PoolTemplate:
         return {name: by_name.get(unqualified(self.driver, name), 0) for name in device.capacity}
 
     def _uses_of(self, names: Collection[str]) -> list[CounterUse]:
-        """What the devices of those names take from counters: in search order, then those that other nodes use."""
+        """The counters that the named devices consume: in search order, then devices that only other nodes can use."""
         if self.counters is None:
             return []
         positions = sorted(self.positions[name] for name in names if name in self.positions)
@@ -279,7 +279,7 @@ class PoolTemplate:
         return any(use.groups for uses in self.uses for use in uses)
 
     def exceeding(self, set_: int, remaining: int) -> int:
-        """The bitset of devices that take more from a set than ``remaining``, which has few values in practice."""
+        """The bitset of devices that consume more of a set than ``remaining``, which has few values in practice."""
         assert self.counters is not None
         bitset = self._blocked.get((set_, remaining))
         if bitset is None:
@@ -303,7 +303,7 @@ class PoolTemplate:
 
 
 def _groups_of(uses: Sequence[CounterUse], sets: int) -> tuple[Groups | None, ...]:
-    """For each set the compatibility groups that allocated devices share."""
+    """The compatibility groups common to the allocated devices on each set."""
     groups: list[Groups | None] = [None] * sets
     for use in uses:
         present = groups[use.set]

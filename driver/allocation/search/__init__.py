@@ -1,1 +1,1 @@
-"""From claims and a node's devices to the first solution: problem, bounds, nogoods, backtracking, results."""
+"""The search for the first solution of the claims on a node: problem, bounds, nogoods, backtracking, results."""

@@ -1,9 +1,9 @@
-"""The partial assignment of a search: devices given so far, and what counters, capacities and constraints have left.
+"""The partial assignment of a search: the devices assigned so far, and the remaining counters and capacities.
 
-``assign`` gives a device to an alternative or leaves everything as it was; ``undo`` takes back the latest assignment
-that still stands, from the old values that the assignment carries (the *trail* of constraint solvers).
+``assign`` assigns a device to an alternative or leaves everything as it was; ``undo`` reverts the latest assignment,
+which carries the old values that it replaced (the *trail* of constraint solvers).
 
-The checks come in the order of ``k8s.io/dynamic-resource-allocation/structured`` (``allocateDevice``), because one of
+The checks have the order of ``k8s.io/dynamic-resource-allocation/structured`` (``allocateDevice``), because one of
 them, a violated constraint under ``All``, ends the search instead of leading to the next device.
 """
 
@@ -18,7 +18,7 @@ from driver.allocation.semantics.counters import Groups, fits, join_groups
 
 
 class CounterUndo(NamedTuple):
-    """A counter set as it was before a device took from it."""
+    """The state of a counter set before a device consumed from it."""
 
     set: int
     remaining: int
@@ -27,13 +27,13 @@ class CounterUndo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One device given to one alternative, with what undoes it."""
+    """One device assigned to one alternative, with the trail that undoes it."""
 
     alternative: RequestAlternative
     device: int
     trail: Sequence[CounterUndo]
     states: tuple[ConstraintState, ...]
-    """The states of the alternative's constraints before it."""
+    """The states of the alternative's constraints before the assignment."""
 
 
 class Solution(NamedTuple):
@@ -42,7 +42,7 @@ class Solution(NamedTuple):
     alternatives: tuple[RequestAlternative, ...]
     """The alternative that was chosen for each request."""
     assignments: Sequence[Sequence[Assignment]]
-    """For each claim its devices, in the order of the allocation result."""
+    """The assignments of each claim, in the order of the allocation result."""
 
 
 class PartialAssignment:
@@ -52,28 +52,28 @@ class PartialAssignment:
         self._problem = problem
         self._node_devices = problem.node_devices
         self.claimed = [0] * len(problem.claims)
-        """For each claim of the pod, the bitset of the devices that it was given exclusively."""
+        """For each claim of the pod, the bitset of the devices assigned to it exclusively."""
         self.in_use = self._node_devices.held
         """The bitset of devices that are held exclusively, by allocated claims or by claims of the pod."""
         self.remaining = list(self._node_devices.remaining)
-        """What is left of each counter set, as in ``NodeDevices``."""
+        """The remaining counters of each set, as in ``NodeDevices``."""
         self.groups = list(self._node_devices.groups)
         """The compatibility groups on each counter set, as in ``NodeDevices``."""
         self.consumed: dict[int, dict[str, int]] = defaultdict(dict)
-        """The capacity that the pod's shares take of each device, by name, in units of 1e-9."""
+        """The consumption of each device by the pod's shares, in units of 1e-9, by the capacity's name."""
         self.shares: dict[int, int] = defaultdict(int)
-        """The number of shares of each device that the pod was given."""
+        """The number of shares of each device that are assigned to the pod."""
         self.states = [[INITIAL_STATE] * len(constraints) for constraints in problem.constraints]
         """The state of each constraint of each claim."""
         self.assignments: list[list[Assignment]] = [[] for _ in problem.claims]
-        """For each claim its assignments, the latest last."""
+        """The assignments of each claim, the latest last."""
         self._charged = self._node_devices.shareable & self._node_devices.shared
-        """The bitset of devices of which a share exists: their counters are taken already."""
+        """The bitset of devices that have a share: their counters are already consumed."""
         self._blocked: int | None = None
-        """``blocked``; None: it must be worked out again."""
+        """The cached value of ``blocked``; None: it must be computed again."""
 
     def free(self, alternative: RequestAlternative) -> int:
-        """The bitset of devices that are not in use; for admin access only what its own claim was given is in use."""
+        """The bitset of devices that are not in use; with admin access, only the claim's own devices are in use."""
         return ~(self.claimed[alternative.claim] if alternative.is_admin else self.in_use)
 
     def available(self, alternative: RequestAlternative) -> int:
@@ -82,12 +82,12 @@ class PartialAssignment:
 
     @property
     def available_exclusively(self) -> int:
-        """The same for every alternative without admin access."""
+        """The bitset of devices that are available to every alternative without admin access."""
         return ~self.in_use & ~self.blocked
 
     @property
     def blocked(self) -> int:
-        """The bitset of devices that take more from some counter set than it has left."""
+        """The bitset of devices that consume more of some counter set than remains."""
         if self._blocked is None:
             blocked = 0
             for set_, remaining in enumerate(self.remaining):
@@ -97,10 +97,10 @@ class PartialAssignment:
         return self._blocked
 
     def assign(self, alternative: RequestAlternative, device: int) -> Assignment | None:
-        """Give ``device`` to ``alternative``; None: that is not possible.
+        """Assign ``device`` to ``alternative``; None: that is not possible.
 
-        Raises UnanswerableError if the device violates a constraint of an alternative that asks for all devices, or if
-        what a constraint compares cannot be evaluated.
+        Raises UnanswerableError if the device violates a constraint of an alternative with allocation mode ``All``, or
+        if an attribute that a constraint compares cannot be evaluated.
         """
         if not (alternative.usable & self.free(alternative)) >> device & 1:
             return None
@@ -117,7 +117,7 @@ class PartialAssignment:
         return self._record(alternative, device, trail, states)
 
     def undo(self, assignment: Assignment) -> None:
-        """Take back ``assignment``, which must be the latest."""
+        """Revoke ``assignment``, which must be the latest."""
         alternative, device = assignment.alternative, assignment.device
         self.assignments[alternative.claim].pop()
         if self._node_devices.shareable >> device & 1:
@@ -139,7 +139,7 @@ class PartialAssignment:
         return demand.fits(capacity, self._node_devices.consumed.get(device, {}), self.consumed[device])
 
     def _take_counters(self, device: int) -> list[CounterUndo] | None:
-        """Take the device's counters and join its compatibility groups; None: that is not possible."""
+        """Consume the device's counters and join its compatibility groups; None: that is not possible."""
         node_devices = self._node_devices
         if node_devices.shareable >> device & 1 and (self.shares[device] or node_devices.shared >> device & 1):
             return []  # the first share has taken them
@@ -163,7 +163,7 @@ class PartialAssignment:
             self.groups[undo.set] = undo.groups
 
     def _constrain(self, alternative: RequestAlternative, device: int) -> list[ConstraintState] | None:
-        """The next states of the alternative's constraints; None: one of them refuses the device."""
+        """The next states of the alternative's constraints; None: one of them rejects the device."""
         states: list[ConstraintState] = []
         for index in alternative.constraints:
             constraint = self._problem.constraints[alternative.claim][index]

@@ -1,22 +1,22 @@
 """Depth-first search with chronological backtracking, in the order of kube-scheduler's allocator.
 
-Problem: give every request of the pod's claims as many devices as it asks for, so that counters, capacities and
-constraints allow them together. The result must be kube-scheduler's, which is the first in a fixed order: claims as
+Problem: assign to every request of the pod's claims the number of devices that it needs, so that counters, capacities
+and constraints hold. The result must be kube-scheduler's, which is the first in a fixed order: claims as
 given, requests and alternatives as they stand in the claim, devices as they stand in ``NodeDevices``, ascending within
 one request (``k8s.io/dynamic-resource-allocation/structured``, ``allocateOne``).
 
-Upstream explores this order in full and takes exponential time where nothing fits. Here only branches without a
-solution are cut, so the first solution stays the same: by bounds (``bounds.py``), by nogoods, which are states equal to
-one that has failed (``nogoods.py``), and by passing over devices that are interchangeable with one that has failed
+Upstream explores this order in full and takes exponential time where nothing fits. This search prunes only branches
+without a solution, so the first solution stays the same: by bounds (``bounds.py``), by nogoods, which are states equal
+to one that has failed (``nogoods.py``), and by skipping devices that are interchangeable with one that has failed
 (``symmetry.py``). All but the cheapest bound wait for the first failure: a search that succeeds at once pays little.
-Where trying a device fails for good (a CEL run-time error fails the pod), the order also decides which failure is
-reported; so nothing behind the first such request is used to cut (``AllocationProblem.safe_requests``).
+If trying a device fails permanently (a CEL run-time error fails the pod), the order also decides which failure is
+reported; so no request after the first such one is used to prune (``AllocationProblem.safe_requests``).
 
 Invariant: the choice points on the stack hold exactly the assignments in ``PartialAssignment``. Budget: a step is one
 attempt to assign a device; the clock is read once for each choice point.
 
-Example: request ``a`` may take card 0 or 1, request ``b`` card 0 only. The search gives card 0 to ``a``, finds none for
-``b``, goes back to ``a``'s choice point and takes card 1 there; then ``b`` gets card 0.
+Example: request ``a`` may take card 0 or 1, request ``b`` card 0 only. The search assigns card 0 to ``a``, finds none
+for ``b``, backtracks to ``a``'s choice point and assigns card 1 there; then ``b`` gets card 0.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from driver.allocation.semantics.outcomes import Budget, Undecided
 
 
 class BudgetSpentError(Exception):
-    """The search has taken all of its budget; ``outcome`` says of which limit."""
+    """The search has exhausted its budget; ``outcome`` names the limit."""
 
     def __init__(self, outcome: Undecided) -> None:
         self.outcome = outcome
@@ -42,16 +42,16 @@ class ChoicePoint:
 
     position: SearchPosition
     alternative: RequestAlternative | None
-    """The alternative for which a device is chosen; None: an alternative is chosen."""
+    """The alternative for which a device is chosen; None: the choice is among alternatives."""
     options: int
-    """A bitset of what is still to be tried: alternatives of the request, or devices."""
+    """The bitset of options not yet tried: alternatives of the request, or devices."""
     latest: int = -1
-    """The option that was tried last."""
+    """The option that was tried last; -1: no option was."""
     assignment: Assignment | None = None
-    """What that option assigned; None: nothing, or an alternative is chosen."""
+    """The assignment that the latest option made; None: it made none, or the choice is among alternatives."""
 
     def take_option(self) -> int:
-        """Take the lowest option out of those still to be tried."""
+        """Remove the lowest remaining option and return it."""
         lowest = self.options & -self.options
         self.options ^= lowest
         self.latest = lowest.bit_length() - 1
@@ -72,10 +72,10 @@ class DepthFirstSearch:
         self._has_failed = False
 
     def run(self) -> Solution | None:
-        """The first solution; None: there is none.
+        """Return the first solution; None: the problem has no solution.
 
-        Raises UnanswerableError if a device must be tried on which trying fails for good or that violates a constraint
-        under ``All``, and BudgetSpentError if the budget does not suffice.
+        Raises UnanswerableError if a device must be tried that fails permanently or that violates a constraint under
+        ``All``, and BudgetSpentError if the budget does not suffice.
         """
         stack: list[ChoicePoint] = []
         following = self._at_request(0)
@@ -94,14 +94,14 @@ class DepthFirstSearch:
         return Solution(alternatives, self._partial.assignments)
 
     def _is_hopeless(self) -> bool:
-        """Whether the bounds show, at the first failure, that there is no solution at all."""
+        """Whether the bounds prove, at the first failure, that there is no solution at all."""
         is_first, self._has_failed = not self._has_failed, True
         if not is_first or not self._problem.safe_requests:
             return False
         return not self._bounds.can_succeed(PartialAssignment(self._problem), request=0)
 
     def _advance(self, choice: ChoicePoint) -> bool:
-        """Undo the latest option and take the next that is possible; False: there is none."""
+        """Undo the latest option and take the next that is possible; False: no option is."""
         if choice.assignment is not None:
             self._partial.undo(choice.assignment)
             choice.assignment = None
@@ -129,7 +129,7 @@ class DepthFirstSearch:
             raise BudgetSpentError(Undecided("seconds", self._budget.seconds))
 
     def _after(self, choice: ChoicePoint) -> ChoicePoint | None:
-        """The choice point behind ``choice``; None: every request has its devices."""
+        """The choice point after ``choice``; None: every request has its devices."""
         at = choice.position
         if choice.alternative is None:
             return self._at_alternative(at.request, choice.latest)
@@ -157,12 +157,12 @@ class DepthFirstSearch:
         return self._choice(position, alternative) if alternative.count else self._at_request(request + 1)
 
     def _choice(self, position: SearchPosition, alternative: RequestAlternative | None) -> ChoicePoint:
-        """The choice point at ``position``, without options if the search behind it is known to fail."""
+        """The choice point at ``position``, without options if the search from there is known to fail."""
         options = 0 if self._is_known_to_fail(position) else self._options(position, alternative)
         return ChoicePoint(position, alternative, options)
 
     def _is_known_to_fail(self, position: SearchPosition) -> bool:
-        """Whether bounds or a nogood say that there is no solution behind ``position``; the cheapest check first."""
+        """Whether bounds or a nogood prove that no solution extends ``position``; the cheapest check first."""
         is_new = position.chosen == 0
         request = position.request + (not is_new)
         may_bound = request < self._problem.safe_requests

@@ -1,12 +1,12 @@
 """Bounds: necessary conditions that prove early that a search cannot succeed.
 
-Problem: a depth-first search finds out last that too little is left for all requests together. A bound tells it at once
-by counting how many devices, counters or capacity the remaining requests need at least, and how much there is at most.
+Problem: a depth-first search discovers late that too little remains for all requests together. A bound proves it early
+by comparing the devices, counters or capacity that the remaining requests need at least with what is left at most.
 The devices that earlier choices leave to an alternative are its filtered domain (forward checking, Haralick and Elliott
-1980); requests that compete for the same devices must find enough of them together (Hall's condition, 1935).
+1980); requests that compete for the same devices need enough of them together (Hall's condition, 1935).
 
-Invariant: where a bound fails, no choice of devices serves the requests, so that cutting there never changes which
-solution is found first. From the cheapest to the dearest: ``has_empty_domain``, ``has_empty_filtered_domain``,
+Invariant: where a bound fails, no choice of devices serves the requests, so that pruning there never changes which
+solution is found first. From the cheapest to the most expensive: ``has_empty_domain``, ``has_empty_filtered_domain``,
 ``can_succeed``. Each is a pass over requests, alternatives and counter sets; none searches.
 
 Example: three requests of one partition of four slices each, on two cards with seven slices each. Each request finds a
@@ -33,10 +33,10 @@ from driver.allocation.search.problem import (
 from driver.allocation.semantics.bitset import iter_bits
 
 _Domains: TypeAlias = Mapping[RequestAlternative, int]
-"""The bitset of devices that each alternative could be given now, as far as it depends on it alone."""
+"""The bitset of devices that could be assigned to each alternative now, taken alone."""
 
 _NO_VALUE: Final[Value] = ("", "")
-"""Stands for no value at all: a device without comparable values can come first, but only one can."""
+"""A stand-in for the value of devices without comparable values: one of them can be chosen first, but only one."""
 
 
 class Bounds:
@@ -46,19 +46,19 @@ class Bounds:
         self._problem = problem
         self._node_devices = problem.node_devices
         self._requests = problem.requests[: problem.safe_requests]
-        """The requests before any that may fail for good: those behind are not reached without these."""
+        """The requests before any that may fail permanently: the search reaches the others only through these."""
         self._capacity_sums = CapacitySums(problem)
         self._devices_by_value: dict[tuple[RequestAlternative, int], Mapping[Value, int]] = {}
 
     def has_empty_domain(self, partial: PartialAssignment, request: int) -> bool:
-        """Whether some request finds fewer devices that are not in use than it needs."""
+        """Whether some request has fewer devices that are not in use than it needs."""
         return any(
             all((each.usable & partial.free(each)).bit_count() < each.count for each in request_.alternatives)
             for request_ in self._requests[request:]
         )
 
     def has_empty_filtered_domain(self, partial: PartialAssignment, request: int) -> bool:
-        """The same with counters and constraints taken into account."""
+        """Whether some request has fewer devices than it needs once counters and constraints are considered."""
         return any(
             all(self._domain(partial, each).bit_count() < each.count for each in request_.alternatives)
             for request_ in self._requests[request:]
@@ -81,7 +81,7 @@ class Bounds:
         )
 
     def within_limit(self, partial: PartialAssignment, requests: Iterable[Request], also: int = 0) -> bool:
-        """Whether the claims of ``requests`` can keep to MAX_RESULTS; ``also`` counts for the first of them."""
+        """Whether the claims of ``requests`` can keep to MAX_RESULTS; ``also`` is added to the first of them."""
         needed: dict[int, int] = defaultdict(int)
         for request in requests:
             needed[request.claim] += request.fewest + also
@@ -127,7 +127,7 @@ class Bounds:
         return True
 
     def supply(self, partial: PartialAssignment, devices: int) -> float:
-        """At most how many times something of ``devices`` can be taken together; infinity if one is shareable."""
+        """An upper bound on how many of ``devices`` can be taken together; infinity if one is shareable."""
         if devices & self._node_devices.shareable:
             return inf
         supply = (devices & self._problem.unlimited).bit_count()
@@ -137,7 +137,7 @@ class Bounds:
         return supply
 
     def _supply_of_set(self, set_: int, remaining: int | None, devices: int) -> int:
-        """At most how many of ``devices`` a counter set can give, looking at each counter by itself."""
+        """An upper bound on how many of ``devices`` a counter set can supply, each counter taken by itself."""
         if remaining is None:
             return 0
         key = (set_, remaining, devices)
@@ -173,7 +173,7 @@ class Bounds:
         return any(self._suffice(partial, constrained, domains, by_value.get(value, 0)) for value in values)
 
     def _domains_by_value(self, requests: Iterable[Request], domains: _Domains, constraint: int) -> Mapping[Value, int]:
-        """The devices that ``requests`` could be given, by what the constraint compares of them."""
+        """The devices that could be assigned to ``requests``, by the value that the constraint compares."""
         by_value: dict[Value, int] = defaultdict(int)
         for alternative in chain.from_iterable(request.alternatives for request in requests):
             for value, devices in self._usable_by_value(alternative, constraint).items():
@@ -192,7 +192,7 @@ class Bounds:
         return by_value
 
     def _values(self, alternative: RequestAlternative, constraint: int, device: int) -> Iterable[Value]:
-        """The values of a device. What cannot be compared may still come first: it counts as one value more."""
+        """The values of a device. One that cannot be compared may still come first: it counts as one value more."""
         try:
             values = self._problem.values(alternative, constraint, device)
         except UnanswerableError:  # the search will meet it
@@ -212,9 +212,9 @@ def _constrained(requests: Iterable[Request], claim: int, constraint: int) -> li
 
 
 def _count_hits(by_value: Mapping[Value, int]) -> int:
-    """The size of some hitting set: values that meet every device, so that no more devices can differ in all values.
+    """The size of a hitting set: values that cover every device, so that no more devices can differ in all values.
 
-    It is found greedily, so it may not be the smallest, but it bounds as surely.
+    The set is found greedily; it may not be the smallest, but it is a valid bound.
     """
     missed = reduce(or_, by_value.values(), 0)
     hits = 0
@@ -229,7 +229,7 @@ def _count_fitting(left: int, amounts: Sequence[int]) -> int:
 
 
 class _SumKey(NamedTuple):
-    """Which counters are added up together: all of one name, or all of one size."""
+    """The counters that are added up together: all of one name, or all of one size."""
 
     name: str
     total: int
@@ -239,7 +239,7 @@ _Sums: TypeAlias = Mapping[_SumKey, int]
 
 
 class CapacitySums:
-    """Bounds by adding up: what is left of counters and shared capacities, over all devices, against what is needed."""
+    """Bounds by sums over all devices: the remaining counters and shared capacities against the needed ones."""
 
     def __init__(self, problem: AllocationProblem) -> None:
         self._node_devices = problem.node_devices
@@ -285,7 +285,7 @@ class CapacitySums:
         )
 
     def _least_shares_of(self, alternative: RequestAlternative) -> Mapping[str, int]:
-        """The least of each capacity that the alternative takes of any device; without those it may not take."""
+        """The least amount of each capacity that the alternative takes of any device; optional ones are left out."""
         least = self._least_shares.get(alternative)
         if least is None:
             demands = [alternative.demands.get(device) for device in iter_bits(alternative.usable)]
@@ -297,12 +297,12 @@ class CapacitySums:
         return least
 
     def _left_of_device(self, partial: PartialAssignment, device: int, name: str) -> int:
-        """What is left of a capacity of a shareable device, in units of 1e-9."""
+        """The remaining amount of a capacity of a shareable device, in units of 1e-9."""
         value = self._node_devices.device(device).capacity[name].value.nano
         return value - self._node_devices.consumed.get(device, {}).get(name, 0) - partial.consumed[device].get(name, 0)
 
     def _least_counters_of(self, devices: int) -> _Sums:
-        """The least that each of ``devices`` takes; without the sums that some device does not take from at all."""
+        """The least amounts that each of ``devices`` takes; sums from which some device takes nothing are left out."""
         least = self._least_counters.get(devices)
         if least is None:
             least = {}

@@ -1,7 +1,7 @@
 """Constraints over the devices of a claim: matchAttribute and distinctAttribute.
 
-A constraint is a fold over the devices chosen so far. Its state is a value that is never changed in place, so a search
-backtracks by taking up the earlier state. With list attributes (KEP-5491) values are sets: devices match while some
+A constraint is a fold over the devices chosen so far. Its state is an immutable value, so a search backtracks by
+restoring the earlier state. With list attributes (KEP-5491) values are sets: devices match while some
 element is common to all, and are distinct while no element occurs twice; a scalar is a set of one.
 
 Example: matchAttribute ``numaNode`` over a device with NUMA node 0 has the state ``(1, {("int", 0)})``, and refuses a
@@ -22,16 +22,16 @@ Values: TypeAlias = frozenset[Value]
 """The elements of a list attribute, or the one value of a scalar."""
 
 NOT_COMPARABLE: Final[Values] = frozenset()
-"""The values of an attribute without elements, or of a list while list attributes are switched off."""
+"""The values of an attribute without elements, or of a list while the feature for list attributes is disabled."""
 
 
 class ConstraintState(NamedTuple):
-    """What a constraint knows of the devices chosen so far."""
+    """The state of a constraint over the devices chosen so far."""
 
     devices: int
     """The number of these devices."""
     values: Values
-    """For matchAttribute the values that all have in common, for distinctAttribute those that any of them has."""
+    """For matchAttribute the values that all devices have in common, for distinctAttribute those that any has."""
 
 
 INITIAL_STATE: Final = ConstraintState(devices=0, values=frozenset())
@@ -44,13 +44,13 @@ class Constraint:
     kind: Literal["match", "distinct"]
     attribute: str
     requests: frozenset[str]
-    """The names of the requests (or ``request/subrequest``) it applies to; empty: all."""
+    """The names of the requests (or ``request/subrequest``) to which the constraint applies; empty: all."""
     with_lists: bool
-    """Whether list attributes are switched on."""
+    """Whether the feature for list attributes is enabled."""
 
     @classmethod
     def of(cls, constraint: DeviceConstraint, *, with_lists: bool) -> "Constraint | None":
-        """``constraint`` in this form; None: it sets neither kind, so it is of a kind that is not known yet."""
+        """Convert ``constraint``; None: it sets neither field, so it is of a kind that is not known yet."""
         requests = frozenset(constraint.requests)
         if constraint.match_attribute is not None:
             return cls("match", constraint.match_attribute, requests, with_lists)
@@ -59,11 +59,11 @@ class Constraint:
         return None
 
     def applies_to(self, request: str) -> bool:
-        """Whether the constraint is on ``request``, which may be ``request/subrequest``."""
+        """Whether the constraint applies to ``request``, which may be ``request/subrequest``."""
         return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
 
     def admit(self, state: ConstraintState, values: Values | None) -> ConstraintState | None:
-        """The state with one more device with those ``values``; None: the constraint refuses the device.
+        """Return the state with one more device, which has those ``values``; None: the constraint rejects the device.
 
         ``values`` None: the device lacks the attribute, which no constraint accepts.
         """
@@ -79,8 +79,8 @@ class Constraint:
     def values(self, published: PublishedDevice, derived: tuple[DerivedAttribute, ...]) -> Values | None:
         """The values that the constraint compares of a device; None: the device lacks the attribute.
 
-        An attribute that the request derives comes before what the driver publishes (KEP-6080). Raises
-        ExpressionCompileError, ExpressionRuntimeError or UnsupportedExpressionError if that cannot be evaluated.
+        A derived attribute of the request takes precedence over a published one (KEP-6080). Raises
+        ExpressionCompileError, ExpressionRuntimeError or UnsupportedExpressionError if it cannot be evaluated.
         """
         for attribute in derived:
             if attribute.name == self.attribute:

@@ -2,17 +2,17 @@
 
 Problem: a depth-first search meets the same subproblem again and again. A *nogood* (Dechter 1990) is a state without a
 solution; recording it in a canonical form of its symmetry class is symmetry breaking via dominance detection (Fahle,
-Schamberger, Sellmann 2001). The key of a position is all that the rest of the search depends on: the requests that are
-left, the devices that can still be had, what counters and shared capacities have left, what constraints have seen. It
+solution; recording it in a canonical form of its symmetry class is symmetry breaking via dominance detection (Fahle,
+Schamberger, Sellmann 2001). The key of a position is all that the rest of the search depends on: the remaining
+requests, the available devices, the remaining counters and shared capacities, the states of constraints. It
 names no device, but counts them in each component and sorts components and value groups of one class, so that
-positions that differ by exchanging equal ones (``symmetry.py``) have the same key.
 
-Invariant: positions with equal keys have the same outcome, so passing over a recorded one never loses the first
-solution. Symmetry is worked out for a request when a position there first fails. The store gets one key for each failed
+Invariant: positions with equal keys have the same outcome, so skipping a recorded one never loses the first
+solution. Symmetry is computed for a request when a position there first fails. The store gets one key for each failed
 position, so the steps of the budget bound it.
 
-Example, leaving bounds aside: eight equal cards, nine requests of one card each. That the search fails with one card
-for the first request is recorded as "seven of eight are free"; the other seven are not tried at all.
+Example, leaving bounds aside: eight equal cards, nine requests of one card each. The failure with one card for the
+first request is recorded as "seven of eight are free"; the other seven are not tried at all.
 """
 
 from collections import defaultdict
@@ -27,13 +27,13 @@ from driver.allocation.semantics.counters import Groups
 
 
 class SearchPosition(NamedTuple):
-    """A point of the search, before choosing a device for an alternative, or an alternative of a request."""
+    """A point of the search before the choice of a device for an alternative, or of an alternative of a request."""
 
     request: int
     alternative: int | None
     """The index of the alternative; None: an alternative is to be chosen."""
     chosen: int
-    """The number of devices that the alternative has already."""
+    """The number of devices already assigned to the alternative."""
     start: int
     """The first device that may be chosen next."""
 
@@ -41,19 +41,19 @@ class SearchPosition(NamedTuple):
 _ComponentState: TypeAlias = tuple[
     tuple[int, ...], tuple[int, ...], tuple[str, ...], tuple[Hashable, ...], tuple[Hashable, ...]
 ]
-"""The state of a component: device counts, counters, groups, shares, values of its own that constraints have seen."""
+"""The state of a component: device counts, counters, groups, shares, values of its own that constraints hold."""
 
 _GroupState: TypeAlias = tuple[tuple[bool, ...], tuple[tuple[_ComponentState, ...], ...]]
-"""The state of a value group: whether constraints have seen its value, and the states of its components."""
+"""The state of a value group: whether constraints hold its value, and the states of its components."""
 
 
 class _Context(NamedTuple):
-    """What a position adds to the state of counters and shares."""
+    """The part of a position's key that is not the state of counters and shares."""
 
     bitsets: tuple[int, ...]
-    """See ``NogoodStore._bitsets``."""
+    """The bitsets of ``NogoodStore._bitsets``."""
     seen: tuple[tuple[int, Values], ...]
-    """The values that constraints have seen, by the constraint's index in ``Symmetry.constraints``."""
+    """The values that constraints hold, by the constraint's index in ``Symmetry.constraints``."""
 
 
 class NogoodStore:
@@ -68,7 +68,7 @@ class NogoodStore:
         self._has_admin = any(each.is_admin for request in problem.requests for each in request.alternatives)
 
     def record(self, partial: PartialAssignment, position: SearchPosition) -> None:
-        """Record that there is no solution behind ``position``."""
+        """Record that no solution extends ``position``."""
         self._failed[position[:2]].add(self._key(partial, position))
 
     def is_nogood(self, partial: PartialAssignment, position: SearchPosition) -> bool:
@@ -77,7 +77,7 @@ class NogoodStore:
         return failed is not None and self._key(partial, position) in failed
 
     def interchangeable_with(self, partial: PartialAssignment, position: SearchPosition, device: int) -> int:
-        """The bitset of devices that fail at ``position`` because ``device`` failed there, itself among them."""
+        """The bitset of devices that fail at ``position`` because ``device`` failed there, including ``device``."""
         symmetry = self._symmetry(position)
         context = self._context(partial, position, symmetry)
         found = _find_component(symmetry, device)
@@ -145,9 +145,9 @@ class NogoodStore:
     def _bitsets(self, partial: PartialAssignment, position: SearchPosition, options: int) -> tuple[int, ...]:
         """The bitsets of which only the number of interchangeable devices matters.
 
-        These are the devices that cannot be had, and those that the alternative may still take. Admin access sees what
-        its own claim has and may take what is in use, so these matter, too. Where trying a device may fail for good,
-        one that is in use is not tried, but one without counters left is.
+        These are the unavailable devices and those that the alternative may still take. With admin access the claim's
+        own devices count, and devices in use may be taken. If trying a device may fail permanently, one in use
+        is not tried, but one without remaining counters is.
         """
         request = self._problem.requests[position.request]
         ahead = 0
@@ -163,7 +163,7 @@ class NogoodStore:
         return tuple(bitsets)
 
     def _symmetry(self, position: SearchPosition) -> Symmetry:
-        """The symmetry of what is left from ``position`` on; one object for equal remainders."""
+        """The symmetry of the requests that remain at ``position``; one object for equal remainders."""
         request, alternative = position[:2]
         symmetry = self._symmetries.get((request, alternative))
         if symmetry is None:

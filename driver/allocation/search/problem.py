@@ -1,8 +1,8 @@
-"""The allocation problem: what the claims of a pod ask for on one node, as a constraint satisfaction problem.
+"""The allocation problem: the claims of a pod on one node as a constraint satisfaction problem.
 
-Variables are the requests, each to be served by one of its alternatives (``firstAvailable``, KEP-4816) with as many
-devices as that asks for. The domain of an alternative is the bitset of its candidates in ``NodeDevices``. Constraints
-are those of the claims (matchAttribute, distinctAttribute), the shared counters and the shared capacities.
+Variables are the requests, each to be served by one of its alternatives (``firstAvailable``, KEP-4816) with the number
+of devices that it requests. The domain of an alternative is the bitset of its candidates in ``NodeDevices``. The
+constraints are those of the claims (matchAttribute, distinctAttribute), the counters and the shared capacities.
 """
 
 from collections import defaultdict
@@ -21,14 +21,14 @@ from driver.allocation.semantics.capacity import CapacityDemand
 from driver.cel.compile import ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError
 
 MAX_RESULTS: Final = 32
-"""Devices that one claim can get (``resource.k8s.io/v1`` AllocationResultsMaxSize)."""
+"""The most devices that one claim can get (``resource.k8s.io/v1`` AllocationResultsMaxSize)."""
 
 RequestSpec: TypeAlias = ExactDeviceRequest | DeviceSubRequest
 """The spec of one alternative."""
 
 
 class UnanswerableError(PermanentError):
-    """The claims ask for what no node can decide, or for what a switched-off feature would have to give."""
+    """The claims request something that no node can decide, or that a disabled feature would have to provide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,15 @@ class FilteredDevices:
     """Bitsets of the devices that are left after each filter, in the order of the filters; for messages."""
 
     selected: int
-    """Those that the selectors of the class and of the request select."""
+    """The devices that the selectors of the class and of the request select."""
     on_node: int
-    """Those that the node can use, and that are not held exclusively (under ``All`` and for admin access: all)."""
+    """Selected devices that the node can use and that are not held exclusively (``All``, admin access: all usable)."""
     sufficient: int
-    """Those with the capacities asked for."""
+    """The devices of ``on_node`` with the requested capacities."""
     tolerated: int
-    """Those without a taint that keeps the request away."""
+    """The devices of ``sufficient`` without a taint that the request does not tolerate."""
     unblocked: int
-    """Those that the counters allow, as nothing of the pod is assigned yet."""
+    """The devices of ``tolerated`` that the counters allow while nothing is assigned to the pod."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,27 +52,27 @@ class RequestAlternative:
     """One alternative of a request, on one node."""
 
     claim: int
-    """The index of its claim."""
+    """The index of the alternative's claim."""
     name: str
     """``request``, or ``request/subrequest``."""
     spec: RequestSpec
     class_: DeviceClass
     count: int
-    """The number of devices that it needs; under ``All`` the number of its candidates."""
+    """The number of devices that the alternative needs; under ``All`` the number of its candidates."""
     is_all: bool
     is_admin: bool
     candidates: int
-    """The bitset of its domain as far as other choices do not matter; under ``All`` every one of its devices."""
+    """The bitset of the domain before other choices are considered; under ``All`` every device that it must get."""
     usable: int
-    """The bitset of candidates that can be assigned as long as nothing of the pod is."""
+    """The bitset of candidates that can be assigned while nothing is assigned to the pod."""
     errors: Mapping[int, str]
-    """Why trying a device fails for good unless the device is in use; such a failure fails the pod."""
+    """The errors of devices that fail permanently when tried, unless in use; such an error fails the pod."""
     failing: int
     """The bitset of the devices in ``errors``."""
     demands: Mapping[int, CapacityDemand]
-    """What is taken of the capacities of each shareable device."""
+    """The amounts that the alternative takes of the capacities of each shareable device."""
     constraints: tuple[int, ...]
-    """The indices of the claim's constraints that apply."""
+    """The indices of the claim's constraints that apply to the alternative."""
     filtered: FilteredDevices
 
 
@@ -81,7 +81,7 @@ class Request:
     """A request of a claim, with its alternatives in order of preference, one of which is to be served."""
 
     claim: int
-    """The index of its claim."""
+    """The index of the request's claim."""
     name: str
     alternatives: tuple[RequestAlternative, ...]
 
@@ -97,7 +97,7 @@ class Request:
 
 
 class ComparedAttribute(NamedTuple):
-    """What a constraint compares of a device: the same for all claims with such a constraint."""
+    """The attribute that a constraint compares: equal for all claims with such a constraint."""
 
     attribute: str
     derived: tuple[DerivedAttribute, ...]
@@ -112,14 +112,14 @@ class AllocationProblem:
     node_devices: NodeDevices
     requests: tuple[Request, ...]
     constraints: tuple[tuple[Constraint, ...], ...]
-    """For each claim."""
+    """The constraints of each claim."""
     _values: dict[tuple[ComparedAttribute, int], Values | Exception | None] = field(default_factory=dict, repr=False)
     supplies: dict[tuple[int, int, int], int] = field(default_factory=dict, repr=False)
-    """A cache of ``Bounds``: by counter set, what is left of it, and a bitset of devices, at most how many of these
-    devices the set can give."""
+    """A cache of ``Bounds``: the most devices that a counter set can supply, by the set, its remaining counters and a
+    bitset of devices."""
 
     def compared_attribute(self, alternative: RequestAlternative, constraint: int) -> ComparedAttribute:
-        """What a constraint of the alternative's claim compares of the devices that the alternative takes."""
+        """The attribute that a constraint of the alternative's claim compares on the alternative's devices."""
         attribute = self.constraints[alternative.claim][constraint].attribute
         return ComparedAttribute(attribute, alternative.spec.derived_attributes)
 
@@ -163,13 +163,13 @@ class AllocationProblem:
 
     @cached_property
     def safe_requests(self) -> int:
-        """The number of requests before the first for which trying some device may fail for good."""
+        """The number of requests before the first for which trying some device may fail permanently."""
         risky = (any(self._may_fail(alternative) for alternative in request.alternatives) for request in self.requests)
         return next((index for index, is_risky in enumerate(risky) if is_risky), len(self.requests))
 
     @property
     def may_fail(self) -> bool:
-        """Whether trying some device may fail for good: then only trying them in order gives the right outcome."""
+        """Whether trying some device may fail permanently: then only trying them in order gives the right outcome."""
         return self.safe_requests < len(self.requests)
 
     def _may_fail(self, alternative: RequestAlternative) -> bool:

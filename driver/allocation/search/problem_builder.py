@@ -1,8 +1,8 @@
-"""From the claims of a pod to an ``AllocationProblem`` on one node.
+"""Builds the ``AllocationProblem`` of a pod's claims on one node.
 
-All that does not depend on other choices of the search is decided here once: the domain of each alternative (node
-consistency, in terms of constraint solvers), what it would take of each device, and where trying a device must fail.
-What is refused, and in which order, is that of ``k8s.io/dynamic-resource-allocation/structured`` (``Allocate``,
+Everything that does not depend on other choices of the search is decided here once: the domain of each alternative
+(node consistency, in terms of constraint solvers), the amounts it would take of each device, and which devices fail
+permanently. Checks and their order are those of ``k8s.io/dynamic-resource-allocation/structured`` (``Allocate``,
 ``validateDeviceRequest``).
 """
 
@@ -30,11 +30,11 @@ from driver.allocation.semantics.outcomes import Features
 def build_problem(
     node_devices: NodeDevices, claims: Sequence[ResourceClaim], classes: Mapping[str, DeviceClass]
 ) -> AllocationProblem:
-    """The problem of serving ``claims`` with ``node_devices``; ``classes`` are by name.
+    """Build the problem of serving ``claims`` with ``node_devices``; ``classes`` are by name.
 
-    Raises UnanswerableError if a claim asks for what no node can decide (a missing class, an unknown kind of request
-    or constraint, more devices than a claim can get), needs a feature that is off, or asks for all devices where some
-    pool or device cannot be judged, and InvalidNodeSelectorError if a published node selector is invalid.
+    Raises UnanswerableError if a claim requests what no node can decide (a missing class, an unknown kind of request
+    or constraint, more devices than a claim can get), needs a disabled feature, or requests all devices while some
+    pool or device cannot be evaluated, and InvalidNodeSelectorError if a published node selector is invalid.
     """
     requests: list[Request] = []
     constraints: list[tuple[Constraint, ...]] = []
@@ -64,7 +64,7 @@ def _constraints(claim: ResourceClaim, features: Features) -> tuple[Constraint, 
 
 @dataclass(frozen=True, slots=True)
 class _RequestBuilder:
-    """Builds the requests of one claim, which is the ``_index``-th."""
+    """A builder of the requests of one claim, which is the ``_index``-th."""
 
     _node_devices: NodeDevices
     _classes: Mapping[str, DeviceClass]
@@ -152,7 +152,7 @@ class _RequestBuilder:
             raise self._unanswerable(name, f"unknown allocation mode {spec.allocation_mode}")
 
     def _validate_all(self, name: str, errors: Mapping[int, str]) -> None:
-        """Raises UnanswerableError unless every pool is complete and every device can be judged."""
+        """Raises UnanswerableError unless every pool is complete and every device can be evaluated."""
         for view in self._node_devices.views:
             if view.fault is not None:
                 raise self._unanswerable(name, f"asks for all devices, but {view.fault.message}")
@@ -162,10 +162,10 @@ class _RequestBuilder:
     def _with_capacity(
         self, spec: RequestSpec, devices: int, consumed: Mapping[int, Mapping[str, int]], errors: dict[int, str]
     ) -> tuple[int, dict[int, CapacityDemand]]:
-        """Those of ``devices`` with enough capacity beside ``consumed``, and what is taken of each that is shareable.
+        """Return the ``devices`` with enough capacity beside ``consumed``, and the demand on each that is shareable.
 
-        ``All`` needs every device that could be enough, so ``consumed`` is empty then: a device that is used up makes
-        the request fail, as one in use does. Capacities that cannot be requested like this are added to ``errors``.
+        ``All`` needs every device that could have enough, so ``consumed`` is empty then: an exhausted device makes the
+        request fail, as one in use does. Invalid capacity requests are added to ``errors``.
         """
         demands: dict[int, CapacityDemand] = {}
         if not self._node_devices.features.consumable_capacity:

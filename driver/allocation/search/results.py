@@ -1,6 +1,6 @@
-"""From the solution of a search to allocation results.
+"""Builds allocation results from the solution of a search.
 
-A result says for each device what the claim gets of it, hands on the configuration of classes and claim, and selects
+A result lists for each device the consumed capacity, contains the configuration of classes and claim, and selects
 the nodes on which all devices can be used. All this is as in ``k8s.io/dynamic-resource-allocation/structured``
 (``Allocate``, ``createNodeSelector``).
 """
@@ -26,7 +26,7 @@ from driver.allocation.semantics.outcomes import Features, NodeView
 def build_results(
     problem: AllocationProblem, solution: Solution, share_id: Callable[[], str]
 ) -> tuple[AllocationResult, ...]:
-    """The allocation result of each claim; ``share_id`` gives a new UUID for every share."""
+    """Build the allocation result of each claim; ``share_id`` gives a new UUID for every share."""
     return tuple(_result(problem, solution, claim, share_id) for claim in range(len(problem.claims)))
 
 
@@ -107,7 +107,7 @@ def _names(alternative: RequestAlternative, requests: Sequence[str]) -> bool:
 
 
 def _node_selector(devices: Iterable[PublishedDevice], node: NodeView) -> NodeSelector | None:
-    """The nodes on which all devices can be used: this one alone if some device is bound to it; None: all nodes."""
+    """The nodes on which all devices can be used: only ``node`` if some device is bound to it; None: all nodes."""
     fields: list[NodeSelectorRequirement] = []
     selector_expressions: list[NodeSelectorRequirement] = []
     for published in devices:

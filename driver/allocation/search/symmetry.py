@@ -1,10 +1,10 @@
 """Interchangeable devices: which devices can replace each other for the rest of a search.
 
-Problem: devices of a node differ in little but names, and what fails with one of them fails with each. These are
-*interchangeable values* (Freuder, "Eliminating Interchangeable Values in Constraint Satisfaction Problems", AAAI 1991):
+Problem: devices of a node differ in little but names, and a choice that fails with one of them fails with each. They
+are *interchangeable values* (Freuder, "Eliminating Interchangeable Values in Constraint Satisfaction Problems", 1991):
 
-- *Devices* of a component are interchangeable when no request that is left, no constraint and no counter tells them
-  apart.
+- *Devices* of a component are interchangeable when no remaining request, no constraint and no counter distinguishes
+  them.
 - A *component* is a set of devices tied by counter sets: a card with its partitions, or a device by itself. Components
   that differ in names only are of one class and can be exchanged as a whole, even where constraints compare values that
   only one component has, such as the UUID of a card.
@@ -36,45 +36,45 @@ class Component:
     """The devices that take from the same counter sets, directly or through others."""
 
     devices: int
-    """The bitset of all of them."""
+    """The bitset of all devices of the component."""
     interchangeable: tuple[int, ...]
-    """The bitsets of devices that are interchangeable, in the same order in all components of a class."""
+    """The bitsets of interchangeable devices, in the same order in all components of a class."""
     sets: tuple[int, ...]
     """The counter sets, in the same order in all components of a class."""
     shareable: tuple[int, ...]
-    """The devices that can be allocated several times."""
+    """The devices of the component that can be allocated several times."""
     values: tuple[Mapping[Value, int], ...]
     """For each constraint of the current claim: the values that no other component has, numbered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueGroup:
-    """The components that share one value of a constrained attribute, or those that have none."""
+    """The components that share one value of a constrained attribute, or all components that have none."""
 
     classes: tuple[tuple[Component, ...], ...]
     """The components by class, in the same order in all equal groups."""
     values: tuple[Value | None, ...]
-    """For each constraint of the current claim: the value, if that is what it compares."""
+    """For each constraint of the current claim: the value of the group, None if it compares another attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Symmetry:
-    """The symmetry of the requests that are left at some position of a search."""
+    """The symmetry of the requests that remain at some position of a search."""
 
     groups: tuple[tuple[ValueGroup, ...], ...]
-    """The value groups, equal ones together."""
+    """The value groups, with equal ones in one tuple."""
     claim: int
     """The claim of the current request."""
     constraints: tuple[int, ...]
     """The indices of that claim's constraints that still matter."""
     common: tuple[frozenset[Value], ...]
-    """For each of these constraints: the values that several components have, where value groups cross."""
+    """For each of these constraints: the values that several components have, if value groups overlap."""
     options: int
     """The bitset of devices that the current alternative tries."""
 
 
 def symmetry_key(alternative: RequestAlternative) -> Hashable:
-    """All of an alternative that decides which devices are interchangeable."""
+    """The properties of an alternative that decide which devices are interchangeable."""
     capacities = alternative.spec.capacity.requests if alternative.spec.capacity else {}
     return (
         alternative.claim,
@@ -88,7 +88,7 @@ def symmetry_key(alternative: RequestAlternative) -> Hashable:
 
 
 class SymmetryBuilder:
-    """Finds the symmetry of the ``alternatives`` that are left, of which those of ``claim`` come first."""
+    """A builder of the symmetry of the remaining ``alternatives``, of which those of ``claim`` come first."""
 
     def __init__(self, problem: AllocationProblem, claim: int, alternatives: Sequence[RequestAlternative]) -> None:
         self._problem = problem
@@ -97,7 +97,7 @@ class SymmetryBuilder:
         self._alternatives = alternatives
         self._devices = 0
         self._compared_by: dict[ComparedAttribute, tuple[RequestAlternative, int, int]] = {}
-        """For each attribute an alternative and its constraint that compare it, and the devices of which any does."""
+        """For each attribute an alternative and its constraint that compare it, and the devices for which any does."""
         for alternative in alternatives:
             tried = alternative.candidates | alternative.failing
             self._devices |= tried
@@ -110,10 +110,10 @@ class SymmetryBuilder:
         self._owners: dict[str, dict[Value, int | None]] = defaultdict(dict)
         """The component that alone has a value of an attribute; None: several have it."""
         self._group_of: dict[int, _GroupName] = {}
-        """The value group of each component that is in one; empty where groups cross."""
+        """The value group of each component that is in one; empty if groups overlap."""
 
     def build(self, options: int) -> Symmetry:
-        """The symmetry where the current alternative tries ``options``."""
+        """Return the symmetry of a position where the current alternative tries ``options``."""
         members = self._members()
         for number, devices in enumerate(members):
             self._component_of |= dict.fromkeys(devices, number)
@@ -177,7 +177,7 @@ class SymmetryBuilder:
             self._group_of = {component: name for component, (name,) in common.items()}
 
     def _compared(self, device: int) -> Iterator[tuple[ComparedAttribute, Values | None]]:
-        """What the constraints on all alternatives compare of a device."""
+        """Yield the attributes and values of a device that the constraints on all alternatives compare."""
         for compared, (alternative, index, devices) in self._compared_by.items():
             if devices >> device & 1:
                 try:
@@ -186,7 +186,7 @@ class SymmetryBuilder:
                     yield compared, NOT_COMPARABLE
 
     def _component(self, number: int, devices: Sequence[int], attributes: Iterable[str]) -> tuple[Hashable, Component]:
-        """What tells the component's class from others, and the component."""
+        """The key of the component's class, and the component."""
         sets: dict[int, int] = {}
         own: dict[str, dict[Value, int]] = defaultdict(dict)
         interchangeable: dict[Hashable, int] = defaultdict(int)
@@ -207,9 +207,9 @@ class SymmetryBuilder:
     def _description(
         self, component: int, device: int, sets: dict[int, int], own: dict[str, dict[Value, int]]
     ) -> Hashable:
-        """All that matters of a device from here on; the component's own sets and values go by their numbers."""
+        """All remaining properties of a device; sets and values of its own component go by their numbers."""
         uses = self._node_devices.uses(device)
-        # The order in which devices are tried may decide between two failures: then none stands for another.
+        # Which of two failures is reported depends on the order of devices: then no device stands for another.
         if self._problem.may_fail:
             for use in uses:
                 sets.setdefault(use.set, len(sets))
@@ -232,7 +232,7 @@ class SymmetryBuilder:
         )
 
     def _shares(self, device: int) -> Hashable:
-        """What matters of a shareable device: whether it is shared, what is left of it, what alternatives take."""
+        """The properties of a shareable device: whether it is shared, what remains of it, what alternatives take."""
         consumed = self._node_devices.consumed.get(device, {})
         capacity = self._node_devices.device(device).capacity
         left = [(name, each.value.nano - consumed.get(name, 0)) for name, each in capacity.items()]

@@ -1,4 +1,4 @@
-"""What is allocated: derived from the claims' status, and recorded nowhere else.
+"""The allocated devices, derived from the claims' status and recorded nowhere else.
 
 A device is held exclusively or in shares (KEP-5075). A device with admin access is not held at all (KEP-5018).
 """
@@ -31,7 +31,7 @@ class PoolId(NamedTuple):
 
 
 class ConsumedAmount(NamedTuple):
-    """What all shares of a device take of one capacity; names as in the claims."""
+    """The amount that all shares of a device take of one capacity; names as in the claims."""
 
     device: str
     capacity: str
@@ -39,17 +39,17 @@ class ConsumedAmount(NamedTuple):
 
 
 class PoolAllocations(NamedTuple):
-    """What is allocated of one pool, by names of devices."""
+    """The allocations of one pool, by names of devices."""
 
     exclusive: frozenset[str]
     """The devices that are held exclusively."""
     shared: frozenset[str]
-    """The devices of which some share is held."""
+    """The devices of which at least one share is held."""
     consumed: frozenset[ConsumedAmount]
 
     @property
     def names(self) -> frozenset[str]:
-        """The devices of which anything is held."""
+        """The devices that are held exclusively or in shares."""
         return self.exclusive | self.shared
 
 
@@ -57,29 +57,29 @@ NO_ALLOCATIONS: Final = PoolAllocations(exclusive=frozenset(), shared=frozenset(
 
 
 class AllocatedDevices(Protocol):
-    """What all claims of a cluster hold."""
+    """The allocations of all claims of a cluster."""
 
     @property
     def holders(self) -> Mapping[DeviceId, ObjectRef]:
-        """For each device the claim that holds it, or one of several; for messages only."""
+        """The claim that holds each device, or one of several; for messages only."""
 
     def of(self, pool: PoolId) -> PoolAllocations:
-        """What is allocated of a pool."""
+        """Return the allocations of a pool."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatedState:
-    """What claims hold at one moment."""
+    """The allocations of claims at one moment."""
 
     exclusive: frozenset[DeviceId] = frozenset()
     shares: frozenset[ShareId] = frozenset()
     consumed: Mapping[DeviceId, Mapping[str, Quantity]] = field(default_factory=dict)
-    """For each device the sum over its shares, by the capacity's name as in the claims."""
+    """The sum over the shares of each device, by the capacity's name as in the claims."""
     holders: Mapping[DeviceId, ObjectRef] = field(default_factory=dict)
 
     @classmethod
     def from_claims(cls, claims: Iterable[ResourceClaim]) -> "AllocatedState":
-        """What ``claims`` hold; one without an allocation holds nothing."""
+        """Return the allocations of ``claims``; a claim without an allocation holds nothing."""
         exclusive: set[DeviceId] = set()
         shares: set[ShareId] = set()
         consumed: dict[DeviceId, dict[str, Quantity]] = defaultdict(dict)
@@ -101,16 +101,15 @@ class AllocatedState:
 
     @cached_property
     def shared(self) -> frozenset[DeviceId]:
-        """The devices of which some share is held."""
+        """The devices of which at least one share is held."""
         return frozenset({share.id for share in self.shares} | self.consumed.keys())
 
     def of(self, pool: PoolId) -> PoolAllocations:
-        """What is allocated of a pool."""
         return self.by_pool.get(pool, NO_ALLOCATIONS)
 
     @cached_property
     def by_pool(self) -> Mapping[PoolId, PoolAllocations]:
-        """What is allocated of each pool."""
+        """The allocations of each pool."""
         exclusive: dict[PoolId, set[str]] = defaultdict(set)
         shared: dict[PoolId, set[str]] = defaultdict(set)
         consumed: dict[PoolId, set[ConsumedAmount]] = defaultdict(set)
@@ -128,25 +127,23 @@ class AllocatedState:
 
 
 class AllocatedStateTracker:
-    """What claims hold as they come and go: the same as an ``AllocatedState`` of all claims, kept pool by pool."""
+    """The allocations of changing claims: equal to an ``AllocatedState`` of all claims, kept pool by pool."""
 
     def __init__(self) -> None:
         self._claims: dict[ObjectRef, ResourceClaim] = {}
-        """The claims that hold something."""
+        """The claims that hold devices."""
         self._by_pool: dict[PoolId, dict[ObjectRef, ResourceClaim]] = defaultdict(dict)
         self._allocations: dict[PoolId, PoolAllocations] = {}
-        """The allocations of pools that have not changed since they were last asked for."""
+        """The cached allocations of pools that have not changed since the last read."""
         self._holders: dict[DeviceId, ObjectRef] | None = None
 
     @property
     def holders(self) -> Mapping[DeviceId, ObjectRef]:
-        """For each device the claim that holds it, or one of several."""
         if self._holders is None:
             self._holders = {id_: ref for ref, claim in self._claims.items() for id_ in _held(claim)}
         return self._holders
 
     def of(self, pool: PoolId) -> PoolAllocations:
-        """What is allocated of a pool."""
         allocations = self._allocations.get(pool)
         if allocations is None:
             claims = self._by_pool.get(pool, {})
@@ -154,7 +151,7 @@ class AllocatedStateTracker:
         return allocations
 
     def record(self, claim: ResourceClaim) -> set[PoolId]:
-        """Record what ``claim`` holds in place of what it held before, and return the pools that this changes."""
+        """Replace the recorded allocation of ``claim``, and return the pools that this changes."""
         changed = self.remove(claim.ref)
         pools = _pools(claim)
         if pools:
@@ -165,7 +162,7 @@ class AllocatedStateTracker:
         return changed | pools
 
     def remove(self, claim: ObjectRef) -> set[PoolId]:
-        """Forget what a claim held, and return the pools that this changes."""
+        """Remove the allocation of a claim, and return the pools that this changes."""
         removed = self._claims.pop(claim, None)
         self._holders = None
         pools = set[PoolId]() if removed is None else _pools(removed)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final, TypeVar
 
 _MAX_CACHED: Final = 4096
-"""Entries of one cache: the pool of a node with eight GPUs has some hundreds of usages in practice."""
+"""The most entries of one cache: the pool of a node with eight GPUs has some hundreds of usages in practice."""
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")

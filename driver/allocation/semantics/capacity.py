@@ -1,8 +1,8 @@
 """Consumable capacity: how much of each capacity a request takes from a shareable device (KEP-5075).
 
-A requested amount is rounded up as the capacity's policy says; without a request it is the policy's default, or else
-all of it. Kubernetes calculates ranges in 64-bit integers, of whole units, or of thousandths where the range has any
-(gate DRAFractionalCapacityRange), and fails the pod where that overflows; so does this, with the same limits.
+A requested amount is rounded up according to the capacity's policy; without a request it is the policy's default, or
+else the whole capacity. Kubernetes computes ranges in 64-bit integers, of units, or of thousandths if the range has a
+fraction (gate DRAFractionalCapacityRange), and fails the pod on overflow; so does this module, with the same limits.
 
 Example: a range from 1Gi by steps of 1Gi turns a request for 1.5Gi into 2Gi.
 """
@@ -27,12 +27,12 @@ class CapacityRequestError(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class CapacityDemand:
-    """What one request takes from one device, by capacity name as the device spells it."""
+    """The amounts that one request takes from one device, by capacity name as the device spells it."""
 
     amounts: Mapping[str, Quantity]
 
     def fits(self, capacity: Mapping[str, Capacity], *taken: Mapping[str, int]) -> bool:
-        """Whether it fits into ``capacity`` beside what is ``taken``, given in units of 1e-9 by name."""
+        """Whether the demand fits into ``capacity`` beside the ``taken`` amounts, in units of 1e-9 by name."""
         return all(
             amount.nano + sum(part.get(name, 0) for part in taken) <= capacity[name].value.nano
             for name, amount in self.amounts.items()
@@ -42,7 +42,7 @@ class CapacityDemand:
 def compute_demand(
     driver: str, capacity: Mapping[str, Capacity], requests: Mapping[str, Quantity], *, fractional: bool
 ) -> CapacityDemand | None:
-    """What a request for ``requests`` takes from a device with ``capacity``.
+    """The demand of the capacity ``requests`` on a device with ``capacity``.
 
     None: the device cannot serve the request, because it lacks a capacity or its policy forbids the amount. Raises
     CapacityRequestError if the request names a capacity twice, or if an amount cannot be rounded up or is negative.
@@ -58,14 +58,14 @@ def compute_demand(
 
 
 def unqualified(driver: str, name: str) -> str:
-    """A capacity's name without the driver's own domain, which may be left out."""
+    """A capacity's name without the driver's own domain, which is optional."""
     return name.removeprefix(f"{driver}/")
 
 
 def _resolved(
     driver: str, capacity: Mapping[str, Capacity], requests: Mapping[str, Quantity]
 ) -> dict[str, Quantity] | None:
-    """The requests by the names that the device uses; None: it lacks one."""
+    """The requests by the names that the device uses; None: the device lacks one."""
     names = {unqualified(driver, name): name for name in capacity}
     wanted: dict[str, Quantity] = {}
     for name, amount in requests.items():
@@ -102,7 +102,7 @@ class _Range(NamedTuple):
 
 
 def _stepped(range_: CapacityRange, *, fractional: bool) -> _Range | None:
-    """The range in the units that Kubernetes calculates in; None without steps."""
+    """The range in the units in which Kubernetes computes; None: the range has no steps."""
     if range_.step is None:
         return None
     bounds = [bound for bound in (range_.min, range_.max, range_.step) if bound is not None]
@@ -112,7 +112,7 @@ def _stepped(range_: CapacityRange, *, fractional: bool) -> _Range | None:
 
 
 def _rounded_in_range(name: str, wanted: Quantity, range_: CapacityRange, *, fractional: bool) -> Quantity:
-    """The smallest of min, min + step, … that is enough."""
+    """The smallest of min, min + step, … that is at least ``wanted``."""
     if wanted < range_.min:
         return range_.min
     stepped = _stepped(range_, fractional=fractional)
@@ -134,7 +134,7 @@ def _rounded_in_range(name: str, wanted: Quantity, range_: CapacityRange, *, fra
 
 
 def _obeys(amount: Quantity, policy: CapacityRequestPolicy | None, *, fractional: bool) -> bool:
-    """Whether the policy allows the amount; its default it always allows."""
+    """Whether the policy allows the amount; the policy's default is always allowed."""
     if policy is None or amount == policy.default:
         return True
     if policy.valid_range is not None:

@@ -5,7 +5,7 @@ subtraction, and it fits exactly when no field borrows from its guard::
 
     guards | available   1.0111 1.0010
     - use                0.0011 0.0011
-                         1.0100 0.1111     the second guard is gone: the second counter does not suffice
+                         1.0100 0.1111     the second guard is 0: the second counter does not suffice
 
 Amounts are whole multiples of the counter's greatest common divisor, so that fields stay narrow.
 """
@@ -25,7 +25,7 @@ INCOMPATIBLE: Final[Groups] = frozenset({""})
 
 
 class CounterUse(NamedTuple):
-    """What a device takes from one set; ``amount`` None: more than the set ever has."""
+    """The consumption of a device from one set; ``amount`` None: more than the set ever has."""
 
     set: int
     """The index of the set in ``PackedCounters.names``."""
@@ -35,16 +35,16 @@ class CounterUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackedCounters:
-    """The counter sets of a pool, and what its devices take from them."""
+    """The counter sets of a pool, and the consumption of its devices."""
 
     names: tuple[str, ...]
     guards: tuple[int, ...]
     totals: tuple[int, ...]
-    """For each set all counters, packed, with the guards."""
+    """The total of all counters of each set, packed, with the guards."""
     fields: tuple[Mapping[str, "PackedField"], ...]
 
     def use(self, device: Device) -> tuple[CounterUse, ...]:
-        """What ``device``, one of the pool's, takes."""
+        """Return the consumption of ``device``, one of the pool's."""
         return tuple(
             CounterUse(
                 set=(index := self.names.index(consumption.counter_set)),
@@ -57,7 +57,7 @@ class PackedCounters:
         )
 
     def remaining(self, taken: Iterable[CounterUse]) -> list[int] | None:
-        """What is left of each set beside ``taken``, with the guards; None: a set is overdrawn."""
+        """The remaining counters of each set beside ``taken``, with the guards; None: a set is overdrawn."""
         remaining = list(self.totals)
         for use in taken:
             if not fits(remaining[use.set], use.amount, self.guards[use.set]):
@@ -66,7 +66,7 @@ class PackedCounters:
         return remaining
 
     def find_exhausted(self, remaining: int, use: CounterUse) -> str:
-        """The first counter of a set that ``remaining`` does not suffice for; for messages."""
+        """The name of the first counter of a set for which ``remaining`` does not suffice; for messages."""
         for name, field in self.fields[use.set].items():
             if use.amount is None or field.read(use.amount) > field.read(remaining):
                 return name
@@ -74,13 +74,13 @@ class PackedCounters:
 
 
 class PackedField(NamedTuple):
-    """Where one counter lies in the integer of its set."""
+    """The position of one counter in the packed integer of its set."""
 
     shift: int
     width: int
-    """Without the guard bit above it."""
+    """The width in bits, without the guard bit above it."""
     unit: int
-    """What one of the field is worth, in units of 1e-9."""
+    """The size of one step of the field, in units of 1e-9."""
 
     def read(self, packed: int) -> int:
         """The counter's value in ``packed``, in units of the field."""
@@ -114,7 +114,7 @@ def pack_counters(sets: Sequence[CounterSet], devices: Iterable[Device]) -> Pack
 
 
 def _fields_of_set(amounts: Mapping[str, Sequence[int]]) -> dict[str, PackedField]:
-    """Fields for the counters of a set; ``amounts`` lists the total of each first, then what devices take."""
+    """Fields for the counters of a set; ``amounts`` lists the total of each first, then the consumption of devices."""
     fields: dict[str, PackedField] = {}
     shift = 0
     for name, (total, *taken) in amounts.items():
@@ -138,8 +138,8 @@ def _packed(fields: Mapping[str, PackedField], amounts: Mapping[str, int]) -> in
 def join_groups(present: Groups | None, joining: Groups) -> Groups | None:
     """The groups that all devices on a counter set share once another joins; None when it must not.
 
-    ``present`` is what the devices there share, None when there are none. A device without groups shares a set only
-    with others without groups (KEP-5963).
+    ``present`` are the groups that the devices there share, None without devices. A device without groups shares a
+    set only with others without groups (KEP-5963).
     """
     if present is None:
         return joining

@@ -1,4 +1,4 @@
-"""What decides about one device: node selectors, CEL selectors, taints."""
+"""Matching of one device: node selectors, CEL selectors, taints and tolerations."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -50,7 +50,7 @@ def node_matches(node: NodeView, name: str | None, all_nodes: bool | None, selec
 
 
 def _term_matches(node: NodeView, term: NodeSelectorTerm) -> bool:
-    """All requirements of a term; an empty term matches nothing (``core/v1`` NodeSelectorTerm)."""
+    """Whether all requirements of a term hold; an empty term matches nothing (``core/v1`` NodeSelectorTerm)."""
     on_labels = [_matches(requirement, node.labels) for requirement in term.match_expressions]
     on_fields = [_matches(requirement, {"metadata.name": node.name}) for requirement in term.match_fields]
     return bool(on_labels or on_fields) and all(on_labels) and all(on_fields)
@@ -100,7 +100,7 @@ def is_tainted(taints: Sequence[DeviceTaint], tolerations: Sequence[DeviceTolera
 
 
 def evaluate_selectors(driver: str, device: Device, selectors: Selectors) -> bool | str:
-    """Whether all ``selectors`` hold for a device, tried in order until one does not; a string says why one fails."""
+    """Whether all ``selectors`` hold for a device, tried in order until one does not; a string is the error of one."""
     try:
         return all(compile_selector(selector).matches(driver, device) for selector in selectors)
     except (ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError) as error:
@@ -114,12 +114,12 @@ def may_read(selectors: Selectors, driver: str, attribute: str) -> bool:
             if compile_selector(selector).may_read(driver, attribute):
                 return True
         except (ExpressionCompileError, UnsupportedExpressionError):
-            return False  # it fails on every device; what stands behind it is not evaluated
+            return False  # it fails on every device; later selectors are not evaluated
     return False
 
 
 def reads_of_selector(selector: str) -> Reads | None:
-    """What a selector reads of a device; None: it does not compile."""
+    """The attributes and capacities that a selector reads; None: it does not compile."""
     try:
         return compile_selector(selector).reads
     except (ExpressionCompileError, UnsupportedExpressionError):

@@ -15,9 +15,9 @@ from api.model.allocations import AllocationResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """Which optional parts of structured DRA are switched on; the defaults are those of Kubernetes 1.37.
+    """The enabled optional features of structured DRA; the defaults are those of Kubernetes 1.37.
 
-    Named as in ``k8s.io/dynamic-resource-allocation/structured`` (``Features``), where each is a feature gate.
+    The names are those of ``k8s.io/dynamic-resource-allocation/structured`` (``Features``), each a feature gate.
     """
 
     admin_access: bool = True
@@ -35,20 +35,20 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What allocation depends on of a node."""
+    """The properties of a node on which allocation depends."""
 
     name: str
     labels: Mapping[str, str]
     declared_features: frozenset[str] = frozenset()
-    """``status.declaredFeatures``: what its kubelet says it supports (KEP-5328)."""
+    """``status.declaredFeatures``: the features that its kubelet declares (KEP-5328)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much the search on one node may take before it gives up as ``Undecided``; the first limit counts.
+    """The limits of the search on one node, after which it ends as ``Undecided``; the first one reached counts.
 
-    A step is one attempt to assign a device. Steps alone give the same outcome every time; seconds bound the wait,
-    whatever a step costs, and count only by the ``clock`` that is given, because this package reads none.
+    A step is one attempt to assign a device. Steps alone make the outcome reproducible; seconds bound the wait,
+    whatever a step costs, and count only by the given ``clock``, because this package reads none.
     """
 
     steps: int = 100_000
@@ -60,7 +60,7 @@ class Budget:
 
 
 class Obstacle(StrEnum):
-    """Why a request could not be served, in the order in which obstacles are looked for."""
+    """The kind of reason why a request could not be served, in the order in which the reasons are checked."""
 
     NO_POOL = "no-pool"
     POOL_INCOMPLETE = "pool-incomplete"
@@ -79,7 +79,7 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """The first obstacle that one request met on one node.
+    """The first obstacle of one request on one node.
 
     ``claim`` is ``namespace/name``, ``request`` the name in the claim (``request/subrequest`` for an alternative),
     ``message`` a text without claim and request, and without a full stop.
@@ -118,12 +118,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The search was given up with neither a solution nor a proof that there is none."""
+    """The search ended with neither a solution nor a proof that there is no solution."""
 
     limit: Literal["steps", "seconds"]
-    """The limit of the budget that was met."""
+    """The limit of the budget that was reached."""
     amount: float
-    """That limit, in steps or seconds."""
+    """The value of that limit, in steps or seconds."""
 
     def __str__(self) -> str:
         return f"no decision within {self.amount:,g} {self.limit}"

@@ -1,4 +1,4 @@
-"""Allocates devices of one node to claims, all of a pod's together or none, and says why a node is unsuitable. Pure."""
+"""Allocates devices of one node to all claims of a pod or to none, and explains why a node is unsuitable. Pure."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -26,53 +26,53 @@ from driver.controller.classic.usage import ClaimUsage, usage_of_results
 from driver.controller.node_choice import choose_nodes
 
 ONLY_REQUEST: Final = "claim"
-"""The name of a claim's one request where the API version has none for it (until Kubernetes 1.30)."""
+"""The name of a claim's one request where the API version has no request names (until Kubernetes 1.30)."""
 
 
 class PendingClaim(NamedTuple):
-    """A claim that is to be allocated, and what its requests require."""
+    """A claim that is to be allocated, with the requirements of its requests."""
 
     claim: ClassicClaim
     requests: tuple[RequestRequirements, ...]
 
 
 class ClaimAllocation(NamedTuple):
-    """The allocation that a claim is to get."""
+    """The allocation that will be written to a claim."""
 
     claim: ClassicClaim
     allocation: ClassicAllocation
     pod: Pod | None
-    """The pod for which the claim is reserved in the same write; None: for none."""
+    """The pod for which the claim is reserved in the same write; None: the claim is not reserved."""
 
     @property
     def usage(self) -> tuple[ClaimUsage, ...]:
-        """What the claim will use of each node."""
+        """The usage of each node by the claim."""
         return usage_of_results(self.allocation.devices.results)
 
 
 def unsuitable_reason(pending: Sequence[PendingClaim], node: str, view: ClusterView) -> str | None:
-    """Why ``node`` cannot serve all of ``pending``; None: it can."""
+    """Return why ``node`` cannot serve all of ``pending``; None: it can."""
     if problem := view.problem_of(node):
         return problem
     found = [value for value in (view.node(node),) if value is not None]
     for request in (request for one in pending for request in one.requests):
         if request.nodes is not None and node not in choose_nodes(request.nodes, found):
-            return "the class's parameters do not choose it"
+            return "the class's parameters do not select it"
     state, requirements = view.state(node), _requirements(pending)
     if can_place(state, requirements):
         return None
     outdated = next((reason for one in requirements if (reason := _outdated_driver(state, one))), None)
-    return outdated or "; ".join(["not enough is free", *state.contradictions])
+    return outdated or "; ".join(["too few devices are free", *state.contradictions])
 
 
 def _outdated_driver(state: NodeState, requirements: DeviceRequirements) -> str | None:
-    """A message if no card of the required kind has a driver that is known to be new enough."""
+    """Return a message if no card of the required kind has a driver that is known to be recent enough."""
     cards = [card for card in state.cards if card.card.kind is requirements.kind]
     if not cards or any(has_recent_driver(card, requirements) for card in cards):
         return None
     found = ", ".join(sorted({card.card.driver_version or "not known" for card in cards}))
     return (
-        f"the driver on the host is {found}, and the class asks for {'.'.join(map(str, requirements.driver_version))}"
+        f"the driver on the host is {found}, and the class requires {'.'.join(map(str, requirements.driver_version))}"
     )
 
 

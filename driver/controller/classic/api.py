@@ -1,4 +1,4 @@
-"""The requests of ``reconciler.ClaimClient``, made to a real API server."""
+"""The client of a real API server that implements ``reconciler.ClaimClient``."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from driver.kube.http.errors import NotFoundError
 
 
 class KubeClaimClient:
-    """Makes the requests through ``client``. ``identity`` holds ``lease`` while this process leads."""
+    """Sends the requests of ``ClaimClient``; ``identity`` holds ``lease`` while this process leads."""
 
     def __init__(self, client: Client, kinds: ClassicKinds, *, lease: ObjectRef, identity: str) -> None:
         self._client = client
@@ -27,7 +27,7 @@ class KubeClaimClient:
         self._reading = anyio.Lock()
         self._begun = 0
         self._confirmed = 0
-        """The numbers of the last read of the Lease that was begun, and of the last that found this process leading."""
+        """The number of the last started read of the Lease, and of the last read that found this process leading."""
 
     async def pod(self, ref: ObjectRef) -> Pod | None:
         try:
@@ -55,7 +55,7 @@ class KubeClaimClient:
         await self._patch(self._kinds.scheduling_contexts, ref, patch, "status")
 
     async def confirm_leading(self) -> None:
-        """Callers that come while a read is under way share the next one: it has to begin after they came."""
+        """Callers that wait during a read share the next one, because it has to start after their call."""
         begun = self._begun
         async with self._reading:
             if self._confirmed <= begun:

@@ -4,10 +4,10 @@
 
     ResourceClaim  PodSchedulingContext  ResourceClass  parameters  NodeInventory  Node      informers
           └───────────────┴──────────────────┬┴───────────────┴──────────┴──────────┘
-                           state, event_handlers             what is known; which keys to reconcile
+                           state, event_handlers             known objects; which keys to reconcile
                                   WorkQueue                  merged, one worker per key
-                                  reconciler                 in the leader only, once it has taken over
-                    claims, scheduling_contexts              what to do (pure)
+                                  reconciler                 in the leader only, after its take-over
+                    claims, scheduling_contexts              the plans (pure)
 """
 
 import logging
@@ -42,14 +42,14 @@ from driver.runtime.backoff import Backoff
 from driver.runtime.work_queue import WorkQueue
 
 _GENERATED_NAMES: Final = (1, 28)
-"""From here on the name of a claim from a template stands in the pod's status (KEP-3063)."""
+"""The first version in which the pod's status has the name of a claim from a template (KEP-3063)."""
 _POLICIES: Final = (1, 30)
-"""From here on the API server enforces ValidatingAdmissionPolicies by default (KEP-3488)."""
+"""The first version in which the API server enforces ValidatingAdmissionPolicies by default (KEP-3488)."""
 _WORKERS_FOR_A_CALL: Final = 4
-"""Workers for each call that the client may have under way. Those that allocate wait together for one read of the
-Lease: with four, calls of others fill that time, and some ten claims share a read (with one, two or three)."""
+"""The workers for each concurrent call of the client. Those that allocate wait together for one read of the Lease:
+with four, other calls fill that time, and ten claims share a read (with one worker, two or three claims do)."""
 _TAKE_OVER: Final = Backoff(first_s=0.5, factor=2, limit_s=10, jitter=0.2)
-"""A leader may do nothing before it has taken over, so it is tried again soon."""
+"""The back-off of the take-over, with a short first delay because a leader may write nothing before it."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class RequeueError(TransientError):
 
 
 class ClassicController:
-    """The parts of the process and how they are connected."""
+    """The parts of the controller process and their connections."""
 
     def __init__(self, client: Client, features: ClassicFeatures, settings: Settings) -> None:
         self._client = client
@@ -125,7 +125,7 @@ class ClassicController:
         await run_candidate(self._client, self._settings, self._events, informers, self._lead)
 
     async def _lead(self) -> None:
-        """Work as the leader, for ever."""
+        """Work as the leader, without end."""
         await self._take_over()
         self._event_handlers.requeue_all()
         await self._queue.run(self._reconcile, workers=_WORKERS_FOR_A_CALL * self._client.calls_at_once)
@@ -166,7 +166,7 @@ class ClassicController:
             self._events.report(about, type="Warning", reason="Failed", message=warning.message)
 
     def _subject(self, key: ReconcileKey, warning: WarningEvent) -> ObjectReference | None:
-        """The object that the event is about; None: it is gone."""
+        """Return the object that the event is about; None: it no longer exists."""
         namespaced = ObjectRef(key.ref.namespace, warning.name or key.ref.name)
         match warning.about:
             case EventSubject.CLAIM:

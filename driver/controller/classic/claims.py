@@ -1,8 +1,8 @@
-"""Decides what to do about one claim on its own: deallocation, and allocation in ``Immediate`` mode. Pure.
+"""Plans one claim by itself: deallocation, and allocation in ``Immediate`` mode. Pure.
 
 The states of a claim are the sixteen combinations of four facts; the table is KEP-3063's. R: a pod uses it (reserved).
-E: its allocation is to end (deletionTimestamp, or deallocationRequested). F: it is ours, by our finalizer or by an
-allocation that we wrote (upstream looks at the finalizer alone: a claim whose finalizer somebody removed would never be
+E: its allocation is to end (deletionTimestamp, or deallocationRequested). F: the claim is ours, by our finalizer or by
+an allocation that we wrote (upstream checks the finalizer alone: a claim whose finalizer was removed would never be
 deallocated). A: it is allocated.
 
 | R | E | F | A | then | rule |
@@ -10,12 +10,12 @@ deallocated). A: it is allocated.
 | yes | any | any | any | nothing: it is in use | C-2 |
 | no | yes | no | any | nothing: it is not ours, or done | C-3 |
 | no | yes | yes | yes | clear the allocation, then remove the finalizer | C-4 |
-| no | yes | yes | no | clear a request that is left, then remove the finalizer | C-8 |
+| no | yes | yes | no | clear a remaining request, then remove the finalizer | C-8 |
 | no | no | any | yes | nothing | C-10 |
-| no | no | any | no | allocate in Immediate mode; else its pod's scheduling context drives it | C-11 to C-18 |
+| no | no | any | no | allocate in Immediate mode; else its pod's scheduling context decides | C-11 to C-18 |
 
 Invariant: the finalizer is written before an allocation and removed after it is cleared, so that a claim is not deleted
-while it is allocated, unless somebody removes the finalizer by hand. Deallocation needs the claim alone, neither class
+while it is allocated, unless a user removes the finalizer. Deallocation needs the claim alone, neither class
 nor parameters nor node: its devices are free as soon as its status does not name them. An allocation of another driver
 is left to that driver.
 
@@ -41,7 +41,7 @@ from driver.controller.classic.usage import nodes_of, usage_of_claim
 
 
 class ClaimAction(Enum):
-    """What the table says."""
+    """The action of a row of the table."""
 
     NONE = auto()
     DEALLOCATE = auto()
@@ -61,7 +61,7 @@ class ClaimFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPlan(ReconcileResult):
-    """What to do about a claim, in the order of the fields."""
+    """The writes to a claim, in the order of the fields."""
 
     allocation: ClaimAllocation | None = None
     deallocate: bool = False
@@ -70,7 +70,7 @@ class ClaimPlan(ReconcileResult):
 
 
 def plan_claim(claim: ClassicClaim | None, view: ClusterView) -> ClaimPlan:
-    """What to do about ``claim`` now; None: it is gone."""
+    """Return the plan for ``claim``; None: the claim does not exist."""
     if claim is None:
         return ClaimPlan(rule="C-1")
     rule, action = table_row(_facts_of(claim, view))
@@ -105,7 +105,7 @@ def _plan_allocation(claim: ClassicClaim, view: ClusterView) -> ClaimPlan:
         return ClaimPlan(rule="C-11")
     ownership = ownership_of(claim, view)
     if ownership is Ownership.UNKNOWN:
-        return ClaimPlan(rule="C-12")  # the class, once created, requeues it; until then nobody knows whose claim it is
+        return ClaimPlan(rule="C-12")  # the class, once created, requeues it; until then the claim's driver is unknown
     if ownership is Ownership.OTHERS:
         return ClaimPlan(rule="C-13")
     if view.usage.is_reserved(claim.metadata.uid):
@@ -120,7 +120,7 @@ def _plan_allocation(claim: ClassicClaim, view: ClusterView) -> ClaimPlan:
         return ClaimPlan(rule="C-14", warnings=(of_class, warning))
     allocation = allocate_anywhere(pending, view)
     if allocation is None:
-        message = "no node has what the claim asks for free; it is allocated as soon as one has"
+        message = "no node has free devices for the claim; it is allocated as soon as one has"
         return ClaimPlan(rule="C-17", warnings=(_warning(message),), requeue=Requeue.PERIODIC)
     return ClaimPlan(rule="C-18", allocation=allocation)
 
@@ -135,26 +135,26 @@ def _facts_of(claim: ClassicClaim, view: ClusterView) -> ClaimFacts:
 
 
 def _is_allocated_by_us(claim: ClassicClaim, view: ClusterView) -> bool:
-    """Whether the allocation is of our making, not the scheduler's for our driver (1.30, structured parameters)."""
+    """Whether this controller wrote the allocation, not the scheduler for our driver (1.30, structured parameters)."""
     allocation = claim.status.allocation
     return allocation is not None and claim.status.driver_name == view.driver and view.driver in allocation.drivers
 
 
 def _contradictions(claim: ClassicClaim, view: ClusterView) -> Iterator[str]:
-    """What is wrong with an allocation, whoever wrote it: a person has to look at it."""
+    """Yield the faults of an allocation, whoever wrote it, that a person has to correct."""
     allocation = claim.status.allocation
     if allocation is None:
         return
     if view.driver in allocation.unreadable:
         reason = allocation.unreadable[view.driver]
         nodes = ", ".join(nodes_of(allocation)) or "no node"
-        yield f"its resource handle cannot be read: {reason}; nobody else gets anything of {nodes}"
+        yield f"its resource handle cannot be read: {reason}; no other claim gets devices of {nodes}"
     for usage in usage_of_claim(claim, view.driver):
         model = view.node_model(usage.node)
         unknown = [device for device in usage.devices or () if model is not None and not model.has(device)]
         if unknown:
             names = ", ".join(unknown)
-            yield f"it has {names}, which NodeInventory {usage.node} does not have: nobody else gets that card"
+            yield f"it has {names}, which NodeInventory {usage.node} does not have: no other claim gets that card"
     users = len(claim.status.reserved_for)
     if claim.status.driver_name == view.driver and users > allocation.max_pods:
         yield f"{users} pods use it, and its class lets {allocation.max_pods} (maxPods): is deploy/classic applied?"

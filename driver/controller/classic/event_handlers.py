@@ -13,7 +13,7 @@ from driver.controller.classic.state import ClusterView
 from driver.kube.store import ObjectChange
 
 SETTLE_S: Final = 0.2
-"""How long changes that concern every waiting pod are gathered: they come in groups, and each queues many keys."""
+"""The delay after changes that concern every waiting pod: they come in groups, and each queues many keys."""
 
 
 class ReconcileKey(NamedTuple):
@@ -40,7 +40,7 @@ class ClaimEventHandlers:
         self._view = view
 
     def on_claim(self, change: ObjectChange[ClassicClaim]) -> None:
-        """Queue the claim; contexts that may wait for a new claim; all that waits, if devices have become free."""
+        """Queue the claim; contexts that may wait for a new claim; all waiting keys if devices have become free."""
         self._view.on_claim(change)
         self._queue.add(ReconcileKey("claim", change.ref))
         if change.old is None and change.new is not None:
@@ -58,7 +58,7 @@ class ClaimEventHandlers:
         self.requeue_waiting()
 
     def on_inventory(self, change: ObjectChange[NodeInventory]) -> None:
-        """Queue all that waits, and the claims that use the node: the inventory may contradict them now."""
+        """Queue all waiting keys, and the claims that use the node: the inventory may contradict them now."""
         self._view.on_inventory(change)
         if _content(change.old) != _content(change.new):  # a mere renewal makes nothing possible
             self.requeue_waiting()
@@ -68,19 +68,19 @@ class ClaimEventHandlers:
                     self._queue.add(ReconcileKey("claim", claim.ref), after_s=SETTLE_S)
 
     def on_node(self, change: ObjectChange[Node]) -> None:
-        """Queue all that waits when a node comes, goes, or has other labels: all else of a node is of no concern."""
+        """Queue all waiting keys when a node is created, deleted or relabeled: no other field of a node matters."""
         if change.old is None or change.new is None or change.old.metadata.labels != change.new.metadata.labels:
             self.requeue_waiting()
 
     def requeue_waiting(self) -> None:
-        """Queue everything that may wait for what has changed."""
+        """Queue all keys that may wait for the change."""
         for context in self._view.stores.contexts.refs():
             self._queue.add(ReconcileKey("context", context), after_s=SETTLE_S)
         for claim in self._view.waiting:
             self._queue.add(ReconcileKey("claim", claim), after_s=SETTLE_S)
 
     def requeue_all(self) -> None:
-        """Queue everything, when leadership begins."""
+        """Queue all keys, when leadership begins."""
         for claim in self._view.stores.claims.refs():
             self._queue.add(ReconcileKey("claim", claim))
         for context in self._view.stores.contexts.refs():
@@ -99,7 +99,7 @@ class ClaimEventHandlers:
 
 
 def _frees(old: ClassicClaim | None, new: ClassicClaim | None) -> bool:
-    """Whether the change frees something for others: devices, or room for another pod in a full claim."""
+    """Whether the change makes devices available to others, or room for another pod in a full claim."""
     if old is None or old.status.allocation is None:
         return False
     return new is None or new.status.allocation is None or (old.is_full and not new.is_full)

@@ -1,8 +1,8 @@
 """The model of a node's cards, built from its NodeInventory: cards, their partitions by device name, taints. Pure.
 
-A device's name is its card's name and a suffix that says which partition it is (``driver.partitions.device_names``);
-the suffix of a whole card is empty. Cards of one geometry share their suffixes, so what is worked out for one set of
-suffixes in use holds for every such card of the cluster and is remembered once.
+A device's name is its card's name and a suffix that identifies the partition (``driver.partitions.device_names``);
+the suffix of a whole card is empty. Cards of one geometry share their suffixes, so a result for one set of suffixes in
+use is computed once and cached for all such cards of the cluster.
 """
 
 import re
@@ -54,28 +54,28 @@ class InventoryError(PermanentError):
 
 
 class CardAvailability(NamedTuple):
-    """What is free of a card while some of its devices are in use."""
+    """The free units of a card while some of its devices are in use."""
 
     free: FreeUnits
     unknown: tuple[str, ...]
-    """Suffixes of devices in use that the card does not have."""
+    """The suffixes of devices in use that the card does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCard:
-    """One card of a node, with everything about it that is worked out once."""
+    """One card of a node, with the values that are computed once."""
 
     card: Card
     unit_map: UnitMap
     name: str
-    """The prefix of its devices' names."""
+    """The card's name, which is the prefix of its devices' names."""
     model: str
     """The name of its model or shell."""
     driver_version: tuple[int, ...]
     """The version of the driver on the host; empty: unknown."""
 
     def device(self, cut: PartitionSpec) -> str:
-        """The name of the device that ``cut`` of this card is."""
+        """Return the name of the device for the partition spec ``cut`` of this card."""
         return device_name(self.card, cut.of(self.card.uuid))
 
     def find(self, device: str) -> PartitionSpec | None:
@@ -83,7 +83,7 @@ class NodeCard:
         return _CUTS[self.unit_map].get(device.removeprefix(self.name))
 
     def availability(self, suffixes: Collection[str]) -> CardAvailability:
-        """What is free of the card while its devices with ``suffixes`` are in use.
+        """Return the free units of the card while its devices with ``suffixes`` are in use.
 
         A suffix that the card does not have takes the whole card.
         """
@@ -94,7 +94,7 @@ _CUTS: Final[WeakKeyDictionary[UnitMap, Mapping[str, PartitionSpec]]] = WeakKeyD
 """The partition specs of each geometry by suffix."""
 
 
-@lru_cache(maxsize=4096)  # sets in use on a cluster's cards: a card of seven units is cut in some hundred ways
+@lru_cache(maxsize=4096)  # sets in use on a cluster's cards: a card of seven units has some hundred of them
 def _availability(unit_map: UnitMap, suffixes: tuple[str, ...]) -> CardAvailability:
     specs, whole = _CUTS[unit_map], unit_map.specs[-1]
     taken = (specs.get(suffix, whole).of("") for suffix in suffixes)
@@ -139,7 +139,7 @@ class NodeInventoryModel:
     cards: tuple[NodeCard, ...]
     hardware: NodeHardware
     tainted: frozenset[str]
-    """Names of devices with a taint that keeps them from being allocated."""
+    """The names of devices with a taint that keeps them from being allocated."""
 
     def card_of(self, device: str) -> NodeCard | None:
         """The card to which the device of this name belongs; None: the node has no such card."""
@@ -161,7 +161,7 @@ def build_node_model(spec: NodeInventorySpec) -> NodeInventoryModel:
         raise InventoryError(f"a card is of {error}, which the inventory does not describe") from error
     for identities in ([card.uuid for card in cards], [card_name(card) for card in cards]):
         if twice := _first_repeated(identities):
-            raise InventoryError(f"{twice} is there twice")
+            raise InventoryError(f"{twice} occurs twice")
     tainted = (entry.device for entry in spec.taints if any(taint.effect in _TAINT_EFFECTS for taint in entry.taints))
     node_cards = tuple(map(_node_card, cards))
     hardware = _intern_hardware(tuple((card.unit_map, card.model, card.driver_version) for card in node_cards))
@@ -193,7 +193,7 @@ def _card(card: InventoryCard, models: Mapping[str, GpuModel], shells: Mapping[s
     return FpgaCard(**fields, shell=shells[card.model], loaded=loaded)
 
 
-@lru_cache(maxsize=256)  # as many geometries as grids are remembered: nodes of one kind share one object
+@lru_cache(maxsize=256)  # as many as unit maps are kept: nodes of one kind share one object
 def _gpu_model(wire: InventoryGpuModel) -> GpuModel:
     engines, profiles = (
         msgspec.convert(wire.engines, Engines, from_attributes=True),

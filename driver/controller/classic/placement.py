@@ -1,16 +1,16 @@
-"""Places devices on one node: a device for everything that a pod's claims request there, or for nothing of it. Pure.
+"""Places the devices that a pod's claims request on one node: all of them or none. Pure.
 
 Each requested device is a variable whose domain is the partitions of the node's cards that meet its requirements and
 are free. The search is depth-first backtracking: large requests choose first, and each tries its candidates in the
 order of ``driver.partitions.publish_order``: the smallest partition that meets the requirements, loaded functions
-first, then the KEEP placement (the one after which the card's free units are worth most). A position in the list and
-the free units that failed there once are not tried again. At most ``_STEPS`` candidates are tried, then the node counts
-as full.
+first, then the KEEP placement (the one that leaves the highest placement value). Nogoods are positions in the list with
+the free units that failed there; they are not tried again. At most ``_STEPS`` candidates are tried, then the node
+counts as full.
 
-Example: two requests of 3g.40gb on an empty H100 get its two halves; a third request of 1g.10gb makes the search go
-back through both and fail, so the pod gets nothing of this node.
+Example: two requests of 3g.40gb on an empty H100 get its two halves; a third request of 1g.10gb makes the search
+backtrack through both and fail, so the pod gets no device of this node.
 
-Interchangeable nodes (Freuder 1991; equal ``NodeSignature``) have equal answers, worked out once for all of them.
+Interchangeable nodes (Freuder 1991; equal ``NodeSignature``) have equal results, computed once for all of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,35 +27,35 @@ from driver.partitions.publish_order import rank_placement
 from driver.partitions.unit_map import FreeUnits, UnitMap
 
 _STEPS: Final = 5_000
-"""Candidates tried on one node before it counts as full: tens of milliseconds. One claim needs one; a pod with eight
-claims on a node that is almost full was seen to need hundreds."""
+"""The most candidates tried on one node: tens of milliseconds. One claim needs one; a pod with eight claims on a node
+that is almost full was measured to need hundreds."""
 _ANSWERS: Final = 2**18
-"""Answers remembered: 64 sets of requests (pods of one workload request the same) on 4,096 signatures."""
+"""The most results kept: 64 sets of requests (pods of one workload request the same) on 4,096 signatures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequirements:
-    """What one device has to be. Hashable, so that one answer serves all nodes of one signature."""
+    """The requirements for one device. Hashable, so that one cached result serves all nodes of one signature."""
 
     kind: DeviceKind
     models: tuple[str, ...] = ()
-    """Models or shells that will do, as cards spell them; empty: all."""
+    """The accepted models or shells, as cards spell them; empty: all."""
     partition: bool = True
-    """Whether a partition will do."""
+    """Whether a partition is accepted."""
     whole: bool = False
-    """Whether a whole card will do; where a partition would, too, the partition is preferred."""
+    """Whether a whole card is accepted; a partition, if accepted too, is preferred."""
     profile: str | None = None
-    """None: any."""
+    """The exact profile; None: any."""
     memory_bytes: int = 0
-    """The least memory."""
+    """The least memory, in bytes."""
     compute_slices: int = 0
     """The least number of compute slices."""
     function: str | None = None
     """The function of an FPGA partition; None for GPUs and whole cards."""
     monitor: bool = False
-    """Whether all cards are given for monitoring, without taking any."""
+    """Whether all cards are accessible for monitoring, without allocating any."""
     driver_version: tuple[int, ...] = ()
-    """The oldest driver on the host that will do; empty: any."""
+    """The oldest accepted driver on the host; empty: any."""
 
     @property
     def minimum(self) -> Mapping[str, Quantity]:
@@ -72,19 +72,19 @@ class NodeSignature(NamedTuple):
 
     hardware: NodeHardware
     free: tuple[FreeUnits, ...]
-    """What is free of each card."""
+    """The free units of each card."""
     tainted: frozenset[str]
-    """Names of devices that may not be allocated although they are free."""
+    """The names of devices that may not be allocated although they are free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """The cards of a node and what of each is free. States of interchangeable nodes are equal."""
+    """The cards of a node with their free units. States of interchangeable nodes are equal."""
 
     signature: NodeSignature
     cards: tuple[NodeCard, ...] = field(compare=False)
     contradictions: tuple[str, ...] = field(default=(), compare=False)
-    """Where claims and inventory contradict each other, so that more counts as used than claims say."""
+    """Messages about contradictions of claims and inventory, which make more count as used than the claims say."""
 
 
 class RequestedDevice(NamedTuple):
@@ -112,16 +112,16 @@ class PlacedDevice(NamedTuple):
 
 
 class PlacementCost(NamedTuple):
-    """The order of nodes that could serve one claim: the least is best."""
+    """The rank of a node that could serve one claim: the least cost is best."""
 
     sizes: tuple[tuple[int, ...], ...]
     """The sizes of the devices, ascending: the smallest that meet the requirements."""
     free: int
-    """Free units of the node: the fullest node first, so that empty ones stay whole."""
+    """The free units of the node: the fullest node first, so that empty ones stay whole."""
 
 
 def place_devices(state: NodeState, requested: Sequence[RequestedDevice]) -> tuple[PlacedDevice, ...] | None:
-    """Place all ``requested`` devices, in their order; None when they do not all fit. Monitoring gets every card."""
+    """Place all ``requested`` devices, in their order; None: they do not all fit. Monitoring gets every card."""
     taking = [one for one in requested if not one.requirements.monitor]
     largest_first = sorted(taking, key=lambda one: -_least_units(state, one.requirements))
     found = _Search(state).run(largest_first)
@@ -151,7 +151,7 @@ def can_place(state: NodeState, requirements: tuple[DeviceRequirements, ...]) ->
 
 @lru_cache(maxsize=_ANSWERS)
 def placement_cost(state: NodeState, requirements: tuple[DeviceRequirements, ...]) -> PlacementCost | None:
-    """What the devices that ``place_devices`` finds for ``requirements`` cost the node; None: they do not fit."""
+    """Return the cost of the devices that ``place_devices`` finds for ``requirements``; None: they do not fit."""
     placed = _place(state, requirements)
     if placed is None:
         return None
@@ -168,8 +168,8 @@ def _candidates(
 ) -> Iterator[tuple[int, NodeCard, PartitionSpec]]:
     """Yield the domain of a requested device: card number, card and partition spec.
 
-    GPUs of one model with equal free units are interchangeable: the first of them stands for all, where no taint tells
-    them apart.
+    GPUs of one model with equal free units are interchangeable: the first of them stands for all, unless taints
+    distinguish them.
     """
     tainted = state.signature.tainted
     seen: set[tuple[str, FreeUnits]] = set()
@@ -185,14 +185,14 @@ def _candidates(
 
 @lru_cache(maxsize=4096)
 def matching_cuts(unit_map: UnitMap, model: str, requirements: DeviceRequirements) -> tuple[PartitionSpec, ...]:
-    """The partitions of a card, and the whole card, that meet ``requirements``, smallest first."""
+    """Return the partitions of a card, and the whole card, that meet ``requirements``, smallest first."""
     if not _is_model(model, requirements):
         return ()
     return tuple(spec for spec in unit_map.specs if spec.kind is requirements.kind and _meets(spec, requirements))
 
 
 def has_recent_driver(card: NodeCard, requirements: DeviceRequirements) -> bool:
-    """Whether the driver on the card's host is new enough."""
+    """Whether the driver on the card's host is recent enough."""
     return card.driver_version >= requirements.driver_version
 
 
@@ -221,12 +221,12 @@ def _least_units(state: NodeState, requirements: DeviceRequirements) -> int:
 
 @dataclass(slots=True)
 class _Search:
-    """Depth-first backtracking over the requested devices of one node; see the head of the file."""
+    """Depth-first backtracking over the requested devices of one node, as the module docstring describes."""
 
     state: NodeState
     _steps: int = 0
     _failed: set[tuple[int, tuple[FreeUnits, ...]]] = field(default_factory=set)
-    """Positions in the list and free units from which no solution exists (nogoods)."""
+    """The nogoods: positions in the list with the free units from which no solution exists."""
 
     def run(self, requested: Sequence[RequestedDevice]) -> tuple[PlacedDevice, ...] | None:
         return self._from(requested, 0, self.state.signature.free)

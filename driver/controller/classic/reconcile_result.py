@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Requeue(Enum):
-    """When a key is reconciled again; the three cases of upstream's controller library."""
+    """The time when a key is reconciled again; the three cases are those of upstream's controller library."""
 
     ON_CHANGE = auto()
-    """When something changes."""
+    """The key is reconciled again when an object changes that it depends on."""
     BACKOFF = auto()
-    """Soon, with the work queue's back-off."""
+    """The key is reconciled again soon, with the work queue's back-off."""
     PERIODIC = auto()
-    """After ``Settings.recheck_s``, or earlier when something changes."""
+    """The key is reconciled again after ``Settings.recheck_s``, or earlier when something changes."""
 
 
 class EventSubject(Enum):
@@ -36,7 +36,7 @@ class WarningEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileResult:
-    """What reconciling a key came to; plans extend it with the writes that are to be made first."""
+    """The result of reconciling a key; plans extend it with the writes to be made first."""
 
     rule: str
     """The id of the rule that decided, C-1 to C-19 or S-1 to S-18 (docs/classic.md)."""

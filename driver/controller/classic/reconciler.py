@@ -1,20 +1,20 @@
-"""Reconciles claims and scheduling contexts: carries out what was planned, one API call for each write.
+"""Reconciles claims and scheduling contexts: executes the plans, with one API call for each write.
 
 Problem: an allocation is written to one claim, so no resource version keeps two controllers from allocating one device
-to two claims. A Lease alone does not either: a leader may pause between its last look at the Lease and its write.
+to two claims. A Lease alone does not either: a leader may pause between its last read of the Lease and its write.
 
-Protocol (fencing, with the claim's resource version for a token): the leader (1) writes the finalizer to the claim,
- (2) makes sure that it still leads, (3) writes the allocation on condition that the claim is
-unchanged since (1). Who begins to lead (``take_over``) first changes the version of every claim that has the finalizer
-and no allocation, before it decides anything.
+Protocol (fencing, with the claim's resource version as the token): the leader (1) writes the finalizer to the claim,
+(2) confirms that it still leads, (3) writes the allocation on condition that the claim is unchanged since (1). A new
+leader first changes the version of every claim that has the finalizer and no allocation (``take_over``), before any
+decision.
 
-Invariant: no former leader's allocation takes effect after a take-over. If (2) came before the change of leadership, so
-did (1), the new leader saw the finalizer, and (3) fails by the version; if (2) came after it, the former leader stops.
+Invariant: no former leader's allocation takes effect after a take-over. If (2) preceded the change of leadership, so
+did (1), the new leader saw the finalizer, and (3) fails by the version; if (2) followed it, the former leader stops.
 
-Example: leader x has written the finalizer, asked the Lease, and is then stopped for a minute. y takes over and writes
-the annotation ``FENCE`` to the claim; when x goes on, its write conflicts. Nothing is allocated twice.
+Example: leader x has written the finalizer and read the Lease, and is then stopped for a minute. y takes over and
+writes the annotation ``FENCE`` to the claim; when x continues, its write conflicts. Nothing is allocated twice.
 
-Order of writes (KEP-3063): the finalizer before the allocation, the end of the allocation before that of the finalizer.
+Order of writes (KEP-3063): the finalizer before the allocation, its removal after that of the allocation.
 """
 
 import logging
@@ -38,17 +38,17 @@ from driver.kube.http.errors import ConflictError, NotFoundError, ServerError, S
 from driver.kube.patches import if_unchanged
 
 FENCE: Final = "kerf.dev/leader-change"
-"""The annotation by which a claim's version is changed; its value means nothing."""
+"""The annotation that is written to change a claim's version; its value means nothing."""
 
 _log = logging.getLogger(__name__)
 
 
 class NotLeadingError(TransientError):
-    """Another controller leads: what was decided must not be written."""
+    """Another controller leads, so the plan must not be written."""
 
 
 class ClaimClient(Protocol):
-    """The requests that reconciling makes to the API server. All raise the errors of ``driver.kube.http.errors``."""
+    """The requests of a reconciler to the API server; all raise the errors of ``driver.kube.http.errors``."""
 
     async def pod(self, ref: ObjectRef) -> Pod | None:
         """Read a pod, bypassing caches; None: it does not exist."""
@@ -60,7 +60,7 @@ class ClaimClient(Protocol):
         """Read a claim, bypassing caches; None: it does not exist."""
 
     async def patch_claim(self, ref: ObjectRef, metadata: JsonObject) -> ClassicClaim:
-        """Merge ``metadata``, which names the version that it is for."""
+        """Merge ``metadata`` if the claim has the resource version that it names."""
 
     async def patch_claim_status(self, ref: ObjectRef, metadata: JsonObject, status: JsonObject) -> ClassicClaim:
         """Merge ``status`` if the claim has the version of ``metadata``."""
@@ -80,12 +80,12 @@ class ClaimReconciler:
         self._kinds = kinds
         self._view = view
         self._uncertain: dict[str, ClassicClaim] = {}
-        """By UID: claims as of their finalizer, whose allocation was sent and of whose write there is no answer."""
+        """Claims whose allocation was sent without an answer, by UID, as they were when their finalizer was written."""
 
     async def take_over(self, term: str) -> None:
         """Make sure that no allocation of a former leader, this process included, can take effect any more.
 
-        ``term`` is unique to this change of leadership. Nothing may be reconciled before this has ended.
+        ``term`` is unique to this change of leadership. Nothing may be reconciled before this has returned.
         """
         for claim in await self._client.claims():
             self._view.assume(claim)
@@ -128,9 +128,9 @@ class ClaimReconciler:
         return plan
 
     async def _allocate(self, allocations: Sequence[ClaimAllocation]) -> None:
-        """Steps (1) to (3) of the protocol for all of ``allocations``.
+        """Execute steps (1) to (3) of the protocol for all of ``allocations``.
 
-        Between the plan and the reservation here nothing is awaited. Raises HandleTooLargeError before any write.
+        Nothing is awaited between the plan and the reservation. Raises HandleTooLargeError before any write.
         """
         statuses = [self._allocated_status(one) for one in allocations]
         for one in allocations:
@@ -149,7 +149,7 @@ class ClaimReconciler:
                     self._unreserve(one.claim.metadata.uid)
 
     def _allocated_status(self, allocated: ClaimAllocation) -> JsonObject:
-        """The allocation, and the reservation for its pod, in one write."""
+        """The fields of the allocation, and of the reservation for its pod, in one write."""
         status = self._kinds.allocated(allocated.allocation, self._view.driver)
         if allocated.pod is None:
             return status
@@ -161,7 +161,7 @@ class ClaimReconciler:
             await self._patch_status(claim, status)
         except BaseException as error:
             is_refused = isinstance(error, StatusError) and not isinstance(error, ServerError)
-            if not is_refused:  # no answer, or cancelled: it may be written
+            if not is_refused:  # no answer, or cancelled: the server may have written it
                 self._uncertain[claim.metadata.uid] = claim
             raise
 
@@ -182,7 +182,7 @@ class ClaimReconciler:
         return await self._patch_metadata(claim, {"finalizers": [*claim.metadata.finalizers, self._view.finalizer]})
 
     async def _fence(self, claim: ClassicClaim, term: str) -> None:
-        """Change the claim's version, unless it is allocated or gone."""
+        """Change the claim's version, unless it is allocated or no longer exists."""
         newest: ClassicClaim | None = claim
         while newest is not None and newest.status.allocation is None:
             try:

@@ -1,8 +1,8 @@
-"""Resolves what each request of a claim requires, from its class and the parameters of both. Pure.
+"""Resolves the requirements of each request of a claim from its class and the parameters of both. Pure.
 
-The rules by which parameters are merged: a field that the class sets, the claim may set only where the class lists it
-in ``claimsMayOverride``; a field that the class leaves open, the claim may set. A claim gets whole cards only where the
-class says so. Requirements that no known device could meet are refused here, not searched for.
+Parameters are merged by these rules: a field that the class sets, the claim may set only where the class lists it
+in ``claimsMayOverride``; a field that the class leaves unset, the claim may set. A claim gets whole cards only where
+the class allows it. Requirements that no known device could meet are rejected here, not searched for.
 
 Example: a class with ``minimum: {memory: 10Gi}`` and ``claimsMayOverride: [size]``, and a claim with
 ``profile: 3g.40gb``, require a partition of the profile 3g.40gb.
@@ -41,20 +41,20 @@ from driver.controller.device_types import DeviceType, check_satisfiable, known_
 from driver.partitions.geometry import DeviceKind
 
 _DOCUMENT: Final = "parameters"
-"""The document that messages name: the parameters of a class and of a claim are judged together."""
+"""The document name in messages: the parameters of a class and of a claim are checked together."""
 _DOCUMENTS: Final = 1024
-"""Decoded documents remembered: every class's, and those of claims that are tried again and again."""
+"""The most decoded documents kept: those of every class, and of claims that are retried repeatedly."""
 _CLAIM_SPECS: Final[dict[type[ClassParameters], type[ClaimParameters]]] = {
     GpuClassParametersSpec: GpuClaimParametersSpec,
     FpgaClassParametersSpec: FpgaClaimParametersSpec,
 }
 _SIZE: Final = frozenset({"cut", "profile", "minimum"})
-"""The fields that ``claimsMayOverride: [size]`` is about."""
+"""The fields that ``claimsMayOverride: [size]`` stands for."""
 _Config: TypeAlias = tuple[ConfigSource, GpuConfig | FpgaConfig] | None
 
 
 class Ownership(Enum):
-    """Whose controller has to allocate a claim."""
+    """The controller that has to allocate a claim."""
 
     OURS = auto()
     OTHERS = auto()
@@ -63,7 +63,7 @@ class Ownership(Enum):
 
 
 class InvalidRequirementsError(PermanentError):
-    """The requirements of a claim cannot be resolved. ``about`` says whose parameters have to be corrected."""
+    """The requirements of a claim cannot be resolved; ``about`` says whose parameters have to be corrected."""
 
     def __init__(self, about: Literal["class", "claim"], message: str) -> None:
         self.about = about
@@ -72,23 +72,23 @@ class InvalidRequirementsError(PermanentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRequirements:
-    """What one request of a claim requires, with everything else that its allocation has to hold."""
+    """The requirements of one request of a claim, with all other settings of its allocation."""
 
     name: str
     """The request's name; empty until Kubernetes 1.30."""
     device: DeviceRequirements
-    """What each of its devices has to be."""
+    """The requirements for each of its devices."""
     count: int
-    """How many devices it requests."""
+    """The number of devices that it requests."""
     nodes: NodeChoice | None
     """The nodes that its class chooses; None: all."""
     max_pods: int
-    """How many pods may use the claim at a time."""
+    """The number of pods that may use the claim at a time."""
     config: tuple[DeviceAllocationConfiguration, ...]
 
 
 def ownership_of(claim: ClassicClaim, view: ClusterView) -> Ownership:
-    """Whose a claim is. Until Kubernetes 1.30 its class names the driver, from 1.31 the claim names its controller."""
+    """Return who allocates a claim: until Kubernetes 1.30 its class names the driver, from 1.31 it names one itself."""
     if claim.spec.controller is not None:
         return Ownership.OURS if claim.spec.controller == view.driver else Ownership.OTHERS
     classes = [view.class_named(request.class_name) for request in claim.spec.requests]
@@ -99,7 +99,7 @@ def ownership_of(claim: ClassicClaim, view: ClusterView) -> Ownership:
 
 
 def resolve_requirements(claim: ClassicClaim, view: ClusterView) -> tuple[RequestRequirements, ...]:
-    """The requirements of each request of a claim of ours.
+    """Resolve the requirements of each request of a claim that this controller allocates.
 
     Raises InvalidRequirementsError when the class or parameters do not exist or are invalid, when the claim sets what
     its class does not allow, and when no known device could meet the requirements.
@@ -126,11 +126,11 @@ def _resolve(claim: ClassicClaim, request: ClassicRequest, view: ClusterView) ->
 def merge_parameters(
     name: str, class_spec: ClassParameters, claim_spec: ClaimParameters | None, *, driver: str, count: int = 1
 ) -> RequestRequirements:
-    """The requirements of the request ``name`` of a claim with ``claim_spec`` whose class has ``class_spec``.
+    """Merge the parameters of class and claim to the requirements of the request ``name``.
 
     ``count`` is the request's own, from Kubernetes 1.31; that of the parameters is multiplied by it. Raises
     InvalidDocumentError when the claim's parameters are of another kind than the class's, set what the class does not
-    allow, or leave out what they have to say.
+    allow, or omit a required field.
     """
     expected = _CLAIM_SPECS[type(class_spec)]
     if claim_spec is not None and not isinstance(claim_spec, expected):
@@ -163,12 +163,12 @@ def _forbidden(class_spec: ClassParameters, claim_spec: ClaimParameters) -> Iter
             continue
         topic = "size" if field in _SIZE else field
         if getattr(class_spec, "monitor", False):
-            yield Problem(f"spec.{field}", "the class is for monitoring: its claims ask for nothing")
+            yield Problem(f"spec.{field}", "the class is for monitoring: its claims request nothing")
         elif topic in class_spec.claims_may_override:
             continue
         elif value == "Whole":
             if class_spec.cut != "Whole" and not getattr(class_spec, "allow_whole", False):
-                yield Problem("spec.cut", "the class does not give whole cards")
+                yield Problem("spec.cut", "the class does not allow whole cards")
         elif _is_set(class_spec, topic):
             yield Problem(f"spec.{field}", f"is set by the class, which does not list {topic} in claimsMayOverride")
 
@@ -233,7 +233,7 @@ def _config_entries(config: _Config, request: str, driver: str) -> Iterator[Devi
 
 @lru_cache(maxsize=1024)  # sets of requirements in a cluster
 def _satisfiable(device: DeviceRequirements, published: frozenset[DeviceType]) -> DeviceRequirements:
-    """``device`` with its models as cards spell them. Raises UnsatisfiableError when no known device meets it."""
+    """Return ``device`` with its models as cards spell them. Raises UnsatisfiableError when no known device fits."""
     types = known_device_types(published)
     models = resolve_models(_DOCUMENT, device.kind, device.models, types)
     if not device.whole:
@@ -251,7 +251,7 @@ def _satisfiable(device: DeviceRequirements, published: frozenset[DeviceType]) -
 
 
 def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: ClusterView) -> ClassParameters:
-    """The class's parameters; without any, the class offers everything of the kind that the claim's parameters name."""
+    """The class's parameters; without any, the class allows all devices of the kind of the claim's parameters."""
     subject = f"class parameters of {class_.metadata.name}"
     try:
         if class_.parameters_ref is not None:
@@ -261,12 +261,12 @@ def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: 
         elif claim_spec is not None:
             return next(class_type() for class_type, of in _CLAIM_SPECS.items() if isinstance(claim_spec, of))
         else:
-            message = f"class {class_.metadata.name} has no parameters, nor has the claim: say what is wanted"
+            message = f"neither class {class_.metadata.name} nor the claim has parameters: one of them must have them"
             raise InvalidRequirementsError("class", message)
     except (InvalidDocumentError, LookupError) as error:
         raise InvalidRequirementsError("class", f"{subject}: {error}") from error
     if not isinstance(found, GpuClassParametersSpec | FpgaClassParametersSpec):
-        raise InvalidRequirementsError("class", f"{subject}: they are parameters of claims")
+        raise InvalidRequirementsError("class", f"{subject}: these are parameters for claims")
     if 1 < found.max_pods < MAX_CONSUMERS and not view.pods_can_be_limited:
         message = f"spec.maxPods: {found.max_pods} needs Kubernetes 1.30; before, it can be 1 or {MAX_CONSUMERS}"
         raise InvalidRequirementsError("class", f"{subject}: {message}")
@@ -284,12 +284,12 @@ def _claim_spec(claim: ClassicClaim, request: ClassicRequest, view: ClusterView)
     except (InvalidDocumentError, LookupError) as error:
         raise InvalidRequirementsError("claim", f"claim parameters: {error}") from error
     if not isinstance(found, GpuClaimParametersSpec | FpgaClaimParametersSpec):
-        raise InvalidRequirementsError("claim", "claim parameters: they are parameters of classes")
+        raise InvalidRequirementsError("claim", "claim parameters: these are parameters for classes")
     return found
 
 
 def _referenced(reference: ParametersReference, namespace: str, view: ClusterView) -> ClassParameters | ClaimParameters:
-    """The parameters object of a reference.
+    """Return the spec of the parameters object of a reference.
 
     Raises LookupError when its group or kind is unknown or it does not exist, InvalidDocumentError when it is invalid.
     """

@@ -1,4 +1,4 @@
-"""Decides what to do about one PodSchedulingContext: report unsuitable nodes, allocate on the selected one. Pure.
+"""Plans one PodSchedulingContext: reports unsuitable nodes, and allocates on the selected one. Pure.
 
 The negotiation is KEP-3063's. The scheduler writes potential nodes, and later a selected node, to the context's spec;
 each driver answers in the status with the nodes that are unsuitable for its claims; once the selected node is suitable,
@@ -11,12 +11,12 @@ Invariant: all pending claims of the pod are allocated in one plan, on the selec
 Example: selected node n1, potential nodes n1 and n2, one claim of 1g.10gb, n1 full: S-14 reports n1 as unsuitable, a
 Warning event says why; the scheduler then selects n2, and S-15 allocates there.
 
-Upstream's Go library (kubernetes/dynamic-resource-allocation ``controller``, release-1.31) is corrected where it was
-known to go wrong:
+Upstream's Go library (kubernetes/dynamic-resource-allocation ``controller``, release-1.31) is corrected in these
+points:
 
-- the selected node is checked although it is no potential one, and nodes reported before are checked again;
-- claims that are allocated, in use otherwise, or about to end are left out;
-- reports are sorted and cut to their limit before they are compared, so that nothing is written twice;
+- the selected node is checked although it is not a potential one, and nodes reported before are checked again;
+- claims that are allocated, otherwise in use, or about to end are left out;
+- reports are sorted and limited in length before they are compared, so that nothing is written twice;
 - two contexts that share a claim never both allocate it.
 """
 
@@ -40,16 +40,16 @@ from driver.controller.classic.state import ClusterView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPlan(ReconcileResult):
-    """What to do about a context: first the allocations, all together, then the status."""
+    """The writes to a context: first the allocations, all together, then the status."""
 
     allocations: tuple[ClaimAllocation, ...] = ()
     resource_claims: tuple[UnsuitableNodes, ...] | None = None
-    """The new ``status.resourceClaims``, with our entries and others'; None: it stays as it is."""
+    """The new ``status.resourceClaims``, with the entries of all drivers; None: it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PodClaim:
-    """One entry of the pod's ``resourceClaims`` whose claim is ours to allocate."""
+    """One entry of the pod's ``resourceClaims`` whose claim this controller allocates."""
 
     name: str
     """The entry's name."""
@@ -57,7 +57,7 @@ class _PodClaim:
 
 
 class _UnresolvedError(Exception):
-    """A claim of the pod cannot be resolved; ``plan`` says what to do meanwhile."""
+    """A claim of the pod cannot be resolved; ``plan`` is the context's plan in this case."""
 
     def __init__(self, rule: str, warnings: Iterable[WarningEvent], requeue: Requeue) -> None:
         self.plan = ContextPlan(rule=rule, warnings=tuple(warnings), requeue=requeue)
@@ -65,7 +65,7 @@ class _UnresolvedError(Exception):
 
 
 def has_nodes(context: PodSchedulingContext | None) -> bool:
-    """Whether the scheduler has named nodes, so that the pod is worth a request to the API server."""
+    """Whether the scheduler has named nodes: before, the pod is not worth a request to the API server."""
     return (
         context is not None
         and not context.is_terminating
@@ -74,7 +74,7 @@ def has_nodes(context: PodSchedulingContext | None) -> bool:
 
 
 def plan_context(context: PodSchedulingContext | None, pod: Pod, view: ClusterView) -> ContextPlan:
-    """What to do about ``context`` for ``pod``, the present pod of the same name."""
+    """Plan ``context`` for ``pod``, the present pod of the same name."""
     if context is None:
         return ContextPlan(rule="S-1")
     if context.is_terminating:
@@ -122,7 +122,7 @@ def _negotiate(
 
 
 def claim_name(pod: Pod, entry: PodResourceClaim, view: ClusterView) -> str | None:
-    """The name of an entry's claim; None: it needs none. Raises LookupError when the claim is not made yet."""
+    """The name of an entry's claim; None: none is needed. Raises LookupError when the claim is not created yet."""
     if entry.claim_name is not None:
         return entry.claim_name
     if not view.names_are_generated:
@@ -138,7 +138,7 @@ def _is_controlled_by(owned: PodSchedulingContext | ClassicClaim, pod: Pod) -> b
 
 
 def _pod_claims(pod: Pod, view: ClusterView) -> Iterator[_PodClaim]:
-    """Yield the entries whose claims are ours to allocate. Raises _UnresolvedError."""
+    """Yield the entries whose claims this controller allocates. Raises _UnresolvedError."""
     for entry in pod.spec.resource_claims:
         claim = _claim(pod, entry, view)
         if claim is None or not _is_pending(claim):
@@ -157,7 +157,7 @@ def _pod_claims(pod: Pod, view: ClusterView) -> Iterator[_PodClaim]:
 
 
 def _claim(pod: Pod, entry: PodResourceClaim, view: ClusterView) -> ClassicClaim | None:
-    """The claim of an entry; None: it needs none, or it is not there. Raises _UnresolvedError."""
+    """The claim of an entry; None: none is needed, or it does not exist. Raises _UnresolvedError."""
     try:
         name = claim_name(pod, entry, view)
     except LookupError as error:
@@ -171,7 +171,7 @@ def _claim(pod: Pod, entry: PodResourceClaim, view: ClusterView) -> ClassicClaim
 
 
 def _is_pending(claim: ClassicClaim) -> bool:
-    """Whether the claim may be allocated for a pod now; the server refuses one that is about to end."""
+    """Whether the claim may be allocated for a pod now; the server rejects one that is about to end."""
     return not (
         claim.spec.immediate
         or claim.status.allocation is not None
@@ -191,7 +191,7 @@ def _parameter_warnings(
 
 
 def _full_claim(pod: Pod, view: ClusterView) -> str | None:
-    """Why the pod can start nowhere, so that it need not hold anything: as many pods as may use one of its claims."""
+    """Return why the pod can start nowhere and need not hold devices: the pod limit of one of its claims is reached."""
     for entry in pod.spec.resource_claims:
         claim = _claim(pod, entry, view)
         users = {consumer.uid for consumer in claim.status.reserved_for} if claim else set()
@@ -203,7 +203,7 @@ def _full_claim(pod: Pod, view: ClusterView) -> str | None:
 def _unsuitable_nodes(
     context: PodSchedulingContext, pending: Sequence[PendingClaim], view: ClusterView, full: str | None
 ) -> dict[str, str]:
-    """The reason of each unsuitable node, among all that the scheduler has named or we have reported before."""
+    """The reason of each unsuitable node, among the nodes named by the scheduler and those reported before."""
     before = (node for entry in context.status.resource_claims for node in entry.unsuitable_nodes)
     nodes = {context.spec.selected_node, *context.spec.potential_nodes, *before} - {""}
     reasons = {node: full or unsuitable_reason(pending, node, view) for node in nodes}
@@ -211,17 +211,17 @@ def _unsuitable_nodes(
 
 
 def _no_node_warning(potential: Sequence[str], unsuitable: Mapping[str, str]) -> Iterator[WarningEvent]:
-    """Tell the pod's author why it waits, when all potential nodes are unsuitable."""
+    """Tell the pod's author why the pod waits, when all potential nodes are unsuitable."""
     if potential and unsuitable.keys() >= set(potential):
         counts = Counter(unsuitable[node] for node in potential)
         reasons = "; ".join(f"{reason} ({count})" for reason, count in sorted(counts.items()))
-        yield WarningEvent(EventSubject.POD, f"none of {len(potential)} nodes can be had: {reasons}")
+        yield WarningEvent(EventSubject.POD, f"none of {len(potential)} nodes is suitable: {reasons}")
 
 
 def _build_resource_claims(
     context: PodSchedulingContext, pod_claims: Sequence[_PodClaim], unsuitable: Collection[str]
 ) -> tuple[UnsuitableNodes, ...]:
-    """``status.resourceClaims`` with all our entries in it, empty ones too; others' entries stay as they are."""
+    """``status.resourceClaims`` with all our entries, empty ones too; entries of other drivers stay as they are."""
     nodes = _limit_nodes(unsuitable, context)
     ours = {one.name: UnsuitableNodes(name=one.name, unsuitable_nodes=nodes) for one in pod_claims}
     kept = [ours.pop(entry.name, entry) for entry in context.status.resource_claims]
@@ -229,7 +229,7 @@ def _build_resource_claims(
 
 
 def _limit_nodes(nodes: Collection[str], context: PodSchedulingContext) -> tuple[str, ...]:
-    """At most as many as the server accepts: the selected node first, then the potential ones."""
+    """Limit the list to the length that the server accepts: the selected node first, then the potential ones."""
     potential = set(context.spec.potential_nodes)
     by_need = sorted(nodes, key=lambda node: (node != context.spec.selected_node, node not in potential, node))
     return tuple(sorted(by_need[:MAX_NODES]))

@@ -1,7 +1,7 @@
-"""The cluster as decisions see it: what the informers' stores show, with own writes that they do not show yet.
+"""The cluster as plans see it: the informers' stores, with own writes that they do not show yet.
 
-One event loop reads and changes it. Between a decision and the reservation of the devices it allocates nothing is
-awaited, so two decisions never allocate one device.
+One event loop reads and changes it. Nothing is awaited between a decision and the reservation of the devices that it
+allocates, so two decisions never allocate one device.
 """
 
 from bisect import bisect_left, insort
@@ -36,7 +36,7 @@ class InformerStores:
     inventories: Store[NodeInventory] = field(default_factory=Store)
     nodes: Store[Node] = field(default_factory=Store)
     parameters: Mapping[str, Store[ParametersObject]] = field(default_factory=dict)
-    """By kind."""
+    """The store of each kind of parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class _ReportedInventory:
     """The spec without the fields that change at every renewal."""
     model: NodeInventoryModel | InventoryError
     renewed_at: str
-    """The inventory's own time of renewal. Only changes of it count: nodes' clocks differ."""
+    """The time of renewal in the inventory. Only changes of it count, because nodes' clocks differ."""
     seen_at: float
     """Monotonic time, in seconds, at which the last renewal was seen."""
 
 
 class ClusterView:
-    """What is known of claims, classes, nodes and their cards, and what is free of each node."""
+    """The known claims, classes, nodes and cards, and the free units of each node."""
 
     def __init__(
         self,
@@ -65,31 +65,31 @@ class ClusterView:
         names_are_generated: bool = True,
         pods_can_be_limited: bool = True,
     ) -> None:
-        """``driver`` is ours; ``monotonic`` is a clock, in seconds; after ``silence_s`` a silent plugin counts as away.
+        """``driver`` is ours; ``monotonic`` is a clock, in seconds; a plugin without reports for ``silence_s`` is down.
 
-        ``names_are_generated``: the name of a claim from a template stands in the pod's status (from Kubernetes 1.28);
-        else it is made from the pod's. ``pods_can_be_limited``: a policy can limit the pods of a claim (from 1.30).
+        ``names_are_generated``: the pod's status has the name of a claim from a template (from Kubernetes 1.28), which
+        else follows from the pod's. ``pods_can_be_limited``: a policy can limit the pods of a claim (from 1.30).
         """
         self.driver: Final = driver
         self.stores: Final = stores
         self.names_are_generated: Final = names_are_generated
         self.pods_can_be_limited: Final = pods_can_be_limited
         self.published: frozenset[DeviceType] = frozenset()
-        """Device types that nodes have, or had, beside those of the shipped tables."""
+        """The device types that nodes have, or had, beside those of the shipped tables."""
         self.waiting: Final[dict[ObjectRef, None]] = {}
-        """Claims in Immediate mode that are not allocated, as the store shows them."""
+        """The claims in Immediate mode that are not allocated, as the store shows them."""
         self.usage: Final = UsageIndex(self._forget_state)
         self._monotonic = monotonic
         self._silence_s = silence_s
         self._claims = AssumeCache(stores.claims, monotonic=monotonic)
         self._counted: dict[str, int] = {}
-        """By UID: the version of the claim as of which ``usage`` has it. A later claim may have its name already."""
+        """The claim's version in ``usage``, by UID, because a later claim may have the same name already."""
         self._inventories: dict[str, _ReportedInventory] = {}
         self._states: dict[str, NodeState] = {}
         self._nodes_by_signature: dict[NodeSignature, list[str]] = {}
         """The nodes of ``_states``, sorted."""
         self._unknown: set[str] = set()
-        """Nodes whose state has to be built anew."""
+        """The nodes whose state has to be built again."""
 
     @property
     def finalizer(self) -> str:
@@ -97,20 +97,20 @@ class ClusterView:
         return f"{self.driver}/deletion-protection"
 
     def claim(self, ref: ObjectRef) -> ClassicClaim | None:
-        """The newest known state of a claim."""
+        """Return the newest known state of a claim."""
         return self._claims.get(ref)
 
     def assume(self, answer: ClassicClaim) -> None:
-        """Take in the server's answer to a write or a read; an answer about a deleted claim changes nothing.
+        """Record the server's answer to a write or a read; an answer about a deleted claim changes nothing.
 
-        What a claim holds counts until its end has been seen, also if a later claim of its name is known already.
+        The devices of a claim count until its end has been seen, even if a later claim of its name is known already.
         """
         self._claims.assume(answer)
         if not self._claims.is_deleted(answer.metadata.uid):
             self._count(answer)
 
     def on_claim(self, change: ObjectChange[ClassicClaim]) -> None:
-        """Follow a change of the store of claims."""
+        """Handle a change of the store of claims."""
         self._claims.on_change(change)
         if change.new is not None and change.new.spec.immediate and change.new.status.allocation is None:
             self.waiting[change.ref] = None
@@ -130,7 +130,7 @@ class ClusterView:
             self.usage.put(uid, usage_of_claim(claim, self.driver))
 
     def on_inventory(self, change: ObjectChange[NodeInventory]) -> None:
-        """Follow a change of the store of inventories. A mere renewal leaves the node's state as it is."""
+        """Handle a change of the store of inventories. A mere renewal leaves the node's state as it is."""
         name, inventory = change.ref.name, change.new
         before = self._inventories.pop(name, None)
         if inventory is None:
@@ -155,16 +155,16 @@ class ClusterView:
         return self.stores.nodes.get(ObjectRef("", name))
 
     def node_model(self, node: str) -> NodeInventoryModel | None:
-        """The cards of a node; None: its inventory is not reported, or contradicts itself."""
+        """The cards of a node; None: its inventory does not exist, or contradicts itself."""
         known = self._inventories.get(node)
         return known.model if known is not None and isinstance(known.model, NodeInventoryModel) else None
 
     def problem_of(self, node: str) -> str | None:
-        """Why nothing of ``node`` may be allocated, whatever is free; None: its plugin runs, its inventory is valid."""
+        """Why no device of ``node`` may be allocated; None: its plugin runs, and its inventory is valid."""
         known = self._inventories.get(node)
         inventory = self.stores.inventories.get(ObjectRef("", node))
         if self.node(node) is None:
-            return "the node is gone"
+            return "the node does not exist"
         if known is None or inventory is None:
             return f"its kubelet plugin of {self.driver} has not reported yet"
         if isinstance(known.model, InventoryError):
@@ -178,7 +178,7 @@ class ClusterView:
         return None
 
     def state(self, node: str) -> NodeState:
-        """What is free of a node. ``problem_of`` has to be None for it."""
+        """The cards and free units of a node for which ``problem_of`` is None."""
         found = self._states.get(node)
         if found is None:
             model = self.node_model(node)

@@ -1,7 +1,7 @@
-"""What claims use of each node, indexed by claim and by node while claims come and go. Pure.
+"""The usage of each node by claims, indexed by claim and by node while claims are created and deleted. Pure.
 
-The index is derived from the claims' status and from reservations for writes in flight; it holds no truth of its own,
-and building it anew gives the same (tested in ``tests/controller/classic``).
+The index is derived from the claims' status and from reservations for writes in flight; rebuilding it gives the same
+index (tested in ``tests/controller/classic``).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,15 +16,15 @@ _HOSTNAME_FIELD: Final = "metadata.name"
 
 
 class ClaimUsage(NamedTuple):
-    """What one claim uses of one node."""
+    """The usage of one node by one claim."""
 
     node: str
     devices: tuple[str, ...] | None
-    """Names of devices; None: it cannot be read which."""
+    """The names of the devices; None: they cannot be read."""
 
 
 def usage_of_claim(claim: ClassicClaim, driver: str) -> tuple[ClaimUsage, ...]:
-    """What ``claim`` uses of each node through ``driver``. Devices allocated for monitoring are in nobody's use."""
+    """Return the usage of each node by ``claim`` through ``driver``; monitoring devices do not count as used."""
     allocation = claim.status.allocation
     if allocation is None:
         return ()
@@ -34,7 +34,7 @@ def usage_of_claim(claim: ClassicClaim, driver: str) -> tuple[ClaimUsage, ...]:
 
 
 def usage_of_results(results: Iterable[DeviceRequestAllocationResult]) -> tuple[ClaimUsage, ...]:
-    """What ``results``, all of one claim and of our driver, use of each node."""
+    """Return the usage of each node by ``results``, all of one claim and of our driver."""
     devices: dict[str, list[str]] = {}
     for result in results:
         if not result.admin_access:
@@ -51,7 +51,7 @@ def nodes_of(allocation: ClassicAllocation) -> tuple[str, ...]:
 
 
 class UsageIndex:
-    """What each claim uses, as written and as reserved. ``changed`` is called with each node whose usage changes."""
+    """The usage of each claim, as written and as reserved; ``changed`` is called with each node whose usage changes."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
@@ -60,7 +60,7 @@ class UsageIndex:
         self._nodes: dict[str, dict[str, tuple[ClaimUsage, ...]]] = {}
 
     def put(self, uid: str, usage: tuple[ClaimUsage, ...]) -> None:
-        """Record what the status of the claim ``uid`` says it uses; empty: nothing, or the claim is gone."""
+        """Record the usage in the status of the claim ``uid``; empty: it uses nothing, or does not exist."""
         self._replace(self._written, uid, usage)
 
     def reserve(self, uid: str, usage: tuple[ClaimUsage, ...]) -> None:
@@ -74,7 +74,7 @@ class UsageIndex:
         return uid in self._reserved
 
     def on(self, node: str) -> Mapping[str, tuple[ClaimUsage, ...]]:
-        """What is used of ``node`` now, by claim UID."""
+        """Return the present usage of ``node``, by claim UID."""
         return self._nodes.get(node, {})
 
     def _replace(self, layer: dict[str, tuple[ClaimUsage, ...]], uid: str, usage: tuple[ClaimUsage, ...]) -> None:
@@ -88,7 +88,7 @@ class UsageIndex:
             self._count(node, uid, tuple(one for one in counted if one.node == node))
 
     def _count(self, node: str, uid: str, usage: tuple[ClaimUsage, ...]) -> None:
-        """A write whose usage was reserved already changes nothing, so the node's state stays valid."""
+        """Update a node's usage; a write that was reserved before changes nothing, so the node's state stays valid."""
         on_node = self._nodes.setdefault(node, {})
         if on_node.get(uid) == usage:
             return
@@ -102,16 +102,16 @@ class UsageIndex:
 
 
 def build_node_state(model: NodeInventoryModel, usage: Iterable[ClaimUsage]) -> NodeState:
-    """What is free of a node while claims have ``usage`` of it.
+    """Build the state of a node while claims have ``usage`` of it.
 
-    A device that its card does not have takes the whole card: inventory and claim contradict each other, and nobody
-    else gets the card until that is cleared up. A claim whose devices cannot be read takes the whole node.
+    A device that its card does not have takes the whole card: inventory and claim contradict each other, and no other
+    claim gets the card until that is corrected. A claim whose devices cannot be read takes the whole node.
     """
     used: dict[str, list[str]] = {}
     contradictions: dict[str, None] = {}
     for one in usage:
         if one.devices is None:
-            contradictions["a claim does not say what it has"] = None
+            contradictions["the devices of a claim cannot be read"] = None
         for device in one.devices or ():
             card, suffix = split_name(device)
             used.setdefault(card, []).append(suffix)
@@ -119,7 +119,7 @@ def build_node_state(model: NodeInventoryModel, usage: Iterable[ClaimUsage]) -> 
     cards = [card.availability(used.pop(card.name, ())) for card in model.cards]
     unknown = [name + suffix for name, suffixes in used.items() for suffix in suffixes]
     unknown += [card.name + suffix for card, found in zip(model.cards, cards, strict=True) for suffix in found.unknown]
-    contradictions |= {f"a claim has {device}, which it does not know": None for device in unknown}
+    contradictions |= {f"a claim has {device}, which the node lacks": None for device in unknown}
     free = [card.availability([WHOLE]).free for card in model.cards] if takes_all else [found.free for found in cards]
     signature = NodeSignature(hardware=model.hardware, free=tuple(free), tainted=model.tainted)
     return NodeState(cards=model.cards, signature=signature, contradictions=tuple(contradictions))

@@ -1,6 +1,6 @@
-"""Where kube-scheduler allocates: ResourceClasses (``kerf.dev``) are compiled into DeviceClasses (KEP-4381).
+"""The controller of structured DRA: it compiles ResourceClasses (``kerf.dev``) into DeviceClasses (KEP-4381).
 
-A change of a class, slice or node queues class names (``event_handlers``). ``reconciler`` has ``plan`` and
-``class_compiler`` decide, ``writer`` write, ``matching_devices`` count and ``status`` say what came of it.
+A change of a class, slice or node queues class names (``event_handlers``). ``reconciler`` calls ``plan`` and
+``class_compiler`` to decide, ``writer`` to write, ``matching_devices`` to count and ``status`` to report the result.
 ``orphaned_slices`` deletes the slices of deleted nodes.
 """

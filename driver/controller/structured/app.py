@@ -5,9 +5,9 @@
     ResourceClass  DeviceClass  ResourceSlice  Node      informers
           └────────────┴──────┬──────┴───────────┘
                          event_handlers                  which classes to reconcile
-                           KeyedQueue                    merged, one worker per class
+                           WorkQueue                     merged, one worker per class
                            reconciler                    in the leader only
-            plan, writer, matching_devices, status       what to do (pure), writes, counts, what to say of it (pure)
+            plan, writer, matching_devices, status       plan (pure), writes, counts, report (pure)
 """
 
 import time
@@ -33,7 +33,7 @@ from driver.runtime.work_queue import WorkQueue
 
 
 class StructuredController:
-    """The parts of the process and how they are connected."""
+    """The parts of the controller process and their connections."""
 
     def __init__(self, client: Client, features: ApiFeatures, settings: Settings) -> None:
         self._client = client
@@ -93,7 +93,7 @@ class StructuredController:
         await run_candidate(self._client, self._settings, self._events, informers, self._lead)
 
     async def _lead(self) -> None:
-        """Work as the leader, for ever."""
+        """Work as the leader, without end."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._resync)
             group.start_soon(self._orphaned_slices.run)
@@ -106,6 +106,6 @@ class StructuredController:
 
 
 def _compile_selector(expression: str) -> DevicePredicate:
-    from driver.cel.compile import compile_selector  # 40 MB that a candidate need not hold while it waits
+    from driver.cel.compile import compile_selector  # 40 MB that a waiting candidate need not hold
 
     return compile_selector(expression).matches

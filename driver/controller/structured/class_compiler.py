@@ -1,8 +1,8 @@
 """Compiles a ResourceClass into a DeviceClass of the same name. Pure.
 
 The selector is a conjunction: the driver, the kind, then one requirement for each field of the spec. Each requirement
-knows its field, so that a class that selects nothing can say which field is to blame. The CEL is written to be read by
-people. It names only attributes that all Kerf's devices carry (``api.model.device_attributes``), and the driver comes
+names its field, so that a class that selects nothing can report the faulty field. The CEL is written to be read by
+people. It names only attributes that all Kerf's devices have (``api.model.device_attributes``), and the driver comes
 first, because other drivers' devices lack them: a missing attribute is a run-time error that aborts a pod's whole
 scheduling attempt.
 """
@@ -42,17 +42,17 @@ from driver.controller.node_choice import choose_nodes
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "kerf"
 MAX_EXPRESSION: Final = 10 * 1024
-"""Bytes of a CEL expression (``CELSelectorExpressionMaxLength``)."""
+"""The most bytes of a CEL expression (``CELSelectorExpressionMaxLength``)."""
 
 _CUTS: Final[Mapping[ClassCut, str]] = {"Whole": "whole", "Partition": "partition", "Monitor": "monitor"}
-"""The attribute ``cut`` of the devices that a class's ``cut`` means."""
+"""The value of the device attribute ``cut`` for each ``cut`` of a class."""
 _DOCUMENT: Final = "ResourceClass"
 _CUT_WORDS: Final = {"Whole": "whole card", "Monitor": "monitor device"}
 _NODES: Final = "spec.nodes"
 _ALLOCATION: Final = "spec.allocation"
 _IN_SHARES: Final = "shared allocation"
 _AWAITED: Final = frozenset({_IN_SHARES, f"cut {_CUTS['Monitor']}"})
-"""Requirements, by their words, that nodes publish devices for only once a class has them."""
+"""The ``wants`` of requirements for which nodes publish devices only once a class has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,24 +60,24 @@ class Requirement:
     """One condition that a device has to meet: an operand of the conjunction."""
 
     field: str
-    """The field of the class that it comes from; empty: it is of every class."""
+    """The field of the class from which the requirement follows; empty: it applies to every class."""
     wants: str
-    """The condition in words: "model h100-80gb-sxm"."""
+    """The condition in words, such as "model h100-80gb-sxm"."""
     cel: str
     """The condition in CEL."""
     capacity: str = ""
-    """The capacity that a minimum is of; empty: it is no minimum."""
+    """The capacity of which the requirement is a minimum; empty: it is not a minimum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledClass:
-    """A class, compiled."""
+    """The result of compiling a class."""
 
     device_class: DeviceClass
     requirements: tuple[Requirement, ...]
-    """In the order of the selector, the driver first."""
+    """The requirements in the order of the selector, the driver first."""
     size: str
-    """What a claim gets, in a few words, for the status."""
+    """A short description of the devices of a claim, for the status."""
 
     @property
     def expression(self) -> str:
@@ -89,7 +89,7 @@ class CompiledClass:
         return any(requirement.field == _NODES for requirement in self.requirements)
 
     def is_awaited(self, field: str) -> bool:
-        """Whether nodes will publish what ``field`` asks for once they know of the class."""
+        """Whether nodes will publish devices for ``field`` once they know of the class."""
         return any(requirement.field == field and requirement.wants in _AWAITED for requirement in self.requirements)
 
 
@@ -98,7 +98,7 @@ def compile_class(
 ) -> CompiledClass:
     """Compile ``resource_class``.
 
-    ``nodes`` are all of the cluster's, for classes that choose by label; ``device_types`` are all that can exist.
+    ``nodes`` are all nodes of the cluster, for classes that choose by label; ``device_types`` are all that can exist.
     Raises UnsatisfiableError when the class requires hardware that cannot exist, or its CEL is too long.
     """
     spec = resource_class.spec
@@ -173,7 +173,7 @@ def _requirements(
     if spec.function is not None:
         yield is_("spec.function", "function", v.ATTRIBUTE_FUNCTION, spec.function)
     elif spec.device == "fpga" and spec.cut == "Partition":
-        # Devices that stand for a function would load it, whatever function the claim's config names.
+        # Devices with a function would load it, regardless of the function in the claim's config.
         no_function = f"{attribute}{v.ATTRIBUTE_FUNCTION} == {_literal('')}"
         yield Requirement(field="spec.function", wants="no function of its own", cel=no_function)
     for capacity, amount in _minimum(spec).items():
@@ -193,7 +193,7 @@ def _requirements(
 
 
 def _minimum(spec: ResourceClassSpec) -> dict[str, Quantity]:
-    """The amount of each capacity that the class sets a minimum of: fields and capacities go by the same names."""
+    """The minimum that the class sets of each capacity; fields and capacities have the same names."""
     fields = msgspec.structs.fields(spec.minimum) if spec.minimum is not None else ()
     amounts = {field.encode_name: getattr(spec.minimum, field.name) for field in fields}
     return {
@@ -208,7 +208,7 @@ def _conjunction(requirements: Iterable[Requirement]) -> str:
 
 
 def _literal(text: str) -> str:
-    """A CEL string literal: its escapes include those of JSON."""
+    """A CEL string literal: the escapes of CEL include those of JSON."""
     return msgspec.json.encode(text).decode()
 
 

@@ -1,4 +1,4 @@
-"""Event handlers of the informers: they update what is derived from changes and queue the classes to reconcile."""
+"""Event handlers of the informers: they update derived indexes and queue the classes to reconcile."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from driver.kube.store import ObjectChange, Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCaches:
-    """What is known of the cluster, own writes included."""
+    """The known objects of the cluster, own writes included."""
 
     resource_classes: AssumeCache[ResourceClassObject]
     device_classes: AssumeCache[DeviceClass]
@@ -56,7 +56,7 @@ class ClassEventHandlers:
             self.requeue_all(after_s=self._settle_s if effect is SliceChange.DEVICE_TYPES else self._recount_s)
 
     def on_node(self, change: ObjectChange[Node]) -> None:
-        """Queue the classes that choose nodes, if labels have changed; all else of a node concerns no class."""
+        """Queue the classes that choose nodes, if labels have changed; no other field of a node matters to a class."""
         if _labels(change.old) != _labels(change.new):
             for held in self._caches.resource_classes.values():
                 if held.spec.get("nodes"):

@@ -1,8 +1,8 @@
-"""Counts the published devices that a class selects, and says which of its fields is to blame when it selects none.
+"""Counts the published devices that a class selects, and finds the faulty field of a class that selects none.
 
-The compiled CEL itself is evaluated, not a second reading of the class, but not on every device: a large cluster has
-millions of devices and some dozen types. Devices of one type on one node with one allocation mode are interchangeable
-to every class, so slices are kept as groups of such devices, and one device of a type answers for all.
+The compiled CEL itself is evaluated, not another interpretation of the class, but not on every device: a large cluster
+has millions of devices and some dozen types. Devices of one type on one node with one allocation mode are
+interchangeable for every class, so slices are kept as groups of such devices, and one device represents its type.
 
 Example: a class without ``nodes`` is evaluated once for each device type, however many nodes there are.
 """
@@ -23,7 +23,7 @@ from driver.controller.structured.class_compiler import CompiledClass, Requireme
 DevicePredicate: TypeAlias = Callable[[str, Device], bool]
 """A compiled selector, of driver and device. Raises KerfError when the expression fails on the device."""
 SelectorCompiler: TypeAlias = Callable[[str], DevicePredicate]
-"""Compiles a CEL expression. Raises KerfError when it is none."""
+"""A compiler of CEL expressions. Raises KerfError when the expression is invalid."""
 _Kind: TypeAlias = tuple[DeviceType, bool]
 """A device type, and whether its devices are shared."""
 
@@ -40,9 +40,9 @@ class DeviceGroup:
     total: int
     """The number of devices."""
     cards: frozenset[str]
-    """The devices' cards."""
+    """The UUIDs of the devices' cards."""
     device: Device = field(compare=False)
-    """Any one of the devices: a republished order is no change."""
+    """Any device of the group, not compared: a republished order is no change."""
 
 
 class SliceChange(Enum):
@@ -52,7 +52,7 @@ class SliceChange(Enum):
     COUNTS = auto()
     """Some classes match more devices, or fewer."""
     DEVICE_TYPES = auto()
-    """There are devices of a new type: a class that matched nothing may match now."""
+    """The slice has devices of a new type: a class that matched nothing may match now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class DeviceGroupIndex:
         """The number of groups of each kind."""
 
     def update(self, ref: ObjectRef, slice_: ResourceSlice | None) -> SliceChange:
-        """Take in the present state of a slice; None: it is deleted."""
+        """Record the present state of a slice; None: it is deleted."""
         before = self._slices.pop(ref, None)
         after = None if slice_ is None else _slice_groups(slice_.spec)
         if after is not None:
@@ -145,17 +145,17 @@ def count_matching_devices(
 
 
 class Mismatch(NamedTuple):
-    """Why a class selects nothing."""
+    """The reason why a class selects nothing."""
 
     message: str
     field: str = ""
-    """The field of the class that requires what no device has; empty: none is to blame."""
+    """The field of the class that no device satisfies; empty: no field is at fault."""
 
 
 def explain_mismatch(
     compiled: CompiledClass, groups: Iterable[DeviceGroup], compile_selector: SelectorCompiler
 ) -> Mismatch:
-    """Find the first requirement that none of the devices meets which meet all requirements before it.
+    """Find the first requirement that no device meets that satisfies all requirements before it.
 
     Raises KerfError when a requirement's CEL cannot be evaluated.
     """

@@ -1,8 +1,8 @@
 """Deletes the ResourceSlices of deleted nodes, where Kubernetes does not.
 
 A node's slices are owned by its Node object and are garbage-collected with it. But ``kubectl delete node
---cascade=orphan`` removes the owner references, and the scheduler would go on allocating devices that nobody can use.
-All else that a lost node leaves is Kubernetes' own: pods of the pod garbage collector, claims of the claim controller.
+--cascade=orphan`` removes the owner references, and the scheduler would continue to allocate devices that no pod can
+use. Kubernetes cleans up after a lost node otherwise: the pod garbage collector its pods, the claim controller claims.
 """
 
 import logging
@@ -33,12 +33,12 @@ class DeleteClient(Protocol):
 
 
 def find_orphans(slices: Iterable[ResourceSlice], nodes: Collection[str]) -> list[ResourceSlice]:
-    """The slices of a node that is not among ``nodes``, which are names."""
+    """Return the slices of nodes whose names are not among ``nodes``."""
     return [one for one in slices if one.spec.node_name is not None and one.spec.node_name not in nodes]
 
 
 class OrphanedSliceCollector:
-    """Checks periodically. A slice is deleted if two checks find it orphaned: caches may show it before its node."""
+    """Deletes slices that two checks in a row find orphaned, because caches may show a slice before its node."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class OrphanedSliceCollector:
         *,
         interval_s: float,
     ) -> None:
-        """``slices`` and ``nodes`` read the caches: the driver's slices, all nodes."""
+        """``slices`` and ``nodes`` return the cached slices of the driver and all cached nodes."""
         self._client = client
         self._resource_slices = resource_slices
         self._slices = slices
@@ -64,7 +64,7 @@ class OrphanedSliceCollector:
             await anyio.sleep(self._interval_s)
 
     async def collect_once(self) -> None:
-        """Check once, and delete what the last check found, too."""
+        """Check once, and delete the slices that the previous check found, too."""
         found = find_orphans(self._slices(), {node.metadata.name for node in self._nodes()})
         for one in found:
             if one.metadata.uid in self._suspects:
@@ -75,18 +75,18 @@ class OrphanedSliceCollector:
         name, node = orphan.metadata.name, orphan.spec.node_name or ""
         try:
             await self._client.get(NODES, node)
-            return  # the cache was behind
+            return  # the cache was outdated
         except NotFoundError:
             pass
         except KerfError as error:
-            _log.info("ResourceSlice %s: cannot tell whether node %s is gone: %s", name, node, error)
+            _log.info("ResourceSlice %s: cannot find out whether node %s still exists: %s", name, node, error)
             return
         try:
             await self._client.delete(self._resource_slices, name, uid=orphan.metadata.uid)
         except (NotFoundError, ConflictError):
             return  # deleted or changed meanwhile
         except KerfError as error:
-            _log.warning("ResourceSlice %s of node %s, which is gone, cannot be removed: %s", name, node, error)
+            _log.warning("ResourceSlice %s of the deleted node %s cannot be removed: %s", name, node, error)
             return
         _deleted.inc()
-        _log.info("ResourceSlice %s removed: its node %s is gone", name, node)
+        _log.info("ResourceSlice %s removed: its node %s no longer exists", name, node)

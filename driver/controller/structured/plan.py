@@ -1,20 +1,20 @@
-"""Decides what to do about the DeviceClass of one ResourceClass. Pure.
+"""Plans the DeviceClass of one ResourceClass. Pure.
 
-The states of a DeviceClass, in the order in which they are checked, and what follows:
+The states of a DeviceClass, in the order in which they are checked, and the action for each:
 
 | state | action |
 |---|---|
-| the ResourceClass is not accepted | none; a DeviceClass that was compiled before stays, because pods may wait for it |
-| there is none | create it |
-| it was not compiled from this ResourceClass | none: it is never touched |
-| it is being deleted | none, until it is gone |
-| it says what was compiled | none |
-| it is what the server made of the same write not long ago | none: the server drops fields of features that are off |
+| the ResourceClass is not accepted | none; a DeviceClass compiled before stays, because pods may wait for it |
+| it does not exist | create it |
+| it was not compiled from this ResourceClass | none: it is never changed |
+| it is being deleted | none, until it no longer exists |
+| it equals the compiled one | none |
+| it is the stored form of the same write, made recently | none: the server drops fields of disabled features |
 | it differs | update our fields; fields of others stay |
 
 Invariant: only a DeviceClass with an owner reference to a ResourceClass of its name is ever updated. Source: KEP-4381.
 
-Example: somebody edits the compiled selector of the DeviceClass "small". It differs from what "small" compiles to, so
+Example: a user edits the compiled selector of the DeviceClass "small". It differs from what "small" compiles to, so
 the selector is written back, and an annotation that was added with it stays.
 """
 
@@ -33,7 +33,7 @@ from driver.controller.structured.class_compiler import CompiledClass, compile_c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRecord:
-    """A recent write of a DeviceClass: what was desired, and what the server stored."""
+    """A recent write of a DeviceClass: the desired object, and the object that the server stored."""
 
     desired: DeviceClass
     answer: DeviceClass
@@ -43,13 +43,13 @@ class WriteRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassSnapshot:
-    """Everything that a plan for one class depends on."""
+    """The state on which a plan for one class depends."""
 
     resource_class: ResourceClassObject
     device_class: DeviceClass | None
-    """The DeviceClass of the class's name, whoever made it; None: there is none."""
+    """The DeviceClass of the class's name, regardless of its creator; None: it does not exist."""
     written: WriteRecord | None
-    """The last write of it, if it was not long ago."""
+    """The last write of the DeviceClass, if it was recent."""
     nodes: tuple[Node, ...]
     """All nodes of the cluster."""
     device_types: frozenset[DeviceType]
@@ -67,14 +67,14 @@ class WriteDeviceClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpToDate:
-    """The DeviceClass is as desired, but for ``dropped``: paths of fields that the server does not keep."""
+    """The DeviceClass is as desired, except for ``dropped``, the paths of fields that the server does not keep."""
 
     dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotInPlace:
-    """The DeviceClass cannot be as desired; reason and message of the condition Ready."""
+    """The DeviceClass cannot be as desired; ``reason`` and ``message`` are those of the condition Ready."""
 
     reason: str
     message: str
@@ -85,17 +85,17 @@ Action: TypeAlias = WriteDeviceClass | UpToDate | NotInPlace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPlan:
-    """What a class means and what to do about its DeviceClass. Either ``compiled`` or ``refusal`` is None."""
+    """The compiled class and the action on its DeviceClass; either ``compiled`` or ``refusal`` is None."""
 
     resource_class: ResourceClass | None
-    """None: the object cannot be decoded."""
+    """The decoded class; None: the object cannot be decoded."""
     compiled: CompiledClass | None
     refusal: InvalidDocumentError | None
     action: Action
 
 
 def plan_class(snapshot: ClassSnapshot, *, driver: str) -> ClassPlan:
-    """What to do about the class of ``snapshot``, whose devices are those of ``driver``."""
+    """Plan the class of ``snapshot``, whose devices are those of ``driver``."""
     held = snapshot.resource_class
     resource_class = None
     try:
@@ -113,12 +113,12 @@ def plan_class(snapshot: ClassSnapshot, *, driver: str) -> ClassPlan:
 
 
 def owns(resource_class: ObjectMeta, device_class: DeviceClass) -> bool:
-    """Whether a DeviceClass was compiled from a ResourceClass of this name, this one or one before it."""
+    """Whether a DeviceClass was compiled from a ResourceClass of this name, the present one or an earlier one."""
     return any(_is_of(resource_class.name, owner) for owner in device_class.metadata.owner_references)
 
 
 def dropped_fields(desired: DeviceClass, answer: DeviceClass) -> tuple[str, ...]:
-    """The fields of a write that the server did not keep: it silently drops those of features that are off."""
+    """The fields of a write that the server did not keep: it silently drops those of disabled features."""
     fields = (("selectors", "selectors"), ("config", "config"), ("extended_resource_name", "extendedResourceName"))
     return tuple(
         f"spec.{name}" for field, name in fields if getattr(desired.spec, field) != getattr(answer.spec, field)
@@ -126,7 +126,7 @@ def dropped_fields(desired: DeviceClass, answer: DeviceClass) -> tuple[str, ...]
 
 
 def owners_after(current: DeviceClass, desired: DeviceClass) -> tuple[OwnerReference, ...]:
-    """Owner references after an update: others' stay, one to an earlier class of the same name goes."""
+    """The owner references after an update: others' stay, one to an earlier class of the same name is removed."""
     name = desired.metadata.name
     others = (owner for owner in current.metadata.owner_references if not _is_of(name, owner))
     return (*others, *desired.metadata.owner_references)

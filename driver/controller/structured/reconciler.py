@@ -23,9 +23,9 @@ from driver.kube.http.errors import NotFoundError
 from driver.runtime import metrics
 
 _BUCKETS_S: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
-"""From a pass that finds nothing to do (about 1 ms) to one that waits for a busy API server."""
+"""The buckets range from a pass without a write (about 1 ms) to one that waits for a busy API server."""
 _WRITE_AGAIN_S: Final = 600.0
-"""How long the server is assumed to drop a field again that it dropped once: feature gates change with a restart."""
+"""The time for which the server is assumed to drop a field again: feature gates change only with a restart."""
 
 _passes: Final = metrics.histogram("kerf_controller_pass_seconds", "Time of one pass over one class.", (), _BUCKETS_S)
 _writes: Final = metrics.counter("kerf_controller_writes_total", "Writes to the API server.", ("object",))
@@ -41,7 +41,7 @@ class EventRecorder(Protocol):
 
 
 class ClassReconciler:
-    """Reconciles classes by name. It remembers only its recent writes, which a restart may lose."""
+    """Reconciles classes by name. Its only state is its recent writes, which a restart may lose."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class ClassReconciler:
         self._ready: dict[str, bool] = {}
 
     async def reconcile(self, name: str) -> None:
-        """Bring the DeviceClass and the status of one class to what they should be.
+        """Make the DeviceClass and the status of one class what its spec requires.
 
-        Raises TransientError when the API server cannot be reached or the caches are behind it: try again.
+        Raises TransientError when the API server cannot be reached or the caches are outdated: try again.
         """
         ref = ObjectRef("", name)
         held = self._caches.resource_classes.get(ref)
@@ -115,7 +115,7 @@ class ClassReconciler:
             self._record_event(held, event)
 
     def _count_ready(self, name: str, ready: bool | None) -> None:
-        """Update the metric; None: the class is gone."""
+        """Update the metric; None: the class no longer exists."""
         if ready is None:
             self._ready.pop(name, None)
         else:

@@ -2,9 +2,9 @@
 
 | condition | True | False |
 |---|---|---|
-| Accepted | the spec is valid | a field is wrong, or requires hardware that cannot exist |
+| Accepted | the spec is valid | a field is invalid, or requires hardware that cannot exist |
 | Ready | the DeviceClass is as the spec says | not accepted, name taken, refused or fields dropped by the server |
-| Matching | published devices match | none do: the message names the field to blame |
+| Matching | published devices match | no device matches: the message names the faulty field |
 | TolerationsInClaims | claims must carry the class's tolerations themselves | (absent) |
 """
 
@@ -36,11 +36,11 @@ class MatchCount:
     """The published devices that a class selects."""
 
     devices: MatchingDevices | None
-    """None: they could not be counted."""
+    """The numbers of devices; None: they could not be counted."""
     reason: str = ""
-    """Why they could not be counted, or why there are none."""
+    """The reason why the devices could not be counted, or why no device matches."""
     is_awaited: bool = False
-    """Whether there are none because nodes have not seen the class yet, or cannot do what it asks of them."""
+    """Whether no device matches because nodes have not seen the class yet, or do not support its requirements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class ClassEvent:
 def build_status(
     held: ResourceClassObject, plan: ClassPlan, result: UpToDate | NotInPlace, matched: MatchCount, *, now: datetime
 ) -> ResourceClassStatus:
-    """The status that ``held`` should have; a condition whose status is the same keeps its transition time."""
+    """Build the status that ``held`` should have; a condition with an unchanged status keeps its transition time."""
     name = held.metadata.name
     conditions = [_accepted(plan), _ready(name, result), _matching(matched)]
     if plan.resource_class is not None and plan.resource_class.spec.tolerations:
@@ -71,7 +71,7 @@ def build_status(
 
 
 def needs_update(old: ResourceClassStatus, new: ResourceClassStatus) -> bool:
-    """Whether ``new`` has to be written: others' conditions, and the order of conditions, do not count."""
+    """Whether ``new`` has to be written: conditions of others, and the order of conditions, do not count."""
 
     def content(status: ResourceClassStatus) -> object:
         conditions = {condition.type: condition for condition in status.conditions if condition.type in _OURS}
@@ -81,13 +81,13 @@ def needs_update(old: ResourceClassStatus, new: ResourceClassStatus) -> bool:
 
 
 def events_of_change(old: ResourceClassStatus, new: ResourceClassStatus) -> Iterator[ClassEvent]:
-    """The events of a change: failures, that the class is Ready, and that devices match again after none did."""
+    """Yield the events of a change: failures, the class becoming Ready, and devices that match after none did."""
     before = {condition.type: condition for condition in old.conditions}
     for condition in new.conditions:
         previous = before.get(condition.type)
         if previous is not None and (previous.status, previous.reason) == (condition.status, condition.reason):
             continue
-        if condition.status == "False" and condition.reason != "NotAccepted":  # Accepted has said it
+        if condition.status == "False" and condition.reason != "NotAccepted":  # the event of Accepted says it
             yield ClassEvent(type="Warning", reason=condition.reason, message=condition.message)
         elif condition.status == "True" and (condition.type == READY or (condition.type == MATCHING and previous)):
             yield ClassEvent(type="Normal", reason=condition.reason, message=condition.message)
@@ -95,7 +95,7 @@ def events_of_change(old: ResourceClassStatus, new: ResourceClassStatus) -> Iter
 
 def _accepted(plan: ClassPlan) -> Condition:
     if plan.refusal is None:
-        return Condition(type=ACCEPTED, status="True", reason="Valid", message="the spec makes sense")
+        return Condition(type=ACCEPTED, status="True", reason="Valid", message="the spec is valid")
     reason = plan.refusal.reason if isinstance(plan.refusal, UnsatisfiableError) else "InvalidSpec"
     return Condition(type=ACCEPTED, status="False", reason=reason, message="; ".join(map(str, plan.refusal.problems)))
 
@@ -105,8 +105,8 @@ def _ready(name: str, result: UpToDate | NotInPlace) -> Condition:
         return Condition(type=READY, status="False", reason=result.reason, message=result.message)
     if result.dropped:
         message = (
-            f"the API server does not keep {', '.join(result.dropped)} of the DeviceClass: switch its feature on "
-            "(DRAExtendedResource for extendedResourceName), or leave the field out; claims can use the class"
+            f"the API server does not keep {', '.join(result.dropped)} of the DeviceClass: enable its feature "
+            "(DRAExtendedResource for extendedResourceName), or omit the field; claims can use the class"
         )
         return Condition(type=READY, status="False", reason="FieldsDropped", message=message)
     return Condition(type=READY, status="True", reason="Compiled", message=f'claims can name the DeviceClass "{name}"')
@@ -117,7 +117,7 @@ def _matching(matched: MatchCount) -> Condition:
     if found is None:
         return Condition(type=MATCHING, status="Unknown", reason="NotCounted", message=matched.reason)
     if found.total == 0 and matched.is_awaited:
-        message = f"{matched.reason} (yet): nodes offer it within seconds; shares from Kubernetes 1.36 on"
+        message = f"{matched.reason} (yet): nodes publish it within seconds; shares from Kubernetes 1.36 on"
         return Condition(type=MATCHING, status="Unknown", reason="NotOfferedYet", message=message)
     if found.total == 0:
         return Condition(type=MATCHING, status="False", reason="NothingMatches", message=matched.reason)
@@ -137,7 +137,7 @@ def _tolerations(resource_class: ResourceClass) -> Condition:
 
 
 def _since(condition: Condition, held: ResourceClassObject, now: datetime) -> Condition:
-    """``condition`` of this generation, with the time since which its status is the same."""
+    """``condition`` of this generation, with the time of its last transition."""
     previous = next((one for one in held.status.conditions if one.type == condition.type), None)
     unchanged = previous is not None and previous.status == condition.status and previous.last_transition_time
     return Condition(

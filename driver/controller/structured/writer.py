@@ -45,16 +45,16 @@ class WriteClient(Protocol):
 
 
 class OutdatedError(TransientError):
-    """The action was planned on an outdated state: plan again once the cache has caught up."""
+    """The action was planned on an outdated state: plan again once the cache is up to date."""
 
 
 async def execute_action(
     action: Action, client: WriteClient, device_classes: Kind[DeviceClass]
 ) -> tuple[UpToDate | NotInPlace, DeviceClass | None]:
-    """Carry ``action`` out; returns the state of the DeviceClass and, after a write, the server's answer.
+    """Execute ``action``; return the state of the DeviceClass and, after a write, the server's answer.
 
-    A write that the server refuses for good is NotInPlace. Raises OutdatedError when the DeviceClass was created or
-    deleted meanwhile, and the client's TransientErrors: the server cannot be reached, or the DeviceClass was changed.
+    A write that the server rejects permanently is NotInPlace. Raises OutdatedError when the DeviceClass was created or
+    deleted in between, and the client's TransientErrors when the server cannot be reached or the object was changed.
     """
     if not isinstance(action, WriteDeviceClass):
         return action, None
@@ -84,13 +84,13 @@ async def _write(
     desired: DeviceClass, current: DeviceClass | None, client: WriteClient, kind: Kind[DeviceClass]
 ) -> DeviceClass:
     name = desired.metadata.name
-    if current is None:  # never an apply, which would take over a DeviceClass that somebody else has just made
+    if current is None:  # never an apply, which would take over a DeviceClass that another client has just created
         answer = await client.create(kind, desired, field_manager=NAME)
         _log.info("DeviceClass %s: created", name)
         return answer
     patch = _merge_patch(current, desired, kind)
     answer = await client.patch(kind, name, patch, type=PatchType.MERGE, field_manager=NAME)
-    _log.info("DeviceClass %s: brought back to what its ResourceClass says", name)
+    _log.info("DeviceClass %s: updated to match its ResourceClass", name)
     return answer
 
 

@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Hashable)
 DEFAULT_TRIALS: Final = 1000
 """Allocations for one node: enough for every set of the claims of eight cards with seven claims each."""
 _MOST_NODES: Final = 5
-"""Nodes that are searched: the first are the most promising, and nobody needs more than a few proposals."""
+"""Nodes that are searched: the first are the most promising, and users need only a few proposals."""
 _MOST_SHOWN: Final = 3
 """Nodes with victims that are reported."""
 
@@ -73,7 +73,7 @@ def find_victims(
     )
     found: list[Victims] = []
     searched = 0
-    for candidate in track(promising[:_MOST_NODES], "looking for claims whose end would help"):
+    for candidate in track(promising[:_MOST_NODES], "searching for victims"):
         searched += 1
         victims = _find_on_node(cluster, claims, candidate, staying)
         if victims is not None:
@@ -94,7 +94,7 @@ def _find_on_node(
         return isinstance(cluster.attempt(claims, candidate.node, left), Fits)
 
     def order(groups: Iterable[Iterable[str]]) -> list[list[str]]:
-        """Small claims first: they may stay if the end of larger ones suffices."""
+        """Order the claims of each group, small ones first: they may stay if the end of larger ones suffices."""
         may_end = ([name for name in group if held[name].ref not in staying] for group in groups)
         return [sorted(group, key=lambda name: (holdings.weight(held[name]), name)) for group in may_end]
 

@@ -26,7 +26,7 @@ def explain_pod(cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = 
     """Return why the pod ``ref`` waits for devices. Raises QueryError when no such pod uses devices."""
     pod = cluster.pods.get(ref)
     if pod is None:
-        raise QueryError.unknown("pod that asks for devices", ref, cluster.pods)
+        raise QueryError.unknown("pod that requests devices", ref, cluster.pods)
     subject = Subject(kind="Pod", namespace=ref.namespace, name=ref.name)
     return _Explainer(cluster, subject, pod, find_pod_claims(cluster, pod), track).explain()
 
@@ -78,7 +78,7 @@ class _Explainer:
         if not self._unallocated and (pod is None or pod.spec.node_name):
             where = f" and the pod is on node {pod.spec.node_name}" if pod else ""
             return self._report(Verdict.HAS_DEVICES, f"all claims have their devices{where}")
-        nodes = self.track(self.cluster.nodes, "looking at nodes")
+        nodes = self.track(self.cluster.nodes, "checking nodes")
         try:
             checks = [check_node(self.cluster, pod, self.claims.found, node) for node in nodes]
         except InvalidClaimsError as error:
@@ -94,10 +94,10 @@ class _Explainer:
         """Return what has to change before devices matter; empty when nothing has to."""
         pod = self.pod
         if pod is not None and (pod.is_terminating or pod.is_finished):
-            return f"the pod is {'being deleted' if pod.is_terminating else 'finished'}: it gets no devices any more"
+            return f"the pod is {'being deleted' if pod.is_terminating else 'finished'}: it gets no more devices"
         if pod is not None and pod.spec.scheduling_gates:
             gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
-            return f"the pod is held back by the scheduling gate {gates}; who set it must remove it"
+            return f"the pod waits for its scheduling gate {gates}; whoever set it must remove it"
         if self.claims.missing:
             return self.claims.missing
         deleting = (f"claim {claim.name} is being deleted" for claim in self.claims.states if claim.state == "deleting")
@@ -106,9 +106,9 @@ class _Explainer:
     def _report_fit(self, checks: Sequence[NodeCheck]) -> WhyReport:
         fitting = tuple(check.node.metadata.name for check in checks if not check.reasons)
         others = f" and {len(fitting) - 1} more" if len(fitting) > 1 else ""
-        message = f"as far as devices go it fits on {fitting[0]}{others}"
+        message = f"devices for it are free on {fitting[0]}{others}"
         if self._scheduler_says:
-            message += "; what keeps it waiting is something else, or is over by now"
+            message += "; it waits for something else, or no longer waits"
         return self._report(Verdict.FITS, message, checks, fitting)
 
     def _report_misfit(self, checks: Sequence[NodeCheck]) -> WhyReport:

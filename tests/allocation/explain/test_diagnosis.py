@@ -126,7 +126,7 @@ def _end(case: Case, diagnosis: Diagnosis) -> Case:
 
 
 def _ask_for_fewer(case: Case, diagnosis: Diagnosis) -> Case:
-    match = re.search(r"(?:but only|but|allows) (\d+)", diagnosis.message)
+    match = re.search(r"(?:but only|but|allow) (\d+)", diagnosis.message)
     assert match, f"nothing is named that could be removed: {diagnosis}"
     return _change(case, diagnosis.request, count=int(match[1]))
 

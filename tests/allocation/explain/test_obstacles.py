@@ -65,7 +65,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
         GPUS,
         {"count": None, "allocated": AllocatedState(exclusive=frozenset({DeviceId(DRIVER, "pool", "gpu-1")}))},
         Obstacle.IN_USE,
-        "all are wanted of 3 devices that match, but 1 is in use",
+        "all are requested of 3 devices that match, but 1 is in use",
     ),
     "too small": (
         GPUS,
@@ -84,14 +84,14 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
         HALVES,
         {"count": 2},
         Obstacle.COUNTERS,
-        "2 devices are wanted, but what they need allows 1 at once",
+        "2 devices requested, but their counters allow 1 at once",
     ),
-    "too few": (GPUS, {"count": 4}, Obstacle.TOO_FEW, "4 devices are wanted, but only 3 devices match"),
+    "too few": (GPUS, {"count": 4}, Obstacle.TOO_FEW, "4 devices requested, but only 3 devices match"),
     "too few that are free": (
         GPUS,
         {"count": 3, "allocated": AllocatedState(exclusive=frozenset({DeviceId(DRIVER, "pool", "gpu-1")}))},
         Obstacle.TOO_FEW,
-        "3 devices are wanted, but 2 are free that match",
+        "3 devices requested, but 2 are free that match",
     ),
     "one pool is being updated, the other has nothing": (
         [slice_(device("a", attributes={"model": "a100"}), pool="p0"), slice_(device("b"), pool="p1", slices=2)],
@@ -124,13 +124,13 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
             "allocated": AllocatedState(consumed={DeviceId(DRIVER, "pool", "gpu-1"): {"memory": Quantity("3Gi")}}),
         },
         Obstacle.CAPACITY,
-        "all are wanted of 3 devices that match, but 1 has too little capacity left",
+        "all are requested of 3 devices that match, but 1 has too little capacity left",
     ),
     "a kubelet that lacks what the slice needs": (
         [slice_(device("a"), skip_node_operations=("*",), node_name="node-1")],
         {},
         Obstacle.COUNTERS,
-        "1 device matches, but what it needs is taken: a feature that is switched off, or that the kubelet lacks",
+        "1 device matches, but what it needs is taken: a feature that is disabled, or that the kubelet lacks",
     ),
     "elsewhere": (
         [

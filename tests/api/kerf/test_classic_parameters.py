@@ -41,14 +41,14 @@ BAD: list[tuple[str, JsonObject, str]] = [
     ("GpuClaimParameters", {"minimum": {"memory": "-5Gi"}}, "spec.minimum.memory: "),
     ("GpuClaimParameters", {"minimum": {"slots": 1}}, "spec.minimum.slots: unknown field"),
     ("GpuClaimParameters", {"count": 0}, "spec.count: 0 is not between 1 and 16"),
-    ("GpuClaimParameters", {"cut": "Whole", "profile": "1g.10gb"}, "spec.profile: is for partitions"),
+    ("GpuClaimParameters", {"cut": "Whole", "profile": "1g.10gb"}, "spec.profile: applies to partitions only"),
     ("GpuClaimParameters", {"sharing": {"strategy": "Mps", "timeSlicing": {}}}, "spec.sharing.timeSlicing: "),
     ("GpuClassParameters", {"maxPods": 33}, "spec.maxPods: 33 is not between 1 and 32"),
     ("GpuClassParameters", {"minDriverVersion": ">=550"}, 'spec.minDriverVersion: ">=550" is no version of a driver'),
     ("GpuClassParameters", {"claimsMayOverride": ["function"]}, "spec.claimsMayOverride[0]: "),
-    ("GpuClassParameters", {"monitor": True, "profile": "1g.10gb"}, "spec.monitor: takes nothing"),
+    ("GpuClassParameters", {"monitor": True, "profile": "1g.10gb"}, "spec.monitor: allocates no devices"),
     ("FpgaClassParameters", {"profile": "1g.10gb"}, "spec.profile: unknown field"),
-    ("FpgaClaimParameters", {"cut": "Whole", "function": "fft"}, "spec.function: is for partitions"),
+    ("FpgaClaimParameters", {"cut": "Whole", "function": "fft"}, "spec.function: applies to partitions only"),
 ]
 
 

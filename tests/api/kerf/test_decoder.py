@@ -111,14 +111,14 @@ MISTAKES: Final = [
     ),
     (
         "{device: gpu, profile: 1g.10gb, cut: Whole}",
-        ["spec.profile: is for partitions; cut: Whole takes the card as it is"],
+        ["spec.profile: applies to partitions only, not to cut: Whole"],
     ),
     ("{device: fpga, profile: 1g.10gb}", ["spec.profile: is for device: gpu only"]),
     ("{device: fpga, sharing: {}}", ["spec.sharing: is for device: gpu only"]),
     ("{device: gpu, function: aes-gcm}", ["spec.function: is for device: fpga only"]),
     (
         "{device: fpga, function: a, cut: Whole}",
-        ["spec.function: is for partitions; cut: Whole takes the card as it is"],
+        ["spec.function: applies to partitions only, not to cut: Whole"],
     ),
     (
         "{device: fpga, minimum: {memory: 1Gi, computeSlices: 1, slots: 1}}",
@@ -158,15 +158,15 @@ MISTAKES: Final = [
     (
         "{device: gpu, cut: Monitor, minimum: {memory: 1Gi}, allocation: Shared}",
         [
-            "spec.minimum: is for what is taken; cut: Monitor only looks",
-            "spec.allocation: Shared needs a profile, or cut: Whole: nodes must know what to offer in shares",
+            "spec.minimum: excludes cut: Monitor, whose devices have no capacities",
+            "spec.allocation: Shared needs a profile, or cut: Whole: nodes must know which devices to share",
         ],
     ),
     (
         "{device: fpga, function: aes-gcm, allocation: Shared}",
         [
             "spec.allocation: Shared is for device: gpu only",
-            "spec.allocation: Shared needs a profile, or cut: Whole: nodes must know what to offer in shares",
+            "spec.allocation: Shared needs a profile, or cut: Whole: nodes must know which devices to share",
         ],
     ),
     (

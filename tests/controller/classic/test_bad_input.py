@@ -48,7 +48,7 @@ REFERENCES: dict[str, tuple[JsonObject, str]] = {
     ),
     "a class's kind": (
         {"apiGroup": "kerf.dev", "kind": "GpuClassParameters", "name": "gpu"},
-        "claim parameters: they are parameters of classes",
+        "claim parameters: these are parameters for classes",
     ),
     "the other hardware's kind": (
         {"apiGroup": "kerf.dev", "kind": "FpgaClaimParameters", "name": "fft"},
@@ -90,9 +90,7 @@ async def test_a_size_that_no_hardware_has_is_told_of_and_a_corrected_one_is_giv
     await cluster.parameters("p", {"minimum": {"memory": "5000Gi"}}, "GpuClaimParameters")
     reference = {"apiGroup": "kerf.dev", "kind": "GpuClaimParameters", "name": "p"}
     await cluster.claim("large", "open", parametersRef=reference)
-    await cluster.says(
-        "ResourceClaim", "large", "spec.minimum.memory: 5000Gi is more than any known model can be cut to"
-    )
+    await cluster.says("ResourceClaim", "large", "spec.minimum.memory: 5000Gi is more than any known model has")
     await cluster.parameters("p", {"minimum": {"memory": "18Gi"}}, "GpuClaimParameters")
     assert await cluster.has("large") == ["gpu-0-1g-20gb-at-6"]
 
@@ -166,10 +164,10 @@ async def test_nothing_of_a_node_is_given_away_while_a_handle_there(cluster: Cla
     status = {"driverName": DRIVER, "allocation": {"resourceHandles": handles, "availableOnNodes": ONLY_N1}}
     await cluster.edit("strange", {"status": status}, "status")
     await cluster.says("ResourceClaim", "strange", f"its resource handle cannot be read: {reason}")
-    await cluster.says("ResourceClaim", "strange", "nobody else gets anything of n1")
+    await cluster.says("ResourceClaim", "strange", "no other claim gets devices of n1")
     await cluster.claim("next", allocationMode="WaitForFirstConsumer")
     await cluster.negotiate("next")
-    await cluster.says("Pod", "pod", "not enough is free; a claim does not say what it has (1)")
+    await cluster.says("Pod", "pod", "too few devices are free; the devices of a claim cannot be read (1)")
     await cluster.admin.delete(KINDS.claims, "strange", "default")
     assert await cluster.has("next")
 
@@ -180,13 +178,13 @@ async def test_where_inventory_and_claims_contradict_each_other_the_card_is_nobo
     await cluster.claim("first")
     (device,) = await cluster.has("first")
     await cluster.tell(gpu("n1", 0, "a30-24gb"))
-    message = f"it has {device}, which NodeInventory n1 does not have: nobody else gets that card"
+    message = f"it has {device}, which NodeInventory n1 does not have: no other claim gets that card"
     await cluster.says("ResourceClaim", "first", message)
     await cluster.parameters("open", {})
     await cluster.class_("open")
     await cluster.claim("second", "open", allocationMode="WaitForFirstConsumer")
     await cluster.negotiate("second")
-    await cluster.says("Pod", "pod", f"not enough is free; a claim has {device}, which it does not know (1)")
+    await cluster.says("Pod", "pod", f"too few devices are free; a claim has {device}, which the node lacks (1)")
     await cluster.tell(gpu("n1", 0, "a30-24gb"), gpu("n1", 1, "a30-24gb"))
     assert (await cluster.has("second"))[0].startswith("gpu-1-1g-6gb")
 
@@ -195,6 +193,6 @@ async def test_an_inventory_that_contradicts_itself_makes_its_node_unsuitable(cl
     await cluster.tell(gpu("n1", 0), gpu("n1", 0))
     await cluster.claim("one", allocationMode="WaitForFirstConsumer")
     await cluster.negotiate("one")
-    await cluster.says("Pod", "pod", "its NodeInventory is wrong: GPU-n1-0 is there twice (1)")
+    await cluster.says("Pod", "pod", "its NodeInventory is wrong: GPU-n1-0 occurs twice (1)")
     await cluster.tell(gpu("n1", 0))
     assert await cluster.has("one")

@@ -106,11 +106,11 @@ def test_an_allocation_that_another_driver_wrote_is_left_to_it() -> None:
 
 
 DOUBTFUL = {
-    "its resource handle cannot be read: it is not JSON; nobody else gets anything of n1": (
+    "its resource handle cannot be read: it is not JSON; no other claim gets devices of n1": (
         replace(HELD, unreadable={DRIVER: "it is not JSON"}),
         (),
     ),
-    "it has gpu-0-9g-99gb-at-3, gpu-7, which NodeInventory n1 does not have: nobody else gets that card": (
+    "it has gpu-0-9g-99gb-at-3, gpu-7, which NodeInventory n1 does not have: no other claim gets that card": (
         devices("gpu-0-9g-99gb-at-3", "gpu-0-1g-10gb-at-0", "gpu-7"),
         (),
     ),
@@ -182,10 +182,10 @@ def test_bad_class_parameters_are_told_of_at_the_class_and_at_the_claim() -> Non
         ({"profile": "1g.99gb", "models": ["h100-80gb-sxm"]}, '"1g.99gb" is no profile of model h100-80gb-sxm'),
         (
             {"minimum": {"memory": "5000Gi"}},
-            "spec.minimum.memory: 5000Gi is more than any known model can be cut to; the largest is ",
+            "spec.minimum.memory: 5000Gi is more than any known model has; the largest is ",
         ),
         ({"models": ["h200-1tb"]}, "there is no GPU model 'h200-1tb'"),
-        ({"cut": "Whole"}, "the class does not give whole cards"),
+        ({"cut": "Whole"}, "the class does not allow whole cards"),
     ],
 )
 def test_bad_claim_parameters_are_told_of_at_the_claim(spec: dict[str, object], message: str) -> None:
@@ -216,7 +216,7 @@ def test_an_immediate_claim_that_fits_nowhere_waits_for_room_and_says_so() -> No
     builder.resource_class("gpu", {})
     found = plan_claim(builder.claim(immediate=True), builder.view)
     assert (found.rule, found.allocation, found.requeue) == ("C-17", None, Requeue.PERIODIC)
-    assert "no node has what the claim asks for free" in found.warnings[0].message
+    assert "no node has free devices for the claim" in found.warnings[0].message
 
 
 def test_an_immediate_claim_goes_where_it_breaks_nothing_up() -> None:

@@ -16,7 +16,7 @@ async def test_passes_are_counted_by_the_rule_that_ended_them_and_timed(cluster:
     await cluster.parameters("whole", {"cut": "Whole"})
     await cluster.class_("whole")
     await cluster.claim("waits", "whole")
-    await cluster.says("ResourceClaim", "waits", "no node has what the claim asks for free")
+    await cluster.says("ResourceClaim", "waits", "no node has free devices for the claim")
 
     async def all_counted() -> bool:
         return all(sample("kerf_classic_passes_total", rule=rule) > before for rule, before in counted.items())
@@ -30,7 +30,7 @@ async def test_what_waits_is_looked_at_again_although_nothing_happens(cluster: C
     await cluster.parameters("whole", {"cut": "Whole", "models": ["a30-24gb"]})
     await cluster.class_("whole")
     await cluster.claim("waits", "whole")
-    await cluster.says("ResourceClaim", "waits", "no node has what the claim asks for free")
+    await cluster.says("ResourceClaim", "waits", "no node has free devices for the claim")
     before = sample("kerf_classic_passes_total", rule="C-17")
 
     async def looked_at_again() -> bool:

@@ -69,7 +69,7 @@ REFUSED = {
         "a", unsupported=("selectors", "adminAccess")
     ),
     "class nowhere does not exist": ClassicRequest(name="a", class_name="nowhere"),
-    "they are parameters of classes": small("a", parameters=(parameters({}, "GpuClassParameters"),)),
+    "these are parameters for classes": small("a", parameters=(parameters({}, "GpuClassParameters"),)),
 }
 
 

@@ -162,7 +162,7 @@ def test_a_function_goes_where_it_is_loaded_already() -> None:
 def test_a_device_that_the_node_does_not_know_takes_its_whole_card() -> None:
     # inventory and claim contradict each other: nobody else gets the card until that is cleared up
     found = state(gpu("n1", 0), gpu("n1", 1), taken=("gpu-0-9g-99gb-at-3",))
-    assert found.contradictions == ("a claim has gpu-0-9g-99gb-at-3, which it does not know",)
+    assert found.contradictions == ("a claim has gpu-0-9g-99gb-at-3, which the node lacks",)
     assert given_to(found, WHOLE) == ["gpu-1"]
 
 
@@ -188,7 +188,7 @@ def test_cards_of_two_models_on_one_node_are_kept_apart() -> None:
 
 
 def test_an_inventory_that_contradicts_itself_is_refused() -> None:
-    with pytest.raises(InventoryError, match="gpu-0 is there twice"):
+    with pytest.raises(InventoryError, match="gpu-0 occurs twice"):
         build_node_model(inventory("n1", gpu("n1", 0), gpu("n2", 0)).spec)
 
 
@@ -229,7 +229,7 @@ def test_a_claim_takes_what_the_class_sets() -> None:
     [
         (GpuClaimParametersSpec(profile="2g.20gb"), "spec.profile: is set by the class"),
         (GpuClaimParametersSpec(minimum=GpuMinimum(memory=Quantity("5Gi"))), "spec.minimum: is set by the class"),
-        (GpuClaimParametersSpec(cut="Whole"), "spec.cut: the class does not give whole cards"),
+        (GpuClaimParametersSpec(cut="Whole"), "spec.cut: the class does not allow whole cards"),
         (GpuClaimParametersSpec(sharing=GpuSharing()), "spec.sharing: is set by the class"),
         (FpgaClaimParametersSpec(), "kind: does not fit a class of GPUs"),
     ],

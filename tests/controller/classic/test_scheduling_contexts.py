@@ -229,7 +229,7 @@ def test_a_node_that_can_serve_only_some_of_a_pods_claims_serves_none() -> None:
     found = plan_context(context(selected="n1", potential=("n1",)), its_pod, builder.view)
     assert (found.rule, found.allocations) == ("S-14", ())
     assert report(found) == {"a": ("n1",), "b": ("n1",)}
-    assert found.warnings[0].message == "node n1: not enough is free"
+    assert found.warnings[0].message == "node n1: too few devices are free"
 
 
 def test_where_no_node_can_be_had_the_pod_is_told_why() -> None:
@@ -240,8 +240,8 @@ def test_where_no_node_can_be_had_the_pod_is_told_why() -> None:
     (event,) = found.warnings
     assert event.about is EventSubject.POD
     assert event.message == (
-        "none of 4 nodes can be had: "
-        "its kubelet plugin is not running (1); not enough is free (1); the node is gone (2)"
+        "none of 4 nodes is suitable: "
+        "its kubelet plugin is not running (1); the node does not exist (2); too few devices are free (1)"
     )
 
 
@@ -298,23 +298,21 @@ def test_asking_changes_nothing() -> None:
 
 
 OBSTACLES: dict[str, Callable[[ClusterBuilder], object]] = {
-    "the node is gone": lambda builder: builder.stores.nodes.remove(builder.stores.nodes.values()[0].ref),
+    "the node does not exist": lambda builder: builder.stores.nodes.remove(builder.stores.nodes.values()[0].ref),
     "its kubelet plugin of kerf.dev has not reported yet": lambda builder: builder.remove_inventory("n1"),
     "its kubelet plugin is not running": lambda builder: builder.node("n1", ready=False),
     "its kubelet plugin has been silent for 181 s": lambda builder: setattr(
         builder.clock, "now", builder.clock.now + 181
     ),
-    "its NodeInventory is wrong: GPU-n1-0 is there twice": lambda builder: builder.node(
-        "n1", gpu("n1", 0), gpu("n1", 0)
-    ),
-    "the class's parameters do not choose it": lambda builder: builder.resource_class(
+    "its NodeInventory is wrong: GPU-n1-0 occurs twice": lambda builder: builder.node("n1", gpu("n1", 0), gpu("n1", 0)),
+    "the class's parameters do not select it": lambda builder: builder.resource_class(
         "gpu", {"nodes": {"names": ["n2"]}}
     ),
-    "not enough is free": lambda builder: builder.claim("full", allocation=devices("gpu-0")),
-    "not enough is free; a claim has gpu-0-9g-99gb-at-3, which it does not know": lambda builder: builder.claim(
+    "too few devices are free": lambda builder: builder.claim("full", allocation=devices("gpu-0")),
+    "too few devices are free; a claim has gpu-0-9g-99gb-at-3, which the node lacks": lambda builder: builder.claim(
         "strange", allocation=devices("gpu-0-9g-99gb-at-3")
     ),
-    "not enough is free; a claim does not say what it has": lambda builder: builder.claim(
+    "too few devices are free; the devices of a claim cannot be read": lambda builder: builder.claim(
         "unreadable", allocation=replace(HELD, unreadable={DRIVER: "it is not JSON"})
     ),
 }
@@ -352,7 +350,7 @@ def test_a_node_whose_driver_is_too_old_is_unsuitable_for_that_reason(
     builder.resource_class("gpu", {} if wanted is None else {"minDriverVersion": wanted})
     plan = plan_context(context(selected="n1"), pod(), builder.view)
     assert bool(plan.allocations) == is_enough
-    reason = f"node n1: the driver on the host is {found or 'not known'}, and the class asks for {wanted}"
+    reason = f"node n1: the driver on the host is {found or 'not known'}, and the class requires {wanted}"
     assert [event.message for event in plan.warnings] == ([] if is_enough else [reason])
 
 
@@ -413,7 +411,7 @@ def test_for_a_pod_one_of_whose_claims_is_full_nothing_else_is_held(count: int) 
     assert (found.rule, found.allocations, report(found)) == ("S-14", (), {"mine": ("n1",)})
     message = f"pod claim ours: ResourceClaim shared is full: {count} pods use it"
     assert found.warnings[0].message == f"node n1: {message}"
-    assert found.warnings[1] == WarningEvent(EventSubject.POD, f"none of 1 nodes can be had: {message} (1)")
+    assert found.warnings[1] == WarningEvent(EventSubject.POD, f"none of 1 nodes is suitable: {message} (1)")
     for rest in (users[1:], (consumer(), *users[1:])):
         builder.claim("shared", allocation=replace(HELD, max_pods=count), reserved_for=rest, version="2")
         assert plan_context(asking, its_pod, builder.view).allocations

@@ -200,7 +200,7 @@ async def test_a_foreign_device_class_that_the_cache_does_not_show_is_left_alone
         (
             {"device": "gpu", "models": ["A30"], "minimum": {"memory": "40Gi"}},
             "False MinimumTooLarge",
-            "spec.minimum.memory: 40Gi is more than model a30-24gb can be cut to; the largest is 23.4375Gi (4g.24gb of",
+            "spec.minimum.memory: 40Gi is more than model a30-24gb has; the largest is 23.4375Gi (4g.24gb of",
         ),
         (
             {
@@ -413,7 +413,7 @@ async def test_a_class_in_shares_waits_for_the_nodes_to_offer_them() -> None:
     assert (condition.status, condition.reason) == ("Unknown", "NotOfferedYet")
     assert condition.message == (
         "spec.allocation: none of the 2 published devices with kind gpu, cut partition, profile 3g.40gb has shared "
-        "allocation (yet): nodes offer it within seconds; shares from Kubernetes 1.36 on"
+        "allocation (yet): nodes publish it within seconds; shares from Kubernetes 1.36 on"
     )
     cluster.publish(*slices("n1", gpus("h100-80gb-sxm"), shareable=frozenset({"3g.40gb"})))
     await cluster.settle("shares")
