@@ -125,7 +125,7 @@ class SlicePublisher:
         )
         self._queue = WorkQueue[str]()
         self._desired: dict[str, Pool] | None = None  # None: publish was not called yet
-        self._pulse = Notifier()  # an own write was seen
+        self._changes = Notifier()  # an own write was seen
         self._awaited: set[ObjectRef] = set()  # own writes that the watch has not shown yet
         self._generations: dict[str, int] = {}
         self._accepted: dict[str, AcceptedSlice] = {}
@@ -195,7 +195,7 @@ class SlicePublisher:
         awaited = frozenset(self._awaited)
         with anyio.move_on_after(self._settings.sight_timeout_s):
             while not self._awaited.isdisjoint(awaited):
-                await self._pulse.wait()
+                await self._changes.wait()
         self._awaited -= awaited
 
     def _context(self) -> SliceContext:
@@ -251,7 +251,7 @@ class SlicePublisher:
 
     def _changed(self, change: ObjectChange[ResourceSlice]) -> None:
         self._awaited.discard(change.ref)
-        self._pulse.notify()
+        self._changes.notify()
         value = change.new or change.old
         if value is not None:
             was_deleted = change.new is None

@@ -69,7 +69,7 @@ OTHER: Final = "bare.test"
 
 _CACHED: Final = (
     placement.can_place,
-    placement.matching_cuts,
+    placement.matching_specs,
     claim_requirements._satisfiable,
     claim_requirements._spec,
     node_model._availability,

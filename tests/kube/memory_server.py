@@ -86,7 +86,7 @@ class MemoryServer:
     on_write: Callable[[Json], Json] = lambda value: value
     """What the server makes of an object before it keeps it."""
     streams: int = 0
-    _pulse: Notifier = field(default_factory=Notifier)
+    _changes: Notifier = field(default_factory=Notifier)
     _cuts: int = 0
     _ends: int = 0
     _bookmarks: int = 0
@@ -105,7 +105,7 @@ class MemoryServer:
         self.version += 1
         gone = {**before, "metadata": {**before["metadata"], "resourceVersion": str(self.version)}}
         self.history.append(Entry(self.version, "DELETED", ResourcePath(collection, namespace, name, ""), gone, before))
-        self._pulse.notify()
+        self._changes.notify()
 
     def forget(self) -> None:
         """Compact the history: watches cannot start from before now."""
@@ -114,16 +114,16 @@ class MemoryServer:
     def cut(self) -> None:
         """Break the connection of all watches."""
         self._cuts += 1
-        self._pulse.notify()
+        self._changes.notify()
 
     def end(self) -> None:
         """End all watches regularly."""
         self._ends += 1
-        self._pulse.notify()
+        self._changes.notify()
 
     def bookmark(self) -> None:
         self._bookmarks += 1
-        self._pulse.notify()
+        self._changes.notify()
 
     def client(self) -> Client:
         return Client(Access(server="http://memory"), user_agent="test/1", transport=self)
@@ -188,7 +188,7 @@ class MemoryServer:
                     raise UnreachableError(str(request), "connection reset")
                 if ends != self._ends:
                     return
-                await self._pulse.wait()
+                await self._changes.wait()
         finally:
             self.streams -= 1
 
@@ -256,7 +256,7 @@ class MemoryServer:
         kept = self.on_write({**json.loads(json.dumps(value)), "metadata": metadata})
         self.objects[key] = kept
         self.history.append(Entry(self.version, "MODIFIED" if before else "ADDED", place, kept, before))
-        self._pulse.notify()
+        self._changes.notify()
         return kept
 
 

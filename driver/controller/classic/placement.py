@@ -178,13 +178,13 @@ def _candidates(
         if has_recent_driver(card, requirements) and not is_interchangeable:
             if card.card.kind is DeviceKind.GPU and not tainted:
                 seen.add((card.model, left))
-            for spec in matching_cuts(card.unit_map, card.model, requirements):
+            for spec in matching_specs(card.unit_map, card.model, requirements):
                 if card.unit_map.fits(spec, left) and not (tainted and card.device(spec) in tainted):
                     yield number, card, spec
 
 
 @lru_cache(maxsize=4096)
-def matching_cuts(unit_map: UnitMap, model: str, requirements: DeviceRequirements) -> tuple[PartitionSpec, ...]:
+def matching_specs(unit_map: UnitMap, model: str, requirements: DeviceRequirements) -> tuple[PartitionSpec, ...]:
     """Return the partitions of a card, and the whole card, that meet ``requirements``, smallest first."""
     if not _is_model(model, requirements):
         return ()
@@ -215,7 +215,7 @@ def _meets(spec: PartitionSpec, requirements: DeviceRequirements) -> bool:
 
 
 def _least_units(state: NodeState, requirements: DeviceRequirements) -> int:
-    smallest = (spec for card in state.cards for spec in matching_cuts(card.unit_map, card.model, requirements)[:1])
+    smallest = (spec for card in state.cards for spec in matching_specs(card.unit_map, card.model, requirements)[:1])
     return min((spec.mask.bit_count() for spec in smallest), default=0)
 
 

@@ -67,7 +67,7 @@ class Registrar:
         try:
             while True:
                 for delay_s in self._backoff.delays():
-                    was_registered = await self._offer(task_status)
+                    was_registered = await self._register_once(task_status)
                     task_status = anyio.TASK_STATUS_IGNORED
                     if was_registered:
                         break
@@ -75,14 +75,14 @@ class Registrar:
         finally:
             _REGISTERED.set(0)
 
-    async def _offer(self, task_status: TaskStatus[None]) -> bool:
+    async def _register_once(self, task_status: TaskStatus[None]) -> bool:
         """Serve one socket until a new one is needed; returns whether the plugin was registered then."""
         self._status = None
         _REGISTERED.set(0)
         async with serving_at(self._socket, self.handlers, grace_s=self._grace_s):
             task_status.started()
             reason = await self._wait_until_stale()
-        _log.warning("offering the plugin to the kubelet again: %s", reason)
+        _log.warning("registering the plugin with the kubelet again: %s", reason)
         return self.problem is None
 
     async def _wait_until_stale(self) -> str:

@@ -56,7 +56,7 @@ class PublishTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedDevice:
+class PartitionDevice:
     """A device that a claim may have been allocated, with what it stands for."""
 
     partition: Partition
@@ -89,17 +89,17 @@ class PublishedPool:
     inputs: PoolInputs
     pool: Pool
     """The pool as published, in the order in which the scheduler should take devices."""
-    devices: Mapping[DeviceId, OfferedDevice]
+    devices: Mapping[DeviceId, PartitionDevice]
     """The exclusive devices, also those that are not published because counters are dropped."""
 
-    def find(self, device: DeviceId) -> OfferedDevice | None:
+    def find(self, device: DeviceId) -> PartitionDevice | None:
         """Return what ``device`` stands for. A shared or monitor device is found whether or not it is published now."""
         if (name := exclusive_name(device.device)) is not None:
-            offered = self.devices.get(device._replace(device=name))
-            return None if offered is None else _as_shared(offered)
+            device_entry = self.devices.get(device._replace(device=name))
+            return None if device_entry is None else _as_shared(device_entry)
         if (name := monitored_name(device.device)) is not None:
-            offered = self.devices.get(device._replace(device=name))
-            return None if offered is None else _as_monitor(offered)
+            device_entry = self.devices.get(device._replace(device=name))
+            return None if device_entry is None else _as_monitor(device_entry)
         return self.devices.get(device)
 
 
@@ -125,10 +125,10 @@ class DeviceSet:
             for card in inputs.cards
         )
 
-    def find(self, device: DeviceId) -> OfferedDevice | None:
+    def find(self, device: DeviceId) -> PartitionDevice | None:
         """Return what ``device`` stands for; None: it is not a device of this node."""
         found = (published.find(device) for published in self.published.values())
-        return next((offered for offered in found if offered is not None), None)
+        return next((device_entry for device_entry in found if device_entry is not None), None)
 
 
 def build_device_set(
@@ -176,7 +176,7 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
     compiled = compile_pool(name, target.node, cards, layout=target.layout, order=order, shared=shared, taints=taints)
     backend_of = {card.uuid: backend for card, backend in zip(cards, backends, strict=True)}
     devices = {
-        DeviceId(target.driver, name, device.name): OfferedDevice(
+        DeviceId(target.driver, name, device.name): PartitionDevice(
             partition=(partition := compiled.partitions[device.name]),
             backend=backend_of[partition.card_uuid],
             attributes=device.attributes,
@@ -199,15 +199,15 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
     return PublishedPool(inputs=inputs, pool=pool, devices=devices)
 
 
-def _as_shared(offered: OfferedDevice) -> OfferedDevice:
-    attributes = offered.attributes | {ATTRIBUTE_SHARED: Attribute.of(True)}
-    partition = dataclasses.replace(offered.partition, shared=True)
-    return dataclasses.replace(offered, partition=partition, attributes=attributes)
+def _as_shared(device_entry: PartitionDevice) -> PartitionDevice:
+    attributes = device_entry.attributes | {ATTRIBUTE_SHARED: Attribute.of(True)}
+    partition = dataclasses.replace(device_entry.partition, shared=True)
+    return dataclasses.replace(device_entry, partition=partition, attributes=attributes)
 
 
-def _as_monitor(offered: OfferedDevice) -> OfferedDevice:
-    attributes = offered.attributes | {ATTRIBUTE_CUT: Attribute.of("monitor")}
-    return dataclasses.replace(offered, attributes=attributes, is_monitor=True)
+def _as_monitor(device_entry: PartitionDevice) -> PartitionDevice:
+    attributes = device_entry.attributes | {ATTRIBUTE_CUT: Attribute.of("monitor")}
+    return dataclasses.replace(device_entry, attributes=attributes, is_monitor=True)
 
 
 def _select_whole_cards(compiled: CompiledPool) -> Pool:

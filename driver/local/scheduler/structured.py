@@ -208,7 +208,7 @@ class Scheduler:
                 await self._schedule(pod)
             except KerfError as error:
                 log.info("pod %s: %s; trying again", pod.ref, error)
-                self._look_again_after(_RETRY_S)
+                self._retry_after(_RETRY_S)
 
     async def _schedule(self, pod: Pod) -> None:
         claims = self._claims_of(pod)
@@ -229,7 +229,7 @@ class Scheduler:
         reserved = [await self._reserve(claim, allocations.get(claim.ref), pod) for claim in claims]
         match check_binding(reserved, self._clock()):
             case BindingPending(left_s):
-                self._look_again_after(left_s)
+                self._retry_after(left_s)
                 await self._report_pending(pod, f"waiting for devices to be made ready on node {decision.node}")
                 return
             case BindingFailed(claim, message):
@@ -318,7 +318,7 @@ class Scheduler:
         if self._assumed.assume(claim):
             self._allocator.set_claim(claim)
 
-    def _look_again_after(self, seconds: float) -> None:
+    def _retry_after(self, seconds: float) -> None:
         self._again_s = min(self._again_s, seconds)
 
     async def _patch(self, name: str, namespace: str, patch: JsonObject, subresource: str = "") -> ResourceClaim:

@@ -54,7 +54,7 @@ async def test_a_refusal_is_told_and_followed_by_a_new_socket(caplog: pytest.Log
 async def test_silence_is_followed_by_new_sockets(caplog: pytest.LogCaptureFixture) -> None:
     async with registrar(silence_s=0.02) as (_, kubelet):
         await until(
-            lambda: caplog.text.count("offering the plugin to the kubelet again: the kubelet has not asked") > 1
+            lambda: caplog.text.count("registering the plugin with the kubelet again: the kubelet has not asked") > 1
         )
         await until(lambda: bool(kubelet.sockets))
 

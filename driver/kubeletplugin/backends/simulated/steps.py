@@ -91,7 +91,7 @@ class HardwareFault(Strict):
     reason: str = ""
     """The hardware's message; empty: a usual one."""
 
-    def strikes(self, step: HardwareStep, card: str, when: Moment) -> bool:
+    def applies_to(self, step: HardwareStep, card: str, when: Moment) -> bool:
         return self.step == step and self.when == when and self.card in ("", card)
 
 
@@ -110,10 +110,12 @@ class HardwareFaults(Strict):
         ill = {name: UnhealthyState(HealthState.UNHEALTHY, reason) for name, reason in self.ill.items()}
         return ill | {name: UnhealthyState(HealthState.LOST, reason) for name, reason in self.lost.items()}
 
-    def strike(self, step: HardwareStep, card: str, when: Moment) -> tuple[HardwareFault | None, "HardwareFaults"]:
+    def take_applicable(
+        self, step: HardwareStep, card: str, when: Moment
+    ) -> tuple[HardwareFault | None, "HardwareFaults"]:
         """Return the first fault that strikes now, and the document with that one counted down."""
         for number, fault in enumerate(self.faults):
-            if fault.strikes(step, card, when):
+            if fault.applies_to(step, card, when):
                 left = self._counted_down(fault)
                 return fault, msgspec.structs.replace(
                     self, faults=self.faults[:number] + left + self.faults[number + 1 :]
@@ -178,13 +180,13 @@ class StepRunner:
         that strikes, and HardwareRefusedError when ``budget`` is used up before the step ends.
         """
         budget = budget or TimeBudget()
-        await self._strike(step, card, "before", budget)
+        await self._inject_fault(step, card, "before", budget)
         usual = DELAYS_S.get(step, 0.0) if usual_s is None else usual_s
         await self._wait(step, self._delays_s.get(step, usual) * self._pace, budget)
         file.change(change)
-        await self._strike(step, card, "after", budget)
+        await self._inject_fault(step, card, "after", budget)
 
-    async def _strike(self, step: HardwareStep, card: str, when: Moment, budget: TimeBudget) -> None:
+    async def _inject_fault(self, step: HardwareStep, card: str, when: Moment, budget: TimeBudget) -> None:
         fault = self._take_fault(step, card, when)
         if fault is None:
             return
@@ -196,12 +198,12 @@ class StepRunner:
 
     def _take_fault(self, step: HardwareStep, card: str, when: Moment) -> HardwareFault | None:
         """Return the fault that strikes now, counted down in the file; None: none strikes."""
-        if self._faults.read().strike(step, card, when)[0] is None:
+        if self._faults.read().take_applicable(step, card, when)[0] is None:
             return None
         taken: list[HardwareFault | None] = []
 
         def count_down(faults: HardwareFaults) -> HardwareFaults:
-            fault, left = faults.strike(step, card, when)
+            fault, left = faults.take_applicable(step, card, when)
             taken.append(fault)
             return left
 
