@@ -53,8 +53,8 @@ async def test_a_cluster_is_known_by_its_version_and_what_it_serves(
 
 
 @pytest.mark.parametrize("served", [dict[str, list[str]](), {"v1alpha2": [SLICES]}])
-async def test_a_cluster_without_dra_is_an_error_that_says_how_to_switch_it_on(served: dict[str, list[str]]) -> None:
-    with pytest.raises(UnsupportedError, match=r"use Kubernetes 1\.34 or later, or switch the API on with --runtime"):
+async def test_a_cluster_without_dra_is_an_error_that_says_how_to_enable_it(served: dict[str, list[str]]) -> None:
+    with pytest.raises(UnsupportedError, match=r"use Kubernetes 1\.34 or later, or enable the API with --runtime"):
         await discover(cluster("31", served).client())
 
 
