@@ -108,22 +108,25 @@ class GpuSharing(Strict):
     """The parameters of strategy Mps."""
 
 
-class GpuConfig(Strict, tag_field="kind", tag="GpuConfig"):
-    """Parameters of GPU devices, in a class or a claim."""
+class DeviceConfigBase(Strict, tag_field="kind"):
+    """What all configurations of devices have; a family's own are subclasses with a tag of their own."""
 
     api_version: Literal["kerf.dev/v1alpha1"]
     """The version of these parameters."""
+
+
+class GpuConfig(DeviceConfigBase, tag="GpuConfig"):
+    """Parameters of GPU devices, in a class or a claim."""
+
     sharing: GpuSharing = GpuSharing()
     """How containers share the device."""
     device_metadata: bool = False
     """Whether containers find files that describe their devices (KEP-5304)."""
 
 
-class FpgaConfig(Strict, tag_field="kind", tag="FpgaConfig"):
+class FpgaConfig(DeviceConfigBase, tag="FpgaConfig"):
     """Parameters of FPGA devices, in a class or a claim."""
 
-    api_version: Literal["kerf.dev/v1alpha1"]
-    """The version of these parameters."""
     function: DeviceWord | None = None
     """The function to load; required where the allocated device does not imply one."""
     release: Literal["Blank", "Keep"] = "Blank"

@@ -1,0 +1,86 @@
+"""What a family of devices is: the value that Kerf's own families and third parties' describe themselves with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from api.errors import PermanentError
+from api.kerf.v1alpha1 import DeviceConfigBase
+from api.model.devices import Attribute
+from api.model.names import DriverName, is_dns_label, is_dns_subdomain
+
+MAX_DRIVER: Final = 63
+"""The most characters of a DRA driver's name (KEP-4381)."""
+MAX_PROPERTIES: Final = 32
+"""The most attributes and capacities of a device, together (``k8s.io/api/resource/v1``, Kubernetes 1.33 to 1.37)."""
+FREE_PROPERTIES: Final = 8
+"""Of those, what a family leaves free for later versions and for attributes that Kubernetes adds."""
+
+CLASS_FIELDS: Final = frozenset({"profile", "minimum", "function", "sharing", "allocation", "config"})
+"""Fields of a ResourceClass that only some families have a use for, as they are spelled in the class."""
+
+
+class InvalidFamilyError(PermanentError):
+    """A family contradicts itself or the limits of Kubernetes; the message names the family and the fault."""
+
+    def __init__(self, family: str, reason: str) -> None:
+        self.family = family
+        super().__init__(f"family {family!r}: {reason}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeDefinition:
+    """One attribute that every device of a family has."""
+
+    description: str
+    neutral: Attribute
+    """The value of devices for which nothing better is known: a missing attribute is a run-time error in CEL, which
+    aborts a pod's whole scheduling attempt. Its type is the attribute's type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One kind of devices, which is one DRA driver."""
+
+    name: str
+    """The name in the field ``device`` of a ResourceClass, a DNS label such as ``gpu``; device names begin with it."""
+    driver: DriverName
+    """The DRA driver's name, with a domain, such as ``gpu.kerf.dev``; also the domain of its attributes."""
+    attributes: Mapping[str, AttributeDefinition]
+    """The attributes of all its devices, by name; names without a domain belong to the driver's."""
+    capacities: Mapping[str, str]
+    """The capacities of all its devices: their descriptions by name."""
+    minimums: tuple[str, ...] = ()
+    """The capacities of which a class may set a minimum (``spec.minimum``)."""
+    class_fields: frozenset[str] = frozenset()
+    """The members of ``CLASS_FIELDS`` that classes of this family may set."""
+    configurations: Mapping[str, type[DeviceConfigBase]] = field(default_factory=dict)
+    """The kinds of opaque parameters for its devices, by the value of their field ``kind``."""
+    default_configuration: str = ""
+    """The kind of configuration that a class's ``deviceMetadata`` or ``sharing`` is compiled to; empty: the family has
+    no configuration."""
+    backends: Mapping[str, str] = field(default_factory=dict)
+    """The factories of its backends by name, each as ``module:function`` (``driver.kubeletplugin.backends``)."""
+    call_timeout_s: float = 120.0
+    """How long a call to its hardware may take before its card is quarantined; above the slowest honest one."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidFamilyError for a bad name, a driver name without domain, or a vocabulary over the limit."""
+        if not is_dns_label(self.name):
+            raise InvalidFamilyError(self.name, "the name is no DNS label")
+        if "." not in self.driver or not is_dns_subdomain(self.driver, MAX_DRIVER):
+            reason = f"driver name {self.driver!r} must be a domain name of at most {MAX_DRIVER} characters"
+            raise InvalidFamilyError(self.name, f"{reason}, such as {self.name}.example.com")
+        properties = len(self.attributes) + len(self.capacities)
+        if properties > MAX_PROPERTIES - FREE_PROPERTIES:
+            raise InvalidFamilyError(
+                self.name,
+                f"{properties} attributes and capacities; at most {MAX_PROPERTIES - FREE_PROPERTIES} are possible, so "
+                f"that {FREE_PROPERTIES} of Kubernetes' {MAX_PROPERTIES} stay free",
+            )
+        if unknown := sorted({*self.minimums} - {*self.capacities}):
+            raise InvalidFamilyError(self.name, f"minimums {', '.join(unknown)} are none of its capacities")
+        if unknown := sorted(self.class_fields - CLASS_FIELDS):
+            raise InvalidFamilyError(self.name, f"class fields {', '.join(unknown)} do not exist")
+        if self.default_configuration and self.default_configuration not in self.configurations:
+            raise InvalidFamilyError(self.name, f"{self.default_configuration} is none of its configurations")

@@ -1,0 +1,71 @@
+"""The family ``fpga``: FPGAs into whose slots functions are loaded (partial reconfiguration)."""
+
+from types import MappingProxyType
+from typing import Final
+
+from api.kerf.v1alpha1 import FpgaConfig
+from api.model.devices import Attribute
+from api.model.names import DriverName
+from driver.families.base import AttributeDefinition, Family
+
+_TEXT: Final = Attribute.of("")
+_NUMBER: Final = Attribute.of(0)
+_VERSION: Final = Attribute(version="0.0.0")
+
+FPGA: Final = Family(
+    name="fpga",
+    driver=DriverName("fpga.kerf.dev"),
+    attributes=MappingProxyType(
+        {
+            "cut": AttributeDefinition(
+                description="The part of the card: whole, partition, or monitor for admin access to a card in use.",
+                neutral=_TEXT,
+            ),
+            "function": AttributeDefinition(
+                description="The function that is loaded for a claim; empty where its FpgaConfig names it.",
+                neutral=_TEXT,
+            ),
+            "loadedFunction": AttributeDefinition(
+                description="The function that the slots run now, and that needs no load; empty: none.", neutral=_TEXT
+            ),
+            "loadSeconds": AttributeDefinition(
+                description="The seconds that a load takes, rounded up; without a function the slowest one's.",
+                neutral=_NUMBER,
+            ),
+            "model": AttributeDefinition(description="The shell, such as quad.", neutral=_TEXT),
+            "productName": AttributeDefinition(description="The product's name.", neutral=_TEXT),
+            "architecture": AttributeDefinition(description="The FPGA's family, such as agilex.", neutral=_TEXT),
+            "interfaceUUID": AttributeDefinition(
+                description="The shell's interface UUID: images with another parent are refused.", neutral=_TEXT
+            ),
+            "driverVersion": AttributeDefinition(description="The version of the kernel driver.", neutral=_VERSION),
+            "uuid": AttributeDefinition(description="The UUID of the card.", neutral=_TEXT),
+            "node": AttributeDefinition(description="The name of the node.", neutral=_TEXT),
+            "resource.kubernetes.io/pciBusID": AttributeDefinition(
+                description="The card's PCI address; a standard attribute.", neutral=_TEXT
+            ),
+            "resource.kubernetes.io/pcieRoot": AttributeDefinition(
+                description="The card's PCIe root complex, such as pci0000:00; a standard attribute.", neutral=_TEXT
+            ),
+            "resource.kubernetes.io/numaNode": AttributeDefinition(
+                description="The card's NUMA node; a standard attribute (KEP-6072).", neutral=_NUMBER
+            ),
+        }
+    ),
+    capacities=MappingProxyType(
+        {
+            "slots": "Slots: the units in which functions are loaded.",
+            "lut": "Look-up tables.",
+            "ff": "Flip-flops.",
+            "bram": "Block RAMs.",
+            "dsp": "DSP blocks.",
+        }
+    ),
+    minimums=("slots", "lut", "dsp"),
+    class_fields=frozenset({"minimum", "function", "config"}),
+    configurations=MappingProxyType({"FpgaConfig": FpgaConfig}),
+    default_configuration="FpgaConfig",
+    backends=MappingProxyType({"simulated": "driver.kubeletplugin.backends.simulated:open_fpgas"}),
+    call_timeout_s=3700.0,
+)
+"""The timeout: above the 3600 s that a FpgaConfig may allow for one load."""

@@ -1,0 +1,79 @@
+"""The family ``gpu``: GPUs that are cut into partitions, as NVIDIA MIG does."""
+
+from types import MappingProxyType
+from typing import Final
+
+from api.kerf.v1alpha1 import GpuConfig
+from api.model.devices import Attribute
+from api.model.names import DriverName
+from driver.families.base import AttributeDefinition, Family
+
+_TEXT: Final = Attribute.of("")
+_NUMBER: Final = Attribute.of(0)
+_NO: Final = Attribute.of(False)
+_VERSION: Final = Attribute(version="0.0.0")
+
+GPU: Final = Family(
+    name="gpu",
+    driver=DriverName("gpu.kerf.dev"),
+    attributes=MappingProxyType(
+        {
+            "cut": AttributeDefinition(
+                description="The part of the card: whole, partition, or monitor for admin access to a card in use.",
+                neutral=_TEXT,
+            ),
+            "profile": AttributeDefinition(
+                description="The MIG profile of a partition, such as 1g.10gb; empty for whole cards.", neutral=_TEXT
+            ),
+            "shared": AttributeDefinition(
+                description="Whether several claims may each hold a share of the memory (KEP-5075).", neutral=_NO
+            ),
+            "model": AttributeDefinition(description="The GPU model, such as h100-80gb-sxm.", neutral=_TEXT),
+            "productName": AttributeDefinition(description="The product's name.", neutral=_TEXT),
+            "brand": AttributeDefinition(description="The brand, such as Nvidia.", neutral=_TEXT),
+            "architecture": AttributeDefinition(description="The architecture, such as hopper.", neutral=_TEXT),
+            "cudaComputeCapability": AttributeDefinition(
+                description="The CUDA compute capability, such as 9.0.0.", neutral=_VERSION
+            ),
+            "driverVersion": AttributeDefinition(
+                description="The version of the GPU's kernel driver.", neutral=_VERSION
+            ),
+            "cudaDriverVersion": AttributeDefinition(
+                description="The newest CUDA version that the driver supports.", neutral=_VERSION
+            ),
+            "uuid": AttributeDefinition(
+                description="The UUID of the card; a partition's own does not exist before it is made.", neutral=_TEXT
+            ),
+            "node": AttributeDefinition(description="The name of the node.", neutral=_TEXT),
+            "resource.kubernetes.io/pciBusID": AttributeDefinition(
+                description="The card's PCI address; a standard attribute.", neutral=_TEXT
+            ),
+            "resource.kubernetes.io/pcieRoot": AttributeDefinition(
+                description="The card's PCIe root complex, such as pci0000:00; a standard attribute.", neutral=_TEXT
+            ),
+            "resource.kubernetes.io/numaNode": AttributeDefinition(
+                description="The card's NUMA node; a standard attribute (KEP-6072).", neutral=_NUMBER
+            ),
+        }
+    ),
+    capacities=MappingProxyType(
+        {
+            "memory": "The memory in bytes.",
+            "computeSlices": "Compute slices, of which MIG's 1g has one.",
+            "memorySlices": "Memory slices: the units in which the card is cut.",
+            "multiprocessors": "Streaming multiprocessors.",
+            "copyEngines": "Copy engines.",
+            "decoders": "Video decoders.",
+            "encoders": "Video encoders.",
+            "jpegEngines": "JPEG engines.",
+            "ofaEngines": "Optical flow accelerators.",
+        }
+    ),
+    minimums=("memory", "computeSlices"),
+    class_fields=frozenset({"profile", "minimum", "sharing", "allocation", "config"}),
+    configurations=MappingProxyType({"GpuConfig": GpuConfig}),
+    default_configuration="GpuConfig",
+    backends=MappingProxyType({"simulated": "driver.kubeletplugin.backends.simulated:open_gpus"}),
+    call_timeout_s=120.0,
+)
+"""The timeout: destroying an instance was seen to take seconds, a look-up by UUID ten (dra-driver-nvidia-gpu)."""

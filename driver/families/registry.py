@@ -1,0 +1,60 @@
+"""The registry of families: Kerf's own, and the installed entry points of the group ``kerf.families``.
+
+An entry point names a ``Family`` value (``driver.families.base``) in a package of its own.
+"""
+
+from collections.abc import Iterable, Mapping
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Final
+
+from api.errors import PermanentError
+from driver.families.base import Family
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP: Final = "kerf.families"
+BUILT_IN: Final = (GPU, FPGA)
+"""Kerf's own families."""
+
+
+class FamilyUnavailableError(PermanentError):
+    """A family is not installed, cannot be imported, or two families have one name or one driver name."""
+
+
+def load_families(*, installed: "Iterable[EntryPoint] | None" = None) -> Mapping[str, Family]:
+    """Return all installed families by name, Kerf's own first. Tests give ``installed``.
+
+    Raises FamilyUnavailableError for an entry point that cannot be imported or is no Family, and for two families of
+    one name or one driver name; InvalidFamilyError for a family that contradicts itself.
+    """
+    from importlib.metadata import entry_points  # reads the metadata of all packages: daemons of one family never do
+
+    points = entry_points(group=GROUP) if installed is None else installed
+    families: dict[str, Family] = {}
+    origins: dict[str, str] = {}
+    for origin, family in (
+        *(("Kerf", family) for family in BUILT_IN),
+        *((point.value, _load(point)) for point in points),
+    ):
+        same = [known for known in families.values() if family.name == known.name or family.driver == known.driver]
+        if same:
+            raise FamilyUnavailableError(
+                f"family {family.name!r} ({family.driver}) of {origin} is installed twice: {origins[same[0].name]} has "
+                f"{same[0].name!r} ({same[0].driver}); uninstall one of the two"
+            )
+        families[family.name] = family
+        origins[family.name] = origin
+    return families
+
+
+def _load(point: "EntryPoint") -> Family:
+    try:
+        family = resolve_name(point.value)
+    except (ImportError, AttributeError) as error:
+        raise FamilyUnavailableError(f"family {point.name!r} ({point.value}) cannot be imported: {error}") from error
+    if not isinstance(family, Family):
+        raise FamilyUnavailableError(f"family {point.name!r} ({point.value}) is a {type(family).__name__}, no Family")
+    return family
