@@ -9,7 +9,7 @@ import msgspec
 from api.kerf.v1alpha1 import DeviceConfig
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError, HealthChange, HealthState
-from driver.partitions.geometry import Card, DeviceKind, Partition, Placement
+from driver.partitions.geometry import Card, Partition, Placement
 from driver.runtime.notifier import Notifier
 
 
@@ -30,7 +30,7 @@ class Made(msgspec.Struct, frozen=True):
     @property
     def partition(self) -> Partition:
         placement = None if self.start is None or self.size is None else Placement(self.start, self.size)
-        return Partition(kind=DeviceKind.GPU, card_uuid=self.card_uuid, placement=placement)
+        return Partition(kind="gpu", card_uuid=self.card_uuid, placement=placement)
 
 
 class State(msgspec.Struct):

@@ -14,7 +14,8 @@ import anyio
 import pytest
 
 from driver.demo.environment import DemoEnvironment, DemoSettings, open_environment
-from driver.partitions.catalog import gpu_model, shell
+from driver.families.fpga.catalog import shell
+from driver.families.gpu.catalog import gpu_model
 
 SETTINGS = DemoSettings(
     files=(),

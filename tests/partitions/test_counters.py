@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.partitions.catalog import gpu_model, gpu_models, shells
+from driver.families.fpga.catalog import shells
+from driver.families.gpu import GPU
+from driver.families.gpu.catalog import gpu_model, gpu_models
+from driver.families.gpu.model import GpuModel
 from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, GpuModel
+from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import CompiledPool, SliceLayout, compile_pool
-from tests.partitions.cards import fpga, gpu, gpu_partition, slots, whole
+from tests.partitions.cards import fpga, gpu, gpu_partition, slots, vocabulary_of, whole
 from tests.partitions.counters import Counters, most_of
 from tests.partitions.oracle import may_coexist
 
@@ -18,11 +21,11 @@ CARDS: list[Card] = [*(gpu(model) for model in gpu_models()), *(fpga(shell) for 
 
 
 def compiled_of(card: Card) -> CompiledPool:
-    return compile_pool(f"n/{card.kind}", "n", [card], layout=SliceLayout.SPLIT)
+    return compile_pool(f"n/{card.kind}", "n", [card], vocabulary=vocabulary_of(card), layout=SliceLayout.SPLIT)
 
 
 def name_of(card: Card) -> str:
-    return card.model.id if hasattr(card, "model") else card.shell.name
+    return card.geometry.model
 
 
 @pytest.mark.parametrize("card", CARDS, ids=name_of)
@@ -46,7 +49,7 @@ def test_counters_admit_exactly_the_sets_that_the_geometry_allows(card: Card) ->
 def test_counters_of_a_node_admit_what_the_geometry_of_each_card_allows(data: st.DataObject) -> None:
     models = data.draw(st.lists(st.sampled_from(gpu_models()), min_size=2, max_size=4))
     cards = [gpu(model, index) for index, model in enumerate(models)]
-    compiled = compile_pool("n/gpu", "n", cards, layout=SliceLayout.COMBINED)
+    compiled = compile_pool("n/gpu", "n", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.COMBINED)
     names = data.draw(st.lists(st.sampled_from(sorted(compiled.partitions)), unique=True, max_size=10))
     taken = [compiled.partitions[name] for name in names]
     allowed = all(may_coexist(card, [p for p in taken if p.card_uuid == card.uuid]) for card in cards)
@@ -66,7 +69,7 @@ def test_placements_and_counters_allow_as_many_of_a_profile_as_nvidia_states(mod
 
 def test_cards_do_not_compete_with_each_other() -> None:
     cards = [gpu(index=0), gpu(index=1)]
-    compiled = compile_pool("n/gpu", "n", cards, layout=SliceLayout.SPLIT)
+    compiled = compile_pool("n/gpu", "n", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT)
     assert Counters(compiled).admit([device_name(card, whole(card)) for card in cards])
 
 

@@ -18,10 +18,12 @@ from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from api.resource.v1 import KINDS
 from driver.cel.compile import compile_selector
-from driver.controller.device_types import SIZES, UnsatisfiableError, known_device_types
+from driver.controller.device_types import UnsatisfiableError, known_device_types
 from driver.controller.structured.class_compiler import MAX_EXPRESSION, CompiledClass, compile_class
 from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate, count_matching_devices
-from driver.partitions.catalog import gpu_models, shells
+from driver.families.fpga.catalog import shells
+from driver.families.gpu.catalog import gpu_models
+from driver.families.registry import BUILT_IN
 
 from .hardware import fpgas, gpus, slices
 
@@ -55,7 +57,8 @@ def test_a_class_compiles_to_this_device_class(path: Path) -> None:
 
 
 def test_a_minimum_names_capacities_that_devices_have() -> None:
-    assert MinimumSize.__struct_encode_fields__ == SIZES
+    known = {name for family in BUILT_IN for name in family.minimums}
+    assert {*MinimumSize.__struct_encode_fields__} == known
 
 
 def test_every_selector_looks_at_the_driver_first() -> None:

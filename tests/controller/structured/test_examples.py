@@ -11,7 +11,8 @@ from api.model.devices import Device
 from driver.cel.compile import compile_selector
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
-from driver.partitions.catalog import gpu_models, shells
+from driver.families.fpga.catalog import shells
+from driver.families.gpu.catalog import gpu_models
 from driver.partitions.geometry import Card
 
 from .hardware import fpgas, gpus, slices

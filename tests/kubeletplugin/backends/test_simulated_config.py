@@ -30,8 +30,8 @@ def write(directory: Path, text: str) -> Path:
 
 async def test_a_document_gives_cards_numbered_by_kind(tmp_path: Path) -> None:
     cards = await open_backend(write(tmp_path, GOOD)).discover()
-    assert [(card.kind.value, card.index) for card in cards] == [("gpu", 0), ("gpu", 1), ("gpu", 2), ("fpga", 0)]
-    assert [getattr(card, "model", card).id for card in cards[:3]] == ["h100-80gb-sxm", "h100-80gb-sxm", "a30-24gb"]  # type: ignore[union-attr]
+    assert [(card.kind, card.index) for card in cards] == [("gpu", 0), ("gpu", 1), ("gpu", 2), ("fpga", 0)]
+    assert [card.geometry.model for card in cards[:3]] == ["h100-80gb-sxm", "h100-80gb-sxm", "a30-24gb"]
 
 
 async def test_identities_depend_on_the_seed_or_else_on_the_state_directory(tmp_path: Path) -> None:

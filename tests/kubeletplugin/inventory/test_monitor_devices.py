@@ -24,14 +24,13 @@ from driver.kubeletplugin.claims.allocation import MonitorDeviceError, resolve_d
 from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
-from driver.partitions.geometry import DeviceKind
 from driver.partitions.slice_limits import SliceLayout, check_pool
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE, claim, result
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.harness import machine
 
-TARGET = replace(FakeCluster().target, optional_devices=OptionalDevices(monitors=frozenset({DeviceKind.GPU})))
+TARGET = replace(FakeCluster().target, optional_devices=OptionalDevices(monitors=frozenset({"gpu"})))
 HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
 MONITOR = "gpu-0-monitor"
 
@@ -66,7 +65,7 @@ def test_classes_ask_for_them_kind_by_kind() -> None:
         ResourceClassObject(metadata=ObjectMeta(name="m"), spec={"device": "fpga", "cut": "Monitor"}),
         ResourceClassObject(metadata=ObjectMeta(name="p"), spec={"device": "gpu", "cut": "Partition"}),
     ]
-    assert find_optional_devices(classes) == OptionalDevices(monitors=frozenset({DeviceKind.FPGA}))
+    assert find_optional_devices(classes) == OptionalDevices(monitors=frozenset({"fpga"}))
 
 
 def test_who_asks_without_admin_access_is_told_what_the_claim_lacks() -> None:

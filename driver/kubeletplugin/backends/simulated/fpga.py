@@ -6,9 +6,10 @@ claim ends, so that a later load of the same function is skipped.
 
 import msgspec
 
+from driver.families.fpga.shell import Function, Shell
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
-from driver.partitions.geometry import Function, Placement, Shell
+from driver.partitions.geometry import Placement
 
 
 class Region(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig
+from driver.families.fpga.shell import Shell
 from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated import fpga
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
@@ -15,7 +16,7 @@ from driver.kubeletplugin.backends.simulated.handles import FpgaHandle, Simulate
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner, TimeBudget
 from driver.partitions.device_names import card_name
-from driver.partitions.geometry import DeviceKind, FpgaCard, Partition, Placement
+from driver.partitions.geometry import Card, Partition, Placement
 
 _LOADS: Final = 3
 _LEAST_S: Final = 30
@@ -28,14 +29,15 @@ _PORTS: Final = 8
 class SimulatedFpga:
     """One simulated FPGA; its methods have the contracts of SimulatedGpu's."""
 
-    def __init__(self, card: FpgaCard, file: StateFile[FpgaState], step_runner: StepRunner) -> None:
-        self.kind = DeviceKind.FPGA
+    def __init__(self, card: Card, shell: Shell, file: StateFile[FpgaState], step_runner: StepRunner) -> None:
+        self.kind = card.kind
         self.name = card_name(card)
         self._card = card
+        self._shell = shell
         self._file = file
         self._step_runner = step_runner
 
-    def discover(self) -> FpgaCard:
+    def discover(self) -> Card:
         return replace(self._card, loaded=self._file.read().loaded)
 
     def handle(self, device: AllocatedDevice, config: DeviceConfig | None) -> FpgaHandle:
@@ -57,7 +59,7 @@ class SimulatedFpga:
     async def make(self, device: AllocatedDevice, config: DeviceConfig | None, owner: str) -> None:
         config = _fpga_config(device, config)
         function, slots = _function(device, config), self._slots(device.partition)
-        image = fpga.image_for(self._card.shell, function, slots)
+        image = fpga.image_for(self._shell, function, slots)
         await self._step(HardwareStep.CHECK, lambda state: fpga.reserve(state, slots, image, function, owner))
         if not self.has(owner):
             await self._program(function, owner, config.timeout_seconds)
@@ -87,7 +89,7 @@ class SimulatedFpga:
         return partition.placement or Placement(0, self._card.units)
 
     async def _program(self, name: str, owner: str, timeout_s: float | None) -> None:
-        function = self._card.shell.function(name)
+        function = self._shell.function(name)
         assert function is not None  # image_for has found it
         budget = TimeBudget(timeout_s or max(_LEAST_S, _LOADS * function.load_s))
         await self._step(HardwareStep.DISABLE_BRIDGES, budget=budget)

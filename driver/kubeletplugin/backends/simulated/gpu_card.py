@@ -6,6 +6,7 @@ import msgspec
 
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig
 from api.model.device_attributes import CAPACITY_MEMORY
+from driver.families.gpu.model import GpuModel
 from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated import gpu
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
@@ -13,7 +14,7 @@ from driver.kubeletplugin.backends.simulated.handles import GpuHandle, Simulated
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner
 from driver.partitions.device_names import card_name
-from driver.partitions.geometry import DeviceKind, GpuCard, Partition
+from driver.partitions.geometry import Card, Partition
 
 
 class SimulatedGpu:
@@ -23,14 +24,15 @@ class SimulatedGpu:
     HardwareRefusedError as those of Backend do.
     """
 
-    def __init__(self, card: GpuCard, file: StateFile[GpuState], step_runner: StepRunner) -> None:
-        self.kind = DeviceKind.GPU
+    def __init__(self, card: Card, model: GpuModel, file: StateFile[GpuState], step_runner: StepRunner) -> None:
+        self.kind = card.kind
         self.name = card_name(card)
         self._card = card
+        self._model = model
         self._file = file
         self._step_runner = step_runner
 
-    def discover(self) -> GpuCard:
+    def discover(self) -> Card:
         """Return the card as it is now."""
         return self._card
 
@@ -72,7 +74,7 @@ class SimulatedGpu:
         if state.of(owner) is None:
             await self._step(
                 HardwareStep.CREATE_GPU_INSTANCE,
-                lambda state: gpu.create_gpu_instance(state, self._card.model, profile, placement, owner),
+                lambda state: gpu.create_gpu_instance(state, self._model, profile, placement, owner),
             )
         await self._step(
             HardwareStep.CREATE_COMPUTE_INSTANCE,
