@@ -7,7 +7,6 @@ from typing import Final
 
 from api.errors import PermanentError
 from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model import device_attributes as v
 from api.model.devices import Attribute
 from api.model.names import DriverName, is_dns_label, is_dns_subdomain
 from driver.partitions.device_attributes import Vocabulary
@@ -19,9 +18,6 @@ MAX_PROPERTIES: Final = 32
 """The most attributes and capacities of a device, together (``k8s.io/api/resource/v1``, Kubernetes 1.33 to 1.37)."""
 FREE_PROPERTIES: Final = 8
 """Of those, what a family leaves free for later versions and for attributes that Kubernetes adds."""
-
-REQUIRED_ATTRIBUTES: Final = (v.ATTRIBUTE_CUT, v.ATTRIBUTE_MODEL, v.ATTRIBUTE_UUID, v.ATTRIBUTE_NODE)
-"""The attributes by which classes select devices of every family, and by which devices of one card are recognized."""
 
 CLASS_FIELDS: Final = frozenset({"profile", "minimum", "function", "sharing", "allocation", "config"})
 """Fields of a ResourceClass that only some families have a use for, as they are spelled in the class."""
@@ -82,7 +78,7 @@ class Family:
     """How long a call to its hardware may take before its card is quarantined; above the slowest honest one."""
 
     def __post_init__(self) -> None:
-        """Raises InvalidFamilyError for a bad name, a driver name without domain, or an impossible vocabulary."""
+        """Raises InvalidFamilyError for a bad name, a driver name without domain, or a vocabulary over the limit."""
         if not is_dns_label(self.name):
             raise InvalidFamilyError(self.name, "the name is no DNS label")
         if _NUMBER_PART.search(self.name):
@@ -97,8 +93,6 @@ class Family:
                 f"{properties} attributes and capacities; at most {MAX_PROPERTIES - FREE_PROPERTIES} are possible, so "
                 f"that {FREE_PROPERTIES} of Kubernetes' {MAX_PROPERTIES} stay free",
             )
-        if missing := [name for name in REQUIRED_ATTRIBUTES if name not in self.attributes]:
-            raise InvalidFamilyError(self.name, f"every family needs the attributes {', '.join(missing)}")
         if unknown := sorted({*self.minimums} - {*self.capacities}):
             raise InvalidFamilyError(self.name, f"minimums {', '.join(unknown)} are none of its capacities")
         if unknown := sorted(self.class_fields - CLASS_FIELDS):

@@ -32,7 +32,7 @@ from api.model.claims import (
     ResourceClaimSpec,
 )
 from api.model.device_attributes import pool_name
-from api.model.devices import DeviceTaintRule, ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.devices import Attribute, Device, DeviceTaintRule, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import Condition, ObjectMeta
 from api.model.names import KERF_DRIVER
 from driver.allocation import Fits
@@ -79,12 +79,18 @@ def slices(node: str, cards: int = 1, model: str = "h100-80gb-sxm") -> list[Reso
                 driver=KERF_DRIVER,
                 pool=ResourcePool(name=name, generation=1, resource_slice_count=len(pool.slices)),
                 node_name=node,
-                devices=content.devices,
+                devices=tuple(map(_with_start, content.devices)),
                 shared_counters=content.shared_counters,
             ),
         )
         for number, content in enumerate(pool.slices)
     ]
+
+
+def _with_start(device: Device) -> Device:
+    """Return ``device`` with an attribute for its first unit, by which tests choose placements."""
+    start = device.name.rpartition("-at-")[2] if "-at-" in device.name else "0"
+    return replace(device, attributes={**device.attributes, "start": Attribute.of(int(start))})
 
 
 def node(name: str, *, labels: Mapping[str, str] | None = None, taints: Sequence[Taint] = (), **spec: Any) -> Node:
@@ -104,7 +110,7 @@ def profile_class(profile: str) -> DeviceClass:
     """Return a class as ``kerf controller`` compiles it."""
     return device_class(
         profile.replace(".", "-"),
-        f'device.driver == "{KERF_DRIVER}" &&\n{ATTRIBUTES}.kind == "gpu" &&\n{ATTRIBUTES}.cut == "partition" &&\n'
+        f'device.driver == "{KERF_DRIVER}" &&\nhas({ATTRIBUTES}.profile) &&\n{ATTRIBUTES}.cut == "partition" &&\n'
         f'{ATTRIBUTES}.profile == "{profile}"',
     )
 

@@ -163,7 +163,7 @@ def _requirements(
 
     yield Requirement(field="", wants=f"driver {driver}", cel=f"device.driver == {_literal(driver)}")
     has = f"has({attribute}{_distinctive_attribute(spec.device)})"
-    yield Requirement(field="spec.device", wants=f"family {spec.device}", cel=has)
+    yield Requirement(field="spec.device", wants=f"kind {spec.device}", cel=has)
     yield is_("spec.cut", "cut", v.ATTRIBUTE_CUT, _CUTS[spec.cut])
     if len(models) == 1:
         yield is_("spec.models", "model", v.ATTRIBUTE_MODEL, models[0])
@@ -183,11 +183,12 @@ def _requirements(
             field=f"spec.minimum.{capacity}", wants=f"{capacity} of at least {amount}", cel=enough, capacity=capacity
         )
     is_shared = spec.allocation == "Shared"
-    yield Requirement(
-        field=_ALLOCATION,
-        wants=_IN_SHARES if is_shared else "exclusive allocation",
-        cel=f"{attribute}{v.ATTRIBUTE_SHARED} == {str(is_shared).lower()}",
-    )
+    if v.ATTRIBUTE_SHARED in installed_families()[spec.device].attributes:
+        yield Requirement(
+            field=_ALLOCATION,
+            wants=_IN_SHARES if is_shared else "exclusive allocation",
+            cel=f"{attribute}{v.ATTRIBUTE_SHARED} == {str(is_shared).lower()}",
+        )
     if spec.nodes is not None and spec.nodes != NodeChoice():
         names = [v.node_attribute(name) for name in choose_nodes(spec.nodes, nodes)]
         yield is_one_of(_NODES, "a chosen node", v.ATTRIBUTE_NODE, names)

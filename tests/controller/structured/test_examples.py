@@ -122,4 +122,4 @@ def test_two_slots_are_two_slots_without_a_function_of_their_own() -> None:
     [document] = of_kind("ResourceClass", documents(EXAMPLES / "fpga-two-slots.yaml")).values()
     device = first_match(document, fpgas("quad"))
     assert device is not None
-    assert (device.attributes["size"].int_value, device.attributes["function"].string) == (2, "")
+    assert (int(device.capacity["slots"].value), device.attributes["function"].string) == (2, "")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from api.errors import InvalidDocumentError, PermanentError
+from api.model.devices import Attribute
 from api.model.names import ClaimRef, DeviceId, ShareId
 from driver.kubeletplugin.backends.base import AllocatedDevice
 from driver.kubeletplugin.backends.simulated import open_backend
@@ -99,3 +100,16 @@ async def test_a_state_directory_of_other_cards_is_refused(tmp_path: Path) -> No
     await backend.prepare(device, None)
     with pytest.raises(PermanentError, match="state of gpu-0 as a h100-80gb-sxm, but is configured as a a30-24gb"):
         open_backend(write(tmp_path, GOOD.replace("H100-80GB", "a30")))
+
+
+async def test_a_gpu_and_an_fpga_of_one_numa_node_share_a_pcie_root(tmp_path: Path) -> None:
+    cards = await open_backend(write(tmp_path, GOOD)).discover()
+    roots = {(card.kind, card.index): (card.numa_node, card.pcie_root) for card in cards}
+    assert roots["gpu", 0] == roots["fpga", 0] == roots["gpu", 2] == (0, "pci0000:00")
+    assert roots["gpu", 1] == (1, "pci0000:80")
+
+
+async def test_simulated_gpus_say_which_cuda_their_driver_supports(tmp_path: Path) -> None:
+    cards = await open_backend(write(tmp_path, GOOD)).discover()
+    versions = {card.kind: card.attributes.get("cudaDriverVersion") for card in cards}
+    assert versions == {"gpu": Attribute(version="13.0.0"), "fpga": None}
