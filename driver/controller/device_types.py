@@ -7,6 +7,7 @@ error. Classes (``kerf.dev``) and the parameters of classic classes and claims a
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Final, TypeAlias
 
@@ -15,14 +16,13 @@ from api.kerf.validation import suggest
 from api.model import device_attributes as v
 from api.model.devices import Attribute, Device
 from api.model.quantity import Quantity
+from driver.families.base import Family
+from driver.families.registry import BUILT_IN
 from driver.partitions import catalog
 from driver.partitions.catalog import UnknownModelError
 from driver.partitions.device_attributes import capacities, card_attributes, partition_attributes
 from driver.partitions.geometry import Card, FpgaCard, GpuCard, GpuModel, Shell
 from driver.partitions.unit_map import get_unit_map
-
-SIZES: Final = (v.CAPACITY_MEMORY, v.CAPACITY_COMPUTE_SLICES, v.CAPACITY_SLOTS, v.CAPACITY_LUT, v.CAPACITY_DSP)
-"""The capacities of which a document may set a minimum, named like the fields of ``spec.minimum``."""
 
 _ABSENT: Final = Attribute()
 _NOTHING: Final = Quantity(0)
@@ -37,15 +37,16 @@ class DeviceType:
     """All properties by which a class can select devices, except the node. All cards of a model share their types."""
 
     kind: str
+    """The name of the family."""
     cut: str
     model: str
     profile: str
     function: str
-    sizes: tuple[Quantity, ...]
-    """The amounts of SIZES, in their order."""
+    sizes: tuple[tuple[str, Quantity], ...]
+    """The amount of each capacity of which the family's classes may set a minimum (``Family.minimums``)."""
 
     def size(self, capacity: str) -> Quantity:
-        return self.sizes[SIZES.index(capacity)]
+        return next((amount for name, amount in self.sizes if name == capacity), _NOTHING)
 
     def __str__(self) -> str:
         what = self.profile or self.function or ("the whole card" if self.cut == "whole" else "slots")
@@ -65,30 +66,32 @@ def known_device_types(published: Collection[DeviceType] = frozenset()) -> froze
     return _shipped_device_types().union(published)
 
 
-def device_type_of(device: Device) -> DeviceType:
-    """Return the type of a published device; missing attributes, as of other plugins' devices, count as empty."""
+def device_type_of(device: Device, family: Family) -> DeviceType:
+    """Return the type of a published device of ``family``; attributes that it lacks count as empty."""
 
     def word(name: str) -> str:
         return device.attributes.get(name, _ABSENT).string or ""
 
     capacity = device.capacity
     return DeviceType(
-        kind=word(v.ATTRIBUTE_KIND),
+        kind=family.name,
         cut=word(v.ATTRIBUTE_CUT),
         model=word(v.ATTRIBUTE_MODEL),
         profile=word(v.ATTRIBUTE_PROFILE),
         function=word(v.ATTRIBUTE_FUNCTION),
-        sizes=tuple(capacity[name].value if name in capacity else _NOTHING for name in SIZES),
+        sizes=tuple((name, capacity[name].value if name in capacity else _NOTHING) for name in family.minimums),
     )
 
 
 def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
     """Return the types of all devices that a node publishes for a card of this geometry."""
     card = _card(geometry)
+    family = next(family for family in BUILT_IN if family.name == card.kind)
     attributes = card_attributes(card, "any")
     return frozenset(
         device_type_of(
-            Device(name="any", attributes=attributes | partition_attributes(card, cut), capacity=capacities(card, cut))
+            Device(name="any", attributes=attributes | partition_attributes(card, cut), capacity=capacities(card, cut)),
+            family,
         )
         for cut in get_unit_map(card).specs
     )
@@ -102,16 +105,16 @@ def largest_of(capacity: str, device_type: DeviceType) -> str:
 
 
 def resolve_models(document: str, kind: str, names: Iterable[str], types: Collection[DeviceType]) -> list[str]:
-    """Return the models or shells of ``spec.models`` as devices spell them.
+    """Return the models of ``spec.models`` as devices of the family ``kind`` spell them.
 
-    Raises UnsatisfiableError when a name matches no model of the kind, or several.
+    Raises UnsatisfiableError when a name matches no model of the family, or several.
     """
     published = {each.model for each in types if each.kind == kind}
     found: list[str] = []
     problems = []
     for index, name in enumerate(names):
         try:
-            found.append(name if name in published else _shipped_name(kind, name))
+            found.append(name if name in published else _shipped_name(kind, name, published))
         except UnknownModelError as error:
             problems.append(Problem(f"spec.models[{index}]", str(error)))
     if problems:
@@ -132,13 +135,13 @@ def check_satisfiable(
 ) -> None:
     """Check that one of ``types`` has all of these properties, one of ``models``, and every ``minimum``.
 
-    ``models`` may be empty: all; ``minimum`` is by capacity. Raises UnsatisfiableError when none has.
+    ``kind`` is the family; ``models`` may be empty: all; ``minimum`` is by capacity. Raises UnsatisfiableError when
+    none has.
     """
     candidates = [
         each for each in types if each.kind == kind and each.cut == cut and (not models or each.model in models)
     ]
-    noun = "model" if kind == "gpu" else "shell"
-    where = f"{noun} {models[0]}" if len(models) == 1 else f"the chosen {noun}s" if models else f"any known {noun}"
+    where = f"model {models[0]}" if len(models) == 1 else "the chosen models" if models else f"any known {kind}"
     for attribute, wanted in (("profile", profile), ("function", function)):
         if wanted is not None:
             known = {getattr(each, attribute) for each in candidates} - {""}
@@ -162,9 +165,14 @@ def _missed_minimums(minimum: Mapping[str, Quantity], candidates: Sequence[Devic
     return problems or [Problem("spec.minimum", f"no partition of {where} has all of this together")]
 
 
-def _shipped_name(kind: str, name: str) -> str:
+def _shipped_name(kind: str, name: str, published: Collection[str]) -> str:
     """The name that the tables resolve ``name`` to. Raises UnknownModelError when it matches no model, or several."""
-    return catalog.gpu_model(name).id if kind == "gpu" else catalog.shell(name).name
+    match kind:
+        case "gpu":
+            return catalog.gpu_model(name).id
+        case "fpga":
+            return catalog.shell(name).name
+    raise UnknownModelError(f"model of {kind}", name, get_close_matches(name, published))
 
 
 @cache

@@ -12,9 +12,9 @@ from api.model.device_attributes import (
     ATTRIBUTE_INDEX,
     ATTRIBUTE_KIND,
     ATTRIBUTE_MODEL,
-    ATTRIBUTE_PARENT,
     ATTRIBUTE_PROFILE,
     ATTRIBUTE_SIZE,
+    ATTRIBUTE_UUID,
     CAPACITY_MEMORY,
 )
 from api.model.devices import Device, ResourceSlice
@@ -104,7 +104,7 @@ def _device(request: str, id_: DeviceId, device: Device | None) -> DeviceReport:
         device=id_.device,
         profile=_profile(device),
         memory_bytes=(int(memory.value) or None) if memory else None,
-        card=_text(device, ATTRIBUTE_PARENT),
+        card=_text(device, ATTRIBUTE_UUID),
     )
 
 
@@ -122,7 +122,7 @@ def _node(name: str, devices: PublishedDevices) -> NodeReport:
             index=int(_text(device, ATTRIBUTE_INDEX) or 0),
             kind=_text(device, ATTRIBUTE_KIND),
             model=_text(device, ATTRIBUTE_MODEL),
-            uuid=_text(device, ATTRIBUTE_PARENT),
+            uuid=_text(device, ATTRIBUTE_UUID),
         )
         for device in devices.values()
     }

@@ -31,7 +31,7 @@ def card_attributes(card: Card, node: str) -> dict[str, Attribute]:
         v.ATTRIBUTE_MODEL: Attribute.of(model),
         v.ATTRIBUTE_PRODUCT: Attribute.of(product),
         v.ATTRIBUTE_ARCHITECTURE: Attribute.of(architecture),
-        v.ATTRIBUTE_PARENT: Attribute.of(card.uuid),
+        v.ATTRIBUTE_UUID: Attribute.of(card.uuid),
         v.ATTRIBUTE_INDEX: Attribute.of(card.index),
         v.ATTRIBUTE_NODE: Attribute.of(v.node_attribute(node)),
         v.ATTRIBUTE_DRIVER_VERSION: Attribute(version=_semver(card.driver_version)),

@@ -15,8 +15,10 @@ from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
+from driver.families.registry import BUILT_IN
 
 DRIVER = "kerf.dev"
+CONFIGURATIONS = {kind: type_ for family in BUILT_IN for kind, type_ in family.configurations.items()}
 NODE = "node-1"
 NAMESPACE = "default"
 

@@ -23,7 +23,7 @@ from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.kubeletplugin.settings import Settings
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import DRIVER, NODE
+from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 
@@ -171,13 +171,14 @@ async def plugin_core(
                 driver=DRIVER,
                 boot_id=boot_id,
                 checkpoint=checkpoint,
-                hardware=HardwareExecutor(backends, timeout_s=60),
+                hardware=HardwareExecutor(backends, CONFIGURATIONS, timeout_s=60),
                 store=store,
                 metadata=metadata,
                 on_change=lambda: None,
             )
             preparer = ClaimPreparer(
                 driver=DRIVER,
+                configurations=CONFIGURATIONS,
                 boot_id=boot_id,
                 checkpoint=checkpoint,
                 executor=executor,

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from api.model import device_attributes as v
 from api.model.quantity import Quantity
 from driver.controller.classic.node_model import NodeCard, NodeHardware
-from driver.partitions.geometry import DeviceKind
+from driver.families.gpu import GPU
 from driver.partitions.partition_specs import PartitionSpec
 from driver.partitions.publish_order import rank_placement
 from driver.partitions.unit_map import FreeUnits, UnitMap
@@ -37,9 +37,10 @@ _ANSWERS: Final = 2**18
 class DeviceRequirements:
     """The requirements for one device. Hashable, so that one cached result serves all nodes of one signature."""
 
-    kind: DeviceKind
+    kind: str
+    """The name of the family."""
     models: tuple[str, ...] = ()
-    """The accepted models or shells, as cards spell them; empty: all."""
+    """The accepted models, as cards spell them; empty: all."""
     partition: bool = True
     """Whether a partition is accepted."""
     whole: bool = False
@@ -132,7 +133,7 @@ def place_devices(state: NodeState, requested: Sequence[RequestedDevice]) -> tup
         for one in requested
         if one.requirements.monitor
         for card in state.cards
-        if card.card.kind is one.requirements.kind
+        if card.card.kind == one.requirements.kind
         and _is_model(card.model, one.requirements)
         and has_recent_driver(card, one.requirements)
     ]
@@ -176,7 +177,7 @@ def _candidates(
     for number, (card, left) in enumerate(zip(state.cards, free, strict=True)):
         is_interchangeable = (card.model, left) in seen
         if has_recent_driver(card, requirements) and not is_interchangeable:
-            if card.card.kind is DeviceKind.GPU and not tainted:
+            if card.card.kind == GPU.name and not tainted:
                 seen.add((card.model, left))
             for spec in matching_specs(card.unit_map, card.model, requirements):
                 if card.unit_map.fits(spec, left) and not (tainted and card.device(spec) in tainted):
@@ -188,7 +189,7 @@ def matching_specs(unit_map: UnitMap, model: str, requirements: DeviceRequiremen
     """Return the partitions of a card, and the whole card, that meet ``requirements``, smallest first."""
     if not _is_model(model, requirements):
         return ()
-    return tuple(spec for spec in unit_map.specs if spec.kind is requirements.kind and _meets(spec, requirements))
+    return tuple(spec for spec in unit_map.specs if spec.kind == requirements.kind and _meets(spec, requirements))
 
 
 def has_recent_driver(card: NodeCard, requirements: DeviceRequirements) -> bool:
@@ -205,10 +206,10 @@ def _meets(spec: PartitionSpec, requirements: DeviceRequirements) -> bool:
         return requirements.whole
     if not requirements.partition:
         return False
-    if requirements.kind is DeviceKind.FPGA:
+    if requirements.function is not None:
         return spec.function is not None and spec.function.name == requirements.function
     profile = spec.profile
-    assert profile is not None, "every GPU partition has one"
+    assert profile is not None, "a partition without function has one"
     if requirements.profile is not None:
         return profile.name == requirements.profile
     return profile.memory_bytes >= requirements.memory_bytes and profile.compute_slices >= requirements.compute_slices

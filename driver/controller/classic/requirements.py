@@ -38,7 +38,8 @@ from driver.controller.classic.node_model import parse_driver_version
 from driver.controller.classic.placement import DeviceRequirements
 from driver.controller.classic.state import ClusterView
 from driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
-from driver.partitions.geometry import DeviceKind
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
 
 _DOCUMENT: Final = "parameters"
 """The document name in messages: the parameters of a class and of a claim are checked together."""
@@ -48,6 +49,11 @@ _CLAIM_SPECS: Final[dict[type[ClassParameters], type[ClaimParameters]]] = {
     GpuClassParametersSpec: GpuClaimParametersSpec,
     FpgaClassParametersSpec: FpgaClaimParametersSpec,
 }
+_CLASS_SPECS: Final[dict[str, type[ClassParameters]]] = {
+    GPU.name: GpuClassParametersSpec,
+    FPGA.name: FpgaClassParametersSpec,
+}
+"""The parameters of each family's classes."""
 _SIZE: Final = frozenset({"cut", "profile", "minimum"})
 """The fields that ``claimsMayOverride: [size]`` stands for."""
 _Config: TypeAlias = tuple[ConfigSource, GpuConfig | FpgaConfig] | None
@@ -182,14 +188,14 @@ def _is_set(class_spec: ClassParameters, topic: str) -> bool:
 def _gpu(class_spec: GpuClassParametersSpec, claim_spec: GpuClaimParametersSpec) -> DeviceRequirements:
     models = claim_spec.models or class_spec.models
     if class_spec.monitor:
-        return DeviceRequirements(kind=DeviceKind.GPU, models=models, partition=False, whole=True, monitor=True)
+        return DeviceRequirements(kind=GPU.name, models=models, partition=False, whole=True, monitor=True)
     claim_sets_size = (claim_spec.cut, claim_spec.profile, claim_spec.minimum) != (None, None, None)
     size = claim_spec if claim_sets_size else class_spec
     if size.cut == "Whole":
-        return DeviceRequirements(kind=DeviceKind.GPU, models=models, partition=False, whole=True)
+        return DeviceRequirements(kind=GPU.name, models=models, partition=False, whole=True)
     minimum = size.minimum or GpuMinimum()
     return DeviceRequirements(
-        kind=DeviceKind.GPU,
+        kind=GPU.name,
         models=models,
         whole=class_spec.allow_whole and size.profile is None,
         profile=size.profile,
@@ -204,7 +210,7 @@ def _fpga(class_spec: FpgaClassParametersSpec, claim_spec: FpgaClaimParametersSp
     if function is None and not whole:
         message = "is required: the class names no function, so the claim has to"
         raise InvalidDocumentError("claim parameters", [Problem("spec.function", message)])
-    return DeviceRequirements(kind=DeviceKind.FPGA, models=models, partition=not whole, whole=whole, function=function)
+    return DeviceRequirements(kind=FPGA.name, models=models, partition=not whole, whole=whole, function=function)
 
 
 def _gpu_config(class_spec: GpuClassParametersSpec, claim_spec: GpuClaimParametersSpec) -> _Config:
@@ -251,7 +257,7 @@ def _satisfiable(device: DeviceRequirements, published: frozenset[DeviceType]) -
 
 
 def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: ClusterView) -> ClassParameters:
-    """The class's parameters; without any, the class allows all devices of the kind of the claim's parameters."""
+    """The class's parameters; without any, the class allows all devices of its driver's family."""
     subject = f"class parameters of {class_.metadata.name}"
     try:
         if class_.parameters_ref is not None:
@@ -259,7 +265,7 @@ def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: 
         elif view.driver in class_.parameters:
             found = _opaque(msgspec.json.encode(class_.parameters[view.driver]), "spec.config.opaque.parameters")
         elif claim_spec is not None:
-            return next(class_type() for class_type, of in _CLAIM_SPECS.items() if isinstance(claim_spec, of))
+            return _CLASS_SPECS[view.family.name]()
         else:
             message = f"neither class {class_.metadata.name} nor the claim has parameters: one of them must have them"
             raise InvalidRequirementsError("class", message)
@@ -267,6 +273,10 @@ def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: 
         raise InvalidRequirementsError("class", f"{subject}: {error}") from error
     if not isinstance(found, GpuClassParametersSpec | FpgaClassParametersSpec):
         raise InvalidRequirementsError("class", f"{subject}: these are parameters for claims")
+    if not isinstance(found, _CLASS_SPECS[view.family.name]):
+        other = "GPUs" if isinstance(found, GpuClassParametersSpec) else "FPGAs"
+        message = f"these are parameters of {other}, and the class is of driver {view.driver}"
+        raise InvalidRequirementsError("class", f"{subject}: {message}")
     if 1 < found.max_pods < MAX_CONSUMERS and not view.pods_can_be_limited:
         message = f"spec.maxPods: {found.max_pods} needs Kubernetes 1.30; before, it can be 1 or {MAX_CONSUMERS}"
         raise InvalidRequirementsError("class", f"{subject}: {message}")

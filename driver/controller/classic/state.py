@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from api.core.v1 import Node
 from api.kerf.classic_parameters import ParametersObject
-from api.kerf.node_inventory import NodeInventory, NodeInventorySpec
+from api.kerf.node_inventory import NodeInventory, NodeInventorySpec, inventory_name
 from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
 from api.model.names import ObjectRef
 from driver.controller.classic.node_model import InventoryError, NodeInventoryModel, build_node_model
 from driver.controller.classic.placement import NodeSignature, NodeState
 from driver.controller.classic.usage import UsageIndex, build_node_state, usage_of_claim
 from driver.controller.device_types import DeviceType, device_types_of
+from driver.families.base import Family
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.store import ObjectChange, Store
 from driver.partitions import catalog
@@ -53,24 +54,26 @@ class _ReportedInventory:
 
 
 class ClusterView:
-    """The known claims, classes, nodes and cards, and the free units of each node."""
+    """The known claims, classes, nodes and cards, as the driver of one family sees them, and each node's free units."""
 
     def __init__(
         self,
         stores: InformerStores,
         *,
-        driver: str,
+        family: Family,
         monotonic: Callable[[], float],
         silence_s: float = 180.0,
         names_are_generated: bool = True,
         pods_can_be_limited: bool = True,
     ) -> None:
-        """``driver`` is ours; ``monotonic`` is a clock, in seconds; a plugin without reports for ``silence_s`` is down.
+        """``family`` is that of our driver; ``monotonic`` is a clock, in seconds; a plugin without reports for
+        ``silence_s`` is down.
 
         ``names_are_generated``: the pod's status has the name of a claim from a template (from Kubernetes 1.28), which
         else follows from the pod's. ``pods_can_be_limited``: a policy can limit the pods of a claim (from 1.30).
         """
-        self.driver: Final = driver
+        self.family: Final = family
+        self.driver: Final = family.driver
         self.stores: Final = stores
         self.names_are_generated: Final = names_are_generated
         self.pods_can_be_limited: Final = pods_can_be_limited
@@ -95,6 +98,11 @@ class ClusterView:
     def finalizer(self) -> str:
         """Our finalizer on claims (KEP-3063)."""
         return f"{self.driver}/deletion-protection"
+
+    @property
+    def may_have_claims(self) -> bool:
+        """Whether any claim can be ours: until Kubernetes 1.30 its class names our driver, from 1.31 the claim does."""
+        return any(one.driver_name in {self.driver, ""} for one in self.stores.classes.values())
 
     def claim(self, ref: ObjectRef) -> ClassicClaim | None:
         """Return the newest known state of a claim."""
@@ -130,8 +138,15 @@ class ClusterView:
             self.usage.put(uid, usage_of_claim(claim, self.driver))
 
     def on_inventory(self, change: ObjectChange[NodeInventory]) -> None:
-        """Handle a change of the store of inventories. A mere renewal leaves the node's state as it is."""
-        name, inventory = change.ref.name, change.new
+        """Handle a change of the store of inventories. A mere renewal leaves the node's state as it is.
+
+        Inventories of other drivers are ignored.
+        """
+        one = change.new or change.old
+        assert one is not None, "a change has an old or a new object"
+        if one.spec.driver != self.driver:
+            return
+        name, inventory = one.spec.node, change.new
         before = self._inventories.pop(name, None)
         if inventory is None:
             self._forget_state(name)
@@ -162,15 +177,13 @@ class ClusterView:
     def problem_of(self, node: str) -> str | None:
         """Why no device of ``node`` may be allocated; None: its plugin runs, and its inventory is valid."""
         known = self._inventories.get(node)
-        inventory = self.stores.inventories.get(ObjectRef("", node))
+        inventory = self.stores.inventories.get(ObjectRef("", inventory_name(node, self.driver)))
         if self.node(node) is None:
             return "the node does not exist"
         if known is None or inventory is None:
             return f"its kubelet plugin of {self.driver} has not reported yet"
         if isinstance(known.model, InventoryError):
             return f"its NodeInventory is wrong: {known.model}"
-        if inventory.spec.driver != self.driver:
-            return f"its NodeInventory is of driver {inventory.spec.driver}"
         if not inventory.spec.ready:
             return "its kubelet plugin is not running"
         if (silent_s := self._monotonic() - known.seen_at) > self._silence_s:

@@ -16,7 +16,7 @@ from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim, PreparedDevice
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, HardwareBusyError, HardwareRefusedError
-from driver.kubeletplugin.claims.allocation import decode_config, is_shared
+from driver.kubeletplugin.claims.allocation import Configurations, decode_config, is_shared
 from driver.partitions.records import from_card_part
 from driver.runtime import logs, metrics
 from driver.runtime.concurrency import for_each
@@ -52,8 +52,9 @@ class DevicesFailedError(KerfError):
 class HardwareExecutor:
     """The executor of one node. ``timeout_s`` bounds a backend call, as a last resort against one that hangs."""
 
-    def __init__(self, backends: Mapping[str, Backend], *, timeout_s: float) -> None:
+    def __init__(self, backends: Mapping[str, Backend], configurations: Configurations, *, timeout_s: float) -> None:
         self._backends = backends
+        self._configurations = configurations
         self._timeout_s = timeout_s
         self._cards: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
@@ -81,7 +82,8 @@ class HardwareExecutor:
     async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
         try:
             async with self._lock_card("prepare", device):
-                handle = await self._backend(device).prepare(_to_allocated_device(claim, device), decode_config(device))
+                config = decode_config(device, self._configurations)
+                handle = await self._backend(device).prepare(_to_allocated_device(claim, device), config)
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other devices go on)
             return _log_failure("prepare", device, error)
         return msgspec.structs.replace(device, handle=handle)

@@ -16,7 +16,7 @@ from api.errors import PermanentError, TransientError
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.claims.allocation import DeviceInUseError, resolve_devices, select_results
+from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
 from driver.kubeletplugin.claims.transitions import PREPARE, UNPREPARE, Step, classify_record, is_gone
@@ -75,6 +75,7 @@ class ClaimPreparer:
         self,
         *,
         driver: str,
+        configurations: Configurations,
         boot_id: str,
         checkpoint: Checkpoint,
         executor: StepExecutor,
@@ -84,6 +85,7 @@ class ClaimPreparer:
     ) -> None:
         """The work runs in ``tasks``, which outlives the calls."""
         self._driver = driver
+        self._configurations = configurations
         self._boot_id = boot_id
         self._checkpoint = checkpoint
         self._executor = executor
@@ -125,7 +127,7 @@ class ClaimPreparer:
         state = classify_record(context.record, self._boot_id, shares)
         steps = PREPARE[state]
         if Step.PREPARE_HARDWARE in steps:
-            context.wanted = resolve_devices(claim, self._driver, self._publisher.devices)
+            context.wanted = resolve_devices(claim, self._driver, self._configurations, self._publisher.devices)
             context.pod_claim_name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
             context.awaits_pod = is_early
         elif context.record is not None and context.record.awaits_pod and not is_early:

@@ -86,7 +86,7 @@ async def test_one_file_for_each_request_comes_with_its_first_device_and_names_t
             result("gpu-0-1g-1gb-at-1", request="gpus/small"),
             result("gpu-1", request="whole"),
             result("fpga-0-aes-at-0", request="fpga"),
-            configs=[config(DESCRIBE)],
+            configs=[config(DESCRIBE, requests=["gpus", "whole"])],
         )
         held = node.cluster.add(of_template("pod-gpu-7f", "gpu", made))
         async with node.plugin():
