@@ -149,7 +149,7 @@ def test_a_class_of_a_family_that_is_not_installed_is_answered_with_those_that_a
         ("{device: fpga, deviceMetadata: true}", FpgaConfig(api_version=API_VERSION, device_metadata=True)),
         ("{device: npu, deviceMetadata: true}", NpuConfig(api_version=API_VERSION, device_metadata=True)),
         (
-            "{device: npu, deviceMetadata: true, config: {kind: NpuConfig, priority: 2, apiVersion: kerf.dev/v1alpha1}}",
+            "{device: npu, deviceMetadata: on, config: {kind: NpuConfig, priority: 2, apiVersion: kerf.dev/v1alpha1}}",
             NpuConfig(api_version=API_VERSION, priority=2, device_metadata=True),
         ),
     ],

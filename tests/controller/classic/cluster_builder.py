@@ -4,7 +4,7 @@ from typing import Any
 
 from api.core.v1 import Node, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
 from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS, ParametersObject
-from api.kerf.node_inventory import NodeInventory
+from api.kerf.node_inventory import NodeInventory, inventory_name
 from api.model.allocations import ResourceClaimConsumerReference
 from api.model.base import JsonObject
 from api.model.classic import (
@@ -23,6 +23,8 @@ from api.model.classic import (
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from driver.controller.classic.state import ClusterView, InformerStores
+from driver.families.base import Family
+from driver.families.gpu import GPU
 from driver.kube.store import ObjectChange, Store
 from tests.controller.classic.hardware import DRIVER, gpu, inventory, node_object
 
@@ -42,11 +44,11 @@ class Clock:
 class ClusterBuilder:
     """One controller's caches, and shorthands to fill them."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, family: Family = GPU, **settings: Any) -> None:
         kinds = (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)
         self.stores = InformerStores(parameters={kind.kind: Store() for kind in kinds})
         self.clock = Clock()
-        self.view = ClusterView(self.stores, driver=DRIVER, monotonic=self.clock, **settings)
+        self.view = ClusterView(self.stores, family=family, monotonic=self.clock, **settings)
 
     def node(self, name: str, *cards: Any, labels: dict[str, str] | None = None, **more: Any) -> None:
         self.put_node(node_object(name, labels))
@@ -61,7 +63,7 @@ class ClusterBuilder:
         self.view.on_inventory(ObjectChange(value.ref, old, value))
 
     def remove_inventory(self, node: str) -> None:
-        ref = ObjectRef("", node)
+        ref = ObjectRef("", inventory_name(node, self.view.driver))
         old = self.stores.inventories.get(ref)
         self.stores.inventories.remove(ref)
         self.view.on_inventory(ObjectChange(ref, old, None))

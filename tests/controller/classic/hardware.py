@@ -1,14 +1,14 @@
 """Nodes with cards, as their plugins publish them."""
 
 from api.core.v1 import Node, NodeStatus
-from api.kerf.node_inventory import NodeInventory
+from api.kerf.node_inventory import NodeInventory, inventory_name
 from api.model.devices import DeviceTaint
 from api.model.metadata import ObjectMeta
 from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from driver.partitions.catalog import gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard, Placement
 
-DRIVER = "kerf.dev"
+DRIVER = "gpu.kerf.dev"
 
 
 def gpu(node: str, index: int, model: str = "h100-80gb-sxm", driver_version: str = "550.54.15") -> GpuCard:
@@ -44,6 +44,8 @@ def inventory(
     ready: bool = True,
     renewed_at: str = "1",
     taints: dict[str, tuple[DeviceTaint, ...]] | None = None,
+    driver: str = DRIVER,
 ) -> NodeInventory:
-    spec = build_inventory_spec(DRIVER, cards, taints or {}, ready=ready, renewed_at=renewed_at)
-    return NodeInventory(metadata=ObjectMeta(name=node, uid=f"inventory-{node}", resource_version="1"), spec=spec)
+    spec = build_inventory_spec(driver, node, cards, taints or {}, ready=ready, renewed_at=renewed_at)
+    metadata = ObjectMeta(name=inventory_name(node, driver), uid=f"inventory-{node}-{driver}", resource_version="1")
+    return NodeInventory(metadata=metadata, spec=spec)
