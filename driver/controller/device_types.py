@@ -141,7 +141,7 @@ def check_satisfiable(
     candidates = [
         each for each in types if each.kind == kind and each.cut == cut and (not models or each.model in models)
     ]
-    where = f"model {models[0]}" if len(models) == 1 else "the chosen models" if models else f"any known {kind}"
+    where = f"model {models[0]}" if len(models) == 1 else "the chosen models" if models else "any known model"
     for attribute, wanted in (("profile", profile), ("function", function)):
         if wanted is not None:
             known = {getattr(each, attribute) for each in candidates} - {""}

@@ -299,7 +299,7 @@ def test_asking_changes_nothing() -> None:
 
 OBSTACLES: dict[str, Callable[[ClusterBuilder], object]] = {
     "the node does not exist": lambda builder: builder.stores.nodes.remove(builder.stores.nodes.values()[0].ref),
-    "its kubelet plugin of kerf.dev has not reported yet": lambda builder: builder.remove_inventory("n1"),
+    "its kubelet plugin of gpu.kerf.dev has not reported yet": lambda builder: builder.remove_inventory("n1"),
     "its kubelet plugin is not running": lambda builder: builder.node("n1", ready=False),
     "its kubelet plugin has been silent for 181 s": lambda builder: setattr(
         builder.clock, "now", builder.clock.now + 181

@@ -99,9 +99,7 @@ def test_a_class_of_another_family_reads_nothing_but_what_the_family_has() -> No
 
 
 def test_a_class_of_a_family_that_is_not_installed_is_not_compiled() -> None:
-    with pytest.raises(
-        FamilyNotInstalledError, match=r'spec.device: family "npu" is not installed; installed: fpga, gpu'
-    ):
+    with pytest.raises(FamilyNotInstalledError, match='family "npu" is not installed; installed: fpga, gpu'):
         compiled({"device": "npu"})
 
 
