@@ -16,7 +16,7 @@ answers in the negotiation of a pod's node for its own claims only, as drivers o
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -118,7 +118,7 @@ class ClassicController:
         ]
         self._event_handlers = ClaimEventHandlers(self._queue, views)
         claim_client = KubeClaimClient(client, self._kinds, lease=settings.lease, identity=settings.identity)
-        self._reconcilers = [ClaimReconciler(claim_client, self._kinds, view) for view in views]
+        self._reconcilers = {view: ClaimReconciler(claim_client, self._kinds, view) for view in views}
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -142,7 +142,7 @@ class ClassicController:
         term = secrets.token_hex(8)
         for delay_s in _TAKE_OVER.delays(Random()):  # noqa: S311  (jitter, not a secret)
             try:
-                for reconciler in self._reconcilers:
+                for reconciler in self._reconcilers.values():
                     await reconciler.take_over(term)
                 return
             except KerfError as error:
@@ -153,7 +153,7 @@ class ClassicController:
         """Reconcile a key for each driver, one after the other; what fails for one does not keep the others back."""
         results: list[ReconcileResult] = []
         failures: list[TransientError] = []
-        for reconciler in self._reconcilers:
+        for reconciler in self._concerned_reconcilers(key):
             try:
                 results.append(await self._reconcile_for_driver(key, reconciler))
             except TransientError as error:
@@ -166,6 +166,11 @@ class ClassicController:
             raise RequeueError(late.rule)
         if any(result.requeue is Requeue.PERIODIC for result in results):
             self._queue.add(key, after_s=self._settings.recheck_s)
+
+    def _concerned_reconcilers(self, key: ReconcileKey) -> Sequence[ClaimReconciler]:
+        """Return those of drivers that classes name, if any: for each, a context costs a read of its pod."""
+        concerned = [one for view, one in self._reconcilers.items() if view.may_have_claims]
+        return concerned if concerned and key.what == "context" else list(self._reconcilers.values())
 
     async def _reconcile_for_driver(self, key: ReconcileKey, reconciler: ClaimReconciler) -> ReconcileResult:
         is_claim = key.what == "claim"

@@ -115,8 +115,6 @@ class ClaimReconciler:
         contexts = self._view.stores.contexts
         if not has_nodes(contexts.get(ref)):
             return ReconcileResult(rule="S-3")
-        if not self._view.may_have_claims:
-            return ReconcileResult(rule="S-11", requeue=Requeue.PERIODIC)
         pod = await self._client.pod(ref)
         if pod is None:
             warning = WarningEvent(EventSubject.CONTEXT, f"pod {ref} does not exist")

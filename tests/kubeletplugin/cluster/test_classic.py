@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node, NodeStatus, NodeSystemInfo
 from api.dra import v1alpha3, v1alpha4
 from api.errors import UnsupportedError
-from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
+from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory, inventory_name
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, DriverName
 from driver.kube.discovery import discover_classic
@@ -64,7 +64,7 @@ async def inventory(client: Client) -> NodeInventory:
     """Wait for the inventory, and return it."""
     while True:
         try:
-            return await client.get(NODE_INVENTORIES, "node-1")
+            return await client.get(NODE_INVENTORIES, inventory_name("node-1", "kerf.dev"))
         except NotFoundError:
             await anyio.sleep(0.01)
 
