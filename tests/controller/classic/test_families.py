@@ -59,8 +59,6 @@ def test_a_changed_inventory_wakes_the_claims_of_every_driver_on_its_node() -> N
     fpgas = ClusterView(builder.stores, family=FPGA, monotonic=builder.clock)
     handlers = ClaimEventHandlers(Queue(), [builder.view, fpgas])
     builder.claim("waiting", immediate=True)
-        ObjectChange(ObjectRef("ns", "waiting"), None, builder.view.claim(ObjectRef("ns", "waiting")))
-    )
     new = inventory("n1", fpga("n1", 0, "quad"), driver=FPGA.driver)
     handlers.on_inventory(ObjectChange(new.ref, None, new))
     assert ReconcileKey("claim", ObjectRef("ns", "waiting")) in keys
