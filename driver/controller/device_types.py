@@ -49,7 +49,7 @@ class DeviceType:
         return next((amount for name, amount in self.sizes if name == capacity), _NOTHING)
 
     def __str__(self) -> str:
-        what = self.profile or self.function or ("the whole card" if self.cut == "whole" else "slots")
+        what = self.profile or self.function or ("the whole card" if self.cut == "whole" else "a partition")
         return f"{what} of {self.model}"
 
 
@@ -135,9 +135,11 @@ def check_satisfiable(
 ) -> None:
     """Check that one of ``types`` has all of these properties, one of ``models``, and every ``minimum``.
 
-    ``kind`` is the family; ``models`` may be empty: all; ``minimum`` is by capacity. Raises UnsatisfiableError when
-    none has.
+    ``kind`` is the family; ``models`` may be empty: all; ``minimum`` is by capacity. Of a family without known types
+    nothing is known to be impossible. Raises UnsatisfiableError when none has.
     """
+    if not any(each.kind == kind for each in types):
+        return
     candidates = [
         each for each in types if each.kind == kind and each.cut == cut and (not models or each.model in models)
     ]
@@ -172,6 +174,8 @@ def _shipped_name(kind: str, name: str, published: Collection[str]) -> str:
             return catalog.gpu_model(name).id
         case "fpga":
             return catalog.shell(name).name
+    if not published:
+        return name  # of a family without tables, of which no node has published a card yet
     raise UnknownModelError(f"model of {kind}", name, get_close_matches(name, published))
 
 

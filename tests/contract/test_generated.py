@@ -16,6 +16,7 @@ from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
+from driver.families.registry import BUILT_IN
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
@@ -32,6 +33,7 @@ NODE: Final = "bare1"
 CARDS: Final = 8
 """As many as a large node has."""
 CLASSES: Final = sorted((Path(__file__).parents[1] / "controller" / "structured" / "classes").glob("*.yaml"))
+FAMILIES: Final = {family.name: family for family in BUILT_IN}
 
 
 def of_kind(tmp_path: Path, cards: Mapping[str, object]) -> tuple[Card, ...]:
@@ -108,7 +110,10 @@ def device_class(spec: Document) -> Document:
     metadata = {"name": "offer", "uid": "11111111-1111-1111-1111-111111111111"}
     document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": metadata, "spec": spec}
     compiled = compile_class(
-        decode_resource_class(document), driver=KERF_DRIVER, nodes=(), device_types=known_device_types()
+        decode_resource_class(document),
+        families=FAMILIES,
+        nodes=(),
+        device_types=known_device_types(),
     )
     return KINDS.device_classes.encode(compiled.device_class)
 

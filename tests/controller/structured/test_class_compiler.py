@@ -69,33 +69,48 @@ def test_every_selector_looks_at_the_driver_first() -> None:
     assert compile_selector(expression).matches("other.example", Device(name="other")) is False
 
 
-def test_a_class_of_another_family_reads_nothing_but_what_the_family_has() -> None:
-    names = ("cut", "model", "uuid", "node")
-    npu = replace(
-        GPU,
-        name="npu",
-        driver=DriverName("npu.acme.example"),
-        attributes={name: GPU.attributes[name] for name in names},
-        capacities={"cores": "Cores."},
-        minimums=("cores",),
-        class_fields=frozenset({"minimum"}),
-    )
-    sizes = (("cores", Quantity(2)),)
-    known = [DeviceType(kind="npu", cut="partition", model="n1", profile="", function="", sizes=sizes)]
+NPU: Final = replace(
+    GPU,
+    name="npu",
+    driver=DriverName("npu.acme.example"),
+    attributes={name: GPU.attributes[name] for name in ("cut", "model", "uuid", "node")},
+    capacities={"cores": "Cores."},
+    minimums=("cores",),
+    class_fields=frozenset({"minimum"}),
+)
+
+
+def npu_class(spec: Mapping[str, Any], *known: DeviceType) -> CompiledClass:
     document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": "small"}}
-    spec = {"device": "npu", "models": ["n1"], "minimum": {"cores": 2}, "deviceMetadata": True}
-    found = compile_class(
-        decode_resource_class(document | {"spec": spec}), families={"npu": npu}, nodes=(), device_types=known
-    )
+    decoded = decode_resource_class(document | {"spec": {"device": "npu", **spec}})
+    return compile_class(decoded, families={"npu": NPU}, nodes=(), device_types=known)
+
+
+def npu_type(cores: int) -> DeviceType:
+    sizes = (("cores", Quantity(cores)),)
+    return DeviceType(kind="npu", cut="partition", model="acme-1", profile="", function="", sizes=sizes)
+
+
+def test_a_class_of_another_family_reads_nothing_but_what_the_family_has() -> None:
+    found = npu_class({"models": ["acme-1"], "minimum": {"cores": 2}, "deviceMetadata": True}, npu_type(1), npu_type(2))
     assert found.expression.split(" &&\n") == [
         'device.driver == "npu.acme.example"',
         'device.attributes["npu.acme.example"].cut == "partition"',
-        'device.attributes["npu.acme.example"].model == "n1"',
+        'device.attributes["npu.acme.example"].model == "acme-1"',
         'device.capacity["npu.acme.example"].cores.compareTo(quantity("2")) >= 0',
     ]
     opaque = found.device_class.spec.config[0].opaque
     assert opaque is not None
     assert opaque.driver == "npu.acme.example"
+
+
+def test_hardware_that_another_family_does_not_have_is_refused_once_some_of_it_is_known() -> None:
+    impossible = {"models": ["acme-2"], "minimum": {"cores": 64}}
+    assert npu_class(impossible).size == "cores >= 64"
+    with pytest.raises(UnsatisfiableError, match="there is no model of npu 'acme-2': did you mean acme-1"):
+        npu_class(impossible, npu_type(2))
+    with pytest.raises(UnsatisfiableError, match=r"more than any known model has; the largest is 2 \(a partition of"):
+        npu_class({"minimum": {"cores": 64}}, npu_type(2))
 
 
 def test_a_class_of_a_family_that_is_not_installed_is_not_compiled() -> None:
