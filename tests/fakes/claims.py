@@ -16,7 +16,7 @@ from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 
-DRIVER = "kerf.dev"
+DRIVER = "gpu.kerf.dev"
 NODE = "node-1"
 NAMESPACE = "default"
 

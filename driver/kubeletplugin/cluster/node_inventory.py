@@ -22,13 +22,20 @@ from driver.partitions.geometry import Card, Function, GpuCard, GpuModel, Placem
 
 
 def build_inventory_spec(
-    driver: str, cards: Sequence[Card], taints: Mapping[str, tuple[DeviceTaint, ...]], *, ready: bool, renewed_at: str
+    driver: str,
+    node: str,
+    cards: Sequence[Card],
+    taints: Mapping[str, tuple[DeviceTaint, ...]],
+    *,
+    ready: bool,
+    renewed_at: str,
 ) -> NodeInventorySpec:
-    """Build the spec of ``cards``; ``taints`` are by device name."""
+    """Build the spec of the driver's ``cards`` on ``node``; ``taints`` are by device name."""
     models = {card.model.id: card.model for card in cards if isinstance(card, GpuCard)}
     shells = {card.shell.name: card.shell for card in cards if not isinstance(card, GpuCard)}
     return NodeInventorySpec(
         driver=driver,
+        node=node,
         ready=ready,
         renewed_at=renewed_at,
         gpu_models=tuple(map(_gpu_model, models.values())),
