@@ -13,7 +13,6 @@ from api.kerf.v1alpha1 import ResourceClass
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
-from api.model.names import KERF_DRIVER
 from driver.cli.cluster_options import (
     Progress,
     build_cluster_index,
@@ -41,6 +40,7 @@ from driver.controller.structured.class_compiler import compile_class
 from driver.diagnostics.explain.report import Verdict
 from driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
 from driver.diagnostics.workload import read_workloads
+from driver.families.registry import BUILT_IN_BY_NAME
 
 _ROWS = 60
 """Placements listed as text; JSON output has all of them."""
@@ -106,8 +106,9 @@ def compile_classes(
     published = (device for slice_ in slices for device in slice_.spec.devices)
     device_types = known_device_types(frozenset(map(device_type_of, published))) if resource_classes else frozenset()
     return [
-        compile_class(each, driver=KERF_DRIVER, nodes=nodes, device_types=device_types).device_class
+        compile_class(each, driver=driver, nodes=nodes, device_types=device_types).device_class
         for each in resource_classes
+        for driver in (BUILT_IN_BY_NAME[each.spec.device].driver,)
     ]
 
 

@@ -14,7 +14,7 @@ import yaml
 from api.errors import InvalidDocumentError, KerfError, Problem
 from api.kerf.decoder import decode_device_config, decode_resource_class
 from api.model.base import JsonObject
-from api.model.names import KERF_DRIVER
+from driver.families.registry import BUILT_IN_BY_DRIVER
 
 Check = Callable[[JsonObject], Iterable[Problem]]
 
@@ -202,7 +202,7 @@ def _check_parameters(body: JsonObject, keys: tuple[str, ...]) -> Iterator[Probl
     for index, entry in enumerate(_list(value)):
         opaque = _mapping(_mapping(entry).get("opaque"))
         parameters = opaque.get("parameters")
-        if opaque.get("driver") == KERF_DRIVER and isinstance(parameters, dict):
+        if opaque.get("driver") in BUILT_IN_BY_DRIVER and isinstance(parameters, dict):
             try:
                 decode_device_config(parameters, f"{'.'.join(keys)}[{index}].opaque.parameters")
             except InvalidDocumentError as error:

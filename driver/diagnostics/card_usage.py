@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from api.model import device_attributes as v
 from api.model.devices import Attribute, AttributeValue, Device, ResourceSlice
-from api.model.names import KERF_DRIVER, DeviceId, ObjectRef
+from api.model.names import DeviceId, ObjectRef
+from driver.families.registry import BUILT_IN_BY_DRIVER, BUILT_IN_BY_NAME
 from driver.partitions.catalog import UnknownModelError, gpu_model, shell
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card, DeviceKind, FpgaCard, GpuCard, Partition, Placement
@@ -41,7 +42,7 @@ class PublishedCard:
         return _partition(self.card, self.devices[device])
 
     def id_of(self, device: str) -> DeviceId:
-        return DeviceId(KERF_DRIVER, self.pool, device)
+        return DeviceId(BUILT_IN_BY_NAME[self.card.kind].driver, self.pool, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def build_usage(card: PublishedCard, holders: Mapping[DeviceId, tuple[ObjectRef,
 
 def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
     """Yield the slices of the newest generation of each of Kerf's pools."""
-    ours = [slice_ for slice_ in slices if slice_.spec.driver == KERF_DRIVER]
+    ours = [slice_ for slice_ in slices if slice_.spec.driver in BUILT_IN_BY_DRIVER]
     newest: dict[str, int] = {}
     for slice_ in ours:
         newest[slice_.spec.pool.name] = max(slice_.spec.pool.generation, newest.get(slice_.spec.pool.name, 0))

@@ -20,6 +20,8 @@ from api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, config_to_para
 from api.model.base import JsonObject
 from api.model.classic import ClassicClass, ClassicTemplate
 from api.wire import to_builtins
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
 
 V1: Final = "resource.k8s.io/v1"
 REQUEST: Final = "device"
@@ -68,7 +70,7 @@ def migrate_template(template: ClassicTemplate, parameters: ClaimParameters | No
             exactly["selectors"] = selectors
         config = _build_config(parameters)
         if config is not None:
-            opaque = {"driver": "kerf.dev", "parameters": config}
+            opaque = {"driver": _driver(parameters), "parameters": config}
             devices["config"] = [{"requests": [REQUEST], "opaque": opaque}]
     metadata = {"name": template.metadata.name, "namespace": template.metadata.namespace}
     document = {
@@ -123,21 +125,26 @@ def _template_remarks(template: ClassicTemplate) -> Iterator[str]:
 
 
 def _selectors(parameters: ClaimParameters) -> Iterable[str]:
-    """Yield CEL over the attributes that Kerf publishes (``api.model.device_attributes``)."""
+    """Yield CEL over the attributes that Kerf publishes (``driver.families``)."""
+    attributes, capacities = (f'device.{what}["{_driver(parameters)}"]' for what in ("attributes", "capacity"))
     if parameters.models:
         models = ", ".join(f'"{model}"' for model in parameters.models)
-        yield f'device.attributes["kerf.dev"].model in [{models}]'
+        yield f"{attributes}.model in [{models}]"
     if isinstance(parameters, FpgaClaimParametersSpec):
         if parameters.function is not None:
-            yield f'device.attributes["kerf.dev"].function == "{parameters.function}"'
+            yield f'{attributes}.function == "{parameters.function}"'
         return
     if parameters.profile is not None:
-        yield f'device.attributes["kerf.dev"].profile == "{parameters.profile}"'
+        yield f'{attributes}.profile == "{parameters.profile}"'
     if parameters.minimum is not None:
         amounts = {"memory": parameters.minimum.memory, "computeSlices": parameters.minimum.compute_slices}
         for name, amount in amounts.items():
             if amount is not None:
-                yield f'device.capacity["kerf.dev"].{name}.compareTo(quantity("{amount}")) >= 0'
+                yield f'{capacities}.{name}.compareTo(quantity("{amount}")) >= 0'
+
+
+def _driver(parameters: ClaimParameters) -> str:
+    return (GPU if isinstance(parameters, GpuClaimParametersSpec) else FPGA).driver
 
 
 def _build_config(parameters: ClaimParameters) -> JsonObject | None:

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from api.model.allocations import ResourceClaimStatus
+from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
 from api.model.base import JsonObject
 from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
-from api.resource.kinds import ResourceKinds
+from api.resource.kinds import ResourceKinds, allocated_claim_kind
 from driver.demo.environment import find_packaged_folder
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
@@ -33,6 +33,7 @@ from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin import app
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.backends.simulated import open_backend
+from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.settings import ProcessSettings, Settings
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.fakes.claims import NODE, claim, ref, result
@@ -271,3 +272,22 @@ async def test_a_node_that_the_cluster_does_not_know_is_an_error_not_a_wait() ->
         with pytest.raises(ExceptionGroup) as raised:
             await app.run(place.settings)
         assert raised.group_contains(NotFoundError, match=f"nodes.*{NODE}.*not found", depth=None)
+
+
+async def test_the_status_of_a_claim_over_two_families_keeps_both_drivers_entries() -> None:
+    async with site(ApiServerSettings()) as place:
+        held = await place.allocated(claim("training", SLICE, result(FUNCTION, driver=FPGA.driver)))
+        kind = allocated_claim_kind(place.kinds.version)
+        server = app.ApiServer(place.client, NODE)
+        gpus, fpgas = [await server.connect(plugin) for plugin in place.settings.plugins]
+
+        async def write(cluster: Cluster, *entries: AllocatedDeviceStatus) -> set[str]:
+            await cluster.write_device_status(await place.client.get(kind, held.name, held.namespace), entries)
+            return {one.driver for one in (await place.client.get(kind, held.name, held.namespace)).status.devices}
+
+        of_gpu = AllocatedDeviceStatus(driver=GPU.driver, pool=f"{NODE}/gpu", device=SLICE)
+        of_fpga = AllocatedDeviceStatus(driver=FPGA.driver, pool=f"{NODE}/fpga", device=FUNCTION)
+        assert await write(gpus, of_gpu) == {GPU.driver}
+        assert await write(fpgas, of_fpga) == {GPU.driver, FPGA.driver}
+        assert await write(gpus, of_gpu) == {GPU.driver, FPGA.driver}
+        assert await write(gpus) == {FPGA.driver}

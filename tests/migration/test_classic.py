@@ -7,9 +7,9 @@ from api.model.classic import ClassicClass
 from api.model.metadata import NodeSelector, ObjectMeta
 from driver.migration.classic import migrate_class
 
-PLAIN = ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev")
+PLAIN = ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="gpu.kerf.dev")
 ANYWHERE = ClassicClass(
-    metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev", suitable_nodes=NodeSelector(node_selector_terms=())
+    metadata=ObjectMeta(name="gpu"), driver_name="gpu.kerf.dev", suitable_nodes=NodeSelector(node_selector_terms=())
 )
 
 

@@ -24,6 +24,7 @@ from driver.controller.structured.event_handlers import ClassCaches, ClassEventH
 from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate
 from driver.controller.structured.orphaned_slices import OrphanedSliceCollector
 from driver.controller.structured.reconciler import ClassReconciler
+from driver.families.registry import BUILT_IN
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.discovery import ApiFeatures
 from driver.kube.events import EventReporter
@@ -48,12 +49,15 @@ class StructuredController:
             features.resource.device_classes,
             on_change=lambda change: self._event_handlers.on_device_class(change),
         )
-        self._slices = Informer(
-            client,
-            features.resource.resource_slices,
-            field_selector=f"spec.driver={settings.driver}",
-            on_change=lambda change: self._event_handlers.on_slice(change),
-        )
+        self._slices = {
+            family.name: Informer(
+                client,
+                features.resource.resource_slices,
+                field_selector=f"spec.driver={family.driver}",
+                on_change=lambda change: self._event_handlers.on_slice(change),
+            )
+            for family in BUILT_IN
+        }
         self._nodes = Informer(client, NODES, on_change=lambda change: self._event_handlers.on_node(change))
         caches = ClassCaches(
             resource_classes=AssumeCache(self._resource_classes.store),
@@ -68,7 +72,6 @@ class StructuredController:
             client,
             features.resource.device_classes,
             caches,
-            driver=settings.driver,
             compile_selector=_compile_selector,
             events=self._events,
             now=lambda: datetime.now(UTC),
@@ -77,7 +80,7 @@ class StructuredController:
         self._orphaned_slices = OrphanedSliceCollector(
             client,
             features.resource.resource_slices,
-            self._slices.store.values,
+            lambda: [held for informer in self._slices.values() for held in informer.store.values()],
             self._nodes.store.values,
             interval_s=settings.orphan_check_s,
         )
@@ -87,7 +90,7 @@ class StructuredController:
         informers: Mapping[str, AnyInformer] = {
             "resourceclasses": self._resource_classes,
             "deviceclasses": self._device_classes,
-            "resourceslices": self._slices,
+            **{f"resourceslices of {name}": informer for name, informer in self._slices.items()},
             "nodes": self._nodes,
         }
         await run_candidate(self._client, self._settings, self._events, informers, self._lead)

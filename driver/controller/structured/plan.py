@@ -29,6 +29,7 @@ from api.model.claims import DeviceClass
 from api.model.metadata import ObjectMeta, OwnerReference
 from driver.controller.device_types import DeviceType
 from driver.controller.structured.class_compiler import CompiledClass, compile_class
+from driver.families.registry import BUILT_IN_BY_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +95,18 @@ class ClassPlan:
     action: Action
 
 
-def plan_class(snapshot: ClassSnapshot, *, driver: str) -> ClassPlan:
-    """Plan the class of ``snapshot``, whose devices are those of ``driver``."""
+def plan_class(snapshot: ClassSnapshot) -> ClassPlan:
+    """Plan the class of ``snapshot``."""
     held = snapshot.resource_class
     resource_class = None
     try:
         resource_class = decode_resource_class_object(held)
+        driver = BUILT_IN_BY_NAME[resource_class.spec.device].driver
         compiled = compile_class(
-            resource_class, driver=driver, nodes=snapshot.nodes, device_types=snapshot.device_types
+            resource_class,
+            driver=driver,
+            nodes=snapshot.nodes,
+            device_types=snapshot.device_types,
         )
     except InvalidDocumentError as refusal:
         stays = snapshot.device_class is not None and owns(held.metadata, snapshot.device_class)

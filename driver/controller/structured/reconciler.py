@@ -49,7 +49,6 @@ class ClassReconciler:
         device_classes: Kind[DeviceClass],
         caches: ClassCaches,
         *,
-        driver: str,
         compile_selector: SelectorCompiler,
         events: EventRecorder,
         now: Callable[[], datetime],
@@ -58,7 +57,6 @@ class ClassReconciler:
         self._client = client
         self._device_classes = device_classes
         self._caches = caches
-        self._driver = driver
         self._compile_selector = compile_selector
         self._events = events
         self._now = now
@@ -93,7 +91,7 @@ class ClassReconciler:
 
     async def _reconcile(self, snapshot: ClassSnapshot) -> None:
         held = snapshot.resource_class
-        plan = plan_class(snapshot, driver=self._driver)
+        plan = plan_class(snapshot)
         result, answer = await execute_action(plan.action, self._client, self._device_classes)
         if answer is not None and plan.compiled is not None:
             _writes.labels("DeviceClass").inc()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from api.errors import KerfError, PermanentError
 from driver.families.base import Family
-from driver.families.registry import BUILT_IN, FamilyUnavailableError, load_families
+from driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, describe_unknown, find_families, load_families
 from driver.kubeletplugin.backends.base import Backend
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def choose_families(
     known = _find_families(names, backends, installed)
     for choice in backends:
         if not any(choice.name in family.backends for family in known.values()):
-            every = sorted({name for family in known.values() for name in family.backends})
-            raise BackendUnavailableError(_missing("backend", choice.name, every))
-    wanted = [known[name] for name in dict.fromkeys(names)] or [*known.values()]
+            every = {name for family in known.values() for name in family.backends}
+            raise BackendUnavailableError(describe_unknown("backend", choice.name, every))
+    wanted = find_families(names, known) or known.values()
     chosen = tuple(
         FamilyChoice(family=family, backends=own)
         for family in wanted
@@ -93,23 +93,9 @@ def _find_families(
     names: Sequence[str], backends: Sequence[BackendChoice], installed: "Iterable[EntryPoint] | None"
 ) -> Mapping[str, Family]:
     """Return the families by name: Kerf's own if they are enough, else all that are installed."""
-    own = {family.name: family for family in BUILT_IN}
     own_backends = {backend for family in BUILT_IN for backend in family.backends}
-    if own.keys() >= {*names} and own_backends >= {choice.name for choice in backends}:
-        return own
-    known = load_families(installed=installed)
-    for name in names:
-        if name not in known:
-            raise FamilyUnavailableError(_missing("family", name, sorted(known)))
-    return known
-
-
-def _missing(what: str, name: str, known: Sequence[str]) -> str:
-    import difflib  # only after a misspelled name: daemons never need it
-
-    close = difflib.get_close_matches(name, known, n=1)
-    advice = f"; did you mean {close[0]!r}?" if close else ""
-    return f"there is no {what} {name!r}; installed are: {', '.join(known)}{advice}"
+    is_enough = BUILT_IN_BY_NAME.keys() >= {*names} and own_backends >= {choice.name for choice in backends}
+    return BUILT_IN_BY_NAME if is_enough else load_families(installed=installed)
 
 
 def _open(family: Family, choice: BackendChoice) -> Backend:

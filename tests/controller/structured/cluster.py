@@ -27,7 +27,7 @@ from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundE
 from driver.kube.store import ObjectChange, Store
 
 DEVICE_CLASSES: Final = KINDS.device_classes
-DRIVER: Final = "kerf.dev"
+DRIVER: Final = "gpu.kerf.dev"
 START: Final = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
 
@@ -81,7 +81,6 @@ class Cluster:
             self,
             DEVICE_CLASSES,
             self._caches,
-            driver=DRIVER,
             compile_selector=lambda expression: compile_selector(expression).matches,
             events=self,
             now=lambda: START + timedelta(seconds=self.seconds),

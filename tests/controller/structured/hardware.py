@@ -5,6 +5,7 @@ from dataclasses import replace
 from api.model.device_attributes import pool_name
 from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
+from driver.families.registry import BUILT_IN_BY_NAME
 from driver.partitions.catalog import gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard
 from driver.partitions.pool_compiler import SliceLayout, compile_pool
@@ -45,7 +46,6 @@ def slices(
     node: str,
     cards: list[Card],
     *,
-    driver: str = "kerf.dev",
     generation: int = 1,
     shareable: ShareableProfiles = frozenset(),
 ) -> list[ResourceSlice]:
@@ -60,7 +60,7 @@ def slices(
         ResourceSlice(
             metadata=ObjectMeta(name=f"{index}-{node}-{kind}"),
             spec=ResourceSliceSpec(
-                driver=driver,
+                driver=BUILT_IN_BY_NAME[kind].driver,
                 pool=pool,
                 node_name=node,
                 devices=content.devices,

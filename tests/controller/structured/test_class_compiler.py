@@ -21,6 +21,7 @@ from driver.cel.compile import compile_selector
 from driver.controller.device_types import SIZES, UnsatisfiableError, known_device_types
 from driver.controller.structured.class_compiler import MAX_EXPRESSION, CompiledClass, compile_class
 from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate, count_matching_devices
+from driver.families.registry import BUILT_IN_BY_NAME
 from driver.partitions.catalog import gpu_models, shells
 
 from .hardware import fpgas, gpus, slices
@@ -42,9 +43,10 @@ PUBLISHED: Final = [
 ]
 
 
-def compiled(spec: Mapping[str, Any], driver: str = "kerf.dev") -> CompiledClass:
+def compiled(spec: Mapping[str, Any], driver: str = "") -> CompiledClass:
     metadata = {"name": "offer", "uid": "uid-1"}
     document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": metadata, "spec": spec}
+    driver = driver or BUILT_IN_BY_NAME[spec["device"]].driver
     return compile_class(decode_resource_class(document), driver=driver, nodes=NODES, device_types=known_device_types())
 
 
@@ -61,7 +63,7 @@ def test_a_minimum_names_capacities_that_devices_have() -> None:
 def test_every_selector_looks_at_the_driver_first() -> None:
     """Other drivers' devices lack our attributes, and a look at one that is missing fails a pod's whole scheduling."""
     expression = compiled({"device": "gpu", "minimum": {"memory": "18Gi"}}).expression
-    assert expression.startswith('device.driver == "kerf.dev" &&')
+    assert expression.startswith('device.driver == "gpu.kerf.dev" &&')
     assert compile_selector(expression).matches("other.example", Device(name="other")) is False
 
 
@@ -100,7 +102,7 @@ def test_the_longest_expression_is_the_api_servers() -> None:
 def test_nodes_are_chosen_by_name_and_label(choice: dict[str, Any], nodes: list[str]) -> None:
     expression = compiled({"device": "gpu", "nodes": choice}).expression
     listed = ", ".join(f'"{node}"' for node in nodes)
-    assert expression.endswith(f'device.attributes["kerf.dev"].node in [{listed}]')
+    assert expression.endswith(f'device.attributes["gpu.kerf.dev"].node in [{listed}]')
 
 
 def test_cards_of_one_model_are_counted_on_the_chosen_nodes_only() -> None:

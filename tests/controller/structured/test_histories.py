@@ -12,9 +12,10 @@ from api.kerf.decoder import decode_resource_class_object
 from api.model.base import JsonObject
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
+from driver.families.registry import BUILT_IN_BY_NAME
 from driver.kube.http.errors import ConflictError, ForbiddenError, ServerError, UnreachableError
 
-from .cluster import DRIVER, Cluster, Write
+from .cluster import Cluster, Write
 from .hardware import gpus, slices
 
 NAMES = st.sampled_from(["a", "b"])
@@ -136,7 +137,10 @@ class Histories(RuleBasedStateMachine):
         assert held.status.observed_generation == held.metadata.generation
         try:
             compiled = compile_class(
-                decode_resource_class_object(held), driver=DRIVER, nodes=(), device_types=known_device_types()
+                decode_resource_class_object(held),
+                driver=BUILT_IN_BY_NAME[held.spec["device"]].driver,
+                nodes=(),
+                device_types=known_device_types(),
             )
         except InvalidDocumentError:
             assert statuses["Accepted"] == "False"
