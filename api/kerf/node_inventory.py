@@ -1,4 +1,4 @@
-"""``kerf.dev/v1alpha1`` NodeInventory: a driver's cards on a node, for the controller of Kubernetes 1.27 to 1.31.
+"""``kerf.dev/v1alpha1`` NodeInventory: a driver's cards on a node, where the controller allocates (1.27 to 1.31).
 
 The kubelet plugin writes one for each driver on its node instead of ResourceSlices. It holds the source of slices,
 cards with their geometry, so that plugin and controller compile the same devices with the same names; and the taints of

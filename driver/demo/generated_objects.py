@@ -8,7 +8,7 @@ from typing import Final
 from api.kerf.v1alpha1 import API_VERSION
 from api.model.base import JsonObject
 from api.model.device_attributes import ATTRIBUTE_INDEX
-from api.model.names import KERF_DRIVER
+from driver.families.gpu import GPU
 from driver.partitions.geometry import Function, GpuModel, Profile, Shell
 
 NAMESPACE: Final = "kerf-demo"
@@ -32,7 +32,8 @@ def plan_resize(model: GpuModel) -> ResizePlan:
     Profiles that differ only in engines (``+me``, ``+gfx``) are ignored. A card without two other profiles that fit
     together goes from its smallest profile to its largest.
 
-    >>> from driver.partitions.catalog import gpu_model
+    >>> from driver.families.gpu import GPU
+    from driver.partitions.catalog import gpu_model
     >>> plan = plan_resize(gpu_model("h100-80gb-sxm"))
     >>> plan.count, plan.small.name, [profile.name for profile in plan.large]
     (7, '1g.10gb', ['4g.40gb', '3g.40gb'])
@@ -106,7 +107,7 @@ def _class(name: str, spec: JsonObject) -> JsonObject:
 
 
 def _pod(name: str, class_name: str, node: str, card_index: int) -> Iterator[JsonObject]:
-    on_card = f'device.attributes["{KERF_DRIVER}"].{ATTRIBUTE_INDEX} == {card_index}'
+    on_card = f'device.attributes["{GPU.driver}"].{ATTRIBUTE_INDEX} == {card_index}'
     request = {
         "name": "device",
         "exactly": {"deviceClassName": class_name, "selectors": [{"cel": {"expression": on_card}}]},

@@ -7,19 +7,16 @@ drivers are ignored, because their geometry is unknown.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from api.model import device_attributes as v
 from api.model.devices import Attribute, AttributeValue, Device, ResourceSlice
-from api.model.names import DeviceId, DriverName, ObjectRef
-from driver.families.registry import BUILT_IN
+from api.model.names import DeviceId, ObjectRef
+from driver.families.registry import BUILT_IN_BY_DRIVER, BUILT_IN_BY_NAME
 from driver.partitions.catalog import UnknownModelError, gpu_model, shell
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card, DeviceKind, FpgaCard, GpuCard, Partition, Placement
 
 _ABSENT = Attribute()
-_PoolKey: TypeAlias = tuple[str, DriverName]
-"""The name of a pool, and its driver."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +24,6 @@ class PublishedCard:
     """A card of the cluster with the devices that are published for it."""
 
     node: str
-    driver: DriverName
     pool: str
     card: Card
     devices: Mapping[str, Device]
@@ -46,7 +42,7 @@ class PublishedCard:
         return _partition(self.card, self.devices[device])
 
     def id_of(self, device: str) -> DeviceId:
-        return DeviceId(self.driver, self.pool, device)
+        return DeviceId(BUILT_IN_BY_NAME[self.card.kind].driver, self.pool, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +70,10 @@ def find_published_cards(slices: Iterable[ResourceSlice]) -> PublishedCards:
     """Return the cards that Kerf publishes in ``slices``."""
     known: list[PublishedCard] = []
     unknown: list[str] = []
-    for ((pool, driver), (kind, index)), devices in sorted(_by_card(_newest(slices)).items()):
+    for (pool, (kind, index)), devices in sorted(_by_card(_newest(slices)).items()):
         node, example = pool.rpartition("/")[0], next(iter(devices.values()))
         try:
-            known.append(PublishedCard(node=node, driver=driver, pool=pool, card=_card(example), devices=devices))
+            known.append(PublishedCard(node=node, pool=pool, card=_card(example), devices=devices))
         except UnknownModelError:
             unknown.append(f"{node}/{kind}-{index}: {_text(example, v.ATTRIBUTE_MODEL)}")
     return PublishedCards(tuple(known), tuple(unknown))
@@ -91,25 +87,20 @@ def build_usage(card: PublishedCard, holders: Mapping[DeviceId, tuple[ObjectRef,
 
 def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
     """Yield the slices of the newest generation of each of Kerf's pools."""
-    drivers = {family.driver for family in BUILT_IN}
-    ours = [slice_ for slice_ in slices if slice_.spec.driver in drivers]
-    newest: dict[_PoolKey, int] = {}
+    ours = [slice_ for slice_ in slices if slice_.spec.driver in BUILT_IN_BY_DRIVER]
+    newest: dict[str, int] = {}
     for slice_ in ours:
-        newest[_pool(slice_)] = max(slice_.spec.pool.generation, newest.get(_pool(slice_), 0))
-    return (slice_ for slice_ in ours if slice_.spec.pool.generation == newest[_pool(slice_)])
+        newest[slice_.spec.pool.name] = max(slice_.spec.pool.generation, newest.get(slice_.spec.pool.name, 0))
+    return (slice_ for slice_ in ours if slice_.spec.pool.generation == newest[slice_.spec.pool.name])
 
 
-def _pool(slice_: ResourceSlice) -> _PoolKey:
-    return slice_.spec.pool.name, DriverName(slice_.spec.driver)
-
-
-def _by_card(slices: Iterable[ResourceSlice]) -> dict[tuple[_PoolKey, tuple[str, int]], dict[str, Device]]:
-    """Return the devices by name, for each card: its pool and driver, its kind and its index."""
-    found: dict[tuple[_PoolKey, tuple[str, int]], dict[str, Device]] = defaultdict(dict)
+def _by_card(slices: Iterable[ResourceSlice]) -> dict[tuple[str, tuple[str, int]], dict[str, Device]]:
+    """Return the devices by name, for each card: its pool, its kind and its index."""
+    found: dict[tuple[str, tuple[str, int]], dict[str, Device]] = defaultdict(dict)
     for slice_ in slices:
         for device in slice_.spec.devices:
             card = _text(device, v.ATTRIBUTE_KIND), _number(device, v.ATTRIBUTE_INDEX)
-            found[_pool(slice_), card][device.name] = device
+            found[slice_.spec.pool.name, card][device.name] = device
     return found
 
 

@@ -7,14 +7,12 @@ ends; slices stay published for a successor.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
 import cdi
 from api.dra.health import DeviceHealth
-from driver.families.registry import BUILT_IN
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
@@ -28,9 +26,6 @@ from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.kubeletplugin.settings import Settings
-
-_CONFIGURATIONS: Final = {kind: type_ for family in BUILT_IN for kind, type_ in family.configurations.items()}
-"""The kinds of configuration that claims for this driver may have."""
 
 
 class NodePlugin:
@@ -109,14 +104,16 @@ class NodePlugin:
             driver=self._settings.driver_name,
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
-            hardware=HardwareExecutor(self._backends, _CONFIGURATIONS, timeout_s=self._settings.hardware_timeout_s),
+            hardware=HardwareExecutor(
+                self._backends, self._settings.family.configurations, timeout_s=self._settings.hardware_timeout_s
+            ),
             store=self._store,
             metadata=self._metadata,
             on_change=self._records_changed,
         )
         return ClaimPreparer(
             driver=self._settings.driver_name,
-            configurations=_CONFIGURATIONS,
+            configurations=self._settings.family.configurations,
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
             executor=executor,

@@ -12,10 +12,10 @@ import yaml
 
 from api.kerf.decoder import decode_resource_class
 from api.model.metadata import OwnerReference
-from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
+from driver.families.gpu import GPU
 from driver.families.registry import BUILT_IN
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.backends.base import HealthChange, HealthState
@@ -44,21 +44,21 @@ def of_kind(tmp_path: Path, cards: Mapping[str, object]) -> tuple[Card, ...]:
 
 def slices(cards: tuple[Card, ...], *, rich: bool) -> Iterator[Document]:
     """Return what a node with these cards publishes; rich: all of it lost, in shares, with monitors, loaded early."""
-    board = DeviceHealthTracker(driver=KERF_DRIVER, now=lambda: 0.0)
+    board = DeviceHealthTracker(driver=GPU.driver, now=lambda: 0.0)
     if rich:
         for card in cards:
             board.update(HealthChange(card_uuid=card.uuid, partition=None, state=HealthState.LOST, reason="gone"))
     profiles = {profile.name for model in gpu_models() for profile in model.profiles}
     everything = OptionalDevices(shareable=frozenset([None, *profiles]), monitors=frozenset(DeviceKind))
     place = PublishTarget(
-        driver=KERF_DRIVER,
+        driver=GPU.driver,
         node=NODE,
         layout=SliceLayout.SPLIT,
         optional_devices=everything if rich else OptionalDevices(),
         early_load_s=0 if rich else None,
     )
     owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="a-node")
-    context = SliceContext(driver=KERF_DRIVER, node_name=NODE, owner=owner, generations={}, accepted={})
+    context = SliceContext(driver=GPU.driver, node_name=NODE, owner=owner, generations={}, accepted={})
     for pool in build_device_set(place, {"simulated": cards}, (), board, DeviceSet()).pools:
         for write in plan_pool(pool, (), context):
             assert isinstance(write, CreateSlice)

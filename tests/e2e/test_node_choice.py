@@ -17,7 +17,7 @@ HARDWARE = Hardware(
     options={},
 )
 
-PARENT = "kerf.dev/parent"
+PARENT = "gpu.kerf.dev/parent"
 COMBINED = chosen_version().slice_layout is SliceLayout.COMBINED
 
 

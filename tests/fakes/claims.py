@@ -15,10 +15,10 @@ from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
-from driver.families.registry import BUILT_IN
+from driver.families.gpu import GPU
 
-DRIVER = "kerf.dev"
-CONFIGURATIONS = {kind: type_ for family in BUILT_IN for kind, type_ in family.configurations.items()}
+DRIVER = GPU.driver
+CONFIGURATIONS = GPU.configurations
 NODE = "node-1"
 NAMESPACE = "default"
 

@@ -71,7 +71,7 @@ def pod(name: str, claim_name: str, **spec: Any) -> Document:
 
 
 CLASSES = [resource_class(profile) for profile in ("1g.10gb", "3g.40gb", "7g.80gb")]
-START = 'device.attributes["kerf.dev"].start'
+START = 'device.attributes["gpu.kerf.dev"].start'
 OBSTACLES: dict[str, tuple[Document, Document, str]] = {
     # name of the pod: the claim, more of the pod's spec, the obstacle
     "selector": (claim("selector", "1g-10gb", f"{START} == 9"), {}, "selector"),
@@ -82,7 +82,7 @@ OBSTACLES: dict[str, tuple[Document, Document, str]] = {
             "constraint",
             "1g-10gb",
             exactly={"count": 2},
-            constraints=[{"distinctAttribute": "kerf.dev/parent"}],
+            constraints=[{"distinctAttribute": "gpu.kerf.dev/parent"}],
         ),
         {},
         "constraint",

@@ -11,6 +11,7 @@ import anyio
 import cdi
 from api.kerf.v1alpha1 import DeviceConfig
 from api.model.prepared import PreparedClaim
+from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, Handle
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.claims.device_metadata import MetadataFiles
@@ -31,7 +32,7 @@ CARDS = (gpu(0), gpu(1), fpga(0))
 NODE_DEVICES = build_device_set(
     FakeCluster().target, {"fake": CARDS}, (), DeviceHealthTracker(driver=DRIVER, now=lambda: 0), DeviceSet()
 )
-SETTINGS = Settings(node_name=NODE, backends=())
+SETTINGS = Settings(node_name=NODE, family=GPU, backends=())
 GRACE_S = SETTINGS.gone_grace_s
 
 

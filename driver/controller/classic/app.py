@@ -1,8 +1,5 @@
 """The controller where drivers allocate (Kubernetes 1.27 to 1.31): informers feed a queue of claims and contexts.
 
-It is the controller of two drivers, those of Kerf's own families: each has a view of the cluster and a reconciler, and
-answers in the negotiation of a pod's node for its own claims only, as drivers of different vendors do.
-
 ::
 
     ResourceClaim  PodSchedulingContext  ResourceClass  parameters  NodeInventory  Node      informers
@@ -16,7 +13,7 @@ answers in the negotiation of a pod's node for its own claims only, as drivers o
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
@@ -36,7 +33,6 @@ from driver.controller.classic.reconcile_result import EventSubject, ReconcileRe
 from driver.controller.classic.reconciler import ClaimReconciler
 from driver.controller.classic.state import ClusterView, InformerStores
 from driver.controller.settings import NAME, Settings
-from driver.families.registry import BUILT_IN
 from driver.kube.discovery import ClassicFeatures
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client
@@ -98,27 +94,22 @@ class ClassicController:
             kind.kind: Informer(client, kind, on_change=lambda change: self._event_handlers.on_parameters(change))
             for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)
         }
-        stores = InformerStores(
-            claims=self._claims.store,
-            classes=self._classes.store,
-            contexts=self._contexts.store,
-            inventories=self._inventories.store,
-            nodes=self._nodes.store,
-            parameters={kind: informer.store for kind, informer in self._parameters.items()},
+        self._view = ClusterView(
+            InformerStores(
+                claims=self._claims.store,
+                classes=self._classes.store,
+                contexts=self._contexts.store,
+                inventories=self._inventories.store,
+                nodes=self._nodes.store,
+                parameters={kind: informer.store for kind, informer in self._parameters.items()},
+            ),
+            monotonic=time.monotonic,
+            names_are_generated=features.kubernetes >= _GENERATED_NAMES,
+            pods_can_be_limited=features.kubernetes >= _POLICIES,
         )
-        views = [
-            ClusterView(
-                stores,
-                family=family,
-                monotonic=time.monotonic,
-                names_are_generated=features.kubernetes >= _GENERATED_NAMES,
-                pods_can_be_limited=features.kubernetes >= _POLICIES,
-            )
-            for family in BUILT_IN
-        ]
-        self._event_handlers = ClaimEventHandlers(self._queue, views)
+        self._event_handlers = ClaimEventHandlers(self._queue, self._view)
         claim_client = KubeClaimClient(client, self._kinds, lease=settings.lease, identity=settings.identity)
-        self._reconcilers = {view: ClaimReconciler(claim_client, self._kinds, view) for view in views}
+        self._reconciler = ClaimReconciler(claim_client, self._kinds, self._view)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -139,42 +130,17 @@ class ClassicController:
         await self._queue.run(self._reconcile, workers=_WORKERS_FOR_A_CALL * self._client.calls_at_once)
 
     async def _take_over(self) -> None:
-        term = secrets.token_hex(8)
         for delay_s in _TAKE_OVER.delays(Random()):  # noqa: S311  (jitter, not a secret)
             try:
-                for reconciler in self._reconcilers.values():
-                    await reconciler.take_over(term)
+                await self._reconciler.take_over(secrets.token_hex(8))
                 return
             except KerfError as error:
                 _log.warning("cannot take over from a former leader yet: %s", error)
                 await anyio.sleep(delay_s)
 
     async def _reconcile(self, key: ReconcileKey) -> None:
-        """Reconcile a key for each driver, one after the other; what fails for one does not keep the others back."""
-        results: list[ReconcileResult] = []
-        failures: list[TransientError] = []
-        for reconciler in self._concerned_reconcilers(key):
-            try:
-                results.append(await self._reconcile_for_driver(key, reconciler))
-            except TransientError as error:
-                failures.append(error)
-        for warning in dict.fromkeys(warning for result in results for warning in result.warnings):
-            self._record_event(key, warning)  # once: "there is no such class" is said for every driver
-        if failures:
-            raise failures[0]
-        if late := next((result for result in results if result.requeue is Requeue.BACKOFF), None):
-            raise RequeueError(late.rule)
-        if any(result.requeue is Requeue.PERIODIC for result in results):
-            self._queue.add(key, after_s=self._settings.recheck_s)
-
-    def _concerned_reconcilers(self, key: ReconcileKey) -> Sequence[ClaimReconciler]:
-        """Return those of drivers that classes name, if any: for each, a context costs a read of its pod."""
-        concerned = [one for view, one in self._reconcilers.items() if view.may_have_claims]
-        return concerned if concerned and key.what == "context" else list(self._reconcilers.values())
-
-    async def _reconcile_for_driver(self, key: ReconcileKey, reconciler: ClaimReconciler) -> ReconcileResult:
         is_claim = key.what == "claim"
-        reconcile = reconciler.reconcile_claim if is_claim else reconciler.reconcile_context
+        reconcile = self._reconciler.reconcile_claim if is_claim else self._reconciler.reconcile_context
         try:
             with _seconds.labels(key.what).time():
                 result = await reconcile(key.ref)
@@ -185,7 +151,12 @@ class ClassicController:
             warning = WarningEvent(EventSubject.CLAIM if is_claim else EventSubject.CONTEXT, str(error))
             result = ReconcileResult(rule="refused", warnings=(warning,), requeue=Requeue.PERIODIC)
         _passes.labels(result.rule).inc()
-        return result
+        for warning in result.warnings:
+            self._record_event(key, warning)
+        if result.requeue is Requeue.BACKOFF:
+            raise RequeueError(result.rule)
+        if result.requeue is Requeue.PERIODIC:
+            self._queue.add(key, after_s=self._settings.recheck_s)
 
     def _record_event(self, key: ReconcileKey, warning: WarningEvent) -> None:
         about = self._subject(key, warning)
@@ -202,7 +173,7 @@ class ClassicController:
             case EventSubject.CONTEXT:
                 return _reference(self._kinds.scheduling_contexts, self._contexts.store.get(namespaced))
             case EventSubject.CLASS:
-                return _reference(self._kinds.classes, self._classes.store.get(ObjectRef("", warning.name)))
+                return _reference(self._kinds.classes, self._view.class_named(warning.name))
             case EventSubject.POD:
                 context = self._contexts.store.get(key.ref)
                 owners = context.metadata.owner_references if context else ()

@@ -1,6 +1,5 @@
 """Event handlers of the informers: they update the cluster view and queue the claims and contexts to reconcile."""
 
-from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -36,16 +35,13 @@ class ClaimQueue(Protocol):
 class ClaimEventHandlers:
     """One handler for each informer. They return at once and never raise."""
 
-    def __init__(self, queue: ClaimQueue, views: Sequence[ClusterView]) -> None:
-        """``views`` are those of each driver, over the same stores."""
+    def __init__(self, queue: ClaimQueue, view: ClusterView) -> None:
         self._queue = queue
-        self._views = views
-        self._stores = views[0].stores
+        self._view = view
 
     def on_claim(self, change: ObjectChange[ClassicClaim]) -> None:
         """Queue the claim; contexts that may wait for a new claim; all waiting keys if devices have become free."""
-        for view in self._views:
-            view.on_claim(change)
+        self._view.on_claim(change)
         self._queue.add(ReconcileKey("claim", change.ref))
         if change.old is None and change.new is not None:
             self._requeue_contexts_of(change.new)
@@ -63,14 +59,12 @@ class ClaimEventHandlers:
 
     def on_inventory(self, change: ObjectChange[NodeInventory]) -> None:
         """Queue all waiting keys, and the claims that use the node: the inventory may contradict them now."""
-        for view in self._views:
-            view.on_inventory(change)
+        self._view.on_inventory(change)
         if _content(change.old) != _content(change.new):  # a mere renewal makes nothing possible
             self.requeue_waiting()
-            inventory = change.new or change.old
-            node = inventory.spec.node if inventory else ""
-            users = {uid for view in self._views for uid in view.usage.on(node)}
-            for claim in self._stores.claims.values() if users else ():
+            nodes = {inventory.spec.node for inventory in (change.old, change.new) if inventory is not None}
+            users = {uid for node in nodes for uid in self._view.usage.on(node)}
+            for claim in self._view.stores.claims.values() if users else ():
                 if claim.metadata.uid in users:
                     self._queue.add(ReconcileKey("claim", claim.ref), after_s=SETTLE_S)
 
@@ -81,21 +75,21 @@ class ClaimEventHandlers:
 
     def requeue_waiting(self) -> None:
         """Queue all keys that may wait for the change."""
-        for context in self._stores.contexts.refs():
+        for context in self._view.stores.contexts.refs():
             self._queue.add(ReconcileKey("context", context), after_s=SETTLE_S)
-        for claim in self._views[0].waiting:  # the same of all views: a waiting claim is not allocated by any driver
+        for claim in self._view.waiting:
             self._queue.add(ReconcileKey("claim", claim), after_s=SETTLE_S)
 
     def requeue_all(self) -> None:
         """Queue all keys, when leadership begins."""
-        for claim in self._stores.claims.refs():
+        for claim in self._view.stores.claims.refs():
             self._queue.add(ReconcileKey("claim", claim))
-        for context in self._stores.contexts.refs():
+        for context in self._view.stores.contexts.refs():
             self._queue.add(ReconcileKey("context", context))
 
     def _requeue_contexts_of(self, claim: ClassicClaim) -> None:
         """Queue the context of the owning pod, which has its name; without an owner, all of the namespace."""
-        contexts, namespace = self._stores.contexts, claim.metadata.namespace
+        contexts, namespace = self._view.stores.contexts, claim.metadata.namespace
         pods = [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]
         if pods:
             refs = [ref for name in pods if contexts.get(ref := ObjectRef(namespace, name)) is not None]

@@ -40,6 +40,8 @@ from driver.controller.classic.state import ClusterView
 from driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
+from driver.families.registry import BUILT_IN_BY_DRIVER
+from driver.partitions.geometry import DeviceKind
 
 _DOCUMENT: Final = "parameters"
 """The document name in messages: the parameters of a class and of a claim are checked together."""
@@ -49,11 +51,6 @@ _CLAIM_SPECS: Final[dict[type[ClassParameters], type[ClaimParameters]]] = {
     GpuClassParametersSpec: GpuClaimParametersSpec,
     FpgaClassParametersSpec: FpgaClaimParametersSpec,
 }
-_CLASS_SPECS: Final[dict[str, type[ClassParameters]]] = {
-    GPU.name: GpuClassParametersSpec,
-    FPGA.name: FpgaClassParametersSpec,
-}
-"""The parameters of each family's classes."""
 _SIZE: Final = frozenset({"cut", "profile", "minimum"})
 """The fields that ``claimsMayOverride: [size]`` stands for."""
 _Config: TypeAlias = tuple[ConfigSource, GpuConfig | FpgaConfig] | None
@@ -96,11 +93,11 @@ class RequestRequirements:
 def ownership_of(claim: ClassicClaim, view: ClusterView) -> Ownership:
     """Return who allocates a claim: until Kubernetes 1.30 its class names the driver, from 1.31 it names one itself."""
     if claim.spec.controller is not None:
-        return Ownership.OURS if claim.spec.controller == view.driver else Ownership.OTHERS
+        return Ownership.OURS if claim.spec.controller in BUILT_IN_BY_DRIVER else Ownership.OTHERS
     classes = [view.class_named(request.class_name) for request in claim.spec.requests]
     if any(class_ is None for class_ in classes):
         return Ownership.UNKNOWN
-    ours = all(class_ and class_.driver_name == view.driver and not class_.structured for class_ in classes)
+    ours = all(class_ and class_.driver_name in BUILT_IN_BY_DRIVER and not class_.structured for class_ in classes)
     return Ownership.OURS if ours and classes else Ownership.OTHERS
 
 
@@ -118,12 +115,16 @@ def _resolve(claim: ClassicClaim, request: ClassicRequest, view: ClusterView) ->
     if class_ is None:
         raise InvalidRequirementsError("claim", f"class {request.class_name} does not exist")
     if request.unsupported:
-        message = f"request {request.name}: {', '.join(request.unsupported)}: a claim of {view.driver} cannot have it"
+        message = f"request {request.name}: {', '.join(request.unsupported)}: a claim of Kerf cannot have it"
         raise InvalidRequirementsError("claim", message)
     claim_spec = _claim_spec(claim, request, view)
     class_spec = _class_spec(class_, claim_spec, view)
+    driver = (GPU if isinstance(class_spec, GpuClassParametersSpec) else FPGA).driver
+    if class_.driver_name not in ("", driver):
+        message = f"class {class_.metadata.name} has driverName {class_.driver_name}, its parameters are for {driver}"
+        raise InvalidRequirementsError("class", message)
     try:
-        merged = merge_parameters(request.name, class_spec, claim_spec, driver=view.driver, count=request.count)
+        merged = merge_parameters(request.name, class_spec, claim_spec, driver=driver, count=request.count)
         return replace(merged, device=_satisfiable(merged.device, view.published))
     except InvalidDocumentError as error:
         raise InvalidRequirementsError("claim", str(error)) from error
@@ -188,14 +189,14 @@ def _is_set(class_spec: ClassParameters, topic: str) -> bool:
 def _gpu(class_spec: GpuClassParametersSpec, claim_spec: GpuClaimParametersSpec) -> DeviceRequirements:
     models = claim_spec.models or class_spec.models
     if class_spec.monitor:
-        return DeviceRequirements(kind=GPU.name, models=models, partition=False, whole=True, monitor=True)
+        return DeviceRequirements(kind=DeviceKind.GPU, models=models, partition=False, whole=True, monitor=True)
     claim_sets_size = (claim_spec.cut, claim_spec.profile, claim_spec.minimum) != (None, None, None)
     size = claim_spec if claim_sets_size else class_spec
     if size.cut == "Whole":
-        return DeviceRequirements(kind=GPU.name, models=models, partition=False, whole=True)
+        return DeviceRequirements(kind=DeviceKind.GPU, models=models, partition=False, whole=True)
     minimum = size.minimum or GpuMinimum()
     return DeviceRequirements(
-        kind=GPU.name,
+        kind=DeviceKind.GPU,
         models=models,
         whole=class_spec.allow_whole and size.profile is None,
         profile=size.profile,
@@ -210,7 +211,7 @@ def _fpga(class_spec: FpgaClassParametersSpec, claim_spec: FpgaClaimParametersSp
     if function is None and not whole:
         message = "is required: the class names no function, so the claim has to"
         raise InvalidDocumentError("claim parameters", [Problem("spec.function", message)])
-    return DeviceRequirements(kind=FPGA.name, models=models, partition=not whole, whole=whole, function=function)
+    return DeviceRequirements(kind=DeviceKind.FPGA, models=models, partition=not whole, whole=whole, function=function)
 
 
 def _gpu_config(class_spec: GpuClassParametersSpec, claim_spec: GpuClaimParametersSpec) -> _Config:
@@ -257,15 +258,15 @@ def _satisfiable(device: DeviceRequirements, published: frozenset[DeviceType]) -
 
 
 def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: ClusterView) -> ClassParameters:
-    """The class's parameters; without any, the class allows all devices of its driver's family."""
+    """The class's parameters; without any, the class allows all devices of the kind of the claim's parameters."""
     subject = f"class parameters of {class_.metadata.name}"
     try:
         if class_.parameters_ref is not None:
             found = _referenced(class_.parameters_ref, "", view)
-        elif view.driver in class_.parameters:
-            found = _opaque(msgspec.json.encode(class_.parameters[view.driver]), "spec.config.opaque.parameters")
+        elif own := [class_.parameters[driver] for driver in BUILT_IN_BY_DRIVER if driver in class_.parameters]:
+            found = _opaque(msgspec.json.encode(own[0]), "spec.config.opaque.parameters")
         elif claim_spec is not None:
-            return _CLASS_SPECS[view.family.name]()
+            return next(class_type() for class_type, of in _CLAIM_SPECS.items() if isinstance(claim_spec, of))
         else:
             message = f"neither class {class_.metadata.name} nor the claim has parameters: one of them must have them"
             raise InvalidRequirementsError("class", message)
@@ -273,10 +274,6 @@ def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: 
         raise InvalidRequirementsError("class", f"{subject}: {error}") from error
     if not isinstance(found, GpuClassParametersSpec | FpgaClassParametersSpec):
         raise InvalidRequirementsError("class", f"{subject}: these are parameters for claims")
-    if not isinstance(found, _CLASS_SPECS[view.family.name]):
-        other = "GPUs" if isinstance(found, GpuClassParametersSpec) else "FPGAs"
-        message = f"these are parameters of {other}, and the class is of driver {view.driver}"
-        raise InvalidRequirementsError("class", f"{subject}: {message}")
     if 1 < found.max_pods < MAX_CONSUMERS and not view.pods_can_be_limited:
         message = f"spec.maxPods: {found.max_pods} needs Kubernetes 1.30; before, it can be 1 or {MAX_CONSUMERS}"
         raise InvalidRequirementsError("class", f"{subject}: {message}")

@@ -23,11 +23,13 @@ from driver.runtime.concurrency import for_each
 
 _log = logging.getLogger(__name__)
 
-_WAITING: Final = metrics.gauge("kerf_hardware_queue_length", "Devices that wait for another one on their card.")
+_WAITING: Final = metrics.gauge(
+    "kerf_hardware_queue_length", "Devices that wait for another one on their card.", ["driver"]
+)
 _SECONDS: Final = metrics.histogram(
     "kerf_hardware_seconds",
     "Time that a backend took for one device, without waiting for its card.",
-    ["backend", "operation", "outcome"],
+    ["driver", "backend", "operation", "outcome"],
     # From a simulated card's milliseconds over GPU instances (tenths of a second) to FPGA loads (tens of seconds).
     buckets=(0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
 )
@@ -114,7 +116,7 @@ class HardwareExecutor:
     async def _lock_card(self, operation: str, device: PreparedDevice) -> AsyncIterator[None]:
         """Hold the lock of the device's card for at most ``timeout_s``. Raises HardwareBusyError after that time."""
         lock = self._cards[device.part.card_uuid]
-        with _WAITING.track_inprogress():
+        with _WAITING.labels(device.share.id.driver).track_inprogress():
             await lock.acquire()
         begun = time.perf_counter()
         outcome = "failed"
@@ -127,7 +129,8 @@ class HardwareExecutor:
             outcome = "done"
         finally:
             lock.release()
-            _SECONDS.labels(device.backend, operation, outcome).observe(time.perf_counter() - begun)
+            labels = (device.share.id.driver, device.backend, operation, outcome)
+            _SECONDS.labels(*labels).observe(time.perf_counter() - begun)
 
 
 def _to_allocated_device(claim: ClaimRef, device: PreparedDevice) -> AllocatedDevice:

@@ -26,7 +26,7 @@ from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, read_claim
 from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
-from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
+from driver.kubeletplugin.settings import Settings
 from driver.partitions.slice_limits import SliceLayout
 from driver.runtime.backoff import Backoff
 from driver.runtime.notifier import Notifier
@@ -55,7 +55,7 @@ class ClassicCluster:
         if features.kubernetes < _LONG_NAMES_SINCE and len(settings.driver_name) > MAX_DRIVER_NAME:
             raise UnsupportedError(
                 f"driver name {settings.driver_name} has {len(settings.driver_name)} characters; until Kubernetes 1.30 "
-                f"at most {MAX_DRIVER_NAME} are possible: shorten --driver-name"
+                f"at most {MAX_DRIVER_NAME} are possible: its family needs a shorter one"
             )
         self._client = client
         self._claims = features.resource.resource_claims
@@ -111,7 +111,9 @@ class ClassicCluster:
         renewed_at = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {**to_builtins(self._spec), "renewedAt": renewed_at, **(override or {})}
         metadata = {"name": self._name, "ownerReferences": to_builtins((node_owner(self._node),))}
-        await self._client.apply(NODE_INVENTORIES, {"metadata": metadata, "spec": spec}, field_manager=FIELD_MANAGER)
+        await self._client.apply(
+            NODE_INVENTORIES, {"metadata": metadata, "spec": spec}, field_manager=self._settings.field_manager
+        )
 
 
 class _NoClaims:

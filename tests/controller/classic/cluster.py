@@ -30,8 +30,8 @@ class ClassicCluster:
 
     async def tell(self, *cards: Card, **fields: Any) -> None:
         """Write the inventory that the plugin of n1 would write."""
-        value = inventory("n1", *cards, **fields)
-        await self._apply(NODE_INVENTORIES, value.metadata.name, spec=to_builtins(value.spec))
+        told = inventory("n1", *cards, **fields)
+        await self._apply(NODE_INVENTORIES, told.metadata.name, spec=to_builtins(told.spec))
 
     async def class_(self, name: str = "gpu", *, driver: str = DRIVER, kind: str = "GpuClassParameters") -> None:
         reference = {"apiGroup": "kerf.dev", "kind": kind, "name": name}

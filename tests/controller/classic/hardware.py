@@ -1,14 +1,18 @@
 """Nodes with cards, as their plugins publish them."""
 
+from typing import Any
+
 from api.core.v1 import Node, NodeStatus
 from api.kerf.node_inventory import NodeInventory, inventory_name
 from api.model.devices import DeviceTaint
 from api.model.metadata import ObjectMeta
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
 from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from driver.partitions.catalog import gpu_model, shell
 from driver.partitions.geometry import Card, FpgaCard, GpuCard, Placement
 
-DRIVER = "gpu.kerf.dev"
+DRIVER = GPU.driver
 
 
 def gpu(node: str, index: int, model: str = "h100-80gb-sxm", driver_version: str = "550.54.15") -> GpuCard:
@@ -47,5 +51,13 @@ def inventory(
     driver: str = DRIVER,
 ) -> NodeInventory:
     spec = build_inventory_spec(driver, node, cards, taints or {}, ready=ready, renewed_at=renewed_at)
-    metadata = ObjectMeta(name=inventory_name(node, driver), uid=f"inventory-{node}-{driver}", resource_version="1")
-    return NodeInventory(metadata=metadata, spec=spec)
+    name = inventory_name(node, driver)
+    return NodeInventory(metadata=ObjectMeta(name=name, uid=f"inventory-{name}", resource_version="1"), spec=spec)
+
+
+def inventories(node: str, *cards: Card, **more: Any) -> list[NodeInventory]:
+    """One for each driver, with its cards."""
+    return [
+        inventory(node, *(card for card in cards if card.kind.value == family.name), driver=family.driver, **more)
+        for family in (GPU, FPGA)
+    ]

@@ -32,7 +32,7 @@ class HandlerFixture:
         self.builder = ClusterBuilder()
         self.builder.node("n1")
         self.queue = Queue()
-        self.event_handlers = ClaimEventHandlers(self.queue, [self.builder.view])
+        self.event_handlers = ClaimEventHandlers(self.queue, self.builder.view)
         self.builder.context(potential=("n1",))
         self.builder.claim("waiting", immediate=True)
         self.builder.claim("settled", immediate=True, allocation=HELD)

@@ -10,10 +10,8 @@ from api.model.base import JsonObject
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.allocator import ClaimAllocation
 from driver.controller.classic.claims import plan_claim
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
 from tests.controller.classic.cluster_builder import ClusterBuilder
-from tests.controller.classic.hardware import fpga, gpu, inventory
+from tests.controller.classic.hardware import fpga, gpu
 
 EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples" / "classic" / "classes.yaml"
 DOCUMENTS = list(yaml.safe_load_all(EXAMPLES.read_text()))
@@ -33,9 +31,8 @@ GIVEN = {
 
 def grant(class_name: str) -> ClaimAllocation:
     """Of the first claim of a class, on a node with two GPUs and an FPGA card."""
-    builder = ClusterBuilder(FPGA if class_name == "fpga" else GPU)
-    builder.node("n1", gpu("n1", 0), gpu("n1", 1))
-    builder.put_inventory(inventory("n1", fpga("n1", 0, "quad"), driver=FPGA.driver))
+    builder = ClusterBuilder()
+    builder.node("n1", gpu("n1", 0), gpu("n1", 1), fpga("n1", 0, "quad"))
     for document in DOCUMENTS:
         if document["kind"] == "ResourceClass":
             builder.stores.classes.put(KINDS.classes.decode(msgspec.json.encode(document)))

@@ -75,7 +75,7 @@ def test_devices_are_resolved_to_parts_of_cards_in_the_order_of_the_allocation()
         (claim("training"), "claim default/training is not allocated"),
         (
             claim("training", result("nic-0", driver="nic.example.com")),
-            "claim default/training has devices of nic.example.com, none of kerf.dev",
+            "claim default/training has devices of nic.example.com, none of gpu.kerf.dev",
         ),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_claim_without_devices_of_ours_is_an_error_that_says_whose_they_are(he
 
 
 def test_a_device_that_the_node_does_not_have_is_named() -> None:
-    with pytest.raises(UnknownDeviceError, match=r"device kerf\.dev/node-1/gpu/gpu-7 is allocated, but this node"):
+    with pytest.raises(UnknownDeviceError, match=r"device gpu\.kerf\.dev/node-1/gpu/gpu-7 is allocated, but this node"):
         resolve_devices(claim("training", "gpu-7"), DRIVER, CONFIGURATIONS, NODE_DEVICES)
 
 

@@ -33,7 +33,7 @@ from driver.kubeletplugin.backends.simulated.handles import (
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, Sleep, StepRunner, die
 from driver.partitions.device_names import card_name, device_name
-from driver.partitions.geometry import Card, GpuCard, Partition
+from driver.partitions.geometry import Card, DeviceKind, GpuCard, Partition
 from driver.partitions.unit_map import get_unit_map
 
 _log = logging.getLogger(__name__)
@@ -61,8 +61,9 @@ class SimulatedBackend:
         sleep: Sleep = anyio.sleep,
         crash: Callable[[], None] = die,
         undo_s: float = _UNDO_S,
+        kind: DeviceKind | None = None,
     ) -> None:
-        """Tests give ``sleep``, ``crash`` and ``undo_s``.
+        """``kind``: only the cards of this kind; None: all. Tests give ``sleep``, ``crash`` and ``undo_s``.
 
         Raises PermanentError when the state directory was made for other cards.
         """
@@ -73,8 +74,11 @@ class SimulatedBackend:
         self._health_poll_s = config.health_poll_seconds
         step_runner = StepRunner(self._faults, delays_s=config.delays, pace=config.pace, sleep=sleep, crash=crash)
         self._cards: Mapping[str, SimulatedCard] = {
-            card.uuid: _simulated(card, self._directory, step_runner) for card in cards_of(config)
+            card.uuid: _simulated(card, self._directory, step_runner)
+            for card in cards_of(config)
+            if kind is None or card.kind is kind
         }
+        self._kind = kind
 
     async def discover(self) -> Sequence[Card]:
         return [card.discover() for card in self._cards.values()]
@@ -112,7 +116,7 @@ class SimulatedBackend:
                     continue
                 if name in devices:
                     yield _health_change(devices[name], unhealthy.get(name))
-                else:
+                elif self._kind is None or name.startswith(f"{self._kind}-"):  # the other kind's are another backend's
                     _log.warning("faults.json: there is no device %s", name)
             reported = unhealthy
             await self._sleep(self._health_poll_s)
@@ -146,8 +150,18 @@ class SimulatedBackend:
             raise HardwareRefusedError(f"{card.name} is lost: {reason}")
 
 
-def open_backend(config: Path | None) -> SimulatedBackend:
-    """Open the cards that the YAML document ``config`` describes; the factory of the backend ``simulated``.
+def open_gpus(config: Path | None) -> SimulatedBackend:
+    """Open the GPUs of the document ``config``; the factory of the family ``gpu``. Raises as ``open_backend``."""
+    return open_backend(config, DeviceKind.GPU)
+
+
+def open_fpgas(config: Path | None) -> SimulatedBackend:
+    """Open the FPGAs of the document ``config``; the factory of the family ``fpga``. Raises as ``open_backend``."""
+    return open_backend(config, DeviceKind.FPGA)
+
+
+def open_backend(config: Path | None, kind: DeviceKind | None = None) -> SimulatedBackend:
+    """Open the cards of one kind, or all, that the YAML document ``config`` describes.
 
     Raises InvalidDocumentError when the document is invalid, PermanentError when there is none, or when its state
     directory was made for other cards.
@@ -157,7 +171,7 @@ def open_backend(config: Path | None) -> SimulatedBackend:
             "the simulated backend needs a document that says which cards to simulate, for example: "
             "{state: /var/lib/kerf/simulated, cards: [{kind: gpu, model: h100-80gb-sxm}]}"
         )
-    return SimulatedBackend(read_config(config))
+    return SimulatedBackend(read_config(config), kind=kind)
 
 
 def _simulated(card: Card, directory: Path, step_runner: StepRunner) -> SimulatedCard:
