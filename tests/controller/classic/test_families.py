@@ -26,10 +26,3 @@ def owner_of(claim: ClassicClaim) -> tuple[str, str]:
     [result] = claim.status.allocation.devices.results
     assert result.driver == claim.status.driver_name
     return result.driver, result.pool
-
-
-def owner_of(claim: ClassicClaim) -> tuple[str, str]:
-    assert claim.status.allocation is not None
-    [result] = claim.status.allocation.devices.results
-    assert result.driver == claim.status.driver_name
-    return result.driver, result.pool

@@ -10,7 +10,6 @@ from api.kerf.v1alpha1 import FpgaConfig, GpuConfig
 from api.model.allocations import DeviceAllocationConfiguration
 from api.model.names import DriverName
 from api.model.prepared import PreparedDevice
-from driver.families.gpu import GPU as GPU_FAMILY
 from driver.kubeletplugin.claims.allocation import (
     DeviceInUseError,
     NotAllocatedError,
@@ -141,7 +140,7 @@ def test_a_configuration_for_another_subrequest_does_not_apply() -> None:
 def test_a_configuration_of_another_family_is_an_error() -> None:
     held = claim("training", GPU, configs=[config(fpga_config("aes"))])
     with pytest.raises(InvalidDocumentError) as raised:
-        resolve_devices(held, DRIVER, GPU_FAMILY.configurations, NODE_DEVICES)
+        resolve_devices(held, DRIVER, CONFIGURATIONS, NODE_DEVICES)
     assert str(raised.value) == (
         "claim default/training: status.allocation.devices.config[0].opaque.parameters.kind: "
         '"FpgaConfig" is none of GpuConfig'
@@ -150,14 +149,14 @@ def test_a_configuration_of_another_family_is_an_error() -> None:
 
 def test_all_problems_of_all_configurations_are_reported_with_their_paths() -> None:
     bad = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "shering": {}}
-    worse = {"apiVersion": "kerf.dev/v1alpha1", "kind": "FpgaConfig", "timeoutSeconds": 0}
+    worse = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "deviceMetadata": 0}
     held = claim("training", GPU, configs=[config(gpu_config("Long")), config(bad), config(worse)])
     with pytest.raises(InvalidDocumentError) as raised:
         resolve_devices(held, DRIVER, CONFIGURATIONS, NODE_DEVICES)
     prefix = "status.allocation.devices.config"
     assert [problem.path for problem in raised.value.problems] == [
         f"{prefix}[1].opaque.parameters.shering",
-        f"{prefix}[2].opaque.parameters.timeoutSeconds",
+        f"{prefix}[2].opaque.parameters.deviceMetadata",
     ]
 
 
