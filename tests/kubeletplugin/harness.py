@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 
 import cdi
-from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.grpc.server import check_path
 from driver.kubeletplugin.handover import InstanceLock
@@ -18,7 +17,7 @@ from driver.kubeletplugin.instance import Instance, acquire_free_lock
 from driver.kubeletplugin.settings import Settings
 from driver.runtime.probes import Check
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import NODE
+from tests.fakes.claims import FAMILY, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 from tests.fakes.kubelet import FakeKubelet
@@ -85,7 +84,7 @@ def machine(**settings: Any) -> Iterator[Machine]:
     with short_directory() as root:
         defaults = Settings(
             node_name=NODE,
-            family=GPU,
+            family=FAMILY,
             backends=(BackendChoice(name="fake"),),
             kubelet_root=root / "kubelet",
             cdi_dir=root / "cdi",

@@ -28,7 +28,7 @@ HERE = "tests.kubeletplugin.backends.test_registry"
 NPU = Family(
     name="npu",
     driver=DriverName("npu.acme.example"),
-    attributes={},
+    attributes={name: GPU.attributes[name] for name in ("cut", "model", "uuid", "node")},
     capacities={},
     backends={
         "acme": "driver.kubeletplugin.backends.simulated:open_gpus",

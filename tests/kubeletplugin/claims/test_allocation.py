@@ -10,6 +10,7 @@ from api.kerf.v1alpha1 import FpgaConfig, GpuConfig
 from api.model.allocations import DeviceAllocationConfiguration
 from api.model.names import DriverName
 from api.model.prepared import PreparedDevice
+from driver.families.gpu import GPU as GPU_FAMILY
 from driver.kubeletplugin.claims.allocation import (
     DeviceInUseError,
     NotAllocatedError,
@@ -140,7 +141,7 @@ def test_a_configuration_for_another_subrequest_does_not_apply() -> None:
 def test_a_configuration_of_another_family_is_an_error() -> None:
     held = claim("training", GPU, configs=[config(fpga_config("aes"))])
     with pytest.raises(InvalidDocumentError) as raised:
-        resolve_devices(held, DRIVER, CONFIGURATIONS, NODE_DEVICES)
+        resolve_devices(held, DRIVER, GPU_FAMILY.configurations, NODE_DEVICES)
     assert str(raised.value) == (
         "claim default/training: status.allocation.devices.config[0].opaque.parameters.kind: "
         '"FpgaConfig" is none of GpuConfig'
