@@ -2,6 +2,9 @@
 
 Each rule has two forms: ``holds`` in Python for documents that Kerf decodes, ``cel`` for the API server
 (``x-kubernetes-validations``). Tests compare the two on generated documents.
+
+Rules of families have the form for the API server only, so that it refuses obvious mistakes about Kerf's own families
+when a class is applied; the whole of them, for every family, is ``driver.families.class_validation``.
 """
 
 import re
@@ -21,10 +24,7 @@ from api.kerf.classic_parameters import (
 )
 from api.kerf.v1alpha1 import (
     ClassToleration,
-    FpgaConfig,
-    GpuConfig,
     GpuSharing,
-    MinimumSize,
     NodeLabelRequirement,
     ResourceClassSpec,
 )
@@ -34,13 +34,19 @@ _FIELD: Final = re.compile(r"self\.(\w+(?:\.\w+)*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrossFieldRule:
+class ServerRule:
     """A rule on a struct: if it does not hold, ``message`` is reported for ``field`` (JSON path; empty: the struct)."""
 
     field: str
     message: str
-    holds: Callable[[Any], bool]
     cel: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossFieldRule(ServerRule):
+    """A rule that Kerf evaluates, too."""
+
+    holds: Callable[[Any], bool]
 
     @property
     def reads(self) -> Collection[str]:
@@ -49,21 +55,28 @@ class CrossFieldRule:
         return {field for field in fields if not any(other.startswith(f"{field}.") for other in fields)}
 
 
-def _only_for(device: str, field: str, attribute: str) -> CrossFieldRule:
-    return CrossFieldRule(
-        field=field,
-        message=f"is for device: {device} only",
-        holds=lambda spec: spec.device == device or not getattr(spec, attribute),
-        cel=f"self.device == '{device}' || !has(self.{field})",
+def _not_for(device: str, field: str) -> ServerRule:
+    return ServerRule(
+        field=field, message=f"is not for device: {device}", cel=f"self.device != '{device}' || !has(self.{field})"
     )
 
 
-def _minimum_only_for(device: str, field: str, attribute: str) -> CrossFieldRule:
-    return CrossFieldRule(
-        field=f"minimum.{field}",
-        message=f"is for device: {device} only",
-        holds=lambda spec: spec.device == device or spec.minimum is None or getattr(spec.minimum, attribute) is None,
-        cel=f"self.device == '{device}' || !has(self.minimum) || !has(self.minimum.{field})",
+def _only_minimums_for(device: str, *capacities: str) -> ServerRule:
+    return ServerRule(
+        field="minimum",
+        message=f"of device: {device} may have {' and '.join(capacities)} only",
+        cel=(
+            f"self.device != '{device}' || !has(self.minimum)"
+            f" || self.minimum.all(name, name in [{', '.join(map(repr, capacities))}])"
+        ),
+    )
+
+
+def _only_config_for(device: str, kind: str) -> ServerRule:
+    return ServerRule(
+        field="config.kind",
+        message=f"must be {kind} for device: {device}",
+        cel=f"self.device != '{device}' || !has(self.config) || self.config.kind == '{kind}'",
     )
 
 
@@ -94,6 +107,19 @@ def _not_empty(*fields: str) -> CrossFieldRule:
     )
 
 
+def _is_text_of_config(field: str, example: str) -> CrossFieldRule:
+    def holds(spec: ResourceClassSpec) -> bool:
+        text = example if spec.config is None else spec.config.get(field)
+        return isinstance(text, str) and bool(text)
+
+    return CrossFieldRule(
+        field=f"config.{field}",
+        message=f"is required: a text such as {example}",
+        holds=holds,
+        cel=f"!has(self.config) || self.config.{field} != ''",
+    )
+
+
 _SIZE_RULES: Final = (
     CrossFieldRule(
         field="minimum",
@@ -107,25 +133,11 @@ _FUNCTION_RULE: Final = _is_for_partitions("function")
 _SPEC_RULES: Final = (
     *_SIZE_RULES,
     _FUNCTION_RULE,
-    _only_for("gpu", "profile", "profile"),
-    _only_for("gpu", "sharing", "sharing"),
-    _only_for("fpga", "function", "function"),
-    _minimum_only_for("gpu", "memory", "memory"),
-    _minimum_only_for("gpu", "computeSlices", "compute_slices"),
-    _minimum_only_for("fpga", "slots", "slots"),
-    _minimum_only_for("fpga", "lut", "lut"),
-    _minimum_only_for("fpga", "dsp", "dsp"),
     CrossFieldRule(
         field="minimum",
         message="excludes cut: Monitor, whose devices have no capacities",
         holds=lambda spec: spec.minimum is None or spec.cut != "Monitor",
         cel="!has(self.minimum) || !has(self.cut) || self.cut != 'Monitor'",
-    ),
-    CrossFieldRule(
-        field="allocation",
-        message="Shared is for device: gpu only",
-        holds=lambda spec: spec.device == "gpu" or spec.allocation == "Exclusive",
-        cel="self.device == 'gpu' || !has(self.allocation) || self.allocation == 'Exclusive'",
     ),
     CrossFieldRule(
         field="allocation",
@@ -136,25 +148,13 @@ _SPEC_RULES: Final = (
             " || (has(self.cut) && self.cut == 'Whole')"
         ),
     ),
-    CrossFieldRule(
-        field="config.kind",
-        message="must be GpuConfig for device: gpu and FpgaConfig for device: fpga",
-        holds=lambda spec: spec.config is None or isinstance(spec.config, GpuConfig) == (spec.device == "gpu"),
-        cel="!has(self.config) || (self.config.kind == 'GpuConfig') == (self.device == 'gpu')",
-    ),
+    _is_text_of_config("apiVersion", "kerf.dev/v1alpha1"),
+    _is_text_of_config("kind", "GpuConfig"),
     CrossFieldRule(
         field="sharing",
         message="is short for config.sharing: set one of the two",
         holds=lambda spec: spec.sharing is None or spec.config is None,
         cel="!(has(self.sharing) && has(self.config))",
-    ),
-    CrossFieldRule(
-        field="config.function",
-        message="is the class's function already: set one of the two",
-        holds=lambda spec: (
-            not (spec.function is not None and isinstance(spec.config, FpgaConfig) and spec.config.function is not None)
-        ),
-        cel="!(has(self.function) && has(self.config) && has(self.config.function))",
     ),
     CrossFieldRule(
         field="extendedResourceName",
@@ -202,7 +202,6 @@ RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
     FpgaClaimParametersSpec: (_FUNCTION_RULE,),
     GpuMinimum: (_not_empty("memory", "computeSlices"),),
     ResourceClassSpec: _SPEC_RULES,
-    MinimumSize: (_not_empty("memory", "computeSlices", "slots", "lut", "dsp"),),
     NodeLabelRequirement: (
         CrossFieldRule(
             field="values",
@@ -217,6 +216,25 @@ RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
     ),
     ClassToleration: _TOLERATION_RULES,
 }
+
+
+SERVER_RULES: Final[Mapping[type[msgspec.Struct], tuple[ServerRule, ...]]] = {
+    ResourceClassSpec: (
+        _not_for("fpga", "profile"),
+        _not_for("fpga", "sharing"),
+        _not_for("gpu", "function"),
+        ServerRule(
+            field="allocation",
+            message="Shared is not for device: fpga",
+            cel="self.device != 'fpga' || !has(self.allocation) || self.allocation == 'Exclusive'",
+        ),
+        _only_minimums_for("gpu", "memory", "computeSlices"),
+        _only_minimums_for("fpga", "slots", "lut", "dsp"),
+        _only_config_for("gpu", "GpuConfig"),
+        _only_config_for("fpga", "FpgaConfig"),
+    ),
+}
+"""Rules of Kerf's own families, which the API server evaluates beside RULES."""
 
 
 def find_broken_rules(value: msgspec.Struct, path: str = "", unreadable: Collection[str] = ()) -> Iterator[Problem]:

@@ -1,5 +1,8 @@
 """Decodes users' documents of ``kerf.dev/v1alpha1`` strictly: unknown fields are errors.
 
+Of a ResourceClass, two parts belong to its family (``driver.families.class_validation``): which names ``minimum`` may
+have, and the whole of ``config``, which is decoded by ``decode_device_config`` with the kinds that the family has.
+
 All functions raise InvalidDocumentError with every problem of the document, each with its field path.
 """
 
@@ -9,14 +12,26 @@ from typing import Any
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.classic_parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
 from api.kerf.cross_field_rules import find_broken_rules
-from api.kerf.v1alpha1 import API_VERSION, DeviceConfig, ResourceClass, ResourceClassObject, ResourceClassSpec
-from api.kerf.validation import check_document, convert_document, suggest
+from api.kerf.v1alpha1 import API_VERSION, DeviceConfigBase, ResourceClass, ResourceClassObject, ResourceClassSpec
+from api.kerf.validation import check_document, convert_document, join_path, quote, suggest
 from api.model.base import JsonObject
 
 
-def decode_device_config(parameters: JsonObject, path: str) -> DeviceConfig:
-    """Decode the GpuConfig or FpgaConfig in opaque parameters at ``path`` of a claim or class."""
-    config: DeviceConfig = _decode(parameters, DeviceConfig, subject="device config", path=path)
+def decode_device_config(
+    parameters: JsonObject, path: str, configurations: Mapping[str, type[DeviceConfigBase]]
+) -> DeviceConfigBase:
+    """Decode opaque parameters at ``path`` of a claim or class; ``configurations`` are their family's kinds."""
+    kind, known = parameters.get("kind"), ", ".join(configurations)
+    type_ = configurations.get(kind) if isinstance(kind, str) else None
+    if type_ is None:
+        if not configurations:
+            message = "is known of no configuration: this family of devices has none"
+        elif kind is None:
+            message = f"is required: {known}"
+        else:
+            message = f"{quote(kind)} is none of {known}"
+        raise InvalidDocumentError("device config", [Problem(join_path(path, "kind"), message)])
+    config: DeviceConfigBase = _decode(parameters, type_, subject="device config", path=path)
     return config
 
 

@@ -1,17 +1,23 @@
-"""``kerf.dev/v1alpha1`` NodeInventory: the cards of a node, where the controller allocates (Kubernetes 1.27 to 1.31).
+"""``kerf.dev/v1alpha1`` NodeInventory: a driver's cards on a node, where the controller allocates (1.27 to 1.31).
 
-The kubelet plugin writes one for its node instead of ResourceSlices. It holds the source of slices, cards with their
-geometry, so that plugin and controller compile the same devices with the same names; and the taints of devices.
+The kubelet plugin writes one for each driver on its node instead of ResourceSlices. It holds the source of slices,
+cards with their geometry, so that plugin and controller compile the same devices with the same names; and the taints of
+devices.
 """
 
+import hashlib
 from typing import Final
 
 from api.kerf.v1alpha1 import GROUP, VERSION
 from api.model.base import Value
 from api.model.devices import Attribute, DeviceTaint
 from api.model.metadata import Object
+from api.model.names import MAX_SUBDOMAIN
 from api.model.quantity import Quantity
 from api.wire import Kind, identity_kind
+
+_DIGEST: Final = 16
+"""The hex digits of SHA-256 that replace the end of a long name: 64 bits exclude collisions in any cluster."""
 
 
 class InventoryPlacement(Value):
@@ -126,6 +132,8 @@ class NodeInventorySpec(Value):
 
     driver: str
     """The driver that prepares the devices."""
+    node: str
+    """The name of the node."""
     ready: bool = False
     """Whether the plugin serves the kubelet; an orderly shutdown resets it."""
     renewed_at: str = ""
@@ -139,7 +147,7 @@ class NodeInventorySpec(Value):
 
 
 class NodeInventory(Object):
-    """The cards of the node of the same name (cluster-scoped)."""
+    """The cards of one driver on one node (cluster-scoped); ``inventory_name`` is its name."""
 
     spec: NodeInventorySpec
     """Written by the node's plugin."""
@@ -148,3 +156,18 @@ class NodeInventory(Object):
 NODE_INVENTORIES: Final[Kind[NodeInventory]] = identity_kind(
     NodeInventory, group=GROUP, version=VERSION, plural="nodeinventories", namespaced=False
 )
+
+
+def inventory_name(node: str, driver: str) -> str:
+    """Return the name of the NodeInventory of ``driver`` on ``node``.
+
+    A name that would be too long is shortened; a digest keeps it distinct.
+
+    >>> inventory_name("node-1", "gpu.kerf.dev")
+    'node-1-gpu.kerf.dev'
+    """
+    name = f"{node}-{driver}"
+    if len(name) <= MAX_SUBDOMAIN:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST]
+    return f"{name[: MAX_SUBDOMAIN - _DIGEST - 1].rstrip('-.')}-{digest}"

@@ -11,6 +11,11 @@ import msgspec
 _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
+DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+IDENTIFIER: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+"""The syntax of map keys that messages write like fields (``spec.minimum.memory``): they need no brackets."""
+
 _MAX_INT: Final = 2**31 - 1
 """The largest integer: valid in every language, more than any count of hardware, and 68 years in seconds."""
 
@@ -23,6 +28,24 @@ DeviceWord: TypeAlias = Annotated[
         pattern=r"^[A-Za-z0-9]([A-Za-z0-9._+-]*[A-Za-z0-9])?$",
         max_length=64,  # such words are string attributes of devices (DeviceAttributeMaxValueLength)
         title="name of a model, profile or function (letters, digits, '.', '_', '+', '-'; at most 64)",
+    ),
+]
+
+FamilyName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=DNS_LABEL,
+        max_length=63,  # a DNS label
+        title="name of a family of devices such as gpu (a DNS label: lower-case letters, digits, '-'; at most 63)",
+    ),
+]
+
+CapacityName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=IDENTIFIER,
+        max_length=32,  # names of capacities without a domain (DeviceMaxIDLength)
+        title="name of a capacity such as memory (a C identifier; at most 32 characters)",
     ),
 ]
 

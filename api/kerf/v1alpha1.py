@@ -1,22 +1,24 @@
 """``kerf.dev/v1alpha1``: ResourceClass, and the device configurations GpuConfig and FpgaConfig.
 
-A ResourceClass describes devices of one kind and size for claims. The controller compiles it to a
-``resource.k8s.io`` DeviceClass of the same name. GpuConfig and FpgaConfig are opaque parameters in a class or a claim.
+A ResourceClass describes devices of one family and size for claims. The controller compiles it to a
+``resource.k8s.io`` DeviceClass of the same name. Which fields, sizes and configurations a class may have depends on its
+family (``driver.families``). GpuConfig and FpgaConfig are opaque parameters in a class or a claim.
 
 Docstrings of structs and their fields are the descriptions in the CRD (``tests.generate.crds``).
 """
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from api.kerf.scalar_types import (
+    CapacityName,
     DeviceWord,
     ExtendedResourceName,
+    FamilyName,
     LabelKey,
     LabelValue,
     NodeName,
-    PositiveInt,
     Seconds,
     TaintKey,
 )
@@ -30,7 +32,6 @@ GROUP: Final = "kerf.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = "kerf.dev/v1alpha1"
 
-DeviceKindName: TypeAlias = Literal["gpu", "fpga"]
 Cut: TypeAlias = Literal["Whole", "Partition"]
 ClassCut: TypeAlias = Literal["Whole", "Partition", "Monitor"]
 Allocation: TypeAlias = Literal["Exclusive", "Shared"]
@@ -38,25 +39,27 @@ Models: TypeAlias = Annotated[tuple[DeviceWord, ...], msgspec.Meta(max_length=64
 """At most 64 names: more than there are models, and a bound on the cost of CRD rules."""
 NodeNames: TypeAlias = Annotated[tuple[NodeName, ...], msgspec.Meta(max_length=512)]
 """At most 512 names: about as many as fit into a CEL expression of 10 KiB."""
+Minimum: TypeAlias = Annotated[dict[CapacityName, Quantity], msgspec.Meta(min_length=1, max_length=16)]
+"""At most 16 capacities: more than any family has, and a bound on the cost of CRD rules."""
+ConfigDocument: TypeAlias = Annotated[
+    dict[str, Any],
+    msgspec.Meta(
+        max_length=64,  # far more fields than a configuration has
+        extra_json_schema={
+            "required": ["apiVersion", "kind"],
+            "properties": {
+                "apiVersion": {"type": "string", "description": "The version of this configuration.", "maxLength": 317},
+                "kind": {"type": "string", "description": "The kind of this configuration.", "maxLength": 64},
+            },
+            "x-kubernetes-preserve-unknown-fields": True,
+        },
+    ),
+]
+"""A document of which only the family knows the fields; ``extra_json_schema`` is what the CRD says of it."""
 
 
 class Strict(Value, forbid_unknown_fields=True):
     """A document that users write: a misspelled field is an error and never ignored."""
-
-
-class MinimumSize(Strict):
-    """The minimum size of a device; the smallest partition that has it all is allocated."""
-
-    memory: Quantity | None = None
-    """GPU memory, e.g. ``18Gi``."""
-    compute_slices: PositiveInt | None = None
-    """GPU compute slices, e.g. 2 for 2g and larger."""
-    slots: PositiveInt | None = None
-    """FPGA slots."""
-    lut: PositiveInt | None = None
-    """FPGA look-up tables."""
-    dsp: PositiveInt | None = None
-    """FPGA DSP blocks."""
 
 
 class NodeLabelRequirement(LabelSelectorRequirement, forbid_unknown_fields=True):
@@ -113,6 +116,8 @@ class DeviceConfigBase(Strict, tag_field="kind"):
 
     api_version: Literal["kerf.dev/v1alpha1"]
     """The version of these parameters."""
+    device_metadata: bool = False
+    """Whether containers find files that describe their devices (KEP-5304)."""
 
 
 class GpuConfig(DeviceConfigBase, tag="GpuConfig"):
@@ -120,8 +125,6 @@ class GpuConfig(DeviceConfigBase, tag="GpuConfig"):
 
     sharing: GpuSharing = GpuSharing()
     """How containers share the device."""
-    device_metadata: bool = False
-    """Whether containers find files that describe their devices (KEP-5304)."""
 
 
 class FpgaConfig(DeviceConfigBase, tag="FpgaConfig"):
@@ -133,11 +136,9 @@ class FpgaConfig(DeviceConfigBase, tag="FpgaConfig"):
     """Whether unprepare clears the slots, or keeps the function for the next claim that needs it."""
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] | None = None
     """The time limit of a load; unset: three times the load time that the image states, at least 30 s."""
-    device_metadata: bool = False
-    """Whether containers find files that describe their devices (KEP-5304)."""
 
 
-DeviceConfig: TypeAlias = GpuConfig | FpgaConfig
+DeviceConfig: TypeAlias = DeviceConfigBase
 
 
 class ClassToleration(DeviceToleration, forbid_unknown_fields=True):
@@ -158,26 +159,28 @@ class ClassToleration(DeviceToleration, forbid_unknown_fields=True):
 class ResourceClassSpec(Strict):
     """The devices that a class provides."""
 
-    device: DeviceKindName
-    """The kind of device."""
+    device: FamilyName
+    """The family of devices: ``gpu``, ``fpga``, or another that is installed in Kerf's controller."""
     cut: ClassCut = "Partition"
     """Whether claims get a partition, whole cards, or (Monitor) admin access to cards that others use."""
     profile: DeviceWord | None = None
     """The exact GPU profile, e.g. ``1g.10gb``; excludes ``minimum``."""
-    minimum: MinimumSize | None = None
-    """The minimum size; the smallest partition that has it is allocated."""
+    minimum: Minimum | None = None
+    """The minimum size by capacity, e.g. ``memory: 18Gi``; the smallest partition that has it all is allocated. GPUs
+    have ``memory`` and ``computeSlices``, FPGAs ``slots``, ``lut`` and ``dsp``."""
     function: DeviceWord | None = None
     """The FPGA function that is loaded for claims; unset: a claim gets slots and names it in its FpgaConfig."""
     models: Models = ()
-    """GPU models (``h100-80gb-sxm``) or FPGA shells; empty: all."""
+    """The models of the family's cards: GPU models (``h100-80gb-sxm``), FPGA shells; empty: all."""
     nodes: NodeChoice | None = None
     """The nodes whose devices may be used; unset: all."""
     allocation: Allocation = "Exclusive"
     """Whether a claim gets devices for itself, or (Shared) a share of a device's memory (Kubernetes 1.36, KEP-5075)."""
     sharing: GpuSharing | None = None
     """How containers share the device; an abbreviation of ``config.sharing`` of a GpuConfig."""
-    config: GpuConfig | FpgaConfig | None = None
-    """The configuration of every device that is allocated for the class; a claim's own configuration overrides it."""
+    config: ConfigDocument | None = None
+    """The configuration of every device that is allocated for the class, of a kind of its family, such as GpuConfig; a
+    claim's own configuration overrides it."""
     device_metadata: bool = False
     """Whether containers find files that describe their devices (KEP-5304); as ``config.deviceMetadata``."""
     extended_resource_name: ExtendedResourceName | None = None
@@ -233,7 +236,7 @@ RESOURCE_CLASSES: Kind[ResourceClassObject] = identity_kind(
 )
 
 
-def config_to_parameters(config: DeviceConfig) -> JsonObject:
+def config_to_parameters(config: DeviceConfigBase) -> JsonObject:
     """Convert a device configuration to the JSON of ``config[].opaque.parameters``."""
     parameters: JsonObject = to_builtins(config)
     return parameters

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from api.errors import InvalidQuantityError, Problem
+from api.kerf.scalar_types import IDENTIFIER
 from api.model.quantity import Quantity
 from api.wire import dec_hook
 
@@ -65,6 +66,17 @@ def suggest(word: str, known: Collection[str], limit: int = 1) -> str:
         return f"did you mean {' or '.join(close)}?"
     more = f" and {len(known) - _MAX_LISTED} more" if len(known) > _MAX_LISTED else ""
     return f"known: {', '.join(sorted(known)[:_MAX_LISTED])}{more}" if known else "none is known"
+
+
+def quote(value: object) -> str:
+    """Return an invalid value as JSON, truncated to _MAX_SHOWN characters."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except RecursionError:
+        return "a value that is nested too deeply"
+    except (TypeError, ValueError, OverflowError):
+        text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def join_path(path: str, field: str) -> str:
@@ -139,7 +151,7 @@ def _union(value: object, node: inspect.UnionType, path: str, problems: list[Pro
         return _wrong(value, "an object", path, problems)
     member = structs.get(str(value.get(tag_field)))
     if member is None:
-        missing = "is required: " if tag_field not in value else f"{_quoted(value[tag_field])} is none of "
+        missing = "is required: " if tag_field not in value else f"{quote(value[tag_field])} is none of "
         problems.append(Problem(join_path(path, tag_field), f"{missing}{', '.join(structs)}"))
         return _BROKEN
     return _struct(value, member, path, problems)
@@ -160,14 +172,19 @@ def _map(value: object, node: inspect.DictType, path: str, problems: list[Proble
         return _wrong(value, "an object", path, problems)
     if node.max_length is not None and len(value) > node.max_length:
         return _too_many(len(value), node.max_length, path, problems)
+    if node.min_length is not None and len(value) < node.min_length:
+        problems.append(Problem(path, "is empty: give one entry at least, or leave it out"))
+        return _BROKEN
     cleaned: dict[object, object] = {}
+    key_type = node.key_type.type if isinstance(node.key_type, inspect.Metadata) else node.key_type
+    as_field = isinstance(key_type, inspect.StrType) and key_type.pattern == IDENTIFIER
     for key, held in value.items():
-        where = f"{path}[{key}]"  # as Kubernetes prints map keys
+        where = join_path(path, str(key)) if as_field else f"{path}[{key}]"  # as Kubernetes prints map keys
         key_found = _walk(key, node.key_type, where, problems)
         value_found = _walk(held, node.value_type, where, problems)
         if not isinstance(key_found, _Broken) and not isinstance(value_found, _Broken):
             cleaned[key] = value_found
-    return cleaned
+    return cleaned if len(cleaned) >= (node.min_length or 0) else _BROKEN
 
 
 def _scalar_fault(value: object, node: inspect.Type, title: str) -> str | None:
@@ -175,16 +192,16 @@ def _scalar_fault(value: object, node: inspect.Type, title: str) -> str | None:
         case inspect.LiteralType(values=values):
             if value in values and isinstance(value, str):
                 return None
-            return f"{_quoted(value)} is none of {', '.join(_quoted(one) for one in values)}"
+            return f"{quote(value)} is none of {', '.join(quote(one) for one in values)}"
         case inspect.StrType():
             return _string_fault(value, node, title)
         case inspect.IntType(ge=least, le=most):
             if not isinstance(value, int) or isinstance(value, bool):
-                return f"{_quoted(value)} is no whole number"
+                return f"{quote(value)} is no whole number"
             in_range = (least is None or value >= least) and (most is None or value <= most)
             return None if in_range else f"{value} is not between {least} and {most}"
         case inspect.BoolType():
-            return None if isinstance(value, bool) else f"{_quoted(value)} is neither true nor false"
+            return None if isinstance(value, bool) else f"{quote(value)} is neither true nor false"
         case inspect.CustomType() if node.cls is Quantity:
             return _quantity_fault(value)
     raise TypeError(f"no check for {node}")  # a type that no struct has had before
@@ -193,41 +210,32 @@ def _scalar_fault(value: object, node: inspect.Type, title: str) -> str | None:
 def _string_fault(value: object, node: inspect.StrType, title: str) -> str | None:
     if not isinstance(value, str):
         unquoted = value is not None and not isinstance(value, Mapping | Sequence)
-        return f"{_quoted(value)} is no text{'; put it in quotes' if unquoted else ''}"
+        return f"{quote(value)} is no text{'; put it in quotes' if unquoted else ''}"
     if node.max_length is not None and len(value) > node.max_length:
-        return f"{_quoted(value)} has {len(value)} characters; at most {node.max_length} are allowed"
+        return f"{quote(value)} has {len(value)} characters; at most {node.max_length} are allowed"
     if node.pattern is not None and re.fullmatch(node.pattern, value) is None:
-        return f"{_quoted(value)} is no {title}"
+        return f"{quote(value)} is no {title}"
     return None
 
 
 def _quantity_fault(value: object) -> str | None:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return f"{_quoted(value)} is no quantity"
+        return f"{quote(value)} is no quantity"
     try:
         amount = Quantity(value if isinstance(value, int) else str(value))
     except InvalidQuantityError as error:
-        return str(error).replace(repr(error.text), _quoted(value), 1)
-    return None if amount > Quantity(0) else f"{_quoted(value)} must be more than zero"
+        return str(error).replace(repr(error.text), quote(value), 1)
+    return None if amount > Quantity(0) else f"{quote(value)} must be more than zero"
 
 
 def _wrong(value: object, expected: str, path: str, problems: list[Problem]) -> _Broken:
-    problems.append(Problem(path, "must not be null" if value is None else f"{_quoted(value)} is not {expected}"))
+    problems.append(Problem(path, "must not be null" if value is None else f"{quote(value)} is not {expected}"))
     return _BROKEN
 
 
 def _too_many(count: int, limit: int, path: str, problems: list[Problem]) -> _Broken:
     problems.append(Problem(path, f"has {count} entries; at most {limit} are allowed"))
     return _BROKEN
-
-
-def _quoted(value: object) -> str:
-    """Return an invalid value as JSON, truncated to _MAX_SHOWN characters."""
-    try:
-        text = msgspec.json.encode(value).decode()
-    except (TypeError, ValueError, OverflowError):
-        text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _expected(node: inspect.Type) -> str:

@@ -6,9 +6,6 @@ from typing import Final, NamedTuple, NewType
 DriverName = NewType("DriverName", str)
 """A DRA driver's name: a DNS subdomain of at most 63 characters (KEP-4381)."""
 
-KERF_DRIVER: Final = DriverName("kerf.dev")
-"""The default driver name, and the domain of Kerf's own attributes and kinds."""
-
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL: Final = re.compile(_LABEL)
 _DNS_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")

@@ -26,6 +26,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "plan": "Say what would be placed where, and how much more would fit.",
     "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
     "gather": "Write what decides over devices into one file.",
+    "families": "List the installed families of devices, their attributes and capacities.",
+    "rbac": "Print the permissions of the kubelet plugin for the drivers of families.",
     "models": "List the GPU models and FPGA shells that Kerf knows.",
     "cdi": "Inspect, validate and apply CDI specs.",
     "completion": "Print the shell code that completes kerf's arguments.",

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import click
 
-from api.model.names import KERF_DRIVER, DriverName, ObjectRef
+from api.model.names import ObjectRef
 from driver.cli.options import access_option, logging_options, option
 from driver.runtime import lifecycle, logs
 from driver.runtime.logs import Format
 
 
 @click.command(short_help="Run the cluster's controller.")
-@option("--driver-name", default=KERF_DRIVER, help="The kubelet plugins' driver name, whose devices classes select.")
 @access_option
 @option("--identity", help="Identity of this process in leader election. [default: host name and process id]")
 @option("--lease-namespace", default="kerf-system", help="Namespace of the Lease that the leader holds.")
@@ -22,7 +21,6 @@ from driver.runtime.logs import Format
 @option("--probes-address", default=":8080", help="Serve /healthz, /readyz and /metrics there.")
 @logging_options
 def command(
-    driver_name: str,
     kubeconfig: Path | None,
     identity: str | None,
     lease_namespace: str,
@@ -37,7 +35,6 @@ def command(
 
     settings = Settings(
         kubeconfig=kubeconfig,
-        driver=DriverName(driver_name),
         identity=identity or f"{socket.gethostname()}-{os.getpid()}",
         lease=ObjectRef(lease_namespace, lease_name),
         probes=probes_address,

@@ -22,8 +22,8 @@ from api.kerf.classic_parameters import (
 )
 from api.kerf.decoder import decode_parameters_object
 from api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
-from api.model.names import KERF_DRIVER
-from driver.cli.options import access_option, option
+from driver.cli.options import access_option
+from driver.families.registry import BUILT_IN
 from driver.kube.discovery import discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
@@ -31,16 +31,15 @@ from driver.migration.classic import MigrationResult, migrate_class, migrate_tem
 
 
 @click.command(short_help="Write a classic cluster's classes and templates for a newer one.")
-@option("--driver-name", default=KERF_DRIVER, help="The driver whose classes are read.")
 @access_option
-def command(driver_name: str, kubeconfig: Path | None) -> int:
+def command(kubeconfig: Path | None) -> int:
     """Read classes, parameters and templates of a cluster in which drivers allocate (Kubernetes 1.27 to 1.30).
 
     Prints ResourceClasses of kerf.dev and ResourceClaimTemplates of resource.k8s.io/v1 as YAML.
 
     What has no equivalent is said on standard error. Nothing is changed.
     """
-    found = anyio.run(_read, kubeconfig, driver_name)
+    found = anyio.run(_read, kubeconfig)
     documents = [document for result in found for document in result.documents]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True), nl=False)
     for result in found:
@@ -49,7 +48,7 @@ def command(driver_name: str, kubeconfig: Path | None) -> int:
     return 0
 
 
-async def _read(kubeconfig: Path | None, driver: str) -> list[MigrationResult]:
+async def _read(kubeconfig: Path | None) -> list[MigrationResult]:
     async with Client(await load_access(kubeconfig), user_agent="kerf-migrate") as client:
         features = await discover_classic(client)
         if features is None or features.resource.version != "v1alpha2":
@@ -58,7 +57,8 @@ async def _read(kubeconfig: Path | None, driver: str) -> list[MigrationResult]:
         for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS):
             for held in (await client.list(kind)).items:
                 parameters[kind.kind, held.metadata.namespace, held.metadata.name] = held
-        classes = [one for one in (await client.list(features.resource.classes)).items if one.driver_name == driver]
+        drivers = {family.driver for family in BUILT_IN}
+        classes = [one for one in (await client.list(features.resource.classes)).items if one.driver_name in drivers]
         names = {one.metadata.name for one in classes}
         templates = [
             template

@@ -50,6 +50,16 @@ def backend_option(command: Command) -> Command:
     )(command)
 
 
+def family_option(command: Command) -> Command:
+    """Add ``--family``, repeatable."""
+    return option(
+        "--family",
+        "families",
+        multiple=True,
+        help="A family to serve; `kerf families` lists them. Repeatable. [default: all that have a chosen backend]",
+    )(command)
+
+
 def logging_options(command: Command) -> Command:
     """Add ``--log-level`` and ``--log-format``."""
     level = option(

@@ -12,9 +12,8 @@ from api.errors import InvalidDocumentError, Problem
 from api.kerf.v1alpha1 import ResourceClass
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass
-from api.model.device_attributes import pool_kind
 from api.model.devices import ResourceSlice
-from api.model.names import KERF_DRIVER
+from api.model.names import DriverName
 from driver.cli.cluster_options import (
     Progress,
     build_cluster_index,
@@ -42,6 +41,7 @@ from driver.controller.structured.class_compiler import compile_class
 from driver.diagnostics.explain.report import Verdict
 from driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
 from driver.diagnostics.workload import read_workloads
+from driver.families.registry import load_families
 
 _ROWS = 60
 """Placements listed as text; JSON output has all of them."""
@@ -103,13 +103,20 @@ def command(
 def compile_classes(
     resource_classes: Sequence[ResourceClass], nodes: Sequence[Node], slices: Sequence[ResourceSlice]
 ) -> list[DeviceClass]:
-    """Compile the DeviceClasses that Kerf's controller would make. Raises UnsatisfiableError."""
-    published = (
-        device_type_of(device, pool_kind(slice_.spec.pool.name)) for slice_ in slices for device in slice_.spec.devices
+    """Compile the DeviceClasses that Kerf's controller would make. Raises InvalidDocumentError for a wrong class."""
+    if not resource_classes:
+        return []
+    families = load_families()
+    by_driver = {family.driver: family for family in families.values()}
+    published = frozenset(
+        device_type_of(device, family)
+        for slice_ in slices
+        if (family := by_driver.get(DriverName(slice_.spec.driver))) is not None
+        for device in slice_.spec.devices
     )
-    device_types = known_device_types(frozenset(published)) if resource_classes else frozenset()
+    device_types = known_device_types(published)
     return [
-        compile_class(each, driver=KERF_DRIVER, nodes=nodes, device_types=device_types).device_class
+        compile_class(each, families=families, nodes=nodes, device_types=device_types).device_class
         for each in resource_classes
     ]
 

@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from driver.controller.settings import NAME, Settings
+from driver.families.registry import load_families
 from driver.kube.discovery import discover, discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
@@ -11,9 +12,10 @@ from driver.kube.http.config import load_access
 async def run(settings: Settings) -> None:
     """Run the controller of the cluster's generation of DRA until cancelled.
 
-    Raises AccessError when the API server cannot be accessed, UnsupportedError when it has no usable DRA, and ApiError
-    when discovery fails.
+    Raises FamilyUnavailableError or InvalidFamilyError for families that are installed wrongly, AccessError when the
+    API server cannot be accessed, UnsupportedError when it has no usable DRA, and ApiError when discovery fails.
     """
+    families = load_families()
     access = await load_access(settings.kubeconfig, settings.context)
     async with Client(access, user_agent=f"{NAME}/{version('kerf')}") as client:
         classic = await discover_classic(client)
@@ -24,4 +26,4 @@ async def run(settings: Settings) -> None:
         else:
             from driver.controller.structured.app import StructuredController
 
-            await StructuredController(client, await discover(client), settings).run()
+            await StructuredController(client, await discover(client), settings, families).run()

@@ -7,6 +7,7 @@ error. Classes (``kerf.dev``) and the parameters of classic classes and claims a
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Final
 
@@ -15,6 +16,7 @@ from api.kerf.validation import suggest
 from api.model import device_attributes as v
 from api.model.devices import Attribute, Device
 from api.model.quantity import Quantity
+from driver.families.base import Family
 from driver.families.model_names import UnknownModelError
 from driver.families.registry import installed_families
 from driver.partitions.geometry import NOTHING, Geometry
@@ -29,6 +31,7 @@ class DeviceType:
     """All properties by which a class can select devices, except the node. All cards of a model share their types."""
 
     kind: str
+    """The name of the family."""
     cut: str
     model: str
     profile: str
@@ -57,25 +60,26 @@ def known_device_types(published: Collection[DeviceType] = frozenset()) -> froze
     return _shipped_device_types().union(published)
 
 
-def device_type_of(device: Device, kind: str) -> DeviceType:
-    """Return the type of a published device of the family ``kind``; missing attributes count as empty."""
+def device_type_of(device: Device, family: Family) -> DeviceType:
+    """Return the type of a published device of ``family``; attributes that it lacks count as empty."""
 
     def word(name: str) -> str:
         return device.attributes.get(name, _ABSENT).string or ""
 
     capacity = device.capacity
     return DeviceType(
-        kind=kind,
+        kind=family.name,
         cut=word(v.ATTRIBUTE_CUT),
         model=word(v.ATTRIBUTE_MODEL),
         profile=word(v.ATTRIBUTE_PROFILE),
         function=word(v.ATTRIBUTE_FUNCTION),
-        sizes=tuple((name, capacity[name].value if name in capacity else NOTHING) for name in _minimums(kind)),
+        sizes=tuple((name, capacity[name].value if name in capacity else NOTHING) for name in family.minimums),
     )
 
 
 def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
     """Return the types of all devices that a node publishes for a card of this geometry."""
+    minimums = installed_families()[geometry.kind].minimums
     return frozenset(
         DeviceType(
             kind=geometry.kind,
@@ -83,7 +87,7 @@ def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
             model=geometry.model,
             profile=spec.profile or "",
             function=spec.function or "",
-            sizes=tuple((name, spec.amount(name)) for name in _minimums(geometry.kind)),
+            sizes=tuple((name, spec.amount(name)) for name in minimums),
         )
         for spec in geometry.specs
     )
@@ -104,14 +108,14 @@ def largest_of(capacity: str, device_type: DeviceType) -> str:
 def resolve_models(document: str, kind: str, names: Iterable[str], types: Collection[DeviceType]) -> list[str]:
     """Return the models of ``spec.models`` as devices spell them.
 
-    Raises UnsatisfiableError when a name matches no model of the kind, or several.
+    Raises UnsatisfiableError when a name matches no model of the family, or several.
     """
     published = {each.model for each in types if each.kind == kind}
     found: list[str] = []
     problems = []
     for index, name in enumerate(names):
         try:
-            found.append(name if name in published else _shipped_name(kind, name))
+            found.append(name if name in published else _shipped_name(kind, name, published))
         except UnknownModelError as error:
             problems.append(Problem(f"spec.models[{index}]", str(error)))
     if problems:
@@ -132,8 +136,11 @@ def check_satisfiable(
 ) -> None:
     """Check that one of ``types`` has all of these properties, one of ``models``, and every ``minimum``.
 
-    ``models`` may be empty: all; ``minimum`` is by capacity. Raises UnsatisfiableError when none has.
+    ``kind`` is the family; ``models`` may be empty: all; ``minimum`` is by capacity. Of a family without known types
+    nothing is known to be impossible. Raises UnsatisfiableError when none has.
     """
+    if not any(each.kind == kind for each in types):
+        return
     candidates = [
         each for each in types if each.kind == kind and each.cut == cut and (not models or each.model in models)
     ]
@@ -161,15 +168,14 @@ def _missed_minimums(minimum: Mapping[str, Quantity], candidates: Sequence[Devic
     return problems or [Problem("spec.minimum", f"no partition of {where} has all of this together")]
 
 
-def _shipped_name(kind: str, name: str) -> str:
-    """The name that the family resolves ``name`` to. Raises UnknownModelError when it matches no model, or several."""
-    family = installed_families().get(kind)
-    return name if family is None else family.resolve_model(name)
-
-
-def _minimums(kind: str) -> tuple[str, ...]:
-    family = installed_families().get(kind)
-    return () if family is None else family.minimums
+def _shipped_name(kind: str, name: str, published: Collection[str]) -> str:
+    """The name that the tables resolve ``name`` to. Raises UnknownModelError when it matches no model, or several."""
+    family = installed_families()[kind]
+    if any(family.geometries()):
+        return family.resolve_model(name)
+    if not published:
+        return name  # of a family without tables, of which no node has published a card yet
+    raise UnknownModelError(f"model of {kind}", name, get_close_matches(name, published))
 
 
 @cache

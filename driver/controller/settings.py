@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from api.model.names import KERF_DRIVER, DriverName, ObjectRef
+from api.model.names import ObjectRef
 from driver.kube.leader_election import LeaseSettings
 
 NAME: Final = "kerf-controller"
@@ -20,8 +20,6 @@ class Settings:
     """The path of the kubeconfig; None: the pod's service account, else $KUBECONFIG or ~/.kube/config."""
     context: str | None = None
     """The context of the kubeconfig; None: its current one."""
-    driver: DriverName = KERF_DRIVER
-    """The driver whose devices classes select, as the kubelet plugins are named."""
     identity: str
     """The unique name of this candidate in the Lease, such as the pod's name."""
     lease: ObjectRef = LEASE

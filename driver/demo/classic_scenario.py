@@ -20,7 +20,6 @@ from api.kerf.v1alpha1 import API_VERSION, GROUP
 from api.model.base import JsonObject
 from api.model.classic import ClassicClaim
 from api.model.metadata import Object
-from api.model.names import KERF_DRIVER
 from api.resource import v1alpha2
 from api.wire import Kind, identity_kind
 from driver.demo.environment import (
@@ -30,6 +29,8 @@ from driver.demo.environment import (
     find_packaged_folder,
     open_demo_cluster,
 )
+from driver.families.gpu import GPU
+from driver.families.registry import BUILT_IN
 from driver.kube.http.client import Client
 from driver.local.cluster import LocalCluster
 
@@ -96,7 +97,7 @@ class ClassicScenario(DemoCluster):
 
     async def _are_inventories_ready(self) -> bool:
         found = (await self.client.list(NODE_INVENTORIES)).items
-        return len([one for one in found if one.spec.ready]) == self.settings.nodes
+        return len([one for one in found if one.spec.ready]) == self.settings.nodes * len(BUILT_IN)
 
     async def _are_running(self, pods: Iterable[str]) -> bool:
         phases = {pod.metadata.name: pod.status.phase for pod in (await self.client.list(PODS)).items}
@@ -190,7 +191,7 @@ def _pair() -> list[JsonObject]:
     named = {"metadata": {"name": "pair"}}
     parameters = {"apiVersion": API_VERSION, "kind": "GpuClassParameters", **named}
     reference = {"apiGroup": GROUP, "kind": "GpuClassParameters", "name": "pair"}
-    class_ = {"apiVersion": _RESOURCE, "kind": "ResourceClass", **named, "driverName": KERF_DRIVER}
+    class_ = {"apiVersion": _RESOURCE, "kind": "ResourceClass", **named, "driverName": GPU.driver}
     return [
         parameters | {"spec": {"profile": "1g.10gb", "maxPods": 2}},
         class_ | {"parametersRef": reference},

@@ -16,7 +16,6 @@ from api.core.v1 import NAMESPACES, NODES, PODS, Pod
 from api.errors import KerfError
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.base import JsonObject
-from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
 from api.wire import Kind
 from driver.demo.observation import (
@@ -31,11 +30,12 @@ from driver.demo.processes import Program, run_program
 from driver.demo.report import ContainerReport, LeftoverReport, NodeReport, PodReport
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.model import GpuModel
+from driver.families.registry import BUILT_IN, BUILT_IN_BY_DRIVER
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import NotFoundError
 from driver.kube.informer import Informer
-from driver.kubeletplugin.backends.simulated import open_backend
+from driver.kubeletplugin.backends.simulated import open_fpgas, open_gpus
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.local.cluster import ClusterSettings, LocalCluster
 
@@ -155,10 +155,13 @@ class DemoCluster:
     def count_node_leftovers(self, node: str) -> LeftoverReport:
         """Count what is left of claims on a node's disk. The programs must have ended: a checkpoint has one owner."""
         cdi_dir = self.cluster.cdi_dir(node)
-        with open_checkpoint(self.paths.state(node)) as checkpoint:
-            records = len(checkpoint.records)
+        records = 0
+        for family in BUILT_IN:
+            with open_checkpoint(self.paths.state(node) / family.driver) as checkpoint:
+                records += len(checkpoint.records)
+        hardware = self.paths.hardware_config(node)
         return LeftoverReport(
-            partitions=len(open_backend(self.paths.hardware_config(node)).held()),
+            partitions=sum(len(open_cards(hardware).held()) for open_cards in (open_gpus, open_fpgas)),
             cdi_files=len(list(cdi_dir.iterdir())) if cdi_dir.is_dir() else 0,
             checkpoint_records=records,
             claims=0,
@@ -307,7 +310,8 @@ class DemoEnvironment(DemoCluster):
         return lambda: [class_ for class_ in self.classes.store.values() if class_.metadata.name in names]
 
     def node_reports(self) -> tuple[NodeReport, ...]:
-        return build_node_reports(slice_ for slice_ in self.slices.store.values() if slice_.spec.driver == KERF_DRIVER)
+        slices = self.slices.store.values()
+        return build_node_reports(slice_ for slice_ in slices if slice_.spec.driver in BUILT_IN_BY_DRIVER)
 
     def pod_reports(self) -> list[PodReport]:
         """Return every pod as it is now, in order of age and name."""

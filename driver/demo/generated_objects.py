@@ -8,8 +8,8 @@ from typing import Final
 from api.kerf.v1alpha1 import API_VERSION
 from api.model.base import JsonObject
 from api.model.device_attributes import ATTRIBUTE_UUID
-from api.model.names import KERF_DRIVER
 from driver.families.fpga.shell import Function, Shell
+from driver.families.gpu import GPU
 from driver.families.gpu.model import GpuModel, Profile
 
 NAMESPACE: Final = "kerf-demo"
@@ -107,7 +107,7 @@ def _class(name: str, spec: JsonObject) -> JsonObject:
 
 
 def _pod(name: str, class_name: str, node: str, card_uuid: str) -> Iterator[JsonObject]:
-    on_card = f'device.attributes["{KERF_DRIVER}"].{ATTRIBUTE_UUID} == "{card_uuid}"'
+    on_card = f'device.attributes["{GPU.driver}"].{ATTRIBUTE_UUID} == "{card_uuid}"'
     request = {
         "name": "device",
         "exactly": {"deviceClassName": class_name, "selectors": [{"cel": {"expression": on_card}}]},

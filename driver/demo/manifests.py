@@ -13,8 +13,10 @@ import yaml
 
 from api.errors import InvalidDocumentError, KerfError, Problem
 from api.kerf.decoder import decode_device_config, decode_resource_class
+from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
-from api.model.names import KERF_DRIVER
+from driver.families.class_validation import check_class
+from driver.families.registry import load_families
 
 Check = Callable[[JsonObject], Iterable[Problem]]
 
@@ -171,7 +173,8 @@ _CLAIM_FIELDS: Final = {
 
 def _check_class(body: JsonObject) -> Iterator[Problem]:
     try:
-        decode_resource_class(body)
+        decoded = decode_resource_class(body)
+        check_class(f'ResourceClass "{decoded.metadata.name}"', decoded.spec, load_families())
     except InvalidDocumentError as error:
         yield from error.problems
 
@@ -196,15 +199,19 @@ def _check_core(model: str, *configs: tuple[str, ...]) -> Check:
 
 
 def _check_parameters(body: JsonObject, keys: tuple[str, ...]) -> Iterator[Problem]:
+    by_driver: dict[object, Mapping[str, type[DeviceConfigBase]]] = {
+        family.driver: family.configurations for family in load_families().values()
+    }
     value: object = body
     for key in keys:
         value = _mapping(value).get(key)
     for index, entry in enumerate(_list(value)):
         opaque = _mapping(_mapping(entry).get("opaque"))
         parameters = opaque.get("parameters")
-        if opaque.get("driver") == KERF_DRIVER and isinstance(parameters, dict):
+        if isinstance(parameters, dict) and (configurations := by_driver.get(opaque.get("driver"))) is not None:
             try:
-                decode_device_config(parameters, f"{'.'.join(keys)}[{index}].opaque.parameters")
+                path = f"{'.'.join(keys)}[{index}].opaque.parameters"
+                decode_device_config(parameters, path, configurations)
             except InvalidDocumentError as error:
                 yield from error.problems
 

@@ -14,7 +14,6 @@ from typing import Final
 
 from api.errors import KerfError
 from api.model.base import JsonObject
-from api.model.names import KERF_DRIVER
 from driver.demo import generated_objects
 from driver.demo.display import Display
 from driver.demo.environment import DemoEnvironment, DemoSettings, WaitTimeoutError
@@ -23,6 +22,7 @@ from driver.demo.observation import find_refusal, is_processed
 from driver.demo.report import LoadReport, PodReport, Report, ResizeReport
 from driver.families.fpga.shell import Function
 from driver.families.gpu.model import Profile
+from driver.families.registry import BUILT_IN_BY_DRIVER
 
 _CARD: Final = 0
 """Index of the card on which the generated pods are placed: every node with cards has one."""
@@ -269,7 +269,7 @@ class Scenario:
         pods = [pod for pod in self.environment.pod_reports() if pod.ref in names]
         for pod in pods:
             for claim in pod.claims:
-                if any(device.driver == KERF_DRIVER for device in claim.devices) and not claim.cdi_ids:
+                if any(device.driver in BUILT_IN_BY_DRIVER for device in claim.devices) and not claim.cdi_ids:
                     raise ScenarioError(f"pod {pod.ref} runs, but claim {claim.name} has no CDI device")
         return pods
 

@@ -10,7 +10,7 @@ from functools import cache
 
 from api.model import device_attributes as v
 from api.model.devices import Attribute, AttributeValue, Device, ResourceSlice
-from api.model.names import KERF_DRIVER, DeviceId, DriverName, ObjectRef
+from api.model.names import DeviceId, DriverName, ObjectRef
 from driver.families.registry import installed_families
 from driver.partitions.device_names import card_name, device_name, parse_device_name, shared_name
 from driver.partitions.geometry import Card, Geometry, Partition
@@ -87,7 +87,7 @@ def build_usage(card: PublishedCard, holders: Mapping[DeviceId, tuple[ObjectRef,
 
 def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
     """Yield the slices of the newest generation of each of Kerf's pools."""
-    drivers = {KERF_DRIVER, *(family.driver for family in installed_families().values())}
+    drivers = {family.driver for family in installed_families().values()}
     ours = [slice_ for slice_ in slices if slice_.spec.driver in drivers]
     newest: dict[tuple[str, str], int] = {}
     for slice_ in ours:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from api.errors import PermanentError
@@ -21,6 +22,11 @@ FREE_PROPERTIES: Final = 8
 
 CLASS_FIELDS: Final = frozenset({"profile", "minimum", "function", "sharing", "allocation", "config"})
 """Fields of a ResourceClass that only some families have a use for, as they are spelled in the class."""
+
+_COMMON_ATTRIBUTES: Final = frozenset({"cut", "model", "uuid", "node"})
+"""The attributes of every family, which the selectors of all classes read."""
+_ATTRIBUTE_OF: Final = MappingProxyType({"profile": "profile", "function": "function", "allocation": "shared"})
+"""The attribute that the selector of a class reads for each field of CLASS_FIELDS that needs one."""
 
 
 _NUMBER_PART: Final = re.compile(r"(^|-)[0-9]+(-|$)")
@@ -97,8 +103,14 @@ class Family:
             raise InvalidFamilyError(self.name, f"minimums {', '.join(unknown)} are none of its capacities")
         if unknown := sorted(self.class_fields - CLASS_FIELDS):
             raise InvalidFamilyError(self.name, f"class fields {', '.join(unknown)} do not exist")
-        if self.default_configuration and self.default_configuration not in self.configurations:
+        needed = _COMMON_ATTRIBUTES | {_ATTRIBUTE_OF[field] for field in self.class_fields if field in _ATTRIBUTE_OF}
+        if missing := sorted(needed - {*self.attributes}):
+            raise InvalidFamilyError(self.name, f"attributes {', '.join(missing)} are missing: classes select by them")
+        default = self.configurations.get(self.default_configuration)
+        if self.default_configuration and default is None:
             raise InvalidFamilyError(self.name, f"{self.default_configuration} is none of its configurations")
+        if "sharing" in self.class_fields and "sharing" not in getattr(default, "__struct_fields__", ()):
+            raise InvalidFamilyError(self.name, "class field sharing needs a default configuration with that field")
 
     @property
     def vocabulary(self) -> Vocabulary:

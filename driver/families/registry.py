@@ -6,6 +6,7 @@ An entry point names a ``Family`` value (``driver.families.base``) in a package 
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from api.errors import PermanentError
@@ -19,10 +20,30 @@ if TYPE_CHECKING:
 GROUP: Final = "kerf.families"
 BUILT_IN: Final = (GPU, FPGA)
 """Kerf's own families."""
+BUILT_IN_BY_NAME: Final[Mapping[str, Family]] = MappingProxyType({family.name: family for family in BUILT_IN})
+BUILT_IN_BY_DRIVER: Final[Mapping[str, Family]] = MappingProxyType({family.driver: family for family in BUILT_IN})
 
 
 class FamilyUnavailableError(PermanentError):
     """A family is not installed, cannot be imported, or two families have one name or one driver name."""
+
+
+def find_families(names: Iterable[str], known: Mapping[str, Family]) -> list[Family]:
+    """Return the families called ``names``, each once. Raises FamilyUnavailableError for one that is not ``known``."""
+    for name in names:
+        if name not in known:
+            raise FamilyUnavailableError(describe_unknown("family", name, known))
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def describe_unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """Return a sentence about a name that is not installed, with those that are, and the most similar one."""
+    import difflib  # only after a misspelled name: daemons never need it
+
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    advice = f"; did you mean {close[0]!r}?" if close else ""
+    return f"there is no {what} {name!r}; installed are: {', '.join(names)}{advice}"
 
 
 def load_families(*, installed: "Iterable[EntryPoint] | None" = None) -> Mapping[str, Family]:

@@ -70,7 +70,7 @@ FEATURE_GATES: Final = {
 
 _log = logging.getLogger(__name__)
 
-_writes: Final = metrics.counter("kerf_slice_writes_total", "ResourceSlices written.", ("operation",))
+_writes: Final = metrics.counter("kerf_slice_writes_total", "ResourceSlices written.", ("driver", "operation"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,17 +213,17 @@ class SlicePublisher:
             return
         if isinstance(write, CreateSlice):
             kept = await self._client.create(self._kind, write.value)
-            _writes.labels("create").inc()
+            _writes.labels(self._driver, "create").inc()
         else:
             kept = await self._client.update(self._kind, write.value)
-            _writes.labels("update").inc()
+            _writes.labels(self._driver, "update").inc()
         self._remember(write.value, kept)
         self._expect(kept.ref, kept)
 
     async def _delete(self, write: DeleteSlice) -> None:
         with suppress(NotFoundError):
             await self._client.delete(self._kind, write.name, uid=write.uid, resource_version=write.resource_version)
-        _writes.labels("delete").inc()
+        _writes.labels(self._driver, "delete").inc()
         self._accepted.pop(write.name, None)
         self._expect(ObjectRef("", write.name), None)
 

@@ -1,16 +1,22 @@
-"""The kubelet plugin as a process: what it needs before it connects, the connection, then one instance."""
+"""The kubelet plugin as a process: it hosts the plugin of each chosen family, with one connection to the API server.
+
+Each family is a plugin of its own, with sockets, folder, checkpoint and lock (``instance``). One that fails is started
+again with back-off while others go on, and the process is not ready meanwhile; the process ends when all have failed.
+"""
 
 import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 
-from api.core.v1 import NODES
-from api.errors import TransientError
-from driver.kube.discovery import discover_classic
+from api.core.v1 import NODES, Node
+from api.errors import KerfError, TransientError
+from driver.kube.discovery import ApiFeatures, ClassicFeatures, discover, discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kubeletplugin.backends.registry import load_backends
@@ -18,9 +24,11 @@ from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.cluster.structured import StructuredCluster
 from driver.kubeletplugin.grpc.server import check_path
 from driver.kubeletplugin.handover import InstanceLock
-from driver.kubeletplugin.instance import Instance, acquire_free_lock
-from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
-from driver.runtime import logs
+from driver.kubeletplugin.instance import CHECKS, Instance, acquire_free_lock
+from driver.kubeletplugin.settings import NAME, ProcessSettings, Settings
+from driver.runtime import logs, metrics
+from driver.runtime.lifecycle import iter_leaf_errors
+from driver.runtime.probes import Check, Probes
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """The kernel's own identity of this boot (random(4)); the same in every container."""
@@ -28,38 +36,138 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _log = logging.getLogger(__name__)
 
 
-async def run(settings: Settings) -> None:
+async def run(settings: ProcessSettings) -> None:
     """Run the kubelet plugin until cancelled. Raises the KerfError that a person has to resolve."""
     boot_id = (await anyio.Path(BOOT_ID).read_text()).strip()
-    with logs.context(node=settings.node_name, driver=settings.driver_name):
-        check_path(settings.dra_socket)
-        check_path(settings.registration_socket)
-        instance_lock = InstanceLock(settings.state)
-        with acquire_free_lock(settings, instance_lock) or nullcontext() as lock:
-            backends = load_backends(settings.backends)
-            access = await load_access(settings.kubeconfig)
-            async with Client(access, user_agent=FIELD_MANAGER) as client:
-                cluster = await connect(client, settings)
-                await Instance(settings, cluster, backends, instance_lock, boot_id=boot_id).run(lock)
+    access = await load_access(settings.kubeconfig)
+    async with Client(access, user_agent=NAME) as client:
+        api_server = ApiServer(client, settings.node_name)
+        families = [HostedFamily(plugin, api_server.connect, boot_id=boot_id) for plugin in settings.plugins]
+        await host(families, settings.probes_address)
 
 
-async def connect(client: Client, settings: Settings) -> Cluster:
-    """Return the cluster as soon as its API server answers. Raises KerfError for what waiting does not resolve."""
-    for delay_s in settings.retry.delays():
-        try:
-            return await _connect(client, settings)
-        except TransientError as error:
-            _log.warning("cannot reach the API server yet: %s", error)
-            await anyio.sleep(delay_s)
-    raise AssertionError("delays never end")
+async def host(families: Sequence["HostedFamily"], probes_address: str) -> None:
+    """Run ``families`` and the probes of their process until cancelled. Raises the error of the last one that fails."""
+    probes = Probes(metrics.REGISTRY)
+    async with anyio.create_task_group() as group:
+        for family in families:
+            for name, check in family.checks.items():
+                probes.add_check(f"{family.name}/{name}", check)
+            group.start_soon(family.run, lambda: all(each.has_failed for each in families))
+        await group.start(probes.serve, probes_address)
 
 
-async def _connect(client: Client, settings: Settings) -> Cluster:
-    """Choose the way of publishing by what the API server serves."""
-    classic = await discover_classic(client)
-    if classic is None:
-        return await StructuredCluster.connect(client, settings)
-    from driver.kubeletplugin.cluster.classic import ClassicCluster  # needed only before Kubernetes 1.32
+class ApiServer:
+    """The API server as all families of one process see it: what it serves, and the node, are read once."""
 
-    node = await client.get(NODES, settings.node_name)
-    return ClassicCluster(client, classic, node, settings, now=lambda: datetime.now(UTC))
+    def __init__(self, client: Client, node_name: str) -> None:
+        self._client = client
+        self._node_name = node_name
+        self._reading = anyio.Lock()
+        self._features: ApiFeatures | ClassicFeatures | None = None
+        self._node: Node | None = None
+
+    async def connect(self, settings: Settings) -> Cluster:
+        """Return the cluster as soon as the API server answers. Raises KerfError for what waiting does not resolve."""
+        for delay_s in settings.retry.delays():
+            try:
+                return await self._connect(settings)
+            except TransientError as error:
+                _log.warning("cannot reach the API server yet: %s", error)
+                await anyio.sleep(delay_s)
+        raise AssertionError("delays never end")
+
+    async def _connect(self, settings: Settings) -> Cluster:
+        """Choose the way of publishing by what the API server serves."""
+        async with self._reading:
+            if self._features is None:
+                self._features = await discover_classic(self._client) or await discover(self._client)
+            if self._node is None:
+                self._node = await self._client.get(NODES, self._node_name)
+        if isinstance(self._features, ApiFeatures):
+            return await StructuredCluster.connect(self._client, self._features, self._node, settings)
+        from driver.kubeletplugin.cluster.classic import ClassicCluster  # needed only before Kubernetes 1.32
+
+        return ClassicCluster(self._client, self._features, self._node, settings, now=lambda: datetime.now(UTC))
+
+
+class HostedFamily:
+    """The plugin of one family in a process that may host others."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        connect: Callable[[Settings], Awaitable[Cluster]],
+        *,
+        boot_id: str,
+    ) -> None:
+        self.name = settings.family.name
+        self.has_failed = False
+        """Whether it has failed, and has not started again since."""
+        self._settings = settings
+        self._connect = connect
+        self._boot_id = boot_id
+        self._problem: str | None = "it is starting"
+        self._has_run = False
+        self._instance: Instance | None = None
+        self.checks: Mapping[str, Check] = {
+            "start": lambda: self._problem,
+            **{name: partial(self._check, name) for name in CHECKS},
+        }
+        """The readiness checks, by name."""
+
+    async def run(self, have_all_failed: Callable[[], bool]) -> None:
+        """Run until cancelled, with back-off after an error while not all families of the process have failed.
+
+        Raises the KerfErrors that end this family's plugin when they have, and any error that is none: a fault of the
+        program, after which nothing is known about its state.
+        """
+        with logs.context(node=self._settings.node_name, driver=self._settings.driver_name):
+            while True:
+                for delay_s in self._settings.retry.delays():
+                    self._has_run = False
+                    try:
+                        await self._run_once()
+                    except Exception as error:
+                        self._instance = None
+                        self.has_failed = True
+                        problem = _problem_of(error)
+                        if problem is None or have_all_failed():
+                            raise
+                        self._note(problem)
+                    await anyio.sleep(delay_s)
+                    if self._has_run:
+                        break
+
+    async def _run_once(self) -> None:
+        check_path(self._settings.dra_socket)
+        check_path(self._settings.registration_socket)
+        instance_lock = InstanceLock(self._settings.state)
+        with acquire_free_lock(self._settings, instance_lock) or nullcontext() as lock:
+            backends = load_backends(self._settings.family, self._settings.backends)
+            cluster = await self._connect(self._settings)
+            self._instance = Instance(self._settings, cluster, backends, instance_lock, boot_id=self._boot_id)
+            async with anyio.create_task_group() as group:
+                await group.start(self._instance.run, lock)
+                self._started()
+
+    def _check(self, name: str) -> str | None:
+        return self._instance.checks[name]() if self._instance is not None else None
+
+    def _note(self, problem: str) -> None:
+        if problem != self._problem:  # each try fails alike: one line is enough
+            _log.error("family %s does not run, and is tried again and again: %s", self.name, problem)
+        self._problem = problem
+
+    def _started(self) -> None:
+        if self.has_failed:
+            _log.info("family %s runs now", self.name)
+        self.has_failed = False
+        self._has_run = True
+        self._problem = None
+
+
+def _problem_of(error: Exception) -> str | None:
+    """Return what a person has to resolve; None: ``error`` is, or contains, a fault of the program."""
+    leaves = list(iter_leaf_errors(error))
+    return "; ".join(dict.fromkeys(map(str, leaves))) if all(isinstance(leaf, KerfError) for leaf in leaves) else None

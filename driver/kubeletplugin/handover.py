@@ -42,7 +42,7 @@ class AlreadyRunningError(LockError):
     def __init__(self, path: Path, pid: str) -> None:
         super().__init__(
             f"another kubelet plugin ({f'process {pid}' if pid else 'process unknown'}) holds {path}: stop it, give "
-            "this one an --instance of its own to take over, or another driver name and state directory"
+            "this one an --instance of its own to take over"
         )
 
 

@@ -1,13 +1,13 @@
-"""One instance of the plugin: its sockets for its whole life, its work while it is active (docs/rolling-update.md).
+"""One instance of one family's plugin: its sockets for its whole life, its work while it is active.
 
 An instance that starts with the instance lock discovers its cards, opens the DRA socket, registers and publishes, in
 this order, so that nothing is published that cannot be prepared. One that starts while another is active serves and
-registers first, and does the rest after the handover. At the end the kubelet forgets the plugin, calls in flight end,
-hardware work in flight ends, and the lock is released.
+registers first, and does the rest after the handover (docs/rolling-update.md). At the end the kubelet forgets the
+plugin, calls in flight end, hardware work in flight ends, and the lock is released.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -28,11 +28,15 @@ from driver.kubeletplugin.plugin import NodePlugin
 from driver.kubeletplugin.settings import Settings
 from driver.runtime import metrics
 from driver.runtime.file_lock import FileLock
-from driver.runtime.probes import Probes
+from driver.runtime.probes import Check
 
-_ACTIVE: Final = metrics.gauge("kerf_instance_active", "1 while this instance is the active one, else 0.")
+_ACTIVE: Final = metrics.gauge("kerf_instance_active", "1 while this instance is the active one, else 0.", ["driver"])
 
 _log = logging.getLogger(__name__)
+
+
+CHECKS: Final = ("cards", "kubelet", "handover")
+"""The names of an instance's readiness checks."""
 
 
 class SocketRemovedError(PermanentError):
@@ -60,7 +64,7 @@ def acquire_free_lock(settings: Settings, instance_lock: InstanceLock) -> FileLo
 
 
 class Instance:
-    """One instance: a process with sockets of its own."""
+    """One instance of one family's plugin, with sockets of its own."""
 
     def __init__(
         self,
@@ -81,10 +85,13 @@ class Instance:
         self._registrar = self._make_registrar()
         self._plugin: NodePlugin | None = None
         self._was_active = False
-        self._probes = Probes(metrics.REGISTRY)
-        self._probes.add_check("cards", lambda: self._plugin.publisher.problem if self._plugin else None)
-        self._probes.add_check("kubelet", lambda: self._registrar.problem)
-        self._probes.add_check("handover", self._why_not_active)
+        self._active = _ACTIVE.labels(settings.driver_name)
+        self.checks: Mapping[str, Check] = {
+            "cards": lambda: self._plugin.publisher.problem if self._plugin else None,
+            "kubelet": lambda: self._registrar.problem,
+            "handover": self._why_not_active,
+        }
+        """The readiness checks, by name (``CHECKS``)."""
         self._is_serving = anyio.Event()
         self._work_scope = anyio.CancelScope(shield=True)
 
@@ -107,7 +114,6 @@ class Instance:
         async with serving_at(self._settings.dra_socket, handlers, grace_s=self._settings.rpc_grace_s):
             try:
                 async with anyio.create_task_group() as services:
-                    await services.start(self._probes.serve, self._settings.probes_address)
                     await services.start(self._registrar.run)
                     services.start_soon(self._guard_socket)
                     self._is_serving.set()
@@ -166,12 +172,12 @@ class Instance:
         self._was_active = True
         self._proxy.activate(plugin)
         self._health_feed.notify()
-        _ACTIVE.set(1)
+        self._active.set(1)
 
     def _deactivate(self) -> None:
         self._plugin = None
         self._proxy.deactivate()
-        _ACTIVE.set(0)
+        self._active.set(0)
 
     def _why_not_active(self) -> str | None:
         """Return why this instance has not taken over yet; once it has, it is ready and the old one may end."""

@@ -104,13 +104,16 @@ class NodePlugin:
             driver=self._settings.driver_name,
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
-            hardware=HardwareExecutor(self._backends, timeout_s=self._settings.hardware_timeout_s),
+            hardware=HardwareExecutor(
+                self._backends, self._settings.family.configurations, timeout_s=self._settings.hardware_timeout_s
+            ),
             store=self._store,
             metadata=self._metadata,
             on_change=self._records_changed,
         )
         return ClaimPreparer(
             driver=self._settings.driver_name,
+            configurations=self._settings.family.configurations,
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
             executor=executor,

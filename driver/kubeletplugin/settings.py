@@ -1,50 +1,51 @@
-"""The settings of the kubelet plugin. The command line and its environment build them; nothing else reads those."""
+"""The settings of the kubelet plugin. The command line and its environment build them; nothing else reads those.
+
+A process hosts the plugins of one or more families: ``ProcessSettings`` are those of the process, ``Settings`` those of
+one family, which has sockets, a folder and a checkpoint of its own.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from api.model.names import KERF_DRIVER, DriverName
+from api.model.names import DriverName
+from driver.families.base import Family
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.runtime.backoff import Backoff
 
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 """The kubelet's own default of ``--root-dir``."""
-FIELD_MANAGER: Final = "kerf-kubelet-plugin"
-"""Field manager of the plugin's writes (server-side apply); also the user agent of its calls."""
+NAME: Final = "kerf-kubelet-plugin"
+"""The program's name: the user agent of its calls, and the beginning of its field managers."""
 CDI_DIR: Final = Path("/var/run/cdi")
 """The directory of generated specs (CDI SPEC.md); on a tmpfs, so that they go at a reboot, as the hardware's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings; names of durations end in their unit."""
+    """The settings of one family's plugin; names of durations end in their unit."""
 
     node_name: str
     """This node's name in the cluster."""
-    driver_name: DriverName = KERF_DRIVER
-    """Name in ResourceSlices, claims and sockets: two drivers on one node need two."""
+    family: Family
+    """The family whose devices the plugin publishes and prepares."""
     backends: tuple[BackendChoice, ...]
-    """The backends to load. There is no default: a node without hardware needs no plugin."""
-    kubeconfig: Path | None = None
-    """How to reach the API server; None: as the pod's service account."""
+    """The family's backends to open. There is no default: a node without hardware needs no plugin."""
 
     kubelet_root: Path = KUBELET_ROOT
     """The kubelet's ``--root-dir``; the plugin must see it under the same path as the kubelet."""
     state_dir: Path | None = None
-    """The directory of the checkpoint and the locks, on a disk; None: ``plugin_dir``."""
+    """The directory in which each family has a folder for its checkpoint and locks, on a disk; None: ``plugin_dir``."""
     cdi_dir: Path = CDI_DIR
     """The directory where the container runtime looks for generated CDI specs."""
     instance: str = ""
     """Part of the socket names, for example the pod's UID: with one, an instance may start while another is active, and
     takes over from it (docs/rolling-update.md)."""
 
-    probes_address: str = "0.0.0.0:8080"
-    """The address of ``/healthz``, ``/readyz`` and ``/metrics``: in the pod's own network, where the kubelet probes."""
-
     retry: Backoff = Backoff(first_s=0.5, factor=2, limit_s=60, jitter=0.2)  # noqa: RUF009  (frozen)
-    """Back-off for an unreachable API server, a kubelet that does not register the plugin and backends whose health
-    watch ends: soon at first, at most a minute apart, and jitter keeps nodes from retrying at the same time."""
+    """Back-off for an unreachable API server, a family that fails beside others, a kubelet that does not register the
+    plugin and backends whose health watch ends: soon at first, at most a minute apart, and jitter keeps nodes from
+    retrying at the same time."""
     publish_min_interval_s: float = 2.0
     """Least time between two changes of the slices: each is a write and an event for every scheduler."""
     early_load_s: float | None = 10.0
@@ -86,13 +87,28 @@ class Settings:
     """Time between two checks that the sockets are still there."""
 
     @property
+    def driver_name(self) -> DriverName:
+        """The name in ResourceSlices, claims and sockets."""
+        return self.family.driver
+
+    @property
+    def field_manager(self) -> str:
+        """The field manager of the plugin's writes (server-side apply).
+
+        Each driver has its own: an apply removes what the same manager has applied before, such as another driver's
+        entries in the status of a claim over two families.
+        """
+        return f"{NAME}-{self.driver_name}"
+
+    @property
     def plugin_dir(self) -> Path:
         """The directory where the kubelet expects a driver's own files."""
         return self.kubelet_root / "plugins" / self.driver_name
 
     @property
     def state(self) -> Path:
-        return self.state_dir or self.plugin_dir
+        """The directory of this family's checkpoint and locks."""
+        return self.plugin_dir if self.state_dir is None else self.state_dir / self.driver_name
 
     @property
     def dra_socket(self) -> Path:
@@ -102,3 +118,17 @@ class Settings:
     def registration_socket(self) -> Path:
         instance = f"-{self.instance}" if self.instance else ""
         return self.kubelet_root / "plugins_registry" / f"{self.driver_name}{instance}-reg.sock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """The settings of one process."""
+
+    node_name: str
+    """This node's name in the cluster."""
+    plugins: tuple[Settings, ...]
+    """The settings of each hosted family."""
+    kubeconfig: Path | None = None
+    """How to reach the API server; None: as the pod's service account."""
+    probes_address: str = "0.0.0.0:8080"
+    """The address of ``/healthz``, ``/readyz`` and ``/metrics``: in the pod's own network, where the kubelet probes."""

@@ -20,6 +20,9 @@ from api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, config_to_para
 from api.model.base import JsonObject
 from api.model.classic import ClassicClass, ClassicTemplate
 from api.wire import to_builtins
+from driver.families.base import Family
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
 
 V1: Final = "resource.k8s.io/v1"
 REQUEST: Final = "device"
@@ -37,7 +40,7 @@ class MigrationResult:
 def migrate_class(template: ClassicClass, parameters: ClassParameters) -> MigrationResult:
     """Return the ``kerf.dev`` ResourceClasses for a classic class with these parameters."""
     name = template.metadata.name
-    spec: JsonObject = {"device": "gpu" if isinstance(parameters, GpuClassParametersSpec) else "fpga"}
+    spec: JsonObject = {"device": _family(parameters).name}
     for field in ("cut", "profile", "minimum", "function", "sharing", "nodes"):
         value = getattr(parameters, field, None)
         if value is not None:
@@ -68,7 +71,7 @@ def migrate_template(template: ClassicTemplate, parameters: ClaimParameters | No
             exactly["selectors"] = selectors
         config = _build_config(parameters)
         if config is not None:
-            opaque = {"driver": "kerf.dev", "parameters": config}
+            opaque = {"driver": _family(parameters).driver, "parameters": config}
             devices["config"] = [{"requests": [REQUEST], "opaque": opaque}]
     metadata = {"name": template.metadata.name, "namespace": template.metadata.namespace}
     document = {
@@ -83,6 +86,10 @@ def migrate_template(template: ClassicTemplate, parameters: ClaimParameters | No
 def report_unreadable(subject: str, error: InvalidDocumentError | LookupError) -> MigrationResult:
     """Return the result for an object that must be corrected before it can be migrated."""
     return MigrationResult(documents=(), remarks=(f"{subject}: left out: {error}",))
+
+
+def _family(parameters: ClassParameters | ClaimParameters) -> Family:
+    return GPU if isinstance(parameters, GpuClassParametersSpec | GpuClaimParametersSpec) else FPGA
 
 
 def _resource_class(name: str, spec: JsonObject) -> JsonObject:
@@ -123,21 +130,22 @@ def _template_remarks(template: ClassicTemplate) -> Iterator[str]:
 
 
 def _selectors(parameters: ClaimParameters) -> Iterable[str]:
-    """Yield CEL over the attributes that Kerf publishes (``api.model.device_attributes``)."""
+    """Yield CEL over the attributes that Kerf publishes (``driver.families``)."""
+    driver = _family(parameters).driver
     if parameters.models:
         models = ", ".join(f'"{model}"' for model in parameters.models)
-        yield f'device.attributes["kerf.dev"].model in [{models}]'
+        yield f'device.attributes["{driver}"].model in [{models}]'
     if isinstance(parameters, FpgaClaimParametersSpec):
         if parameters.function is not None:
-            yield f'device.attributes["kerf.dev"].function == "{parameters.function}"'
+            yield f'device.attributes["{driver}"].function == "{parameters.function}"'
         return
     if parameters.profile is not None:
-        yield f'device.attributes["kerf.dev"].profile == "{parameters.profile}"'
+        yield f'device.attributes["{driver}"].profile == "{parameters.profile}"'
     if parameters.minimum is not None:
         amounts = {"memory": parameters.minimum.memory, "computeSlices": parameters.minimum.compute_slices}
         for name, amount in amounts.items():
             if amount is not None:
-                yield f'device.capacity["kerf.dev"].{name}.compareTo(quantity("{amount}")) >= 0'
+                yield f'device.capacity["{driver}"].{name}.compareTo(quantity("{amount}")) >= 0'
 
 
 def _build_config(parameters: ClaimParameters) -> JsonObject | None:

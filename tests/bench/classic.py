@@ -18,17 +18,17 @@ import anyio
 import yaml
 from anyio.abc import TaskStatus
 
-from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
+from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory, inventory_name
 from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation
 from api.model.device_attributes import pool_name
-from api.model.names import KERF_DRIVER
 from api.resource.v1alpha2 import KINDS
 from api.wire import to_builtins
 from driver.controller.classic import node_model, placement
 from driver.controller.classic import requirements as claim_requirements
 from driver.controller.classic.allocator import ONLY_REQUEST, only_node
 from driver.controller.classic.scheduling_contexts import plan_context
+from driver.families.gpu import GPU
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.kube.informer import Informer
@@ -146,7 +146,7 @@ def _time_decision(builder: ClusterBuilder, names: tuple[str, ...]) -> float:
     return took
 
 
-def _allocation(node: str, devices: Sequence[str], driver: str = KERF_DRIVER) -> ClassicAllocation:
+def _allocation(node: str, devices: Sequence[str], driver: str = GPU.driver) -> ClassicAllocation:
     results = tuple(
         DeviceRequestAllocationResult(request=ONLY_REQUEST, driver=driver, pool=pool_name(node, "gpu"), device=device)
         for device in devices
@@ -181,7 +181,7 @@ async def _renew(client: Client, names: Sequence[str]) -> None:
     """Renew the inventories as plugins do: a node whose plugin is silent gets no claims."""
     for turn in itertools.count(1):
         await anyio.sleep(RENEW_S)
-        for name in names:
+        for name in (inventory_name(node, GPU.driver) for node in names):
             await client.patch(NODE_INVENTORIES, name, {"spec": {"renewedAt": str(turn)}}, type=PatchType.MERGE)
 
 

@@ -39,7 +39,7 @@ from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
 
-DRIVER: Final = "kerf.dev"
+DRIVER: Final = "gpu.kerf.dev"
 CARDS: Final = 8
 _PLACEHOLDER: Final = "n-00000"
 FEATURES: Final = Features()

@@ -20,14 +20,13 @@ import anyio
 from api.model.device_attributes import pool_name
 from api.model.devices import Pool
 from api.model.metadata import OwnerReference
-from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
 from driver.families.gpu import GPU
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kube.slice_publisher import PublishSettings
-from driver.kubeletplugin.settings import FIELD_MANAGER
+from driver.kubeletplugin.settings import NAME
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
 from tests.bench.cluster_wait import PATIENCE_S, pods_from_now, until
@@ -109,7 +108,7 @@ def _slices(nodes: Sequence[Document]) -> Iterator[tuple[str, bytes]]:
     """Names and content of all slices, as publishers make them."""
     for node in nodes:
         context = SliceContext(
-            driver=KERF_DRIVER, node_name=node["metadata"]["name"], owner=node_owner(node), generations={}, accepted={}
+            driver=GPU.driver, node_name=node["metadata"]["name"], owner=node_owner(node), generations={}, accepted={}
         )
         for write in plan_pool(_pool(context.node_name), (), context):
             assert isinstance(write, CreateSlice)
@@ -131,7 +130,7 @@ async def _client(cluster: Cluster, kerf: Kerf, node: Document) -> Client:
     """Return a client with the permissions of the plugin of ``node``."""
     user = f"{node['metadata']['name']}-{PLUGIN}"
     kubeconfig = cluster.write_kubeconfig(user, {"token": await kerf.token(PLUGIN, node)})
-    return Client(await load_access(kubeconfig), user_agent=FIELD_MANAGER)
+    return Client(await load_access(kubeconfig), user_agent=NAME)
 
 
 async def _withdrawn(api: Api, names: Iterable[str]) -> None:
@@ -158,7 +157,7 @@ async def _published(clients: Mapping[str, Client], nodes: Sequence[Document]) -
             publisher = AwaitedPublisher(
                 await stack.enter_async_context(clients[name]),
                 KINDS,
-                driver=KERF_DRIVER,
+                driver=GPU.driver,
                 node_name=name,
                 owner=node_owner(node),
                 settings=PublishSettings(),

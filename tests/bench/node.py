@@ -135,7 +135,7 @@ async def _slices(api: Api) -> int:
 
 
 def _is_offered(kubelet: Path) -> bool:
-    return any((kubelet / "plugins_registry").glob("kerf.dev*"))
+    return any((kubelet / "plugins_registry").glob("gpu.kerf.dev*"))
 
 
 def _begin(pid: int) -> float:

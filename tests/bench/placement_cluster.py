@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 
 from api.model.device_attributes import pool_name
 from api.model.devices import Pool
-from api.model.names import KERF_DRIVER, DriverName
+from api.model.names import DriverName
 from api.resource.v1 import KINDS
 from driver.families.gpu import GPU
 from driver.kube.http.client import Client
@@ -200,8 +200,8 @@ class Node:
         }
         self._ordered = ordered
         self._publisher = publisher
-        self._place = PublishTarget(driver=DriverName(KERF_DRIVER), node=name, layout=SliceLayout.SPLIT)
-        self._board = DeviceHealthTracker(driver=KERF_DRIVER, now=time.time)
+        self._place = PublishTarget(driver=DriverName(GPU.driver), node=name, layout=SliceLayout.SPLIT)
+        self._board = DeviceHealthTracker(driver=GPU.driver, now=time.time)
         self._inventory = DeviceSet()
         self._published: Sequence[Pool] = ()
 
@@ -387,7 +387,7 @@ class System:
 
 
 def _claim(name: str, profile: str) -> Document:
-    expression = f'device.attributes["{KERF_DRIVER}"].profile == "{profile}"'
+    expression = f'device.attributes["{GPU.driver}"].profile == "{profile}"'
     request = pods.exactly("gpu", CLASS, selectors=[{"cel": {"expression": expression}}])
     return _in_space(pods.claim(name, pods.devices(request)))
 
@@ -419,7 +419,7 @@ async def play(variants: Sequence[Variant], runs: Sequence[Run]) -> dict[Variant
     courses: dict[Variant, list[Course]] = {variant: [] for variant in variants}
     async with running(NEWEST, nodes=(), bare_nodes=names) as cluster, Api(cluster.kubeconfig) as api:
         await cluster.configure_scheduler(PROFILES)
-        class_ = {"selectors": [{"cel": {"expression": f'device.driver == "{KERF_DRIVER}"'}}]}
+        class_ = {"selectors": [{"cel": {"expression": f'device.driver == "{GPU.driver}"'}}]}
         await api.create(
             {"apiVersion": pods.RESOURCE, "kind": "DeviceClass", "metadata": {"name": CLASS}, "spec": class_}
         )
@@ -442,7 +442,7 @@ async def _start(api: Api, client: Client, group: TaskGroup, variant: Variant, n
     publisher = AwaitedPublisher(
         client,
         KINDS,
-        driver=KERF_DRIVER,
+        driver=GPU.driver,
         node_name=name,
         owner=node_owner(document),
         settings=PublishSettings(min_interval_s=0),

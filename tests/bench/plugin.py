@@ -83,7 +83,7 @@ from api.dra import v1
 from api.model.prepared import PrepareOutcome, ReportedDevice
 from driver.kubeletplugin.grpc.server import serving_at, unary
 async def prepare(claims):
-    devices = (ReportedDevice(requests=("gpu",), pool="p", device="d", cdi_ids=("k8s.kerf.dev/claim=d",)),)
+    devices = (ReportedDevice(requests=("gpu",), pool="p", device="d", cdi_ids=("k8s.gpu.kerf.dev/claim=d",)),)
     return {claim.uid: PrepareOutcome(devices=devices) for claim in claims}
 async def unprepare(claims):
     return {claim.uid: "" for claim in claims}
@@ -217,6 +217,7 @@ async def _plugin(root: Path, place: Path, cards: int = 1) -> AsyncIterator[tupl
 async def _started(root: Path, place: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
     arguments = {
         "--node-name": "node-1",
+        "--family": "gpu",
         "--kubeconfig": root / "kubeconfig",
         "--backend": f"simulated={place / 'cards.yaml'}",
         "--kubelet-root": place,
@@ -231,7 +232,7 @@ async def _started(root: Path, place: Path) -> AsyncIterator[tuple[subprocess.Po
         tasks.start_soon(watcher.run)
         with _process([*command, *(str(part) for pair in arguments.items() for part in pair)]) as process:
             await registered.wait()
-            driver = watcher.get("kerf.dev")
+            driver = watcher.get("gpu.kerf.dev")
             assert driver is not None
             yield process, driver
         tasks.cancel_scope.cancel()
@@ -249,7 +250,7 @@ async def _allocated_claim(client: Client, slot: int = 0, *, admin_access: bool 
     card, start = divmod(slot, 7)
     result = DeviceRequestAllocationResult(
         request="gpu",
-        driver="kerf.dev",
+        driver="gpu.kerf.dev",
         pool="node-1/gpu",
         device=f"gpu-{card}-1g-10gb-at-{start}",
         admin_access=admin_access,

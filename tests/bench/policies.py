@@ -27,7 +27,7 @@ from driver.partitions.slice_limits import SliceLayout
 from tests.allocation.builders import claim, class_, request
 from tests.bench.keep import Keep, Profile
 
-DRIVER = "kerf.dev"
+DRIVER = "gpu.kerf.dev"
 CLASS = class_()
 
 

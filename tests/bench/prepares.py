@@ -54,7 +54,7 @@ async def _measure(hardware: Hardware) -> list[Row]:
         await kerf.install()
         labels = {"resource.kubernetes.io/admin-access": "true"}
         await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LOOKING, "labels": labels}})
-        await kerf.start_bare_plugin(NODE, hardware)
+        await kerf.start_bare_plugin(NODE, hardware, ["--family=gpu"])
         async with _called(cluster) as channel, health_watched(channel):
             rows = [memory(cluster, NODE, "idle")]
             pid = cluster.processes.pid(f"{NODE}-{PLUGIN}")
@@ -75,7 +75,7 @@ async def _called(cluster: Cluster) -> AsyncIterator[grpc.aio.Channel]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watcher.run)
         await registered.wait()
-        driver = watcher.get("kerf.dev")
+        driver = watcher.get("gpu.kerf.dev")
         assert driver is not None
         yield driver.channel
         tasks.cancel_scope.cancel()
@@ -156,7 +156,7 @@ async def _allocated(api: Api, slot: int, *, looking: bool = False) -> ClaimRef:
     document["metadata"]["namespace"] = space
     made = await api.create(document)
     device = f"gpu-{card}-1g-10gb-at-{start}"
-    result = {"request": "gpu", "driver": "kerf.dev", "pool": f"{NODE}/gpu", "device": device, **access}
+    result = {"request": "gpu", "driver": "gpu.kerf.dev", "pool": f"{NODE}/gpu", "device": device, **access}
     status: Document = {"status": {"allocation": {"devices": {"results": [result]}}}}
     await api.patch(pods.RESOURCE, "ResourceClaim", name, status, space, subresource="status")
     return ClaimRef(space, name, made["metadata"]["uid"])

@@ -26,7 +26,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], comma
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "controller", "kubelet-plugin", "devices", "why", "plan", "frag", "gather"]
+    "command", ["demo", "controller", "kubelet-plugin", "devices", "families", "rbac", "why", "plan", "frag", "gather"]
 )
 def test_every_option_names_its_environment_variable(capsys: pytest.CaptureFixture[str], command: str) -> None:
     _, out, _ = run(capsys, command, "--help")

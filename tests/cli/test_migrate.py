@@ -69,7 +69,7 @@ async def test_the_examples_become_classes_and_templates_of_today(kubeconfig: Pa
     size = documents["ResourceClaimTemplate", "eighteen-gi"]["spec"]["spec"]["devices"]["requests"][0]["exactly"]
     assert size["deviceClassName"] == "gpu-by-size"
     assert size["selectors"][0]["cel"]["expression"] == (
-        'device.capacity["kerf.dev"].memory.compareTo(quantity("18Gi")) >= 0'
+        'device.capacity["gpu.kerf.dev"].memory.compareTo(quantity("18Gi")) >= 0'
     )
     assert "ResourceClass gpu-monitor: monitor: its claims need adminAccess" in result.stderr
     assert "ResourceClass gpu-small: maxPods: 1 has no equivalent" in result.stderr

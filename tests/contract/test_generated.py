@@ -12,12 +12,13 @@ import yaml
 
 from api.kerf.decoder import decode_resource_class
 from api.model.metadata import OwnerReference
-from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
 from driver.families.fpga.catalog import shells
+from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_models
+from driver.families.registry import BUILT_IN
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
@@ -33,6 +34,7 @@ NODE: Final = "bare1"
 CARDS: Final = 8
 """As many as a large node has."""
 CLASSES: Final = sorted((Path(__file__).parents[1] / "controller" / "structured" / "classes").glob("*.yaml"))
+FAMILIES: Final = {family.name: family for family in BUILT_IN}
 
 
 def of_kind(tmp_path: Path, cards: Mapping[str, object]) -> tuple[Card, ...]:
@@ -43,21 +45,21 @@ def of_kind(tmp_path: Path, cards: Mapping[str, object]) -> tuple[Card, ...]:
 
 def slices(cards: tuple[Card, ...], *, rich: bool) -> Iterator[Document]:
     """Return what a node with these cards publishes; rich: all of it lost, in shares, with monitors, loaded early."""
-    board = DeviceHealthTracker(driver=KERF_DRIVER, now=lambda: 0.0)
+    board = DeviceHealthTracker(driver=GPU.driver, now=lambda: 0.0)
     if rich:
         for card in cards:
             board.update(HealthChange(card_uuid=card.uuid, partition=None, state=HealthState.LOST, reason="gone"))
     profiles = {profile.name for model in gpu_models() for profile in model.profiles}
     everything = OptionalDevices(shareable=frozenset([None, *profiles]), monitors=frozenset({"gpu", "fpga"}))
     place = PublishTarget(
-        driver=KERF_DRIVER,
+        driver=GPU.driver,
         node=NODE,
         layout=SliceLayout.SPLIT,
         optional_devices=everything if rich else OptionalDevices(),
         early_load_s=0 if rich else None,
     )
     owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="a-node")
-    context = SliceContext(driver=KERF_DRIVER, node_name=NODE, owner=owner, generations={}, accepted={})
+    context = SliceContext(driver=GPU.driver, node_name=NODE, owner=owner, generations={}, accepted={})
     for pool in build_device_set(place, {"simulated": cards}, (), board, DeviceSet()).pools:
         for write in plan_pool(pool, (), context):
             assert isinstance(write, CreateSlice)
@@ -109,7 +111,10 @@ def device_class(spec: Document) -> Document:
     metadata = {"name": "offer", "uid": "11111111-1111-1111-1111-111111111111"}
     document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": metadata, "spec": spec}
     compiled = compile_class(
-        decode_resource_class(document), driver=KERF_DRIVER, nodes=(), device_types=known_device_types()
+        decode_resource_class(document),
+        families=FAMILIES,
+        nodes=(),
+        device_types=known_device_types(),
     )
     return KINDS.device_classes.encode(compiled.device_class)
 

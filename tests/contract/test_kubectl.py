@@ -107,7 +107,7 @@ def found(kubectl: Kubectl, *arguments: str) -> Any:
 
 async def test_get_shows_what_there_is(kubectl: Kubectl) -> None:
     shown = kubectl("get", "nodes,pods,resourceslices,deviceclasses,resourceclaims,resourceclasses", "--all-namespaces")
-    for expected in ("node-1", "gpu-small", "kerf.dev", "allocated,reserved"):
+    for expected in ("node-1", "gpu-small", "gpu.kerf.dev", "allocated,reserved"):
         assert expected in shown
 
 

@@ -94,7 +94,7 @@ def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
 
 def test_kerfs_own_parameters_inside_a_claim_are_checked_too(tmp_path: Path) -> None:
     parameters = "{apiVersion: kerf.dev/v1alpha1, kind: GpuConfig, sharing: {strategy: Half}}"
-    config = f"config: [{{opaque: {{driver: kerf.dev, parameters: {parameters}}}}}], requests"
+    config = f"config: [{{opaque: {{driver: gpu.kerf.dev, parameters: {parameters}}}}}], requests"
     lines = lines_of(write(tmp_path, CLASS, TEMPLATE.replace("requests", config)))
     assert "spec.spec.devices.config[0].opaque.parameters.sharing.strategy" in lines[0]
 

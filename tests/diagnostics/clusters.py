@@ -34,7 +34,6 @@ from api.model.claims import (
 from api.model.device_attributes import pool_name
 from api.model.devices import Attribute, Device, DeviceTaintRule, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import Condition, ObjectMeta
-from api.model.names import KERF_DRIVER
 from driver.allocation import Fits
 from driver.cli.plan import compile_classes
 from driver.diagnostics.cluster_index import ClusterIndex
@@ -48,7 +47,7 @@ from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
 
 replace = msgspec.structs.replace
-ATTRIBUTES: Final = f'device.attributes["{KERF_DRIVER}"]'
+ATTRIBUTES: Final = f'device.attributes["{GPU.driver}"]'
 
 
 def card(index: int, node: str = "node-1", model: str = "h100-80gb-sxm") -> Card:
@@ -76,7 +75,7 @@ def slices(node: str, cards: int = 1, model: str = "h100-80gb-sxm") -> list[Reso
         ResourceSlice(
             metadata=ObjectMeta(name=f"{node}-{number}"),
             spec=ResourceSliceSpec(
-                driver=KERF_DRIVER,
+                driver=GPU.driver,
                 pool=ResourcePool(name=name, generation=1, resource_slice_count=len(pool.slices)),
                 node_name=node,
                 devices=tuple(map(_with_start, content.devices)),
@@ -110,12 +109,11 @@ def profile_class(profile: str) -> DeviceClass:
     """Return a class as ``kerf controller`` compiles it."""
     return device_class(
         profile.replace(".", "-"),
-        f'device.driver == "{KERF_DRIVER}" &&\nhas({ATTRIBUTES}.profile) &&\n{ATTRIBUTES}.cut == "partition" &&\n'
-        f'{ATTRIBUTES}.profile == "{profile}"',
+        f'device.driver == "{GPU.driver}" &&\n{ATTRIBUTES}.cut == "partition" &&\n{ATTRIBUTES}.profile == "{profile}"',
     )
 
 
-WHOLE: Final = device_class("whole", f'device.driver == "{KERF_DRIVER}" && {ATTRIBUTES}.cut == "whole"')
+WHOLE: Final = device_class("whole", f'device.driver == "{GPU.driver}" && {ATTRIBUTES}.cut == "whole"')
 CLASSES: Final = (*map(profile_class, ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")), WHOLE)
 
 

@@ -53,7 +53,7 @@ def test_why_tells_obstacles_holders_and_remedies(run: Run, dump: str) -> None:
     assert "  claim default/big, request r0: 2 devices match, but what they need is taken" in lines
     assert any(
         line.startswith(
-            "    gpu-0 of kerf.dev/node-1/gpu: memory, multiprocessors, memory-slice-0…6, held by default/c0,"
+            "    gpu-0 of gpu.kerf.dev/node-1/gpu: memory, multiprocessors, memory-slice-0…6, held by default/c0,"
         )
         for line in lines
     )

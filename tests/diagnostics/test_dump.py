@@ -24,7 +24,7 @@ from driver.diagnostics.explain.why import explain_claim
 from tests.diagnostics.clusters import CLASSES, allocate_claims, claim, gpu_cluster, node, pod, replace, slices, state
 
 SECRET = "hunter2"
-OPAQUE = OpaqueDeviceConfiguration(driver="kerf.dev", parameters={"token": SECRET})
+OPAQUE = OpaqueDeviceConfiguration(driver="gpu.kerf.dev", parameters={"token": SECRET})
 
 
 def with_secrets() -> ClusterState:
@@ -54,7 +54,7 @@ def with_secrets() -> ClusterState:
     )
     waiting = pod("waiting", "held", conditions=[Condition(type="Ready", status="False", message=SECRET)])
     status = AllocatedDeviceStatus(
-        driver="kerf.dev",
+        driver="gpu.kerf.dev",
         pool="p",
         device="d",
         data={"key": SECRET},

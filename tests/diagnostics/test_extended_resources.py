@@ -31,4 +31,4 @@ def test_why_and_plan_know_them() -> None:
     }
     cluster = ClusterIndex(now)
     [placed] = plan_workloads(cluster, parse(cluster, manifest).workloads).placed
-    assert [device.device for device in placed.devices] == ["kerf.dev/node-1/gpu/gpu-0"]
+    assert [device.device for device in placed.devices] == ["gpu.kerf.dev/node-1/gpu/gpu-0"]

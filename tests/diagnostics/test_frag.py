@@ -70,7 +70,7 @@ def test_the_cheapest_claims_to_recreate_are_told_with_the_room_they_find() -> N
     assert (advice.node, advice.device) == ("node-1", "gpu-0-7g-80gb-at-0")
     [move] = advice.moves
     assert (move.claim, move.pods) == ("default/a", ("default/a",))
-    assert all(device.startswith("kerf.dev/node-2/gpu/") for device in move.room_at)
+    assert all(device.startswith("gpu.kerf.dev/node-2/gpu/") for device in move.room_at)
 
 
 def test_what_is_free_needs_no_recreating() -> None:

@@ -34,7 +34,7 @@ from tests.diagnostics.clusters import (
     templated_pod,
 )
 
-ATTRIBUTE_OF_CARD = "kerf.dev/uuid"
+ATTRIBUTE_OF_CARD = "gpu.kerf.dev/uuid"
 
 
 def ref(name: str) -> ObjectRef:
@@ -65,7 +65,7 @@ class Case:
 SICK = DeviceTaintRule(
     metadata=ObjectMeta(name="sick"),
     spec=DeviceTaintRuleSpec(
-        device_selector=DeviceTaintSelector(driver="kerf.dev"),
+        device_selector=DeviceTaintSelector(driver="gpu.kerf.dev"),
         taint=DeviceTaint(key="ill", value="ecc", effect="NoSchedule"),
     ),
 )
@@ -95,7 +95,7 @@ CASES: dict[str, Case] = {
         gpu_cluster(),
         (request("gpu", "1g-10gb", count=2),),
         "constraint",
-        "distinctAttribute kerf.dev/uuid cannot hold over the devices that are free",
+        "distinctAttribute gpu.kerf.dev/uuid cannot hold over the devices that are free",
         {"constraints": [DeviceConstraint(distinct_attribute=ATTRIBUTE_OF_CARD)]},
     ),
     "taint": Case(
@@ -108,7 +108,7 @@ CASES: dict[str, Case] = {
         state(node("node-1"), published=UPDATING),
         ("7g-80gb",),
         "pool-incomplete",
-        "pool kerf.dev/node-1/gpu is being updated: 2 of 9 slices are published",
+        "pool gpu.kerf.dev/node-1/gpu is being updated: 2 of 9 slices are published",
     ),
     "nothing published": Case(
         state(node("node-1"), published=[]), ("7g-80gb",), "no-pool", "no driver publishes devices for this node"
@@ -215,7 +215,7 @@ def test_what_has_its_devices_is_told_with_them() -> None:
     now = allocate_claims(gpu_cluster(), claim("c", "7g-80gb"))
     answer = explain_claim(ClusterIndex(now), ref("c"))
     assert answer.verdict is Verdict.HAS_DEVICES
-    assert answer.claims[0].devices == ("kerf.dev/node-1/gpu/gpu-0-7g-80gb-at-0",)
+    assert answer.claims[0].devices == ("gpu.kerf.dev/node-1/gpu/gpu-0-7g-80gb-at-0",)
 
 
 def test_an_allocated_claim_keeps_its_pod_on_its_node() -> None:
@@ -235,7 +235,7 @@ def test_binding_conditions_that_are_awaited_are_told() -> None:
     results = tuple(replace(each, binding_conditions=("Prepared",)) for each in allocation.devices.results)
     waiting = allocated_claim(held, replace(allocation, devices=replace(allocation.devices, results=results)))
     answer = explain_claim(ClusterIndex(replace(gpu_cluster(), claims=(waiting,))), ref("c"))
-    assert answer.claims[0].waits_for == ("Prepared of kerf.dev/node-1/gpu/gpu-0-7g-80gb-at-0",)
+    assert answer.claims[0].waits_for == ("Prepared of gpu.kerf.dev/node-1/gpu/gpu-0-7g-80gb-at-0",)
 
 
 BLOCKED: dict[str, tuple[Callable[[], ClusterState], str]] = {

@@ -55,13 +55,11 @@ class NodeView:
         return int(await self.metric("kerf_claim_records"))
 
     async def metric(self, name: str) -> float:
-        """Return the value of a metric without labels, 0 without one. Raises ClientError when the plugin does not
-        run."""
+        """Return a metric, summed over its labels; 0 without one. Raises ClientError when no plugin runs."""
         address = f"http://{self._kerf.plugin_probes(self.name)}/metrics"
         async with aiohttp.ClientSession() as session, session.get(address) as response:
             text = await response.text()
-        values = [line.split()[-1] for line in text.splitlines() if line.startswith(f"{name} ")]
-        return float(values[0]) if values else 0.0
+        return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{")))
 
     def pod_logs(self, pod: dict[str, Any], container: str) -> Path:
         """Return the log file of the container's latest start."""

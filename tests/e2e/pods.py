@@ -59,7 +59,8 @@ def first_available(name: str, **device_classes: str) -> Document:
 
 def opaque(parameters: Document, *requests: str) -> Document:
     """Return configuration for Kerf's devices of ``requests``, or of all requests if there is none."""
-    return {"requests": list(requests), "opaque": {"driver": "kerf.dev", "parameters": parameters}}
+    driver = "fpga.kerf.dev" if parameters.get("kind") == "FpgaConfig" else "gpu.kerf.dev"
+    return {"requests": list(requests), "opaque": {"driver": driver, "parameters": parameters}}
 
 
 def by_template(name: str) -> Document:

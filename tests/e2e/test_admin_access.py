@@ -65,5 +65,5 @@ async def test_the_pod_resources_api_shows_each_containers_devices(namespace: Na
     (result,) = await namespace.allocation_results("p")
     shown = devices_of(cluster.node_paths(namespace.node.name).pod_resources, namespace.name, "p")
     assert {one.container for one in shown} == {"first", "second"}
-    assert {(one.driver, one.pool, one.device) for one in shown} == {("kerf.dev", result["pool"], result["device"])}
+    assert {(one.driver, one.pool, one.device) for one in shown} == {("gpu.kerf.dev", result["pool"], result["device"])}
     assert [list(one.cdi_devices) for one in shown] == [namespace.node.cdi_devices()] * 2

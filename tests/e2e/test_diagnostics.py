@@ -19,7 +19,7 @@ from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
-MODEL: Final = 'device.attributes["kerf.dev"].model'
+MODEL: Final = 'device.attributes["gpu.kerf.dev"].model'
 SETTLED: Final = 20
 """Equal looks at the publish order, five a second: the plugin publishes at most once in some seconds."""
 RULES: Final = f"resource.k8s.io/{chosen_version().taint_rule_version}"
@@ -70,7 +70,7 @@ CASES: Final[Mapping[str, tuple[str, Document, Document, Document, str]]] = {
     "constraint": (
         "1g.10gb",
         {"count": 2},
-        {"constraints": [{"distinctAttribute": "kerf.dev/uuid"}]},
+        {"constraints": [{"distinctAttribute": "gpu.kerf.dev/uuid"}]},
         {},
         "constraint",
     ),
@@ -103,7 +103,7 @@ async def test_a_taint_on_devices_is_explained(
     cluster: Cluster, api: Api, namespace: Namespace, busy: Mapping[str, str]
 ) -> None:
     name = f"{namespace.name}-ill"
-    selector = {"driver": "kerf.dev"}
+    selector = {"driver": "gpu.kerf.dev"}
     taint = {"key": "example.com/ill", "value": "fan", "effect": "NoSchedule"}
     spec: Document = {"deviceSelector": selector, "taint": taint}
     await api.apply({"apiVersion": RULES, "kind": "DeviceTaintRule", "metadata": {"name": name}, "spec": spec})

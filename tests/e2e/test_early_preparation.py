@@ -66,7 +66,7 @@ async def test_a_function_is_loaded_when_its_pod_is_bound(namespace: Namespace) 
     pod = await bound(namespace, "p")
     assert pod["spec"]["nodeName"] == NODE
     assert [name for _, name, _ in namespace.node.fpga_functions] == ["aes-gcm"]
-    assert await conditions(namespace) == {"kerf.dev/Loaded": "True", "kerf.dev/LoadFailed": "False"}
+    assert await conditions(namespace) == {"fpga.kerf.dev/Loaded": "True", "fpga.kerf.dev/LoadFailed": "False"}
     told = (await namespace.wait_running("p")).main
     assert list(told.kerf_devices.values()) == ["aes-gcm"]
 
@@ -76,7 +76,7 @@ async def test_a_function_that_cannot_be_loaded_sends_its_pod_to_the_other_node(
     await ask(namespace, "p", function="zstd")  # of which the card gets no more for five minutes
 
     async def has_failed() -> bool:
-        return (await conditions(namespace)).get("kerf.dev/LoadFailed") == "True"
+        return (await conditions(namespace)).get("fpga.kerf.dev/LoadFailed") == "True"
 
     await eventually("the scheduler is told that the load has failed", has_failed)
     assert "nodeName" not in (await namespace.pod("p"))["spec"]
@@ -84,7 +84,7 @@ async def test_a_function_that_cannot_be_loaded_sends_its_pod_to_the_other_node(
     try:
         pod = await bound(namespace, "p")
         assert pod["spec"]["nodeName"] == BARE
-        assert (await conditions(namespace))["kerf.dev/Loaded"] == "True"
+        assert (await conditions(namespace))["fpga.kerf.dev/Loaded"] == "True"
         assert namespace.node.fpga_functions == []
     finally:
         await cordon(namespace.api, is_cordoned=True)

@@ -12,7 +12,7 @@ from tests.realcluster.kerf import Hardware
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 REASON = "Xid 63: row remapping is due"
 LOSS = "Xid 79: the GPU has fallen off the bus"
-TAINT = "kerf.dev/unhealthy"
+TAINT = "gpu.kerf.dev/unhealthy"
 RULES = f"resource.k8s.io/{chosen_version().taint_rule_version}"
 
 

@@ -15,7 +15,7 @@ FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 def newest(told: ContainerReport, path: str) -> dict[str, Any]:
     """Return the first document of a file; the others have the same content in older versions."""
     document: dict[str, Any]
-    document, _ = json.JSONDecoder().raw_decode(told.files[f"{FOLDER}/{path}/kerf.dev-metadata.json"])
+    document, _ = json.JSONDecoder().raw_decode(told.files[f"{FOLDER}/{path}/gpu.kerf.dev-metadata.json"])
     return document
 
 
@@ -30,7 +30,7 @@ async def test_a_container_reads_what_it_got_where_the_class_says_so(namespace: 
         assert (document["apiVersion"], document["kind"]) == ("metadata.resource.k8s.io/v1beta1", "DeviceMetadata")
         ((device,),) = [request["devices"] for request in document["requests"]]
         assert {key: device[key] for key in ("driver", "pool", "name")} == {
-            "driver": "kerf.dev",
+            "driver": "gpu.kerf.dev",
             "pool": result["pool"],
             "name": result["device"],
         }

@@ -17,7 +17,7 @@ HARDWARE = Hardware(
     options={},
 )
 
-CARD = "kerf.dev/uuid"
+CARD = "gpu.kerf.dev/uuid"
 COMBINED = chosen_version().slice_layout is SliceLayout.COMBINED
 
 

@@ -19,7 +19,7 @@ def slice_of(node: str) -> Document:
         "kind": "ResourceSlice",
         "metadata": {"name": f"by-hand-{node}"},
         "spec": {
-            "driver": "kerf.dev",
+            "driver": "gpu.kerf.dev",
             "nodeName": node,
             "pool": {"name": f"by-hand-{node}", "generation": 1, "resourceSliceCount": 1},
             "devices": [{"name": "d"}],

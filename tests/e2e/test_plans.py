@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.collector import collect_state
 from driver.diagnostics.plan import PlanReport, plan_workloads
+from driver.families.gpu import GPU
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from tests.diagnostics.clusters import parse, slices
@@ -29,9 +29,9 @@ SCENARIOS: Final = 50
 MODELS: Final = ("h100-80gb-sxm", "a30-24gb")
 """Of the cards of each node: two on the first, one on the second."""
 
-CARD: Final = f"{KERF_DRIVER}/uuid"
-ATTRIBUTES: Final = f'device.attributes["{KERF_DRIVER}"]'
-CAPACITY: Final = f'device.capacity["{KERF_DRIVER}"]'
+CARD: Final = f"{GPU.driver}/uuid"
+ATTRIBUTES: Final = f'device.attributes["{GPU.driver}"]'
+CAPACITY: Final = f'device.capacity["{GPU.driver}"]'
 CLASSES: Final = {
     "partition": f'{ATTRIBUTES}.cut == "partition"',
     "whole": f'{ATTRIBUTES}.cut == "whole"',
@@ -59,7 +59,7 @@ async def client(cluster: Cluster, api: Api) -> AsyncIterator[Client]:
                 "apiVersion": "resource.k8s.io/v1",
                 "kind": "DeviceClass",
                 "metadata": {"name": name},
-                "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{KERF_DRIVER}" && {expression}'}}]},
+                "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{GPU.driver}" && {expression}'}}]},
             }
         )
     async with Client(await load_access(cluster.kubeconfig), user_agent="kerf-e2e") as client:

@@ -1,6 +1,7 @@
 """Allocated claims, as the scheduler leaves them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from api.model.allocations import (
     AllocationResult,
@@ -15,8 +16,13 @@ from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
 
-DRIVER = "kerf.dev"
+FAMILY = replace(GPU, configurations={**GPU.configurations, **FPGA.configurations})
+"""A family whose cards are GPUs and FPGAs, for tests of what is the same for all."""
+DRIVER = GPU.driver
+CONFIGURATIONS = FAMILY.configurations
 NODE = "node-1"
 NAMESPACE = "default"
 

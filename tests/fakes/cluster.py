@@ -44,9 +44,9 @@ class FakeClaimInformer:
 class FakeCluster:
     """Implements ``driver.kubeletplugin.cluster.base.Cluster``."""
 
-    def __init__(self, layout: SliceLayout = SliceLayout.SPLIT) -> None:
+    def __init__(self, driver: str = DRIVER, layout: SliceLayout = SliceLayout.SPLIT) -> None:
         self.kubelet_services = STRUCTURED_SERVICES
-        self.target = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=layout)
+        self.target = PublishTarget(driver=DriverName(driver), node=NODE, layout=layout)
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
         self.is_down = False
         self.errors: dict[str, Exception] = {}

@@ -36,8 +36,10 @@ class ClaimError(Exception):
 class FakeKubelet:
     """A kubelet with its root directory."""
 
-    def __init__(self, root: Path, known: Sequence[str] = V1_37) -> None:
+    def __init__(self, root: Path, known: Sequence[str] = V1_37, driver: str = "") -> None:
+        """``driver``: the one that it calls; empty: whichever registers."""
         self.root = root
+        self.driver = driver
         self.known = known
         self.info: registration.PluginInfo | None = None
         self.version = ""
@@ -46,7 +48,8 @@ class FakeKubelet:
 
     @property
     def sockets(self) -> list[Path]:
-        return [path for path in (self.root / "plugins_registry").iterdir() if path.is_socket()]
+        every = (self.root / "plugins_registry").glob(f"{self.driver}*")
+        return [path for path in every if path.is_socket()]
 
     async def register(self, *, error: str = "") -> registration.PluginInfo:
         """Wait for a plugin and take the newest on, or refuse it with ``error``."""

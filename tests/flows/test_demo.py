@@ -73,7 +73,7 @@ def test_the_whole_story_is_observed_and_nothing_is_left(folder: Path) -> None:
     assert {pod["phase"] for pod in pods.values()} == {"Running"}
     sized = pods["gpu-by-size"]
     [device] = sized["claims"][0]["devices"]
-    assert (device["driver"], device["pool"], device["profile"]) == ("kerf.dev", f"{sized['node']}/gpu", "1g.20gb")
+    assert (device["driver"], device["pool"], device["profile"]) == ("gpu.kerf.dev", f"{sized['node']}/gpu", "1g.20gb")
     assert device["memory_bytes"] == 20096 * 2**20
     variable = f"KERF_DEVICE_{device['device'].upper().replace('-', '_')}"
     assert sized["container"]["env"][variable].startswith("MIG-")

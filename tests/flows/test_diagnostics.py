@@ -72,7 +72,7 @@ def pod(name: str, claim_name: str, **spec: Any) -> Document:
 
 
 CLASSES = [resource_class(profile) for profile in ("1g.10gb", "3g.40gb", "7g.80gb")]
-MODEL = 'device.attributes["kerf.dev"].model'
+MODEL = 'device.attributes["gpu.kerf.dev"].model'
 OBSTACLES: dict[str, tuple[Document, Document, str]] = {
     # name of the pod: the claim, more of the pod's spec, the obstacle
     "selector": (claim("selector", "1g-10gb", f'{MODEL} == "none"'), {}, "selector"),
@@ -83,7 +83,7 @@ OBSTACLES: dict[str, tuple[Document, Document, str]] = {
             "constraint",
             "1g-10gb",
             exactly={"count": 2},
-            constraints=[{"distinctAttribute": "kerf.dev/uuid"}],
+            constraints=[{"distinctAttribute": "gpu.kerf.dev/uuid"}],
         ),
         {},
         "constraint",

@@ -26,18 +26,19 @@ from api.model.claims import (
 )
 from api.model.metadata import ObjectMeta
 from api.resource.v1 import KINDS
+from driver.families.fpga import FPGA
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kubeletplugin import app
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.backends.simulated import open_backend
-from driver.kubeletplugin.settings import Settings
+from driver.kubeletplugin.settings import ProcessSettings, Settings
 from driver.local.cluster import ClusterSettings, LocalCluster
 
 LONGEST_S = 60.0
 """Of one test: each takes a few seconds on an idle machine."""
 NODES = ("node-1", "node-2")
-AES = 'device.driver == "kerf.dev" && device.attributes["kerf.dev"].function == "aes-gcm"'
+AES = 'device.driver == "fpga.kerf.dev" && device.attributes["fpga.kerf.dev"].function == "aes-gcm"'
 
 
 @dataclass
@@ -108,19 +109,21 @@ async def _run(cluster: LocalCluster, *, task_status: TaskStatus[None]) -> None:
     await cluster.run(task_status=task_status)
 
 
-def plugin(place: Site, cluster: LocalCluster, node: str) -> Settings:
+def plugin(place: Site, cluster: LocalCluster, node: str) -> ProcessSettings:
     cards = [{"kind": "fpga", "shell": "quad"}]
     document = {"state": f"{node}-cards", "pace": 0, "seed": node, "cards": cards}
     place.hardware(node).write_text(json.dumps(document))
-    return Settings(
+    settings = Settings(
         node_name=node,
+        family=FPGA,
         backends=(BackendChoice(name="simulated", config=place.hardware(node)),),
-        kubeconfig=cluster.kubeconfig,
         kubelet_root=cluster.kubelet_root(node),
         cdi_dir=cluster.cdi_dir(node),
-        probes_address="127.0.0.1:0",
         publish_min_interval_s=0.05,
         early_load_s=0,
+    )
+    return ProcessSettings(
+        node_name=node, plugins=(settings,), kubeconfig=cluster.kubeconfig, probes_address="127.0.0.1:0"
     )
 
 
@@ -142,8 +145,8 @@ async def test_the_function_is_loaded_before_the_pod_is_bound() -> None:
         assert pod.spec.node_name == "node-1"
         (device,) = (await place.claim("crypto")).status.devices
         assert {one.type: one.status for one in device.conditions} == {
-            "kerf.dev/Loaded": "True",
-            "kerf.dev/LoadFailed": "False",
+            "fpga.kerf.dev/Loaded": "True",
+            "fpga.kerf.dev/LoadFailed": "False",
         }
         assert place.loaded("node-1") == ["aes-gcm"]
 

@@ -20,7 +20,7 @@ from api.kerf.classic_parameters import (
     GpuClaimParameters,
     GpuClassParameters,
 )
-from api.kerf.cross_field_rules import RULES, CrossFieldRule
+from api.kerf.cross_field_rules import RULES, SERVER_RULES, ServerRule
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.kerf.v1alpha1 import GROUP, RESOURCE_CLASSES, VERSION, ResourceClass
 from api.model.base import JsonObject
@@ -150,6 +150,10 @@ def _object_schema(type_: type, docs: FieldDocs) -> JsonObject:
 
 def _schema(node: inspect.Type, docs: FieldDocs) -> JsonObject:
     match node:
+        case inspect.Metadata(
+            type=inspect.DictType(value_type=inspect.AnyType(), max_length=limit), extra_json_schema=own
+        ):
+            return {"type": "object", "maxProperties": limit} | (own or {})
         case inspect.Metadata(type=inner):
             return _schema(inner, docs)
         case inspect.StructType():
@@ -162,8 +166,9 @@ def _schema(node: inspect.Type, docs: FieldDocs) -> JsonObject:
         case inspect.VarTupleType():
             return _list(node, docs)
         case inspect.DictType(value_type=value):
-            limit = {} if node.max_length is None else {"maxProperties": node.max_length}
-            return {"type": "object", "additionalProperties": _schema(value, docs)} | limit
+            bounds = {"minProperties": node.min_length, "maxProperties": node.max_length}
+            given = {name: bound for name, bound in bounds.items() if bound is not None}
+            return {"type": "object", "additionalProperties": _schema(value, docs)} | given
     return _scalar(node)
 
 
@@ -182,7 +187,8 @@ def _struct(members: list[inspect.StructType], docs: FieldDocs) -> JsonObject:
     for member in members:
         for field in member.fields:
             properties.setdefault(field.encode_name, _field(member, field, docs, with_default=len(members) == 1))
-    rules = [_validation(rule) for member in members for rule in RULES.get(member.cls, ())] + _tag_rules(members)
+    of_members = [(*RULES.get(member.cls, ()), *SERVER_RULES.get(member.cls, ())) for member in members]
+    rules = [_validation(rule) for rules in of_members for rule in rules] + _tag_rules(members)
     return {
         "description": "; or: ".join(_prose(member.cls.__doc__ or "") for member in members),
         "type": "object",
@@ -218,7 +224,7 @@ def _tag_rules(members: list[inspect.StructType]) -> list[JsonObject]:
     ]
 
 
-def _validation(rule: CrossFieldRule) -> JsonObject:
+def _validation(rule: ServerRule) -> JsonObject:
     validation: JsonObject = {"rule": escape_reserved_words(rule.cel), "message": rule.message}
     return validation | {"fieldPath": f".{rule.field}"} if rule.field else validation
 

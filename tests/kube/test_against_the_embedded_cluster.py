@@ -177,7 +177,7 @@ def pool(letter: str = "a") -> Pool:
         name=f"gpu-{letter}",
         attributes={"model": Attribute.of(letter), "index": Attribute.of(0), "whole": Attribute.of(False)},
         consumes_counters=(DeviceCounterConsumption(counter_set="gpu-0", counters=one),),
-        taints=(DeviceTaint(key="kerf.dev/ill", effect="NoSchedule"),),
+        taints=(DeviceTaint(key="gpu.kerf.dev/ill", effect="NoSchedule"),),
     )
     return Pool(
         name="n1/gpu",
@@ -194,7 +194,7 @@ async def publishing(client: Client, problems: list[str]) -> AsyncIterator[Await
     publisher = AwaitedPublisher(
         client,
         (await discover(client)).resource,
-        driver="kerf.dev",
+        driver="gpu.kerf.dev",
         node_name="n1",
         owner=OwnerReference(api_version="v1", kind="Node", name="n1", uid=owner.metadata.uid),
         settings=PublishSettings(min_interval_s=0.05, repair_delay_s=0.1),

@@ -40,7 +40,7 @@ def lease(name: str, holder: str = "nobody", metadata: ObjectMeta | None = None)
 
 def slice_of(node: str, name: str = "") -> ResourceSlice:
     pool = ResourcePool(name=node, generation=1, resource_slice_count=1)
-    spec = ResourceSliceSpec(driver="kerf.dev", pool=pool, node_name=node, devices=(Device(name="gpu-0"),))
+    spec = ResourceSliceSpec(driver="gpu.kerf.dev", pool=pool, node_name=node, devices=(Device(name="gpu-0"),))
     return ResourceSlice(metadata=ObjectMeta(name=name or node), spec=spec)
 
 
@@ -117,7 +117,7 @@ async def test_a_list_is_ordered_by_name_and_holds_what_its_selector_names(clien
     for node in ("n2", "n1", "n3"):
         await client.create(SLICES, slice_of(node))
     assert [one.metadata.name for one in (await client.list(SLICES)).items] == ["n1", "n2", "n3"]
-    found = await client.list(SLICES, field_selector="spec.driver=kerf.dev,spec.nodeName=n2")
+    found = await client.list(SLICES, field_selector="spec.driver=gpu.kerf.dev,spec.nodeName=n2")
     assert [one.metadata.name for one in found.items] == ["n2"]
     assert (await client.list(SLICES, field_selector="spec.driver=other,spec.nodeName=n2")).items == ()
 

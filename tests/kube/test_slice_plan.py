@@ -49,11 +49,11 @@ def plan(pools: Sequence[Pool], existing: Iterable[ResourceSlice], context: Slic
 
 def context(**changes: Mapping[str, int] | Mapping[str, AcceptedSlice] | OwnerReference) -> SliceContext:
     fields: dict[str, object] = {"generations": {}, "accepted": {}, "owner": OWNER, **changes}
-    return SliceContext(driver="kerf.dev", node_name="n1", **fields)  # type: ignore[arg-type]
+    return SliceContext(driver="gpu.kerf.dev", node_name="n1", **fields)  # type: ignore[arg-type]
 
 
 def device(name: str, value: int = 0, *, taint: str = "") -> Device:
-    taints = (DeviceTaint(key="kerf.dev/ill", value=taint, effect="NoSchedule"),) if taint else ()
+    taints = (DeviceTaint(key="gpu.kerf.dev/ill", value=taint, effect="NoSchedule"),) if taint else ()
     return Device(name=name, attributes={"value": Attribute.of(value)}, taints=taints)
 
 
@@ -95,7 +95,7 @@ class Server:
     def add_foreign(self, name: str, pool_name: str, generation: int) -> None:
         self.version += 1
         spec = ResourceSliceSpec(
-            driver="kerf.dev",
+            driver="gpu.kerf.dev",
             node_name="n1",
             pool=ResourcePool(name=pool_name, generation=generation, resource_slice_count=1),
             devices=(device("foreign"),),
@@ -149,7 +149,7 @@ def test_a_new_pool_is_created_slice_by_slice_in_its_order() -> None:
     assert seen_by_consumer(server, "n1/gpu") == ((("b", 0),), (("a", 0),), (("c", 0),))
     for value in server.slices.values():
         assert value.metadata.owner_references == (OWNER,)
-        assert (value.spec.driver, value.spec.node_name) == ("kerf.dev", "n1")
+        assert (value.spec.driver, value.spec.node_name) == ("gpu.kerf.dev", "n1")
     assert generations(server) == [1, 1, 1]
 
 
@@ -293,13 +293,13 @@ def test_what_the_server_made_of_a_slice_before_is_not_written_again() -> None:
 
 
 def test_a_slice_name_sorts_by_place_and_tells_what_it_is() -> None:
-    names = [slice_name(index, "kerf.dev", "node-1", "node-1/gpu") for index in (0, 1, 9, 10, 255, 4096)]
+    names = [slice_name(index, "gpu.kerf.dev", "node-1", "node-1/gpu") for index in (0, 1, 9, 10, 255, 4096)]
     assert names == sorted(names)
-    assert names[3].startswith("0000a-kerf.dev-node-1-")
+    assert names[3].startswith("0000a-gpu.kerf.dev-node-1-")
 
 
 def test_names_of_two_pools_of_a_node_differ() -> None:
-    assert slice_name(0, "kerf.dev", "n1", "n1/gpu") != slice_name(0, "kerf.dev", "n1", "n1/fpga")
+    assert slice_name(0, "gpu.kerf.dev", "n1", "n1/gpu") != slice_name(0, "gpu.kerf.dev", "n1", "n1/fpga")
 
 
 LABEL = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?", fullmatch=True)

@@ -58,7 +58,7 @@ class Published:
         self.publisher = AwaitedPublisher(
             server.client(),
             kinds,
-            driver="kerf.dev",
+            driver="gpu.kerf.dev",
             node_name="n1",
             owner=OWNER,
             settings=SETTINGS,
@@ -83,7 +83,7 @@ def writes(server: MemoryServer) -> list[str]:
     return [request.method for _, request in server.requests if request.method != "GET"]
 
 
-def foreign(name: str, *, pool_name: str = "n1/gpu", driver: str = "kerf.dev", node: str = "n1") -> Json:
+def foreign(name: str, *, pool_name: str = "n1/gpu", driver: str = "gpu.kerf.dev", node: str = "n1") -> Json:
     place = {"name": pool_name, "generation": 1, "resourceSliceCount": 1}
     return {"metadata": {"name": name}, "spec": {"driver": driver, "nodeName": node, "pool": place}}
 
@@ -278,12 +278,12 @@ PARTITIONED = Pool(
                     consumes_counters=(
                         DeviceCounterConsumption(counter_set="card", counters={"x": Counter(value=Quantity(1))}),
                     ),
-                    taints=(DeviceTaint(key="kerf.dev/ill", effect="NoSchedule"),),
+                    taints=(DeviceTaint(key="gpu.kerf.dev/ill", effect="NoSchedule"),),
                 ),
             ),
             shared_counters=(CounterSet(name="card", counters={"x": Counter(value=Quantity(1))}),),
         ),
-        SliceContent(devices=(Device(name="b", taints=(DeviceTaint(key="kerf.dev/ill", effect="NoSchedule"),)),)),
+        SliceContent(devices=(Device(name="b", taints=(DeviceTaint(key="gpu.kerf.dev/ill", effect="NoSchedule"),)),)),
     ),
 )
 

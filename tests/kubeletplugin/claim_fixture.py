@@ -11,6 +11,7 @@ import anyio
 import cdi
 from api.kerf.v1alpha1 import DeviceConfig
 from api.model.prepared import PreparedClaim
+from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, Handle
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.claims.device_metadata import MetadataFiles
@@ -23,7 +24,7 @@ from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.kubeletplugin.settings import Settings
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import DRIVER, NODE
+from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 
@@ -31,7 +32,7 @@ CARDS = (gpu(0), gpu(1), fpga(0))
 NODE_DEVICES = build_device_set(
     FakeCluster().target, {"fake": CARDS}, (), DeviceHealthTracker(driver=DRIVER, now=lambda: 0), DeviceSet()
 )
-SETTINGS = Settings(node_name=NODE, backends=())
+SETTINGS = Settings(node_name=NODE, family=GPU, backends=())
 GRACE_S = SETTINGS.gone_grace_s
 
 
@@ -171,13 +172,14 @@ async def plugin_core(
                 driver=DRIVER,
                 boot_id=boot_id,
                 checkpoint=checkpoint,
-                hardware=HardwareExecutor(backends, timeout_s=60),
+                hardware=HardwareExecutor(backends, CONFIGURATIONS, timeout_s=60),
                 store=store,
                 metadata=metadata,
                 on_change=lambda: None,
             )
             preparer = ClaimPreparer(
                 driver=DRIVER,
+                configurations=CONFIGURATIONS,
                 boot_id=boot_id,
                 checkpoint=checkpoint,
                 executor=executor,

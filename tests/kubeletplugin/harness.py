@@ -1,8 +1,8 @@
 """A whole plugin around fakes: fake cluster, fake hardware, fake kubelet; real files, sockets and gRPC."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,8 +15,9 @@ from driver.kubeletplugin.grpc.server import check_path
 from driver.kubeletplugin.handover import InstanceLock
 from driver.kubeletplugin.instance import Instance, acquire_free_lock
 from driver.kubeletplugin.settings import Settings
+from driver.runtime.probes import Check
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import NODE
+from tests.fakes.claims import FAMILY, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
 from tests.fakes.kubelet import FakeKubelet
@@ -43,6 +44,8 @@ class Machine:
     kubelet: FakeKubelet
     settings: Settings
     boot_id: str = BOOT
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """The readiness checks of the plugin that runs."""
 
     @property
     def store(self) -> cdi.Store:
@@ -53,7 +56,7 @@ class Machine:
         return self.store.names()
 
     def cdi_spec(self, claim_uid: str) -> Any:
-        return self.store.path(f"k8s.kerf.dev-claim_{claim_uid}").read_text()
+        return self.store.path(f"k8s.gpu.kerf.dev-claim_{claim_uid}").read_text()
 
     @asynccontextmanager
     async def plugin(self, *, register: bool = True) -> AsyncIterator[None]:
@@ -71,6 +74,7 @@ class Machine:
         instance_lock = InstanceLock(self.settings.state)
         with acquire_free_lock(self.settings, instance_lock) or nullcontext() as lock:
             instance = Instance(self.settings, self.cluster, [self.backend], instance_lock, boot_id=self.boot_id)
+            self.checks = instance.checks
             await instance.run(lock, task_status=task_status)
 
 
@@ -80,10 +84,10 @@ def machine(**settings: Any) -> Iterator[Machine]:
     with short_directory() as root:
         defaults = Settings(
             node_name=NODE,
+            family=FAMILY,
             backends=(BackendChoice(name="fake"),),
             kubelet_root=root / "kubelet",
             cdi_dir=root / "cdi",
-            probes_address="127.0.0.1:0",
             socket_poll_s=0.02,
             rpc_grace_s=0.1,
             shutdown_grace_s=0.5,

@@ -186,7 +186,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @staticmethod
     def _file(uid: str) -> str:
-        return f"k8s.kerf.dev-claim_{uid}.json"
+        return f"k8s.gpu.kerf.dev-claim_{uid}.json"
 
 
 TestAnyHistory: Any = AnyHistory.TestCase

@@ -45,7 +45,7 @@ UNPREPARE = {
     5: ("Releasing", 0, False),
 }
 UNPREPARE_EFFECTS = ["record Releasing", "remove CDI file", "release hardware", "release hardware", "drop record"]
-FILE = "k8s.kerf.dev-claim_uid-of-training.json"
+FILE = "k8s.gpu.kerf.dev-claim_uid-of-training.json"
 
 
 def run(root: Path, operation: str, at: int) -> "subprocess.CompletedProcess[str]":

@@ -1,12 +1,10 @@
 """A new plugin takes over from the old one while the kubelet goes on calling (docs/rolling-update.md)."""
 
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-import aiohttp
 import anyio
 import grpc.aio
 
@@ -35,10 +33,11 @@ def endpoint(node: Machine, name: str) -> registration.PluginInfo:
 
 
 @asynccontextmanager
-async def instance(node: Machine, name: str, **settings: Any) -> AsyncIterator[None]:
+async def instance(node: Machine, name: str, **settings: Any) -> AsyncIterator[Machine]:
     """The plugin of the pod ``name``, registered."""
-    async with replace(node, settings=replace(node.settings, instance=name, **settings)).plugin():
-        yield
+    own = replace(node, settings=replace(node.settings, instance=name, **settings))
+    async with own.plugin():
+        yield own
 
 
 async def test_the_kubelet_is_answered_before_during_and_after_the_hand_over() -> None:
@@ -128,22 +127,11 @@ async def test_a_new_instance_is_ready_when_it_has_taken_over() -> None:
     with machine() as node:
         held = node.cluster.add(claim("training", SLICE))
         gate = node.backend.gate("prepare", SLICE)
-        address = free_address()
         async with instance(node, "old"), anyio.create_task_group() as calls:
             calls.start_soon(node.kubelet.prepare, held)
             await gate.reached.wait()
-            async with instance(node, "new", probes_address=address):
-                assert "[-] handover: process" in await readiness(address)
+            async with instance(node, "new") as new:
+                check = new.checks["handover"]
+                assert (check() or "").startswith("process ")
                 gate.opened.set()
-                while "[+] handover" not in await readiness(address):  # noqa: ASYNC110  (another program's doing)
-                    await anyio.sleep(POLL_S)
-
-
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
-
-
-async def readiness(address: str) -> str:
-    async with aiohttp.ClientSession() as session, session.get(f"http://{address}/readyz") as answer:
-        return await answer.text()
+                await until(lambda: check() is None)

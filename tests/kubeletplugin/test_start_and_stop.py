@@ -16,9 +16,10 @@ from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import DriverName
 from api.model.prepared import ClaimState
+from driver.families.gpu import GPU
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ForbiddenError, NotFoundError, UnreachableError
-from driver.kubeletplugin.app import connect
+from driver.kubeletplugin.app import ApiServer
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
 from driver.kubeletplugin.claims.preparer import StoppingError
@@ -27,7 +28,7 @@ from driver.kubeletplugin.handover import AlreadyRunningError
 from driver.kubeletplugin.instance import SocketRemovedError
 from driver.partitions.slice_limits import SliceLayout
 from driver.runtime.backoff import Backoff
-from tests.fakes.claims import claim
+from tests.fakes.claims import NODE, claim
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.claim_fixture import plugin_core
@@ -55,17 +56,16 @@ async def test_a_socket_path_that_is_too_long_is_refused_with_its_length_and_the
     with machine() as node:
         root = node.root / ("x" * 80)
         node.settings = replace(node.settings, kubelet_root=root)
-        path = root / "plugins/kerf.dev/dra.sock"
+        path = root / "plugins/gpu.kerf.dev/dra.sock"
         message = await fails_to_start(node, SocketError)
         assert message == (
-            f"socket path {path} has {len(str(path))} bytes, the limit is 107: shorten it with --kubelet-root or "
-            "--driver-name"
+            f"socket path {path} has {len(str(path))} bytes, the limit is 107: shorten it with --kubelet-root"
         )
 
 
 async def test_the_longest_path_that_is_allowed_works() -> None:
     with machine() as node:
-        fill = 107 - len(str(node.root / "/plugins_registry/kerf.dev-reg.sock")) - len(str(node.root))
+        fill = 107 - len(str(node.root / "/plugins_registry/gpu.kerf.dev-reg.sock")) - len(str(node.root))
         node.kubelet.root = node.root / ("x" * (fill - 1))
         (node.kubelet.root / "plugins_registry").mkdir(parents=True)
         node.settings = replace(node.settings, kubelet_root=node.kubelet.root)
@@ -174,16 +174,16 @@ async def test_stray_cdi_files_of_ours_are_swept_and_those_of_others_stay() -> N
             await node.kubelet.prepare(held)
         directory = node.settings.cdi_dir
         for name in (
-            "k8s.kerf.dev-claim_gone.json",
-            "k8s.kerf.dev-other_gone.json",
+            "k8s.gpu.kerf.dev-claim_gone.json",
+            "k8s.gpu.kerf.dev-other_gone.json",
             "k8s.nic.example.com-claim_x.json",
         ):
             (directory / name).write_text("{}")
         async with node.plugin():
             pass
         assert node.cdi_files == [
-            "k8s.kerf.dev-claim_uid-of-training",
-            "k8s.kerf.dev-other_gone",
+            "k8s.gpu.kerf.dev-claim_uid-of-training",
+            "k8s.gpu.kerf.dev-other_gone",
             "k8s.nic.example.com-claim_x",
         ]
 
@@ -296,7 +296,7 @@ class LateServer:
 async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
     backoff = Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
     with machine(retry=backoff) as node:
-        cluster = await connect(cast("Client", LateServer()), node.settings)
+        cluster = await ApiServer(cast("Client", LateServer()), NODE).connect(node.settings)
     assert "no shared devices are published until ResourceClasses can be watched" in caplog.text
     assert "cannot find out which fields of slices the API server keeps" in caplog.text
     assert cluster.target.keeps_counters, "until a loss is seen"
@@ -306,7 +306,7 @@ async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: 
 
 async def test_two_drivers_share_a_node() -> None:
     with machine() as node:
-        other = replace(node.settings, driver_name=DriverName("other.kerf.dev"))
+        other = replace(node.settings, family=replace(GPU, driver=DriverName("other.kerf.dev")))
         assert {other.dra_socket, other.registration_socket, other.state}.isdisjoint(
             {node.settings.dra_socket, node.settings.registration_socket, node.settings.state}
         )
@@ -315,7 +315,7 @@ async def test_two_drivers_share_a_node() -> None:
 def test_instances_of_a_rolling_update_have_sockets_of_their_own() -> None:
     with machine(instance="1b9d6bcd") as node:
         assert node.settings.dra_socket.name == "dra-1b9d6bcd.sock"
-        assert node.settings.registration_socket.name == "kerf.dev-1b9d6bcd-reg.sock"
+        assert node.settings.registration_socket.name == "gpu.kerf.dev-1b9d6bcd-reg.sock"
 
 
 async def _ignoring_errors(call: Any, *arguments: Any) -> None:

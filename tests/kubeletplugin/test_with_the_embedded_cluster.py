@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,14 +16,16 @@ from msgspec.structs import replace
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from api.model.allocations import ResourceClaimStatus
+from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
 from api.model.base import JsonObject
 from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
-from api.resource.kinds import ResourceKinds
+from api.resource.kinds import ResourceKinds, allocated_claim_kind
 from driver.demo.environment import find_packaged_folder
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
 from driver.kube.discovery import discover
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
@@ -30,9 +33,10 @@ from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin import app
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.backends.simulated import open_backend
-from driver.kubeletplugin.settings import Settings
+from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.settings import ProcessSettings, Settings
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from tests.fakes.claims import NODE, claim, ref
+from tests.fakes.claims import NODE, claim, ref, result
 from tests.fakes.kubelet import ClaimError, FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
 from tests.kubeletplugin.wait import until
@@ -55,8 +59,20 @@ class Site:
     client: Client
     kinds: ResourceKinds
     kubelet: FakeKubelet
-    settings: Settings
+    """What the kubelet is for the GPUs' driver."""
+    fpgas: FakeKubelet
+    """What it is for the FPGAs' driver."""
+    settings: ProcessSettings
     hardware: Path
+
+    @property
+    def cdi_dir(self) -> Path:
+        return self.settings.plugins[0].cdi_dir
+
+    def change(self, **settings: Any) -> None:
+        """Change settings of both families' plugins."""
+        changed = tuple(dataclasses.replace(plugin, **settings) for plugin in self.settings.plugins)
+        self.settings = dataclasses.replace(self.settings, plugins=changed)
 
     async def allocated(self, wanted: ResourceClaim) -> ClaimRef:
         """The claim, as the scheduler leaves it."""
@@ -83,14 +99,19 @@ async def site(settings: ApiServerSettings) -> AsyncIterator[Site]:
         hardware = root / "cards.yaml"
         cards = [{"kind": "gpu", "model": "h100-80gb-sxm", "count": 2}, {"kind": "fpga", "shell": "quad"}]
         hardware.write_text(json.dumps({"state": "hardware", "pace": 0, "healthPollSeconds": 0.05, "cards": cards}))
-        plugin = Settings(
-            node_name=NODE,
-            backends=(BackendChoice(name="simulated", config=hardware),),
-            kubeconfig=root / "kubeconfig",
-            kubelet_root=root / "kubelet",
-            cdi_dir=root / "cdi",
-            probes_address="127.0.0.1:0",
-            publish_min_interval_s=0.01,
+        plugins = tuple(
+            Settings(
+                node_name=NODE,
+                family=family,
+                backends=(BackendChoice(name="simulated", config=hardware),),
+                kubelet_root=root / "kubelet",
+                cdi_dir=root / "cdi",
+                publish_min_interval_s=0.01,
+            )
+            for family in (GPU, FPGA)
+        )
+        settings_ = ProcessSettings(
+            node_name=NODE, plugins=plugins, kubeconfig=root / "kubeconfig", probes_address="127.0.0.1:0"
         )
         async with anyio.create_task_group() as group:
             await group.start(server.serve)
@@ -98,7 +119,8 @@ async def site(settings: ApiServerSettings) -> AsyncIterator[Site]:
             async with Client(await load_access(root / "kubeconfig"), user_agent="kerf-test/1") as client:
                 await client.create(NODES, Node(metadata=ObjectMeta(name=NODE)))
                 kinds = (await discover(client)).resource
-                yield Site(server, client, kinds, FakeKubelet(root / "kubelet"), plugin, hardware)
+                gpus, fpgas = (FakeKubelet(root / "kubelet", driver=family.driver) for family in (GPU, FPGA))
+                yield Site(server, client, kinds, gpus, fpgas, settings_, hardware)
             group.cancel_scope.cancel()
 
 
@@ -107,6 +129,7 @@ async def running(place: Site) -> AsyncIterator[None]:
     async with anyio.create_task_group() as group:
         group.start_soon(partial(app.run, place.settings))
         await place.kubelet.register()
+        await place.fpgas.register()
         yield
         group.cancel_scope.cancel()
 
@@ -116,13 +139,15 @@ async def test_from_slices_to_a_prepared_claim_and_back(version: str) -> None:
     async with site(ApiServerSettings(resource_versions=(version,))) as place:
         async with running(place):
             await place.until_published(SLICE)
-            held = await place.allocated(claim("training", SLICE, FUNCTION))
-            first, second = await place.kubelet.prepare(held)
+            held = await place.allocated(claim("training", SLICE, result(FUNCTION, driver=FPGA.driver)))
+            (first,), (second,) = await place.kubelet.prepare(held), await place.fpgas.prepare(held)
             assert (first.device_name, second.device_name) == (SLICE, FUNCTION)
             assert len(open_backend(place.hardware).held()) == 2
             await place.kubelet.unprepare(held)
+            assert len(open_backend(place.hardware).held()) == 1, "the other family's part of the claim stays"
+            await place.fpgas.unprepare(held)
             assert open_backend(place.hardware).held() == {}
-            assert not list(place.settings.cdi_dir.iterdir())
+            assert not list(place.cdi_dir.iterdir())
             with pytest.raises(ClaimError, match=r"claim default/missing .* does not exist"):
                 await place.kubelet.prepare(ref(claim("missing")))
         slices = await place.slices()
@@ -179,7 +204,7 @@ async def test_what_a_class_offers_in_shares_is_published_within_moments_and_goe
 
 async def test_classes_that_can_be_read_only_later_are_followed_from_then_on() -> None:
     async with site(ApiServerSettings()) as place:
-        place.settings = dataclasses.replace(place.settings, classes_poll_s=0.02)
+        place.change(classes_poll_s=0.02)
         async with running(place):
             await place.until_published(SLICE)
             await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
@@ -207,7 +232,7 @@ async def conditional(place: Site) -> set[str]:
 
 async def test_slow_functions_are_published_with_conditions_from_the_first_slice_on() -> None:
     async with site(ApiServerSettings()) as place:
-        place.settings = dataclasses.replace(place.settings, early_load_s=0.5)
+        place.change(early_load_s=0.5)
         async with running(place):
             await place.until_published(FUNCTION)
             named = await conditional(place)
@@ -222,7 +247,7 @@ async def test_slow_functions_are_published_with_conditions_from_the_first_slice
 async def test_where_the_api_server_drops_conditions_none_are_published(caplog: pytest.LogCaptureFixture) -> None:
     fields = ("spec.devices[].bindingConditions", "spec.devices[].bindingFailureConditions")
     async with site(ApiServerSettings(dropped_fields={"resourceslices": fields})) as place:
-        place.settings = dataclasses.replace(place.settings, early_load_s=0)
+        place.change(early_load_s=0)
         async with running(place):
             await until(lambda: "the API server drops binding conditions" in caplog.text)
             await place.until_published(FUNCTION)
@@ -244,5 +269,25 @@ async def test_an_ill_card_is_tainted_on_the_server() -> None:
 async def test_a_node_that_the_cluster_does_not_know_is_an_error_not_a_wait() -> None:
     async with site(ApiServerSettings()) as place:
         await place.client.delete(NODES, NODE)
-        with pytest.raises(NotFoundError, match=f"nodes.*{NODE}.*not found"):
+        with pytest.raises(ExceptionGroup) as raised:
             await app.run(place.settings)
+        assert raised.group_contains(NotFoundError, match=f"nodes.*{NODE}.*not found", depth=None)
+
+
+async def test_the_status_of_a_claim_over_two_families_keeps_both_drivers_entries() -> None:
+    async with site(ApiServerSettings()) as place:
+        held = await place.allocated(claim("training", SLICE, result(FUNCTION, driver=FPGA.driver)))
+        kind = allocated_claim_kind(place.kinds.version)
+        server = app.ApiServer(place.client, NODE)
+        gpus, fpgas = [await server.connect(plugin) for plugin in place.settings.plugins]
+
+        async def write(cluster: Cluster, *entries: AllocatedDeviceStatus) -> set[str]:
+            await cluster.write_device_status(await place.client.get(kind, held.name, held.namespace), entries)
+            return {one.driver for one in (await place.client.get(kind, held.name, held.namespace)).status.devices}
+
+        of_gpu = AllocatedDeviceStatus(driver=GPU.driver, pool=f"{NODE}/gpu", device=SLICE)
+        of_fpga = AllocatedDeviceStatus(driver=FPGA.driver, pool=f"{NODE}/fpga", device=FUNCTION)
+        assert await write(gpus, of_gpu) == {GPU.driver}
+        assert await write(fpgas, of_fpga) == {GPU.driver, FPGA.driver}
+        assert await write(gpus, of_gpu) == {GPU.driver, FPGA.driver}
+        assert await write(gpus) == {FPGA.driver}

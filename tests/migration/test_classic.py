@@ -2,14 +2,22 @@
 
 import pytest
 
-from api.kerf.classic_parameters import ClassParameters, FpgaClassParametersSpec, GpuClassParametersSpec
-from api.model.classic import ClassicClass
+from api.kerf.classic_parameters import (
+    ClaimParameters,
+    ClassParameters,
+    FpgaClaimParametersSpec,
+    FpgaClassParametersSpec,
+    GpuClaimParametersSpec,
+    GpuClassParametersSpec,
+)
+from api.kerf.v1alpha1 import GpuSharing
+from api.model.classic import ClassicClaimSpec, ClassicClass, ClassicRequest, ClassicTemplate, ClassicTemplateSpec
 from api.model.metadata import NodeSelector, ObjectMeta
-from driver.migration.classic import migrate_class
+from driver.migration.classic import migrate_class, migrate_template
 
-PLAIN = ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev")
+PLAIN = ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="gpu.kerf.dev")
 ANYWHERE = ClassicClass(
-    metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev", suitable_nodes=NodeSelector(node_selector_terms=())
+    metadata=ObjectMeta(name="gpu"), driver_name="gpu.kerf.dev", suitable_nodes=NodeSelector(node_selector_terms=())
 )
 
 
@@ -32,3 +40,22 @@ def test_what_has_no_equivalent_is_said(held: ClassicClass, class_spec: ClassPar
 
 def test_where_everything_has_an_equivalent_nothing_is_said() -> None:
     assert migrate_class(PLAIN, GpuClassParametersSpec(profile="1g.10gb", max_pods=32)).remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "driver"),
+    [
+        (GpuClaimParametersSpec(profile="1g.10gb", sharing=GpuSharing(strategy="Mps")), "gpu.kerf.dev"),
+        (FpgaClaimParametersSpec(function="aes-gcm", release="Keep"), "fpga.kerf.dev"),
+    ],
+)
+def test_a_claims_selectors_and_configuration_are_for_the_driver_of_its_devices(
+    parameters: ClaimParameters, driver: str
+) -> None:
+    spec = ClassicClaimSpec(requests=(ClassicRequest(class_name="any"),))
+    template = ClassicTemplate(metadata=ObjectMeta(name="any"), spec=ClassicTemplateSpec(spec=spec))
+    [document] = migrate_template(template, parameters).documents
+    devices = document["spec"]["spec"]["devices"]
+    [selector] = devices["requests"][0]["exactly"]["selectors"]
+    assert selector["cel"]["expression"].startswith(f'device.attributes["{driver}"].')
+    assert devices["config"][0]["opaque"]["driver"] == driver

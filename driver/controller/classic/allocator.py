@@ -1,6 +1,6 @@
 """Allocates devices of one node to all claims of a pod or to none, and explains why a node is unsuitable. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from api.core.v1 import Pod
@@ -24,6 +24,7 @@ from driver.controller.classic.requirements import RequestRequirements
 from driver.controller.classic.state import ClusterView
 from driver.controller.classic.usage import ClaimUsage, usage_of_results
 from driver.controller.node_choice import choose_nodes
+from driver.families.registry import BUILT_IN_BY_NAME
 
 ONLY_REQUEST: Final = "claim"
 """The name of a claim's one request where the API version has no request names (until Kubernetes 1.30)."""
@@ -45,6 +46,11 @@ class ClaimAllocation(NamedTuple):
     """The pod for which the claim is reserved in the same write; None: the claim is not reserved."""
 
     @property
+    def driver(self) -> str:
+        """The driver that the claim names, from Kubernetes 1.31; before, that of its devices."""
+        return self.claim.spec.controller or self.allocation.drivers[0]
+
+    @property
     def usage(self) -> tuple[ClaimUsage, ...]:
         """The usage of each node by the claim."""
         return usage_of_results(self.allocation.devices.results)
@@ -52,7 +58,7 @@ class ClaimAllocation(NamedTuple):
 
 def unsuitable_reason(pending: Sequence[PendingClaim], node: str, view: ClusterView) -> str | None:
     """Return why ``node`` cannot serve all of ``pending``; None: it can."""
-    if problem := view.problem_of(node):
+    if problem := view.problem_of(node, _drivers(request.device for one in pending for request in one.requests)):
         return problem
     found = [value for value in (view.node(node),) if value is not None]
     for request in (request for one in pending for request in one.requests):
@@ -63,6 +69,11 @@ def unsuitable_reason(pending: Sequence[PendingClaim], node: str, view: ClusterV
         return None
     outdated = next((reason for one in requirements if (reason := _outdated_driver(state, one))), None)
     return outdated or "; ".join(["too few devices are free", *state.contradictions])
+
+
+def _drivers(requirements: Iterable[DeviceRequirements]) -> tuple[str, ...]:
+    """Return the drivers of the required devices, each once."""
+    return tuple(dict.fromkeys(BUILT_IN_BY_NAME[one.kind].driver for one in requirements))
 
 
 def _outdated_driver(state: NodeState, requirements: DeviceRequirements) -> str | None:
@@ -85,7 +96,7 @@ def allocate_on_node(
     of_claim: dict[str, list[PlacedDevice]] = {}
     for one in placed:
         of_claim.setdefault(one.requested.claim, []).append(one)
-    return tuple(_allocation(one, node, of_claim[one.claim.metadata.uid], view, pod) for one in pending)
+    return tuple(_allocation(one, node, of_claim[one.claim.metadata.uid], pod) for one in pending)
 
 
 def allocate_anywhere(pending: PendingClaim, view: ClusterView) -> ClaimAllocation | None:
@@ -132,13 +143,11 @@ def _requirements(pending: Sequence[PendingClaim]) -> tuple[DeviceRequirements, 
     return tuple(one.requirements for one in _requested_devices(pending))
 
 
-def _allocation(
-    pending: PendingClaim, node: str, placed: Sequence[PlacedDevice], view: ClusterView, pod: Pod | None
-) -> ClaimAllocation:
+def _allocation(pending: PendingClaim, node: str, placed: Sequence[PlacedDevice], pod: Pod | None) -> ClaimAllocation:
     results = tuple(
         DeviceRequestAllocationResult(
             request=one.requested.request or ONLY_REQUEST,
-            driver=view.driver,
+            driver=BUILT_IN_BY_NAME[one.spec.kind].driver,
             pool=pool_name(node, one.spec.kind),
             device=one.device,
             admin_access=one.requested.requirements.monitor or None,
@@ -150,7 +159,7 @@ def _allocation(
         devices=DeviceAllocationResult(results=results, config=config),
         node_selector=only_node(node),
         max_pods=min(request.max_pods for request in pending.requests),
-        drivers=(view.driver,),
+        drivers=_drivers(request.device for request in pending.requests),
     )
     return ClaimAllocation(pending.claim, allocation, pod)
 

@@ -32,7 +32,7 @@ from driver.controller.classic.event_handlers import ClaimEventHandlers, Reconci
 from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
 from driver.controller.classic.reconciler import ClaimReconciler
 from driver.controller.classic.state import ClusterView, InformerStores
-from driver.controller.settings import Settings
+from driver.controller.settings import NAME, Settings
 from driver.kube.discovery import ClassicFeatures
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client
@@ -76,7 +76,7 @@ class ClassicController:
         self._settings = settings
         self._kinds = features.resource
         self._queue: WorkQueue[ReconcileKey] = WorkQueue()
-        self._events = EventReporter(client, component=f"resource driver {settings.driver}", instance=settings.identity)
+        self._events = EventReporter(client, component=NAME, instance=settings.identity)
         self._claims = Informer(
             client, self._kinds.claims, on_change=lambda change: self._event_handlers.on_claim(change)
         )
@@ -103,7 +103,6 @@ class ClassicController:
                 nodes=self._nodes.store,
                 parameters={kind: informer.store for kind, informer in self._parameters.items()},
             ),
-            driver=settings.driver,
             monotonic=time.monotonic,
             names_are_generated=features.kubernetes >= _GENERATED_NAMES,
             pods_can_be_limited=features.kubernetes >= _POLICIES,

@@ -36,8 +36,9 @@ from driver.controller.classic.requirements import (
     ownership_of,
     resolve_requirements,
 )
-from driver.controller.classic.state import ClusterView
+from driver.controller.classic.state import FINALIZER, ClusterView
 from driver.controller.classic.usage import nodes_of, usage_of_claim
+from driver.families.registry import BUILT_IN_BY_DRIVER
 
 
 class ClaimAction(Enum):
@@ -73,19 +74,17 @@ def plan_claim(claim: ClassicClaim | None, view: ClusterView) -> ClaimPlan:
     """Return the plan for ``claim``; None: the claim does not exist."""
     if claim is None:
         return ClaimPlan(rule="C-1")
-    rule, action = table_row(_facts_of(claim, view))
+    rule, action = table_row(_facts_of(claim))
     match action:
         case ClaimAction.NONE:
             return ClaimPlan(rule=rule, warnings=tuple(_warning(found) for found in _contradictions(claim, view)))
         case ClaimAction.REMOVE_FINALIZER:
             return ClaimPlan(rule=rule, deallocate=claim.status.deallocation_requested, remove_finalizer=True)
-        case ClaimAction.DEALLOCATE if claim.status.driver_name != view.driver:
-            message = (
-                f"allocated by {claim.status.driver_name}, which has to deallocate it, though {view.finalizer} is set"
-            )
+        case ClaimAction.DEALLOCATE if claim.status.driver_name not in BUILT_IN_BY_DRIVER:
+            message = f"allocated by {claim.status.driver_name}, which has to deallocate it, though {FINALIZER} is set"
             return ClaimPlan(rule=rule, warnings=(_warning(message),))
         case ClaimAction.DEALLOCATE:
-            return ClaimPlan(rule=rule, deallocate=True, remove_finalizer=view.finalizer in claim.metadata.finalizers)
+            return ClaimPlan(rule=rule, deallocate=True, remove_finalizer=FINALIZER in claim.metadata.finalizers)
     return _plan_allocation(claim, view)
 
 
@@ -125,19 +124,20 @@ def _plan_allocation(claim: ClassicClaim, view: ClusterView) -> ClaimPlan:
     return ClaimPlan(rule="C-18", allocation=allocation)
 
 
-def _facts_of(claim: ClassicClaim, view: ClusterView) -> ClaimFacts:
+def _facts_of(claim: ClassicClaim) -> ClaimFacts:
     return ClaimFacts(
         reserved=bool(claim.status.reserved_for),
         ending=claim.is_terminating or claim.status.deallocation_requested,
-        ours=view.finalizer in claim.metadata.finalizers or _is_allocated_by_us(claim, view),
+        ours=FINALIZER in claim.metadata.finalizers or _is_allocated_by_us(claim),
         allocated=claim.status.allocation is not None,
     )
 
 
-def _is_allocated_by_us(claim: ClassicClaim, view: ClusterView) -> bool:
-    """Whether this controller wrote the allocation, not the scheduler for our driver (1.30, structured parameters)."""
+def _is_allocated_by_us(claim: ClassicClaim) -> bool:
+    """Whether this controller wrote the allocation, not the scheduler (1.30, structured parameters)."""
     allocation = claim.status.allocation
-    return allocation is not None and claim.status.driver_name == view.driver and view.driver in allocation.drivers
+    ours = BUILT_IN_BY_DRIVER.keys()
+    return allocation is not None and claim.status.driver_name in ours and not ours.isdisjoint(allocation.drivers)
 
 
 def _contradictions(claim: ClassicClaim, view: ClusterView) -> Iterator[str]:
@@ -145,18 +145,18 @@ def _contradictions(claim: ClassicClaim, view: ClusterView) -> Iterator[str]:
     allocation = claim.status.allocation
     if allocation is None:
         return
-    if view.driver in allocation.unreadable:
-        reason = allocation.unreadable[view.driver]
+    for driver in sorted(BUILT_IN_BY_DRIVER.keys() & allocation.unreadable.keys()):
+        reason = allocation.unreadable[driver]
         nodes = ", ".join(nodes_of(allocation)) or "no node"
         yield f"its resource handle cannot be read: {reason}; no other claim gets devices of {nodes}"
-    for usage in usage_of_claim(claim, view.driver):
+    for usage in usage_of_claim(claim):
         model = view.node_model(usage.node)
         unknown = [device for device in usage.devices or () if model is not None and not model.has(device)]
         if unknown:
             names = ", ".join(unknown)
-            yield f"it has {names}, which NodeInventory {usage.node} does not have: no other claim gets that card"
+            yield f"it has {names}, which no NodeInventory of {usage.node} has: no other claim gets that card"
     users = len(claim.status.reserved_for)
-    if claim.status.driver_name == view.driver and users > allocation.max_pods:
+    if claim.status.driver_name in BUILT_IN_BY_DRIVER and users > allocation.max_pods:
         yield f"{users} pods use it, and its class lets {allocation.max_pods} (maxPods): is deploy/classic applied?"
 
 

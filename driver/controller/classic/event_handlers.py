@@ -62,7 +62,8 @@ class ClaimEventHandlers:
         self._view.on_inventory(change)
         if _content(change.old) != _content(change.new):  # a mere renewal makes nothing possible
             self.requeue_waiting()
-            users = self._view.usage.on(change.ref.name)
+            nodes = {inventory.spec.node for inventory in (change.old, change.new) if inventory is not None}
+            users = {uid for node in nodes for uid in self._view.usage.on(node)}
             for claim in self._view.stores.claims.values() if users else ():
                 if claim.metadata.uid in users:
                     self._queue.add(ReconcileKey("claim", claim.ref), after_s=SETTLE_S)

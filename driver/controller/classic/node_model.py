@@ -7,7 +7,7 @@ use is computed once and cached for all such cards of the cluster.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -149,6 +149,16 @@ def build_node_model(spec: NodeInventorySpec) -> NodeInventoryModel:
     node_cards = tuple(map(_node_card, cards))
     hardware = _intern_hardware(tuple((card.unit_map, card.model, card.driver_version) for card in node_cards))
     return NodeInventoryModel(cards=node_cards, hardware=hardware, tainted=frozenset(tainted))
+
+
+def join_node_models(models: Sequence[NodeInventoryModel]) -> NodeInventoryModel:
+    """Join the models of a node's drivers. Their cards have names of their own, which begin with the family."""
+    if len(models) == 1:
+        return models[0]
+    cards = tuple(card for model in models for card in model.cards)
+    hardware = _intern_hardware(tuple(kind for model in models for kind in model.hardware.cards))
+    tainted = frozenset(device for model in models for device in model.tainted)
+    return NodeInventoryModel(cards=cards, hardware=hardware, tainted=tainted)
 
 
 def _node_card(card: Card) -> NodeCard:

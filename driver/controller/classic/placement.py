@@ -37,8 +37,9 @@ class DeviceRequirements:
     """The requirements for one device. Hashable, so that one cached result serves all nodes of one signature."""
 
     kind: str
+    """The name of the family."""
     models: tuple[str, ...] = ()
-    """The accepted models or shells, as cards spell them; empty: all."""
+    """The accepted models, as cards spell them; empty: all."""
     partition: bool = True
     """Whether a partition is accepted."""
     whole: bool = False

@@ -33,7 +33,7 @@ from driver.controller.classic.allocator import ClaimAllocation
 from driver.controller.classic.claims import plan_claim
 from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
 from driver.controller.classic.scheduling_contexts import has_nodes, plan_context
-from driver.controller.classic.state import ClusterView
+from driver.controller.classic.state import FINALIZER, ClusterView
 from driver.kube.http.errors import ConflictError, NotFoundError, ServerError, StatusError
 from driver.kube.patches import if_unchanged
 
@@ -89,7 +89,7 @@ class ClaimReconciler:
         """
         for claim in await self._client.claims():
             self._view.assume(claim)
-            if self._view.finalizer in claim.metadata.finalizers and claim.status.allocation is None:
+            if FINALIZER in claim.metadata.finalizers and claim.status.allocation is None:
                 await self._fence(claim, term)
         for uid in list(self._uncertain):
             self._unreserve(uid)
@@ -105,7 +105,7 @@ class ClaimReconciler:
             claim = await self._patch_status(claim, self._kinds.released)
             _log.info("ResourceClaim %s: deallocated", claim.ref)
         if claim is not None and plan.remove_finalizer:
-            kept = [name for name in claim.metadata.finalizers if name != self._view.finalizer]
+            kept = [name for name in claim.metadata.finalizers if name != FINALIZER]
             await self._patch_metadata(claim, {"finalizers": kept or None})
         return plan
 
@@ -150,7 +150,7 @@ class ClaimReconciler:
 
     def _allocated_status(self, allocated: ClaimAllocation) -> JsonObject:
         """The fields of the allocation, and of the reservation for its pod, in one write."""
-        status = self._kinds.allocated(allocated.allocation, self._view.driver)
+        status = self._kinds.allocated(allocated.allocation, allocated.driver)
         if allocated.pod is None:
             return status
         consumers = (*allocated.claim.status.reserved_for, _consumer(allocated.pod))
@@ -177,9 +177,9 @@ class ClaimReconciler:
         self._view.usage.unreserve(uid)
 
     async def _add_finalizer(self, claim: ClassicClaim) -> ClassicClaim:
-        if self._view.finalizer in claim.metadata.finalizers:
+        if FINALIZER in claim.metadata.finalizers:
             return claim
-        return await self._patch_metadata(claim, {"finalizers": [*claim.metadata.finalizers, self._view.finalizer]})
+        return await self._patch_metadata(claim, {"finalizers": [*claim.metadata.finalizers, FINALIZER]})
 
     async def _fence(self, claim: ClassicClaim, term: str) -> None:
         """Change the claim's version, unless it is allocated or no longer exists."""

@@ -40,6 +40,7 @@ from driver.controller.classic.state import ClusterView
 from driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
+from driver.families.registry import BUILT_IN_BY_DRIVER
 
 _DOCUMENT: Final = "parameters"
 """The document name in messages: the parameters of a class and of a claim are checked together."""
@@ -91,11 +92,11 @@ class RequestRequirements:
 def ownership_of(claim: ClassicClaim, view: ClusterView) -> Ownership:
     """Return who allocates a claim: until Kubernetes 1.30 its class names the driver, from 1.31 it names one itself."""
     if claim.spec.controller is not None:
-        return Ownership.OURS if claim.spec.controller == view.driver else Ownership.OTHERS
+        return Ownership.OURS if claim.spec.controller in BUILT_IN_BY_DRIVER else Ownership.OTHERS
     classes = [view.class_named(request.class_name) for request in claim.spec.requests]
     if any(class_ is None for class_ in classes):
         return Ownership.UNKNOWN
-    ours = all(class_ and class_.driver_name == view.driver and not class_.structured for class_ in classes)
+    ours = all(class_ and class_.driver_name in BUILT_IN_BY_DRIVER and not class_.structured for class_ in classes)
     return Ownership.OURS if ours and classes else Ownership.OTHERS
 
 
@@ -113,12 +114,16 @@ def _resolve(claim: ClassicClaim, request: ClassicRequest, view: ClusterView) ->
     if class_ is None:
         raise InvalidRequirementsError("claim", f"class {request.class_name} does not exist")
     if request.unsupported:
-        message = f"request {request.name}: {', '.join(request.unsupported)}: a claim of {view.driver} cannot have it"
+        message = f"request {request.name}: {', '.join(request.unsupported)}: a claim of Kerf cannot have it"
         raise InvalidRequirementsError("claim", message)
     claim_spec = _claim_spec(claim, request, view)
     class_spec = _class_spec(class_, claim_spec, view)
+    driver = (GPU if isinstance(class_spec, GpuClassParametersSpec) else FPGA).driver
+    if class_.driver_name not in ("", driver):
+        message = f"class {class_.metadata.name} has driverName {class_.driver_name}, its parameters are for {driver}"
+        raise InvalidRequirementsError("class", message)
     try:
-        merged = merge_parameters(request.name, class_spec, claim_spec, driver=view.driver, count=request.count)
+        merged = merge_parameters(request.name, class_spec, claim_spec, driver=driver, count=request.count)
         return replace(merged, device=_satisfiable(merged.device, view.published))
     except InvalidDocumentError as error:
         raise InvalidRequirementsError("claim", str(error)) from error
@@ -257,8 +262,8 @@ def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: 
     try:
         if class_.parameters_ref is not None:
             found = _referenced(class_.parameters_ref, "", view)
-        elif view.driver in class_.parameters:
-            found = _opaque(msgspec.json.encode(class_.parameters[view.driver]), "spec.config.opaque.parameters")
+        elif own := [class_.parameters[driver] for driver in BUILT_IN_BY_DRIVER if driver in class_.parameters]:
+            found = _opaque(msgspec.json.encode(own[0]), "spec.config.opaque.parameters")
         elif claim_spec is not None:
             return next(class_type() for class_type, of in _CLAIM_SPECS.items() if isinstance(claim_spec, of))
         else:

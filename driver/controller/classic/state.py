@@ -5,7 +5,7 @@ allocates, so two decisions never allocate one device.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,15 +13,19 @@ from msgspec.structs import replace
 
 from api.core.v1 import Node
 from api.kerf.classic_parameters import ParametersObject
-from api.kerf.node_inventory import NodeInventory, NodeInventorySpec
+from api.kerf.node_inventory import NodeInventory, NodeInventorySpec, inventory_name
 from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
 from api.model.names import ObjectRef
-from driver.controller.classic.node_model import InventoryError, NodeInventoryModel, build_node_model
+from driver.controller.classic.node_model import InventoryError, NodeInventoryModel, build_node_model, join_node_models
 from driver.controller.classic.placement import NodeSignature, NodeState
 from driver.controller.classic.usage import UsageIndex, build_node_state, usage_of_claim
 from driver.controller.device_types import DeviceType, device_types_of, is_shipped
+from driver.families.registry import BUILT_IN_BY_DRIVER
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.store import ObjectChange, Store
+
+FINALIZER: Final = "kerf.dev/deletion-protection"
+"""Our finalizer on claims (KEP-3063), whichever of our drivers has their devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +48,8 @@ class _ReportedInventory:
     content: NodeInventorySpec
     """The spec without the fields that change at every renewal."""
     model: NodeInventoryModel | InventoryError
-    renewed_at: str
-    """The time of renewal in the inventory. Only changes of it count, because nodes' clocks differ."""
+    spec: NodeInventorySpec
+    """The newest spec. Only changes of its time of renewal count, because nodes' clocks differ."""
     seen_at: float
     """Monotonic time, in seconds, at which the last renewal was seen."""
 
@@ -57,18 +61,16 @@ class ClusterView:
         self,
         stores: InformerStores,
         *,
-        driver: str,
         monotonic: Callable[[], float],
         silence_s: float = 180.0,
         names_are_generated: bool = True,
         pods_can_be_limited: bool = True,
     ) -> None:
-        """``driver`` is ours; ``monotonic`` is a clock, in seconds; a plugin without reports for ``silence_s`` is down.
+        """``monotonic`` is a clock, in seconds; a plugin without reports for ``silence_s`` is down.
 
         ``names_are_generated``: the pod's status has the name of a claim from a template (from Kubernetes 1.28), which
         else follows from the pod's. ``pods_can_be_limited``: a policy can limit the pods of a claim (from 1.30).
         """
-        self.driver: Final = driver
         self.stores: Final = stores
         self.names_are_generated: Final = names_are_generated
         self.pods_can_be_limited: Final = pods_can_be_limited
@@ -82,17 +84,15 @@ class ClusterView:
         self._claims = AssumeCache(stores.claims, monotonic=monotonic)
         self._counted: dict[str, int] = {}
         """The claim's version in ``usage``, by UID, because a later claim may have the same name already."""
-        self._inventories: dict[str, _ReportedInventory] = {}
+        self._inventories: dict[str, dict[str, _ReportedInventory]] = {}
+        """What each driver has reported, by node."""
+        self._models: dict[str, NodeInventoryModel | None] = {}
+        """The cards of all drivers of a node; None: there is no valid inventory."""
         self._states: dict[str, NodeState] = {}
         self._nodes_by_signature: dict[NodeSignature, list[str]] = {}
         """The nodes of ``_states``, sorted."""
         self._unknown: set[str] = set()
         """The nodes whose state has to be built again."""
-
-    @property
-    def finalizer(self) -> str:
-        """Our finalizer on claims (KEP-3063)."""
-        return f"{self.driver}/deletion-protection"
 
     def claim(self, ref: ObjectRef) -> ClassicClaim | None:
         """Return the newest known state of a claim."""
@@ -125,26 +125,38 @@ class ClusterView:
         uid, version = claim.metadata.uid, claim.metadata.version
         if version >= self._counted.get(uid, 0):
             self._counted[uid] = version
-            self.usage.put(uid, usage_of_claim(claim, self.driver))
+            self.usage.put(uid, usage_of_claim(claim))
 
     def on_inventory(self, change: ObjectChange[NodeInventory]) -> None:
-        """Handle a change of the store of inventories. A mere renewal leaves the node's state as it is."""
-        name, inventory = change.ref.name, change.new
-        before = self._inventories.pop(name, None)
-        if inventory is None:
-            self._forget_state(name)
+        """Handle a change of the store of inventories. A mere renewal leaves the node's state as it is.
+
+        An inventory that has not the name of its node and driver is ignored, and so is that of an unknown driver.
+        """
+        inventory = change.new
+        former, key = (_key(held) if held is not None else None for held in (change.old, inventory))
+        if former is not None and former != key:
+            self._forget_inventory(*former)
+        if inventory is None or key is None:
             return
+        node, driver = key
+        before = self._inventories.get(node, {}).get(driver)
         content = replace(inventory.spec, renewed_at="", ready=True)
-        renewed_at = inventory.spec.renewed_at
-        is_renewal = before is None or before.renewed_at != renewed_at
+        is_renewal = before is None or before.spec.renewed_at != inventory.spec.renewed_at
         seen_at = self._monotonic() if before is None or is_renewal else before.seen_at
         if before is not None and before.content == content:
             model = before.model
         else:
             model = _build_model(inventory.spec)
-            self._forget_state(name)
+            self._forget_model(node)
             self.published |= _unshipped_types(model)
-        self._inventories[name] = _ReportedInventory(content, model, renewed_at, seen_at)
+        self._inventories.setdefault(node, {})[driver] = _ReportedInventory(content, model, inventory.spec, seen_at)
+
+    def _forget_inventory(self, node: str, driver: str) -> None:
+        of_node = self._inventories[node]
+        del of_node[driver]
+        if not of_node:
+            del self._inventories[node]
+        self._forget_model(node)
 
     def class_named(self, name: str) -> ClassicClass | None:
         return self.stores.classes.get(ObjectRef("", name))
@@ -153,26 +165,27 @@ class ClusterView:
         return self.stores.nodes.get(ObjectRef("", name))
 
     def node_model(self, node: str) -> NodeInventoryModel | None:
-        """The cards of a node; None: its inventory does not exist, or contradicts itself."""
-        known = self._inventories.get(node)
-        return known.model if known is not None and isinstance(known.model, NodeInventoryModel) else None
+        """The cards of a node, of all drivers; None: there is no inventory that does not contradict itself."""
+        if node not in self._models:
+            models = [known.model for _, known in sorted(self._inventories.get(node, {}).items())]
+            valid = [model for model in models if isinstance(model, NodeInventoryModel)]
+            self._models[node] = join_node_models(valid) if valid else None
+        return self._models[node]
 
-    def problem_of(self, node: str) -> str | None:
-        """Why no device of ``node`` may be allocated; None: its plugin runs, and its inventory is valid."""
-        known = self._inventories.get(node)
-        inventory = self.stores.inventories.get(ObjectRef("", node))
+    def problem_of(self, node: str, drivers: Iterable[str]) -> str | None:
+        """Why no device of ``drivers`` on ``node`` may be allocated; None: their plugins run, and have valid cards."""
         if self.node(node) is None:
             return "the node does not exist"
-        if known is None or inventory is None:
-            return f"its kubelet plugin of {self.driver} has not reported yet"
-        if isinstance(known.model, InventoryError):
-            return f"its NodeInventory is wrong: {known.model}"
-        if inventory.spec.driver != self.driver:
-            return f"its NodeInventory is of driver {inventory.spec.driver}"
-        if not inventory.spec.ready:
-            return "its kubelet plugin is not running"
-        if (silent_s := self._monotonic() - known.seen_at) > self._silence_s:
-            return f"its kubelet plugin has been silent for {silent_s:.0f} s"
+        for driver in drivers:
+            known = self._inventories.get(node, {}).get(driver)
+            if known is None:
+                return f"its kubelet plugin of {driver} has not reported yet"
+            if isinstance(known.model, InventoryError):
+                return f"its NodeInventory of {driver} is wrong: {known.model}"
+            if not known.spec.ready:
+                return f"its kubelet plugin of {driver} is not running"
+            if (silent_s := self._monotonic() - known.seen_at) > self._silence_s:
+                return f"its kubelet plugin of {driver} has been silent for {silent_s:.0f} s"
         return None
 
     def state(self, node: str) -> NodeState:
@@ -195,6 +208,10 @@ class ClusterView:
         self._unknown.clear()
         return self._nodes_by_signature
 
+    def _forget_model(self, node: str) -> None:
+        self._models.pop(node, None)
+        self._forget_state(node)
+
     def _forget_state(self, node: str) -> None:
         state = self._states.pop(node, None)
         self._unknown.add(node)
@@ -203,6 +220,13 @@ class ClusterView:
             del nodes[bisect_left(nodes, node)]
             if not nodes:
                 del self._nodes_by_signature[state.signature]
+
+
+def _key(inventory: NodeInventory) -> tuple[str, str] | None:
+    """Return node and driver of an inventory; None: it is of none of our drivers, or is not named after them."""
+    node, driver = inventory.spec.node, inventory.spec.driver
+    is_ours = driver in BUILT_IN_BY_DRIVER and inventory.metadata.name == inventory_name(node, driver)
+    return (node, driver) if is_ours else None
 
 
 def _build_model(spec: NodeInventorySpec) -> NodeInventoryModel | InventoryError:

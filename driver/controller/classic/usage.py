@@ -11,6 +11,7 @@ from api.model.allocations import DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation, ClassicClaim
 from driver.controller.classic.node_model import WHOLE, NodeInventoryModel
 from driver.controller.classic.placement import NodeSignature, NodeState
+from driver.families.registry import BUILT_IN_BY_DRIVER
 from driver.partitions.device_names import parse_device_name
 
 _HOSTNAME_FIELD: Final = "metadata.name"
@@ -24,18 +25,18 @@ class ClaimUsage(NamedTuple):
     """The names of the devices; None: they cannot be read."""
 
 
-def usage_of_claim(claim: ClassicClaim, driver: str) -> tuple[ClaimUsage, ...]:
-    """Return the usage of each node by ``claim`` through ``driver``; monitoring devices do not count as used."""
+def usage_of_claim(claim: ClassicClaim) -> tuple[ClaimUsage, ...]:
+    """Return the usage of each node by ``claim`` through our drivers; monitoring devices do not count as used."""
     allocation = claim.status.allocation
     if allocation is None:
         return ()
-    if driver in allocation.unreadable:
+    if not BUILT_IN_BY_DRIVER.keys().isdisjoint(allocation.unreadable):
         return tuple(ClaimUsage(node, None) for node in nodes_of(allocation))
-    return usage_of_results(result for result in allocation.devices.results if result.driver == driver)
+    return usage_of_results(result for result in allocation.devices.results if result.driver in BUILT_IN_BY_DRIVER)
 
 
 def usage_of_results(results: Iterable[DeviceRequestAllocationResult]) -> tuple[ClaimUsage, ...]:
-    """Return the usage of each node by ``results``, all of one claim and of our driver."""
+    """Return the usage of each node by ``results``, all of one claim and of our drivers."""
     devices: dict[str, list[str]] = {}
     for result in results:
         if not result.admin_access:

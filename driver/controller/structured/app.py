@@ -13,6 +13,7 @@
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import chain
 
 import anyio
 
@@ -24,6 +25,7 @@ from driver.controller.structured.event_handlers import ClassCaches, ClassEventH
 from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate
 from driver.controller.structured.orphaned_slices import OrphanedSliceCollector
 from driver.controller.structured.reconciler import ClassReconciler
+from driver.families.base import Family
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.discovery import ApiFeatures
 from driver.kube.events import EventReporter
@@ -35,7 +37,10 @@ from driver.runtime.work_queue import WorkQueue
 class StructuredController:
     """The parts of the controller process and their connections."""
 
-    def __init__(self, client: Client, features: ApiFeatures, settings: Settings) -> None:
+    def __init__(
+        self, client: Client, features: ApiFeatures, settings: Settings, families: Mapping[str, Family]
+    ) -> None:
+        """``families`` are the installed ones by name: classes of others are not accepted."""
         self._client = client
         self._settings = settings
         self._queue: WorkQueue[str] = WorkQueue()
@@ -48,18 +53,21 @@ class StructuredController:
             features.resource.device_classes,
             on_change=lambda change: self._event_handlers.on_device_class(change),
         )
-        self._slices = Informer(
-            client,
-            features.resource.resource_slices,
-            field_selector=f"spec.driver={settings.driver}",
-            on_change=lambda change: self._event_handlers.on_slice(change),
-        )
+        self._slices = {
+            name: Informer(
+                client,
+                features.resource.resource_slices,
+                field_selector=f"spec.driver={family.driver}",  # one driver at a time: selectors know no "or"
+                on_change=lambda change: self._event_handlers.on_slice(change),
+            )
+            for name, family in families.items()
+        }
         self._nodes = Informer(client, NODES, on_change=lambda change: self._event_handlers.on_node(change))
         caches = ClassCaches(
             resource_classes=AssumeCache(self._resource_classes.store),
             device_classes=AssumeCache(self._device_classes.store),
             nodes=self._nodes.store,
-            published=DeviceGroupIndex(),
+            published=DeviceGroupIndex(families.values()),
         )
         self._event_handlers = ClassEventHandlers(
             self._queue, caches, recount_s=settings.recount_s, settle_s=settings.settle_s
@@ -68,7 +76,7 @@ class StructuredController:
             client,
             features.resource.device_classes,
             caches,
-            driver=settings.driver,
+            families=families,
             compile_selector=_compile_selector,
             events=self._events,
             now=lambda: datetime.now(UTC),
@@ -77,7 +85,7 @@ class StructuredController:
         self._orphaned_slices = OrphanedSliceCollector(
             client,
             features.resource.resource_slices,
-            self._slices.store.values,
+            lambda: chain.from_iterable(informer.store.values() for informer in self._slices.values()),
             self._nodes.store.values,
             interval_s=settings.orphan_check_s,
         )
@@ -87,7 +95,7 @@ class StructuredController:
         informers: Mapping[str, AnyInformer] = {
             "resourceclasses": self._resource_classes,
             "deviceclasses": self._device_classes,
-            "resourceslices": self._slices,
+            **{f"resourceslices of {name}": informer for name, informer in self._slices.items()},
             "nodes": self._nodes,
         }
         await run_candidate(self._client, self._settings, self._events, informers, self._lead)

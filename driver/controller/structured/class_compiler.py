@@ -1,9 +1,10 @@
 """Compiles a ResourceClass into a DeviceClass of the same name. Pure.
 
-The selector is a conjunction: the driver, the family, then one requirement for each field of the spec. Each requirement
-names its field, so that a class that selects nothing can report the faulty field. The CEL is written to be read by
-people. It names only attributes that all devices of the family have, and driver and family come first, because
-other devices lack them: a missing attribute is a run-time error that aborts a pod's whole scheduling attempt.
+The selector is a conjunction: the driver of the class's family, then one requirement for each field of the spec. Each
+requirement names its field, so that a class that selects nothing can report the faulty field. The CEL is written to be
+read by people. It names only attributes and capacities of the family, which all its devices have, and the driver comes
+first, because other drivers' devices lack them: a missing attribute is a run-time error that aborts a pod's whole
+scheduling attempt. A class has one family, so its DeviceClass never selects devices of two.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,8 +18,6 @@ from api.errors import Problem
 from api.kerf.v1alpha1 import (
     API_VERSION,
     ClassCut,
-    FpgaConfig,
-    GpuConfig,
     NodeChoice,
     ResourceClass,
     ResourceClassSpec,
@@ -34,10 +33,10 @@ from api.model.claims import (
     OpaqueDeviceConfiguration,
 )
 from api.model.metadata import ObjectMeta, OwnerReference
-from api.model.quantity import Quantity
 from driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
 from driver.controller.node_choice import choose_nodes
-from driver.families.registry import installed_families
+from driver.families.base import Family
+from driver.families.class_validation import check_class
 
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "kerf"
@@ -73,6 +72,8 @@ class Requirement:
 class CompiledClass:
     """The result of compiling a class."""
 
+    driver: str
+    """The driver of the class's family."""
     device_class: DeviceClass
     requirements: tuple[Requirement, ...]
     """The requirements in the order of the selector, the driver first."""
@@ -94,14 +95,23 @@ class CompiledClass:
 
 
 def compile_class(
-    resource_class: ResourceClass, *, driver: str, nodes: Iterable[Node], device_types: Collection[DeviceType]
+    resource_class: ResourceClass,
+    *,
+    families: Mapping[str, Family],
+    nodes: Iterable[Node],
+    device_types: Collection[DeviceType],
 ) -> CompiledClass:
     """Compile ``resource_class``.
 
-    ``nodes`` are all nodes of the cluster, for classes that choose by label; ``device_types`` are all that can exist.
-    Raises UnsatisfiableError when the class requires hardware that cannot exist, or its CEL is too long.
+    ``families`` are the installed ones by name; ``nodes`` are all nodes of the cluster, for classes that choose by
+    label; ``device_types`` are all that can exist. Raises FamilyNotInstalledError when the class's family is none of
+    ``families``, InvalidDocumentError when the class does not fit its family, and UnsatisfiableError when it requires
+    hardware that cannot exist, or its CEL is too long.
     """
     spec = resource_class.spec
+    of_family = check_class(f'{_DOCUMENT} "{resource_class.metadata.name}"', spec, families)
+    family = of_family.family
+    driver = family.driver
     models = resolve_models(_DOCUMENT, spec.device, spec.models, device_types)
     check_satisfiable(
         _DOCUMENT,
@@ -111,12 +121,12 @@ def compile_class(
         models=models,
         profile=spec.profile,
         function=spec.function,
-        minimum=_minimum(spec),
+        minimum=spec.minimum or {},
     )
-    requirements = tuple(_requirements(spec, driver, models, nodes))
+    requirements = tuple(_requirements(spec, family, models, nodes))
     expression = _conjunction(requirements)
     _check_length(expression, requirements)
-    parameters = _parameters(spec)
+    parameters = None if of_family.config is None else config_to_parameters(of_family.config)
     config = OpaqueDeviceConfiguration(driver=driver, parameters=parameters) if parameters is not None else None
     device_class = DeviceClass(
         metadata=ObjectMeta(
@@ -130,7 +140,7 @@ def compile_class(
             extended_resource_name=spec.extended_resource_name,
         ),
     )
-    return CompiledClass(device_class=device_class, requirements=requirements, size=_size(spec))
+    return CompiledClass(driver=driver, device_class=device_class, requirements=requirements, size=_size(spec))
 
 
 def owner_reference(owner: ObjectMeta) -> OwnerReference:
@@ -140,19 +150,10 @@ def owner_reference(owner: ObjectMeta) -> OwnerReference:
     )
 
 
-def _parameters(spec: ResourceClassSpec) -> dict[str, object] | None:
-    config = spec.config
-    if spec.sharing is not None:
-        config = GpuConfig(api_version=API_VERSION, sharing=spec.sharing)
-    if spec.device_metadata:
-        plain = GpuConfig if spec.device == "gpu" else FpgaConfig
-        config = msgspec.structs.replace(config or plain(api_version=API_VERSION), device_metadata=True)
-    return None if config is None else config_to_parameters(config)
-
-
 def _requirements(
-    spec: ResourceClassSpec, driver: str, models: Sequence[str], nodes: Iterable[Node]
+    spec: ResourceClassSpec, family: Family, models: Sequence[str], nodes: Iterable[Node]
 ) -> Iterator[Requirement]:
+    driver = family.driver
     attribute = f"device.attributes[{_literal(driver)}]."
 
     def is_(field: str, what: str, name: str, value: str) -> Requirement:
@@ -162,8 +163,6 @@ def _requirements(
         return Requirement(field=field, wants=what, cel=f"{attribute}{name} in [{', '.join(map(_literal, values))}]")
 
     yield Requirement(field="", wants=f"driver {driver}", cel=f"device.driver == {_literal(driver)}")
-    has = f"has({attribute}{_distinctive_attribute(spec.device)})"
-    yield Requirement(field="spec.device", wants=f"kind {spec.device}", cel=has)
     yield is_("spec.cut", "cut", v.ATTRIBUTE_CUT, _CUTS[spec.cut])
     if len(models) == 1:
         yield is_("spec.models", "model", v.ATTRIBUTE_MODEL, models[0])
@@ -173,17 +172,17 @@ def _requirements(
         yield is_("spec.profile", "profile", v.ATTRIBUTE_PROFILE, spec.profile)
     if spec.function is not None:
         yield is_("spec.function", "function", v.ATTRIBUTE_FUNCTION, spec.function)
-    elif spec.device == "fpga" and spec.cut == "Partition":
+    elif v.ATTRIBUTE_FUNCTION in family.attributes and spec.cut == "Partition":
         # Devices with a function would load it, regardless of the function in the claim's config.
         no_function = f"{attribute}{v.ATTRIBUTE_FUNCTION} == {_literal('')}"
         yield Requirement(field="spec.function", wants="no function of its own", cel=no_function)
-    for capacity, amount in _minimum(spec).items():
+    for capacity, amount in (spec.minimum or {}).items():
         enough = f"device.capacity[{_literal(driver)}].{capacity}.compareTo(quantity({_literal(str(amount))})) >= 0"
         yield Requirement(
             field=f"spec.minimum.{capacity}", wants=f"{capacity} of at least {amount}", cel=enough, capacity=capacity
         )
-    is_shared = spec.allocation == "Shared"
-    if v.ATTRIBUTE_SHARED in installed_families()[spec.device].attributes:
+    if v.ATTRIBUTE_SHARED in family.attributes:
+        is_shared = spec.allocation == "Shared"
         yield Requirement(
             field=_ALLOCATION,
             wants=_IN_SHARES if is_shared else "exclusive allocation",
@@ -192,24 +191,6 @@ def _requirements(
     if spec.nodes is not None and spec.nodes != NodeChoice():
         names = [v.node_attribute(name) for name in choose_nodes(spec.nodes, nodes)]
         yield is_one_of(_NODES, "a chosen node", v.ATTRIBUTE_NODE, names)
-
-
-def _distinctive_attribute(family: str) -> str:
-    """An attribute that devices of this family alone have: the families share one driver name, and no other."""
-    families = installed_families()
-    others = {name for each in families.values() if each.name != family for name in each.attributes}
-    return next(name for name in families[family].attributes if name not in others)
-
-
-def _minimum(spec: ResourceClassSpec) -> dict[str, Quantity]:
-    """The minimum that the class sets of each capacity; fields and capacities have the same names."""
-    fields = msgspec.structs.fields(spec.minimum) if spec.minimum is not None else ()
-    amounts = {field.encode_name: getattr(spec.minimum, field.name) for field in fields}
-    return {
-        capacity: amount if isinstance(amount, Quantity) else Quantity(amount)
-        for capacity, amount in amounts.items()
-        if amount is not None
-    }
 
 
 def _conjunction(requirements: Iterable[Requirement]) -> str:
@@ -223,7 +204,7 @@ def _literal(text: str) -> str:
 
 def _size(spec: ResourceClassSpec) -> str:
     words = [spec.profile or spec.function or _CUT_WORDS.get(spec.cut, "")]
-    words += [f"{capacity} >= {amount}" for capacity, amount in _minimum(spec).items()]
+    words += [f"{capacity} >= {amount}" for capacity, amount in (spec.minimum or {}).items()]
     return ", ".join(word for word in words if word) or "any partition"
 
 

@@ -21,7 +21,7 @@ class ClassCaches:
     device_classes: AssumeCache[DeviceClass]
     nodes: Store[Node]
     published: DeviceGroupIndex
-    """The devices of all slices of the driver."""
+    """The devices of all slices of the installed families' drivers."""
 
 
 class ClassQueue(Protocol):

@@ -16,9 +16,10 @@ from typing import NamedTuple, TypeAlias
 from api.kerf.v1alpha1 import MatchingDevices
 from api.model import device_attributes as v
 from api.model.devices import Attribute, Device, ResourceSlice, ResourceSliceSpec
-from api.model.names import ObjectRef
+from api.model.names import DriverName, ObjectRef
 from driver.controller.device_types import DeviceType, device_type_of, largest_of
 from driver.controller.structured.class_compiler import CompiledClass, Requirement
+from driver.families.base import Family
 
 DevicePredicate: TypeAlias = Callable[[str, Device], bool]
 """A compiled selector, of driver and device. Raises KerfError when the expression fails on the device."""
@@ -57,7 +58,8 @@ class SliceChange(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _SliceGroups:
-    pool: str
+    pool: tuple[str, str]
+    """The driver and the name of the pool."""
     generation: int
     groups: frozenset[DeviceGroup]
 
@@ -65,7 +67,9 @@ class _SliceGroups:
 class DeviceGroupIndex:
     """The groups of all published slices. Only slices of their pool's newest generation count (KEP-4381)."""
 
-    def __init__(self) -> None:
+    def __init__(self, families: Iterable[Family]) -> None:
+        """Slices of other drivers than those of ``families`` are left out."""
+        self._families = {family.driver: family for family in families}
         self._slices: dict[ObjectRef, _SliceGroups] = {}
         self._kinds: Counter[_Kind] = Counter()
         """The number of groups of each kind."""
@@ -73,7 +77,8 @@ class DeviceGroupIndex:
     def update(self, ref: ObjectRef, slice_: ResourceSlice | None) -> SliceChange:
         """Record the present state of a slice; None: it is deleted."""
         before = self._slices.pop(ref, None)
-        after = None if slice_ is None else _slice_groups(slice_.spec)
+        family = None if slice_ is None else self._families.get(DriverName(slice_.spec.driver))
+        after = None if slice_ is None or family is None else _slice_groups(slice_.spec, family)
         if after is not None:
             self._slices[ref] = after
         if before == after:
@@ -85,7 +90,7 @@ class DeviceGroupIndex:
 
     def groups(self) -> Iterator[DeviceGroup]:
         """Yield the groups of the newest generation of each pool."""
-        newest: dict[str, int] = {}
+        newest: dict[tuple[str, str], int] = {}
         for one in self._slices.values():
             newest[one.pool] = max(one.generation, newest.get(one.pool, one.generation))
         for one in self._slices.values():
@@ -100,16 +105,15 @@ def _kinds(slice_groups: _SliceGroups | None) -> Counter[_Kind]:
     return Counter((group.device_type, group.shared) for group in (slice_groups.groups if slice_groups else ()))
 
 
-def _slice_groups(spec: ResourceSliceSpec) -> _SliceGroups:
-    return _SliceGroups(spec.pool.name, spec.pool.generation, frozenset(_groups(spec)))
+def _slice_groups(spec: ResourceSliceSpec, family: Family) -> _SliceGroups:
+    return _SliceGroups((spec.driver, spec.pool.name), spec.pool.generation, frozenset(_groups(spec, family)))
 
 
-def _groups(spec: ResourceSliceSpec) -> Iterator[DeviceGroup]:
+def _groups(spec: ResourceSliceSpec, family: Family) -> Iterator[DeviceGroup]:
     grouped: dict[tuple[DeviceType, bool, str], list[Device]] = {}
-    kind = v.pool_kind(spec.pool.name)
     for device in spec.devices:
         node = _text(device, v.ATTRIBUTE_NODE) or spec.node_name or ""
-        key = (device_type_of(device, kind), bool(device.allow_multiple_allocations), node)
+        key = (device_type_of(device, family), bool(device.allow_multiple_allocations), node)
         grouped.setdefault(key, []).append(device)
     for (device_type, shared, node), members in grouped.items():
         yield DeviceGroup(
@@ -160,9 +164,9 @@ def explain_mismatch(
 
     Raises KerfError when a requirement's CEL cannot be evaluated.
     """
-    left = list(groups)
+    left = [group for group in groups if group.driver == compiled.driver]
     if not left:
-        return Mismatch("no node has published devices of this driver yet")
+        return Mismatch(f"no node has published devices of {compiled.driver} yet")
     met: list[Requirement] = []
     for requirement in compiled.requirements:
         matches = compile_selector(requirement.cel) if requirement.field else lambda _driver, _device: True

@@ -49,7 +49,7 @@ class OrphanedSliceCollector:
         *,
         interval_s: float,
     ) -> None:
-        """``slices`` and ``nodes`` return the cached slices of the driver and all cached nodes."""
+        """``slices`` and ``nodes`` return the cached slices of our drivers and all cached nodes."""
         self._client = client
         self._resource_slices = resource_slices
         self._slices = slices

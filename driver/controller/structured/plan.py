@@ -18,8 +18,9 @@ Example: a user edits the compiled selector of the DeviceClass "small". It diffe
 the selector is written back, and an annotation that was added with it stays.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from api.core.v1 import Node
 from api.errors import InvalidDocumentError
@@ -29,6 +30,11 @@ from api.model.claims import DeviceClass
 from api.model.metadata import ObjectMeta, OwnerReference
 from driver.controller.device_types import DeviceType
 from driver.controller.structured.class_compiler import CompiledClass, compile_class
+from driver.families.base import Family
+from driver.families.class_validation import FamilyNotInstalledError
+
+NOT_ACCEPTED: Final = "NotAccepted"
+"""The reason of the condition Ready of a class that is not accepted; its condition Accepted has the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,19 +100,20 @@ class ClassPlan:
     action: Action
 
 
-def plan_class(snapshot: ClassSnapshot, *, driver: str) -> ClassPlan:
-    """Plan the class of ``snapshot``, whose devices are those of ``driver``."""
+def plan_class(snapshot: ClassSnapshot, families: Mapping[str, Family]) -> ClassPlan:
+    """Plan the class of ``snapshot``; ``families`` are the installed ones by name."""
     held = snapshot.resource_class
     resource_class = None
     try:
         resource_class = decode_resource_class_object(held)
         compiled = compile_class(
-            resource_class, driver=driver, nodes=snapshot.nodes, device_types=snapshot.device_types
+            resource_class, families=families, nodes=snapshot.nodes, device_types=snapshot.device_types
         )
     except InvalidDocumentError as refusal:
         stays = snapshot.device_class is not None and owns(held.metadata, snapshot.device_class)
         message = "its DeviceClass stays as it was compiled before" if stays else "there is no DeviceClass of it"
-        action = NotInPlace(reason="NotAccepted", message=f"the class is not accepted; {message}")
+        reason = refusal.reason if isinstance(refusal, FamilyNotInstalledError) else NOT_ACCEPTED
+        action = NotInPlace(reason=reason, message=f"the class is not accepted; {message}")
         return ClassPlan(resource_class=resource_class, compiled=None, refusal=refusal, action=action)
     chosen = _choose_action(held.metadata, compiled.device_class, snapshot.device_class, snapshot.written)
     return ClassPlan(resource_class=resource_class, compiled=compiled, refusal=None, action=chosen)

@@ -1,7 +1,7 @@
 """Reconciles a ResourceClass: plan, write its DeviceClass, count matching devices, write the status, record events."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -18,6 +18,7 @@ from driver.controller.structured.matching_devices import SelectorCompiler, coun
 from driver.controller.structured.plan import ClassSnapshot, UpToDate, WriteRecord, plan_class
 from driver.controller.structured.status import ClassEvent, MatchCount, build_status, events_of_change, needs_update
 from driver.controller.structured.writer import WriteClient, execute_action, write_status
+from driver.families.base import Family
 from driver.kube.events import EventKind
 from driver.kube.http.errors import NotFoundError
 from driver.runtime import metrics
@@ -49,7 +50,7 @@ class ClassReconciler:
         device_classes: Kind[DeviceClass],
         caches: ClassCaches,
         *,
-        driver: str,
+        families: Mapping[str, Family],
         compile_selector: SelectorCompiler,
         events: EventRecorder,
         now: Callable[[], datetime],
@@ -58,7 +59,7 @@ class ClassReconciler:
         self._client = client
         self._device_classes = device_classes
         self._caches = caches
-        self._driver = driver
+        self._families = families
         self._compile_selector = compile_selector
         self._events = events
         self._now = now
@@ -93,7 +94,7 @@ class ClassReconciler:
 
     async def _reconcile(self, snapshot: ClassSnapshot) -> None:
         held = snapshot.resource_class
-        plan = plan_class(snapshot, driver=self._driver)
+        plan = plan_class(snapshot, self._families)
         result, answer = await execute_action(plan.action, self._client, self._device_classes)
         if answer is not None and plan.compiled is not None:
             _writes.labels("DeviceClass").inc()

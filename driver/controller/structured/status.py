@@ -2,7 +2,7 @@
 
 | condition | True | False |
 |---|---|---|
-| Accepted | the spec is valid | a field is invalid, or requires hardware that cannot exist |
+| Accepted | the spec is valid | its family is not installed, a field is invalid, or requires impossible hardware |
 | Ready | the DeviceClass is as the spec says | not accepted, name taken, refused or fields dropped by the server |
 | Matching | published devices match | no device matches: the message names the faulty field |
 | TolerationsInClaims | claims must carry the class's tolerations themselves | (absent) |
@@ -19,7 +19,8 @@ from api.kerf.v1alpha1 import MatchingDevices, ResourceClass, ResourceClassObjec
 from api.model.metadata import Condition
 from api.wire import to_builtins
 from driver.controller.device_types import UnsatisfiableError
-from driver.controller.structured.plan import ClassPlan, NotInPlace, UpToDate
+from driver.controller.structured.plan import NOT_ACCEPTED, ClassPlan, NotInPlace, UpToDate
+from driver.families.class_validation import FamilyNotInstalledError
 
 ACCEPTED: Final = "Accepted"
 READY: Final = "Ready"
@@ -27,6 +28,8 @@ MATCHING: Final = "Matching"
 TOLERATIONS: Final = "TolerationsInClaims"
 
 _OURS: Final = frozenset({ACCEPTED, READY, MATCHING, TOLERATIONS})
+_SAID_BY_ACCEPTED: Final = frozenset({NOT_ACCEPTED, FamilyNotInstalledError.reason})
+"""The reasons of Ready for which the event of Accepted is the only one."""
 _MAX_MESSAGE: Final = 32768
 """The most characters of a condition's message (``metav1.Condition``)."""
 
@@ -87,7 +90,7 @@ def events_of_change(old: ResourceClassStatus, new: ResourceClassStatus) -> Iter
         previous = before.get(condition.type)
         if previous is not None and (previous.status, previous.reason) == (condition.status, condition.reason):
             continue
-        if condition.status == "False" and condition.reason != "NotAccepted":  # the event of Accepted says it
+        if condition.status == "False" and not (condition.type == READY and condition.reason in _SAID_BY_ACCEPTED):
             yield ClassEvent(type="Warning", reason=condition.reason, message=condition.message)
         elif condition.status == "True" and (condition.type == READY or (condition.type == MATCHING and previous)):
             yield ClassEvent(type="Normal", reason=condition.reason, message=condition.message)
@@ -96,7 +99,8 @@ def events_of_change(old: ResourceClassStatus, new: ResourceClassStatus) -> Iter
 def _accepted(plan: ClassPlan) -> Condition:
     if plan.refusal is None:
         return Condition(type=ACCEPTED, status="True", reason="Valid", message="the spec is valid")
-    reason = plan.refusal.reason if isinstance(plan.refusal, UnsatisfiableError) else "InvalidSpec"
+    named = UnsatisfiableError | FamilyNotInstalledError
+    reason = plan.refusal.reason if isinstance(plan.refusal, named) else "InvalidSpec"
     return Condition(type=ACCEPTED, status="False", reason=reason, message="; ".join(map(str, plan.refusal.problems)))
 
 

@@ -1,25 +1,24 @@
-"""The registry of backends: Kerf's own, and the installed entry points of the group ``kerf.backends``.
+"""The registry of backends: which families a process hosts, with which of their backends.
 
-An entry point names a factory, ``open_backend(config: Path | None) -> Backend``; a vendor declares one in a package of
-its own.
+A family names its backends' factories (``Family.backends``), each as ``module:function`` of the form
+``open_backend(config: Path | None) -> Backend``. Entry points, with which others install families, are read only when a
+family or a backend is chosen that is none of Kerf's own: reading the metadata of all installed packages takes 0.7 MB
+and a tenth of the plugin's start.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from api.errors import PermanentError
+from api.errors import KerfError, PermanentError
+from driver.families.base import Family
+from driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, describe_unknown, find_families, load_families
 from driver.kubeletplugin.backends.base import Backend
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-GROUP: Final = "kerf.backends"
-BUILT_IN: Final[Mapping[str, str]] = {"simulated": "driver.kubeletplugin.backends.simulated:open_backend"}
-"""Kerf's own factories by name. Reading them as entry points would read the metadata of all installed packages,
-which takes 0.7 MB and a tenth of the plugin's start."""
 
 BackendFactory: TypeAlias = Callable[[Path | None], Backend]
 """A factory, given the backend's configuration file, or None for its defaults."""
@@ -27,44 +26,88 @@ BackendFactory: TypeAlias = Callable[[Path | None], Backend]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendChoice:
-    """The name of a backend to load, and its configuration file."""
+    """The name of a backend to open, and its configuration file."""
 
     name: str
     config: Path | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyChoice:
+    """A family to host, and those of the chosen backends that it has."""
+
+    family: Family
+    backends: tuple[BackendChoice, ...]
+
+
 class BackendUnavailableError(PermanentError):
-    """A chosen backend is not installed, cannot be imported, or is chosen twice."""
+    """A chosen backend is not installed, cannot be imported, is of no use, fails to open, or is chosen twice."""
 
 
-def load_backends(
-    choices: Sequence[BackendChoice], *, installed: "Iterable[EntryPoint] | None" = None
-) -> list[Backend]:
-    """Open the chosen backends, in order. Tests give ``installed``, else it is the entry points of this Python.
+def choose_families(
+    names: Sequence[str], backends: Sequence[BackendChoice], *, installed: "Iterable[EntryPoint] | None" = None
+) -> tuple[FamilyChoice, ...]:
+    """Return the families called ``names``, or without names all that have one of ``backends``, each with its backends.
+
+    Tests give ``installed``, else it is the entry points of this Python. Without names, and with Kerf's own backends
+    only, other families are not looked for. Raises FamilyUnavailableError and BackendUnavailableError for what is not
+    installed, a family without a backend, and a backend of none of the families.
+    """
+    for number, choice in enumerate(backends):
+        if any(choice.name == earlier.name for earlier in backends[:number]):
+            raise BackendUnavailableError(f"backend {choice.name!r} is chosen twice: claims record it by its name")
+    known = _find_families(names, backends, installed)
+    for choice in backends:
+        if not any(choice.name in family.backends for family in known.values()):
+            every = {name for family in known.values() for name in family.backends}
+            raise BackendUnavailableError(describe_unknown("backend", choice.name, every))
+    wanted = find_families(names, known) or known.values()
+    chosen = tuple(
+        FamilyChoice(family=family, backends=own)
+        for family in wanted
+        if (own := tuple(choice for choice in backends if choice.name in family.backends)) or names
+    )
+    for one in chosen:
+        if not one.backends:
+            its = ", ".join(sorted(one.family.backends)) or "none"
+            raise BackendUnavailableError(f"family {one.family.name!r} has none of the chosen backends; it has: {its}")
+    used = {choice.name for one in chosen for choice in one.backends}
+    for choice in backends:
+        if choice.name not in used:
+            owners = ", ".join(name for name, family in known.items() if choice.name in family.backends)
+            raise BackendUnavailableError(
+                f"backend {choice.name!r} is of none of the chosen families; choose {owners}, too, or leave it out"
+            )
+    return chosen
+
+
+def load_backends(family: Family, choices: Sequence[BackendChoice]) -> list[Backend]:
+    """Open the chosen backends of ``family``, in order.
 
     Raises BackendUnavailableError, and the KerfError that a backend raises for its configuration.
     """
-    known = BUILT_IN if all(choice.name in BUILT_IN for choice in choices) else {**_declared(installed), **BUILT_IN}
-    backends: list[Backend] = []
-    for number, choice in enumerate(choices):
-        if any(choice.name == earlier.name for earlier in choices[:number]):
-            raise BackendUnavailableError(f"backend {choice.name!r} is chosen twice: claims record it by its name")
-        backends.append(_open(choice, known))
-    return backends
+    return [_open(family, choice) for choice in choices]
 
 
-def _declared(installed: "Iterable[EntryPoint] | None") -> Mapping[str, str]:
-    from importlib.metadata import entry_points  # needed only with a vendor's backend
+def _find_families(
+    names: Sequence[str], backends: Sequence[BackendChoice], installed: "Iterable[EntryPoint] | None"
+) -> Mapping[str, Family]:
+    """Return the families by name: Kerf's own if they are enough, else all that are installed."""
+    own_backends = {backend for family in BUILT_IN for backend in family.backends}
+    is_enough = BUILT_IN_BY_NAME.keys() >= {*names} and own_backends >= {choice.name for choice in backends}
+    return BUILT_IN_BY_NAME if is_enough else load_families(installed=installed)
 
-    return {point.name: point.value for point in (entry_points(group=GROUP) if installed is None else installed)}
 
-
-def _open(choice: BackendChoice, known: Mapping[str, str]) -> Backend:
-    if choice.name not in known:
-        raise BackendUnavailableError(f"there is no backend {choice.name!r}; installed are: {', '.join(sorted(known))}")
-    where = known[choice.name]
+def _open(family: Family, choice: BackendChoice) -> Backend:
+    where = family.backends[choice.name]
+    described = f"backend {choice.name!r} of family {family.name!r} ({where})"
     try:
         factory: BackendFactory = resolve_name(where)
-    except (ImportError, AttributeError) as error:
-        raise BackendUnavailableError(f"backend {choice.name!r} ({where}) cannot be imported: {error}") from error
-    return factory(choice.config)
+    except Exception as error:  # (the module is a third party's, and may raise anything)
+        raise BackendUnavailableError(f"{described} cannot be imported: {error}") from error
+    try:
+        return factory(choice.config)
+    except KerfError:
+        raise
+    except Exception as error:  # (as above)
+        raise BackendUnavailableError(f"{described} fails to open: {error!r}") from error

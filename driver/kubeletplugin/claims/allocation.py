@@ -5,24 +5,21 @@ ignored; configuration of the class comes before that of the claim, and the last
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from api.errors import InvalidDocumentError, PermanentError, Problem, TransientError
 from api.kerf.decoder import decode_device_config
-from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig
+from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.allocations import DeviceRequestAllocationResult
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef, DeviceId, ShareId
 from api.model.prepared import ClaimState, DeviceDescription, PreparedClaim, PreparedDevice
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
 from driver.kubeletplugin.inventory.devices import DeviceSet
-from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part, to_card_part
 
-_CONFIGURED_KIND: Final = {GpuConfig: GPU.name, FpgaConfig: FPGA.name}
-"""The kind of devices that each type of configuration is for."""
+Configurations: TypeAlias = Mapping[str, type[DeviceConfigBase]]
+"""The kinds of configuration of the driver's family (``Family.configurations``)."""
 
 
 class NotAllocatedError(TransientError):
@@ -65,9 +62,7 @@ class _Config(NamedTuple):
 
     requests: tuple[str, ...]
     parameters: JsonObject
-    kind: str
     has_metadata: bool
-    path: str
 
     def names_request(self, result: DeviceRequestAllocationResult) -> bool:
         return result.request in self.requests or result.request_name.request in self.requests
@@ -85,14 +80,16 @@ def select_results(claim: ResourceClaim, driver: str) -> tuple[DeviceRequestAllo
     return results
 
 
-def resolve_devices(claim: ResourceClaim, driver: str, node_devices: DeviceSet) -> tuple[PreparedDevice, ...]:
+def resolve_devices(
+    claim: ResourceClaim, driver: str, configurations: Configurations, node_devices: DeviceSet
+) -> tuple[PreparedDevice, ...]:
     """Return the devices of ``claim`` to prepare.
 
     Raises NotAllocatedError when there are none, UnknownDeviceError and MonitorDeviceError for a device that cannot be
-    prepared, and InvalidDocumentError for configuration that cannot be decoded or does not fit its device.
+    prepared, and InvalidDocumentError for configuration that cannot be decoded.
     """
     results = select_results(claim, driver)
-    configs = _decode_configs(claim, driver)
+    configs = _decode_configs(claim, driver, configurations)
     return tuple(_resolve_device(result, configs, node_devices) for result in results)
 
 
@@ -104,7 +101,7 @@ def _resolve_device(
         raise UnknownDeviceError(result.id)
     if offered.is_monitor and not result.admin_access:
         raise MonitorDeviceError(result.id)
-    config = _choose_config(result, offered.partition, configs)
+    config = _choose_config(result, configs)
     return PreparedDevice(
         requests=(result.request_name.request,),
         share=result.share,
@@ -119,7 +116,7 @@ def _resolve_device(
     )
 
 
-def _decode_configs(claim: ResourceClaim, driver: str) -> list[_Config]:
+def _decode_configs(claim: ResourceClaim, driver: str, configurations: Configurations) -> list[_Config]:
     """Decode the configuration for ``driver``, class before claim; the problems of all entries are reported."""
     configs: list[tuple[str, _Config]] = []
     problems: list[Problem] = []
@@ -129,12 +126,11 @@ def _decode_configs(claim: ResourceClaim, driver: str) -> list[_Config]:
             continue
         path = f"status.allocation.devices.config[{index}].opaque.parameters"
         try:
-            config = decode_device_config(entry.opaque.parameters, path)
+            config = decode_device_config(entry.opaque.parameters, path, configurations)
         except InvalidDocumentError as error:
             problems += error.problems
         else:
-            kind = _CONFIGURED_KIND[type(config)]
-            applying = _Config(entry.requests, entry.opaque.parameters, kind, config.device_metadata, path)
+            applying = _Config(entry.requests, entry.opaque.parameters, config.device_metadata)
             configs.append((entry.source, applying))
     if problems:
         raise InvalidDocumentError(f"claim {claim.ref}", problems)
@@ -142,23 +138,18 @@ def _decode_configs(claim: ResourceClaim, driver: str) -> list[_Config]:
     return [config for _, config in configs]
 
 
-def _choose_config(
-    result: DeviceRequestAllocationResult, partition: Partition, configs: Sequence[_Config]
-) -> _Config | None:
-    """Return the last entry that applies. An entry for all requests applies to the devices of its kind."""
+def _choose_config(result: DeviceRequestAllocationResult, configs: Sequence[_Config]) -> _Config | None:
+    """Return the last entry that applies; one that names no request applies to all."""
     chosen: _Config | None = None
     for config in configs:
-        if config.names_request(result) or (not config.requests and config.kind == partition.kind):
+        if not config.requests or config.names_request(result):
             chosen = config
-    if chosen is not None and chosen.kind != partition.kind:
-        found = f"is for {chosen.kind} devices, request {result.request!r} got the {partition.kind} device"
-        raise InvalidDocumentError("device configuration", [Problem(chosen.path, f"{found} {result.device}")])
     return chosen
 
 
-def decode_config(device: PreparedDevice) -> DeviceConfig | None:
+def decode_config(device: PreparedDevice, configurations: Configurations) -> DeviceConfigBase | None:
     """Return the configuration that ``device`` was resolved with."""
-    return None if device.config is None else decode_device_config(device.config, "config")
+    return None if device.config is None else decode_device_config(device.config, "config", configurations)
 
 
 def check_conflicts(wanted: Sequence[PreparedDevice], others: Iterable[PreparedClaim]) -> None:

@@ -43,7 +43,9 @@ _RETRIES: Final = Backoff(first_s=0.5, factor=2, limit_s=30, jitter=0.2)
 
 _log = logging.getLogger(__name__)
 
-_PREPARES: Final = metrics.counter("kerf_early_prepares_total", "Claims prepared before pods were bound.", ["outcome"])
+_PREPARES: Final = metrics.counter(
+    "kerf_early_prepares_total", "Claims prepared before pods were bound.", ["driver", "outcome"]
+)
 
 
 class EarlyPreparer:
@@ -163,7 +165,7 @@ class EarlyPreparer:
             _log.error("pods are bound before their devices are ready, as claims cannot be written: %s", error)
             self._set_active(is_active=False)
             return
-        _PREPARES.labels("failed" if failure else "ready").inc()
+        _PREPARES.labels(self._driver, "failed" if failure else "ready").inc()
         if failure:
             self._queue.add(claim.ref, after_s=self._hold_s)  # to expire the load failure
 

@@ -26,7 +26,9 @@ from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
-_COLLECTED: Final = metrics.counter("kerf_garbage_collected_total", "Claims and files that were collected.", ["what"])
+_COLLECTED: Final = metrics.counter(
+    "kerf_garbage_collected_total", "Claims and files that were collected.", ["driver", "what"]
+)
 
 
 class ClaimGarbageCollector:
@@ -65,7 +67,7 @@ class ClaimGarbageCollector:
                 if name not in kept:
                     _log.warning("removing CDI file %s: its claim is not prepared", name)
                     self._store.remove(name)
-                    _COLLECTED.labels("file").inc()
+                    _COLLECTED.labels(self._driver, "file").inc()
         except cdi.CDIError as error:
             _log.error("cannot remove stray CDI files: %s", error)
         try:
@@ -112,4 +114,4 @@ class ClaimGarbageCollector:
             await self._preparer.release_if_gone(record.claim)
             self._gone_since.pop(uid, None)
             if self._checkpoint.get(uid) is None:
-                _COLLECTED.labels("claim").inc()
+                _COLLECTED.labels(self._driver, "claim").inc()

@@ -16,18 +16,20 @@ from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim, PreparedDevice
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, HardwareBusyError, HardwareRefusedError
-from driver.kubeletplugin.claims.allocation import decode_config, is_shared
+from driver.kubeletplugin.claims.allocation import Configurations, decode_config, is_shared
 from driver.partitions.records import from_card_part
 from driver.runtime import logs, metrics
 from driver.runtime.concurrency import for_each
 
 _log = logging.getLogger(__name__)
 
-_WAITING: Final = metrics.gauge("kerf_hardware_queue_length", "Devices that wait for another one on their card.")
+_WAITING: Final = metrics.gauge(
+    "kerf_hardware_queue_length", "Devices that wait for another one on their card.", ["driver"]
+)
 _SECONDS: Final = metrics.histogram(
     "kerf_hardware_seconds",
     "Time that a backend took for one device, without waiting for its card.",
-    ["backend", "operation", "outcome"],
+    ["driver", "backend", "operation", "outcome"],
     # From a simulated card's milliseconds over GPU instances (tenths of a second) to FPGA loads (tens of seconds).
     buckets=(0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
 )
@@ -52,8 +54,9 @@ class DevicesFailedError(KerfError):
 class HardwareExecutor:
     """The executor of one node. ``timeout_s`` bounds a backend call, as a last resort against one that hangs."""
 
-    def __init__(self, backends: Mapping[str, Backend], *, timeout_s: float) -> None:
+    def __init__(self, backends: Mapping[str, Backend], configurations: Configurations, *, timeout_s: float) -> None:
         self._backends = backends
+        self._configurations = configurations
         self._timeout_s = timeout_s
         self._cards: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
@@ -81,7 +84,8 @@ class HardwareExecutor:
     async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
         try:
             async with self._lock_card("prepare", device):
-                handle = await self._backend(device).prepare(_to_allocated_device(claim, device), decode_config(device))
+                config = decode_config(device, self._configurations)
+                handle = await self._backend(device).prepare(_to_allocated_device(claim, device), config)
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other devices go on)
             return _log_failure("prepare", device, error)
         return msgspec.structs.replace(device, handle=handle)
@@ -112,7 +116,7 @@ class HardwareExecutor:
     async def _lock_card(self, operation: str, device: PreparedDevice) -> AsyncIterator[None]:
         """Hold the lock of the device's card for at most ``timeout_s``. Raises HardwareBusyError after that time."""
         lock = self._cards[device.part.card_uuid]
-        with _WAITING.track_inprogress():
+        with _WAITING.labels(device.share.id.driver).track_inprogress():
             await lock.acquire()
         begun = time.perf_counter()
         outcome = "failed"
@@ -125,7 +129,8 @@ class HardwareExecutor:
             outcome = "done"
         finally:
             lock.release()
-            _SECONDS.labels(device.backend, operation, outcome).observe(time.perf_counter() - begun)
+            labels = (device.share.id.driver, device.backend, operation, outcome)
+            _SECONDS.labels(*labels).observe(time.perf_counter() - begun)
 
 
 def _to_allocated_device(claim: ClaimRef, device: PreparedDevice) -> AllocatedDevice:

@@ -16,7 +16,7 @@ from api.errors import PermanentError, TransientError
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.claims.allocation import DeviceInUseError, resolve_devices, select_results
+from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
 from driver.kubeletplugin.claims.transitions import PREPARE, UNPREPARE, Step, classify_record, is_gone
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _SECONDS: Final = metrics.histogram(
     "kerf_claim_seconds",
     "Time from a call for one claim to its answer.",
-    ["operation", "outcome"],
+    ["driver", "operation", "outcome"],
     # Around the answer from the record (milliseconds), hardware (tenths of a second) and the kubelet's deadline (45 s).
     buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 45, 120),
 )
@@ -75,6 +75,7 @@ class ClaimPreparer:
         self,
         *,
         driver: str,
+        configurations: Configurations,
         boot_id: str,
         checkpoint: Checkpoint,
         executor: StepExecutor,
@@ -84,6 +85,7 @@ class ClaimPreparer:
     ) -> None:
         """The work runs in ``tasks``, which outlives the calls."""
         self._driver = driver
+        self._configurations = configurations
         self._boot_id = boot_id
         self._checkpoint = checkpoint
         self._executor = executor
@@ -94,24 +96,24 @@ class ClaimPreparer:
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
         """Make the devices of ``claim`` ready, unless they are. Raises the KerfError that says why they are not."""
-        with _operation("prepare", claim):
+        with _operation(self._driver, "prepare", claim):
             record = await self._flights.do(claim.uid, "prepare", self._prepare, claim, False)
         assert record is not None, "a prepare ends with a record or an error"
         return record
 
     async def prepare_early(self, claim: ClaimRef) -> None:
         """Prepare ``claim`` before its pod is bound (KEP-5007). Raises KerfError as ``prepare`` does."""
-        with _operation("prepare early", claim):
+        with _operation(self._driver, "prepare early", claim):
             await self._flights.do(claim.uid, "prepare early", self._prepare, claim, True)
 
     async def unprepare(self, claim: ClaimRef) -> None:
         """Release the devices of ``claim``, if it has any. Raises the KerfError that says why they are not released."""
-        with _operation("unprepare", claim):
+        with _operation(self._driver, "unprepare", claim):
             await self._flights.do(claim.uid, "unprepare", self._unprepare, claim)
 
     async def release_if_gone(self, claim: ClaimRef) -> None:
         """Release the devices of ``claim`` unless it still has them at the API server. Raises KerfError."""
-        with _operation("collect", claim):
+        with _operation(self._driver, "collect", claim):
             await self._flights.do(claim.uid, "collect", self._collect, claim)
 
     async def drain(self, grace_s: float) -> None:
@@ -125,7 +127,7 @@ class ClaimPreparer:
         state = classify_record(context.record, self._boot_id, shares)
         steps = PREPARE[state]
         if Step.PREPARE_HARDWARE in steps:
-            context.wanted = resolve_devices(claim, self._driver, self._publisher.devices)
+            context.wanted = resolve_devices(claim, self._driver, self._configurations, self._publisher.devices)
             context.pod_claim_name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
             context.awaits_pod = is_early
         elif context.record is not None and context.record.awaits_pod and not is_early:
@@ -162,7 +164,7 @@ class ClaimPreparer:
 
 
 @contextmanager
-def _operation(operation: str, claim: ClaimRef) -> Iterator[None]:
+def _operation(driver: str, operation: str, claim: ClaimRef) -> Iterator[None]:
     """Log and measure a call for ``claim``."""
     begun = time.perf_counter()
     outcome = "failed"
@@ -171,4 +173,4 @@ def _operation(operation: str, claim: ClaimRef) -> Iterator[None]:
             yield
         outcome = "done"
     finally:
-        _SECONDS.labels(operation, outcome).observe(time.perf_counter() - begun)
+        _SECONDS.labels(driver, operation, outcome).observe(time.perf_counter() - begun)

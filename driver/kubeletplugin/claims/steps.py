@@ -26,7 +26,7 @@ from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
-_RECORDS: Final = metrics.gauge("kerf_claim_records", "Claims in the checkpoint of this node.")
+_RECORDS: Final = metrics.gauge("kerf_claim_records", "Claims in the checkpoint of this node.", ["driver"])
 
 
 class CdiFileError(TransientError):
@@ -75,7 +75,7 @@ class StepExecutor:
         self._store = store
         self._metadata = metadata
         self._on_change = on_change
-        _RECORDS.set(len(checkpoint.records))  # those of the process before this one
+        _RECORDS.labels(driver).set(len(checkpoint.records))  # those of the process before this one
 
     async def execute(self, steps: Sequence[Step], context: ClaimContext) -> None:
         """Execute ``steps`` in order until one fails. Raises the KerfError of that step."""
@@ -166,7 +166,7 @@ class StepExecutor:
         self._report_change()
 
     def _report_change(self) -> None:
-        _RECORDS.set(len(self._checkpoint.records))
+        _RECORDS.labels(self._driver).set(len(self._checkpoint.records))
         self._on_change()
 
 

@@ -15,7 +15,7 @@ import anyio
 from api.core.v1 import Node
 from api.dra.registry import PluginServices, services_for_kubelet
 from api.errors import KerfError, UnsupportedError
-from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec
+from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec, inventory_name
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.names import ClaimRef
@@ -26,7 +26,7 @@ from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, read_claim
 from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
-from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
+from driver.kubeletplugin.settings import Settings
 from driver.partitions.slice_limits import SliceLayout
 from driver.runtime.backoff import Backoff
 from driver.runtime.notifier import Notifier
@@ -55,14 +55,15 @@ class ClassicCluster:
         if features.kubernetes < _LONG_NAMES_SINCE and len(settings.driver_name) > MAX_DRIVER_NAME:
             raise UnsupportedError(
                 f"driver name {settings.driver_name} has {len(settings.driver_name)} characters; until Kubernetes 1.30 "
-                f"at most {MAX_DRIVER_NAME} are possible: shorten --driver-name"
+                f"at most {MAX_DRIVER_NAME} are possible: its family needs a shorter one"
             )
         self._client = client
         self._claims = features.resource.resource_claims
         self._node = node
         self._settings = settings
         self._now = now
-        self._spec = NodeInventorySpec(driver=settings.driver_name)
+        self._name = inventory_name(settings.node_name, settings.driver_name)
+        self._spec = NodeInventorySpec(driver=settings.driver_name, node=settings.node_name)
         self._change = Notifier()
         self.kubelet_services: PluginServices = services_for_kubelet(node.status.node_info.kubelet_version)
         self.target = PublishTarget(driver=settings.driver_name, node=settings.node_name, layout=SliceLayout.SPLIT)
@@ -73,7 +74,9 @@ class ClassicCluster:
     def publish(self, devices: DeviceSet) -> None:
         cards = [card for inputs in devices.inputs for card in inputs.cards]
         taints = {device: held for inputs in devices.inputs for device, held in inputs.taints.items()}
-        self._spec = build_inventory_spec(self._settings.driver_name, cards, taints, ready=True, renewed_at="")
+        self._spec = build_inventory_spec(
+            self._settings.driver_name, self._settings.node_name, cards, taints, ready=True, renewed_at=""
+        )
         self._change.notify()
 
     def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> ClaimInformer:  # noqa: ARG002  (no claim changes)
@@ -100,15 +103,17 @@ class ClassicCluster:
                 await self._write(None)
                 return
             except KerfError as error:
-                _log.error("cannot write NodeInventory %s: %s", self._node.metadata.name, error)
+                _log.error("cannot write NodeInventory %s: %s", self._name, error)
                 await anyio.sleep(delay_s)
 
     async def _write(self, override: dict[str, bool] | None) -> None:
         """Write by server-side apply: all fields are the plugin's."""
         renewed_at = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {**to_builtins(self._spec), "renewedAt": renewed_at, **(override or {})}
-        metadata = {"name": self._node.metadata.name, "ownerReferences": to_builtins((node_owner(self._node),))}
-        await self._client.apply(NODE_INVENTORIES, {"metadata": metadata, "spec": spec}, field_manager=FIELD_MANAGER)
+        metadata = {"name": self._name, "ownerReferences": to_builtins((node_owner(self._node),))}
+        await self._client.apply(
+            NODE_INVENTORIES, {"metadata": metadata, "spec": spec}, field_manager=self._settings.field_manager
+        )
 
 
 class _NoClaims:

@@ -21,12 +21,19 @@ from driver.partitions.geometry import Amounts, Card, Geometry, PartitionSpec, P
 
 
 def build_inventory_spec(
-    driver: str, cards: Sequence[Card], taints: Mapping[str, tuple[DeviceTaint, ...]], *, ready: bool, renewed_at: str
+    driver: str,
+    node: str,
+    cards: Sequence[Card],
+    taints: Mapping[str, tuple[DeviceTaint, ...]],
+    *,
+    ready: bool,
+    renewed_at: str,
 ) -> NodeInventorySpec:
     """Build the spec of ``cards``; ``taints`` are by device name."""
     geometries = {(card.kind, card.geometry.model): card.geometry for card in cards}
     return NodeInventorySpec(
         driver=driver,
+        node=node,
         ready=ready,
         renewed_at=renewed_at,
         geometries=tuple(map(_geometry, geometries.values())),

@@ -8,7 +8,7 @@ from typing import Final
 
 import anyio
 
-from api.core.v1 import NODES, Node
+from api.core.v1 import Node
 from api.dra.registry import STRUCTURED_SERVICES, PluginServices
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.allocations import AllocatedDeviceStatus
@@ -16,7 +16,7 @@ from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.names import ClaimRef
 from api.resource.kinds import allocated_claim_kind
 from api.wire import to_builtins
-from driver.kube.discovery import ApiFeatures, discover
+from driver.kube.discovery import ApiFeatures
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
 from driver.kube.informer import Informer
@@ -26,7 +26,7 @@ from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, read_cl
 from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
-from driver.kubeletplugin.settings import FIELD_MANAGER, Settings
+from driver.kubeletplugin.settings import Settings
 from driver.partitions.slice_limits import SliceLayout
 
 _COUNTER_FIELDS: Final = ("consumesCounters", "sharedCounters")
@@ -59,6 +59,7 @@ class StructuredCluster:
         self._classes = Informer(client, RESOURCE_CLASSES, on_change=self._classes_changed)
         self._can_watch_classes = can_watch_classes
         self._classes_poll_s = settings.classes_poll_s
+        self._field_manager = settings.field_manager
         self.target = target
         self._publisher = SlicePublisher(
             client,
@@ -71,13 +72,10 @@ class StructuredCluster:
         )
 
     @classmethod
-    async def connect(cls, client: Client, settings: Settings) -> "StructuredCluster":
-        """Discover what the API server serves, and read this node.
-
-        Raises ApiError for a call that fails, and UnsupportedError for an API server that is too old.
-        """
-        features = await discover(client)
-        node = await client.get(NODES, settings.node_name)
+    async def connect(
+        cls, client: Client, features: ApiFeatures, node: Node, settings: Settings
+    ) -> "StructuredCluster":
+        """Find out what the API server keeps of this driver's slices. Raises ApiError for a call that fails."""
         classes = await _list_resource_classes(client)
         target = PublishTarget(
             driver=settings.driver_name,
@@ -108,7 +106,7 @@ class StructuredCluster:
         await self._client.apply(
             self._allocated,
             {"metadata": metadata, "status": {"devices": to_builtins(devices)}},
-            field_manager=FIELD_MANAGER,
+            field_manager=self._field_manager,
             subresource="status",
         )
 

@@ -20,7 +20,9 @@ from driver.runtime.notifier import Notifier
 
 _log = logging.getLogger(__name__)
 
-_REGISTERED: Final = metrics.gauge("kerf_registered", "1 while the kubelet has this plugin registered, else 0.")
+_REGISTERED: Final = metrics.gauge(
+    "kerf_registered", "1 while the kubelet has this driver registered, else 0.", ["driver"]
+)
 
 
 class Registrar:
@@ -38,6 +40,7 @@ class Registrar:
     ) -> None:
         """The kubelet gets ``silence_s`` to answer; every ``poll_s`` the registrar checks that the socket is there."""
         self._info = info
+        self._registered = _REGISTERED.labels(info.name)
         self._socket = socket
         self._silence_s = silence_s
         self._poll_s = poll_s
@@ -73,12 +76,12 @@ class Registrar:
                         break
                     await anyio.sleep(delay_s)
         finally:
-            _REGISTERED.set(0)
+            self._registered.set(0)
 
     async def _register_once(self, task_status: TaskStatus[None]) -> bool:
         """Serve one socket until a new one is needed; returns whether the plugin was registered then."""
         self._status = None
-        _REGISTERED.set(0)
+        self._registered.set(0)
         async with serving_at(self._socket, self.handlers, grace_s=self._grace_s):
             task_status.started()
             reason = await self._wait_until_stale()
@@ -103,7 +106,7 @@ class Registrar:
 
     async def _notify(self, status: RegistrationStatus) -> None:
         self._status = status
-        _REGISTERED.set(status.registered)
+        self._registered.set(status.registered)
         if status.registered:
             _log.info("the kubelet has registered the plugin")
         else:

@@ -70,8 +70,7 @@ def check_path(path: Path) -> None:
     """Raise SocketError when ``path`` is too long for a socket."""
     if (length := len(bytes(path))) > MAX_PATH_BYTES:
         raise SocketError(
-            f"socket path {path} has {length} bytes, the limit is {MAX_PATH_BYTES}: shorten it with --kubelet-root or "
-            "--driver-name"
+            f"socket path {path} has {length} bytes, the limit is {MAX_PATH_BYTES}: shorten it with --kubelet-root"
         )
 
 

@@ -31,8 +31,12 @@ MAX_SETTLE_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
-_PUBLISHED: Final = metrics.counter("kerf_inventory_published_total", "Times that this node's devices were published.")
-_UNHEALTHY: Final = metrics.gauge("kerf_unhealthy_devices", "Cards and partitions that are unhealthy or lost.")
+_PUBLISHED: Final = metrics.counter(
+    "kerf_inventory_published_total", "Times that this node's devices were published.", ["driver"]
+)
+_UNHEALTHY: Final = metrics.gauge(
+    "kerf_unhealthy_devices", "Cards and partitions that are unhealthy or lost.", ["driver"]
+)
 
 
 class DevicePublisher:
@@ -97,7 +101,7 @@ class DevicePublisher:
             if self.devices.pools != published:
                 published = self.devices.pools
                 self._publish(self.devices)
-                _PUBLISHED.inc()
+                _PUBLISHED.labels(self._settings.driver_name).inc()
                 next_at = anyio.current_time() + self._settings.publish_min_interval_s
             with anyio.move_on_after(self._settings.discovery_interval_s):
                 await change.wait()
@@ -118,7 +122,8 @@ class DevicePublisher:
                             change.state,
                             f": {change.reason}" if change.reason else "",
                         )
-                        _UNHEALTHY.set(len(self._health_tracker.unhealthy))
+                        unhealthy = len(self._health_tracker.unhealthy)
+                        _UNHEALTHY.labels(self._settings.driver_name).set(unhealthy)
                         self.request_refresh()
                         self._on_health_change()
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others go on)

@@ -6,9 +6,13 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from api.kerf.scalar_types import DNS_LABEL, IDENTIFIER
 from api.kerf.v1alpha1 import FpgaConfig, GpuConfig, ResourceClassSpec
 from api.model.quantity import Quantity
 
+DEVICES: Final = ("gpu", "fpga", "npu")
+"""Kerf's own families, and one that is not installed."""
+CAPACITIES: Final = ("memory", "computeSlices", "slots", "lut", "dsp", "cores")
 QUANTITY_TEXTS: Final = ("18Gi", "5000Mi", "1.5Gi", "20G", "1e9", 1073741824)
 JUNK: Final[tuple[Any, ...]] = (
     None,
@@ -28,6 +32,10 @@ JUNK: Final[tuple[Any, ...]] = (
     "Exists",
     "GpuConfig",
 )
+_WORDS: Final = {
+    DNS_LABEL: DEVICES,
+    IDENTIFIER: CAPACITIES,
+}
 
 
 def documents(type_: Any) -> st.SearchStrategy[Any]:
@@ -76,6 +84,12 @@ def _positions(document: Any) -> Any:
             yield from _positions(held)
 
 
+def _words(pattern: str, limit: int | None) -> st.SearchStrategy[str]:
+    if pattern in _WORDS:  # what the pattern allows is hardly ever a name that is known
+        return st.sampled_from(_WORDS[pattern])
+    return st.from_regex(pattern, fullmatch=True).filter(lambda text: len(text) <= (limit or len(text)))
+
+
 def _strategy_for(node: inspect.Type) -> st.SearchStrategy[Any]:
     match node:
         case inspect.Metadata(type=inner):
@@ -92,12 +106,14 @@ def _strategy_for(node: inspect.Type) -> st.SearchStrategy[Any]:
             return st.one_of(*(_strategy_for(member) for member in types if not isinstance(member, inspect.NoneType)))
         case inspect.VarTupleType(item_type=item):
             return st.lists(_strategy_for(item), max_size=2)
-        case inspect.DictType(key_type=key, value_type=value):
-            return st.dictionaries(_strategy_for(key), _strategy_for(value), max_size=2)
+        case inspect.DictType(value_type=inspect.AnyType()):
+            return device_configs()
+        case inspect.DictType(key_type=key, value_type=value, min_length=least):
+            return st.dictionaries(_strategy_for(key), _strategy_for(value), min_size=least or 0, max_size=2)
         case inspect.LiteralType(values=values):
             return st.sampled_from(values)
         case inspect.StrType(pattern=str(pattern), max_length=limit):
-            return st.from_regex(pattern, fullmatch=True).filter(lambda text: len(text) <= (limit or len(text)))
+            return _words(pattern, limit)
         case inspect.IntType(ge=least, le=most):
             return st.integers(least if least is not None else -(2**31), most if most is not None else 2**31)
         case inspect.BoolType():

@@ -30,8 +30,8 @@ class ClassicCluster:
 
     async def tell(self, *cards: Card, **fields: Any) -> None:
         """Write the inventory that the plugin of n1 would write."""
-        spec = to_builtins(inventory("n1", *cards, **fields).spec)
-        await self._apply(NODE_INVENTORIES, "n1", spec=spec)
+        told = inventory("n1", *cards, **fields)
+        await self._apply(NODE_INVENTORIES, told.metadata.name, spec=to_builtins(told.spec))
 
     async def class_(self, name: str = "gpu", *, driver: str = DRIVER, kind: str = "GpuClassParameters") -> None:
         reference = {"apiGroup": "kerf.dev", "kind": kind, "name": name}
@@ -45,15 +45,19 @@ class ClassicCluster:
         body = {"resourceClassName": class_name, "allocationMode": "Immediate", **spec}
         await self._apply(KINDS.claims, name, spec=body)
 
-    async def pod(self, name: str, claim: str) -> Pod:
-        claims = [{"name": "gpu", "source": {"resourceClaimName": claim}}]
+    async def pod(self, name: str, *names: str) -> Pod:
+        """A pod of the claims ``names``; its entry for the first is ``gpu``."""
+        claims = [
+            {"name": "gpu" if number == 0 else f"claim-{number}", "source": {"resourceClaimName": claim}}
+            for number, claim in enumerate(names)
+        ]
         containers = [{"name": "main", "image": "i"}]
         made: Pod = await self._apply(PODS, name, spec={"containers": containers, "resourceClaims": claims})
         return made
 
-    async def negotiate(self, name: str) -> None:
-        """A pod of the claim ``name``, which the scheduler would have on n1."""
-        made = await self.pod("pod", name)
+    async def negotiate(self, *names: str) -> None:
+        """A pod of the claims ``names``, which the scheduler would have on n1."""
+        made = await self.pod("pod", *names)
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": made.metadata.uid, "controller": True}
         await self._apply(
             KINDS.scheduling_contexts,

@@ -4,7 +4,7 @@ from typing import Any
 
 from api.core.v1 import Node, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
 from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS, ParametersObject
-from api.kerf.node_inventory import NodeInventory
+from api.kerf.node_inventory import NodeInventory, inventory_name
 from api.model.allocations import ResourceClaimConsumerReference
 from api.model.base import JsonObject
 from api.model.classic import (
@@ -23,10 +23,12 @@ from api.model.classic import (
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from driver.controller.classic.state import ClusterView, InformerStores
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
 from driver.kube.store import ObjectChange, Store
-from tests.controller.classic.hardware import DRIVER, gpu, inventory, node_object
+from tests.controller.classic.hardware import DRIVER, gpu, inventories, node_object
 
-FINALIZER = f"{DRIVER}/deletion-protection"
+FINALIZER = "kerf.dev/deletion-protection"
 
 
 class Clock:
@@ -46,11 +48,12 @@ class ClusterBuilder:
         kinds = (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)
         self.stores = InformerStores(parameters={kind.kind: Store() for kind in kinds})
         self.clock = Clock()
-        self.view = ClusterView(self.stores, driver=DRIVER, monotonic=self.clock, **settings)
+        self.view = ClusterView(self.stores, monotonic=self.clock, **settings)
 
     def node(self, name: str, *cards: Any, labels: dict[str, str] | None = None, **more: Any) -> None:
         self.put_node(node_object(name, labels))
-        self.put_inventory(inventory(name, *(cards or (gpu(name, 0),)), **more))
+        for each in inventories(name, *(cards or (gpu(name, 0),)), **more):
+            self.put_inventory(each)
 
     def put_node(self, node: Node) -> None:
         self.stores.nodes.put(node)
@@ -60,8 +63,8 @@ class ClusterBuilder:
         self.stores.inventories.put(value)
         self.view.on_inventory(ObjectChange(value.ref, old, value))
 
-    def remove_inventory(self, node: str) -> None:
-        ref = ObjectRef("", node)
+    def remove_inventory(self, node: str, driver: str = DRIVER) -> None:
+        ref = ObjectRef("", inventory_name(node, driver))
         old = self.stores.inventories.get(ref)
         self.stores.inventories.remove(ref)
         self.view.on_inventory(ObjectChange(ref, old, None))
@@ -69,11 +72,12 @@ class ClusterBuilder:
     def resource_class(self, name: str = "gpu", spec: JsonObject | None = None, **more: Any) -> ClassicClass:
         """A class of ours with class parameters ``spec``; None: without parameters."""
         reference = None
+        kind = more.pop("kind", "GpuClassParameters")
         if spec is not None:
-            kind = more.pop("kind", "GpuClassParameters")
             self.parameters(kind, name, spec)
             reference = ParametersReference(api_group="kerf.dev", kind=kind, name=name)
-        fields = {"driver_name": DRIVER, "parameters_ref": reference} | more
+        driver = GPU.driver if kind.startswith("Gpu") else FPGA.driver
+        fields = {"driver_name": driver, "parameters_ref": reference} | more
         class_ = ClassicClass(metadata=ObjectMeta(name=name, uid=f"class-{name}"), **fields)
         self.stores.classes.put(class_)
         return class_

@@ -1,17 +1,21 @@
 """Nodes with cards, as their plugins publish them."""
 
+from typing import Any
+
 from api.core.v1 import Node, NodeStatus
-from api.kerf.node_inventory import NodeInventory
+from api.kerf.node_inventory import NodeInventory, inventory_name
 from api.model.devices import DeviceTaint
 from api.model.metadata import ObjectMeta
+from driver.families.fpga import FPGA
 from driver.families.fpga.catalog import shell
 from driver.families.fpga.geometry import fpga_geometry
+from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.geometry import gpu_geometry
 from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from driver.partitions.geometry import Card, Placement
 
-DRIVER = "kerf.dev"
+DRIVER = GPU.driver
 
 
 def gpu(node: str, index: int, model: str = "h100-80gb-sxm", driver_version: str = "550.54.15") -> Card:
@@ -47,6 +51,16 @@ def inventory(
     ready: bool = True,
     renewed_at: str = "1",
     taints: dict[str, tuple[DeviceTaint, ...]] | None = None,
+    driver: str = DRIVER,
 ) -> NodeInventory:
-    spec = build_inventory_spec(DRIVER, cards, taints or {}, ready=ready, renewed_at=renewed_at)
-    return NodeInventory(metadata=ObjectMeta(name=node, uid=f"inventory-{node}", resource_version="1"), spec=spec)
+    spec = build_inventory_spec(driver, node, cards, taints or {}, ready=ready, renewed_at=renewed_at)
+    name = inventory_name(node, driver)
+    return NodeInventory(metadata=ObjectMeta(name=name, uid=f"inventory-{name}", resource_version="1"), spec=spec)
+
+
+def inventories(node: str, *cards: Card, **more: Any) -> list[NodeInventory]:
+    """One for each driver, with its cards."""
+    return [
+        inventory(node, *(card for card in cards if card.kind == family.name), driver=family.driver, **more)
+        for family in (GPU, FPGA)
+    ]

@@ -178,7 +178,7 @@ async def test_where_inventory_and_claims_contradict_each_other_the_card_is_nobo
     await cluster.claim("first")
     (device,) = await cluster.has("first")
     await cluster.tell(gpu("n1", 0, "a30-24gb"))
-    message = f"it has {device}, which NodeInventory n1 does not have: no other claim gets that card"
+    message = f"it has {device}, which no NodeInventory of n1 has: no other claim gets that card"
     await cluster.says("ResourceClaim", "first", message)
     await cluster.parameters("open", {})
     await cluster.class_("open")
@@ -193,6 +193,6 @@ async def test_an_inventory_that_contradicts_itself_makes_its_node_unsuitable(cl
     await cluster.tell(gpu("n1", 0), gpu("n1", 0))
     await cluster.claim("one", allocationMode="WaitForFirstConsumer")
     await cluster.negotiate("one")
-    await cluster.says("Pod", "pod", "its NodeInventory is wrong: GPU-n1-0 occurs twice (1)")
+    await cluster.says("Pod", "pod", "its NodeInventory of gpu.kerf.dev is wrong: GPU-n1-0 occurs twice (1)")
     await cluster.tell(gpu("n1", 0))
     assert await cluster.has("one")

@@ -110,7 +110,7 @@ DOUBTFUL = {
         replace(HELD, unreadable={DRIVER: "it is not JSON"}),
         (),
     ),
-    "it has gpu-0-9g-99gb-at-3, gpu-7, which NodeInventory n1 does not have: no other claim gets that card": (
+    "it has gpu-0-9g-99gb-at-3, gpu-7, which no NodeInventory of n1 has: no other claim gets that card": (
         devices("gpu-0-9g-99gb-at-3", "gpu-0-1g-10gb-at-0", "gpu-7"),
         (),
     ),

@@ -10,6 +10,7 @@ import yaml
 
 from api.dra import v1alpha2, v1alpha3, v1alpha4
 from api.dra.service import DraService
+from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.settings import Settings
 
@@ -115,6 +116,7 @@ def settings_of_the_pod() -> Settings:
     name, _, config = given["backend"].partition("=")
     return Settings(
         node_name=given["node-name"],
+        family=GPU,
         backends=(BackendChoice(name=name, config=Path(config)),),
         instance=given["instance"],
     )

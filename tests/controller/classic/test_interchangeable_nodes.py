@@ -7,6 +7,8 @@ from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocatio
 from api.model.classic import ClassicAllocation
 from api.model.device_attributes import pool_name
 from driver.controller.classic.allocator import ONLY_REQUEST, only_node
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
 from tests.controller.classic.cluster_builder import ClusterBuilder
 from tests.controller.classic.hardware import DRIVER, gpu
 
@@ -60,7 +62,8 @@ def test_nodes_are_grouped_by_what_is_free_of_them(changes: list[tuple[str, str,
                 builder.node(node, *(gpu(node, index) for index in range(cards[node])))
             case "gone" if node in cards:
                 del cards[node]
-                builder.remove_inventory(node)
+                for family in (GPU, FPGA):
+                    builder.remove_inventory(node, family.driver)
             case "look":
                 builder.view.nodes_by_signature()
     assert {tuple(nodes) for nodes in builder.view.nodes_by_signature().values()} == by_hand(cards, taken)

@@ -65,7 +65,7 @@ def test_the_claim_says_who_allocates_whatever_its_class(builder: ClusterBuilder
 
 REFUSED = {
     'spec.profil: unknown field; did you mean "profile"?': small("a", parameters=(parameters({"profil": "1g.10gb"}),)),
-    "request a: selectors, adminAccess: a claim of kerf.dev cannot have it": small(
+    "request a: selectors, adminAccess: a claim of Kerf cannot have it": small(
         "a", unsupported=("selectors", "adminAccess")
     ),
     "class nowhere does not exist": ClassicRequest(name="a", class_name="nowhere"),

@@ -53,4 +53,4 @@ def test_an_inventory_with_a_geometry_that_contradicts_itself_is_refused() -> No
         kind=geometry.kind, model=geometry.model, unit=geometry.unit, units=8, partitions=geometry.partitions
     )
     with pytest.raises(InventoryError, match="the geometry of 'h100-80gb-sxm' has not the engines"):
-        build_node_model(spec.__class__(driver=spec.driver, geometries=(broken,), cards=spec.cards))
+        build_node_model(spec.__class__(driver=spec.driver, node=spec.node, geometries=(broken,), cards=spec.cards))

@@ -67,7 +67,7 @@ def test_the_finalizer_is_written_before_the_allocation(stepped: SteppedControll
     held = stepped.server.claim("claim")
     assert held is not None
     assert FINALIZER in held.metadata.finalizers
-    assert held.status.driver_name == "kerf.dev"
+    assert held.status.driver_name == "gpu.kerf.dev"
 
 
 def test_a_finalizer_that_is_there_is_not_written_again(stepped: SteppedController) -> None:

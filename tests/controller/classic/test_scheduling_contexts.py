@@ -241,7 +241,8 @@ def test_where_no_node_can_be_had_the_pod_is_told_why() -> None:
     assert event.about is EventSubject.POD
     assert event.message == (
         "none of 4 nodes is suitable: "
-        "its kubelet plugin is not running (1); the node does not exist (2); too few devices are free (1)"
+        "its kubelet plugin of gpu.kerf.dev is not running (1); the node does not exist (2); "
+        "too few devices are free (1)"
     )
 
 
@@ -299,12 +300,14 @@ def test_asking_changes_nothing() -> None:
 
 OBSTACLES: dict[str, Callable[[ClusterBuilder], object]] = {
     "the node does not exist": lambda builder: builder.stores.nodes.remove(builder.stores.nodes.values()[0].ref),
-    "its kubelet plugin of kerf.dev has not reported yet": lambda builder: builder.remove_inventory("n1"),
-    "its kubelet plugin is not running": lambda builder: builder.node("n1", ready=False),
-    "its kubelet plugin has been silent for 181 s": lambda builder: setattr(
+    "its kubelet plugin of gpu.kerf.dev has not reported yet": lambda builder: builder.remove_inventory("n1"),
+    "its kubelet plugin of gpu.kerf.dev is not running": lambda builder: builder.node("n1", ready=False),
+    "its kubelet plugin of gpu.kerf.dev has been silent for 181 s": lambda builder: setattr(
         builder.clock, "now", builder.clock.now + 181
     ),
-    "its NodeInventory is wrong: GPU-n1-0 occurs twice": lambda builder: builder.node("n1", gpu("n1", 0), gpu("n1", 0)),
+    "its NodeInventory of gpu.kerf.dev is wrong: GPU-n1-0 occurs twice": lambda builder: builder.node(
+        "n1", gpu("n1", 0), gpu("n1", 0)
+    ),
     "the class's parameters do not select it": lambda builder: builder.resource_class(
         "gpu", {"nodes": {"names": ["n2"]}}
     ),

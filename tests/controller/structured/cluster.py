@@ -20,6 +20,7 @@ from driver.cel.compile import compile_selector
 from driver.controller.structured.event_handlers import ClassCaches
 from driver.controller.structured.matching_devices import DeviceGroupIndex
 from driver.controller.structured.reconciler import ClassReconciler
+from driver.families.registry import BUILT_IN
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.events import EventKind
 from driver.kube.http.client import PatchType
@@ -27,7 +28,7 @@ from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundE
 from driver.kube.store import ObjectChange, Store
 
 DEVICE_CLASSES: Final = KINDS.device_classes
-DRIVER: Final = "kerf.dev"
+FAMILIES: Final = {family.name: family for family in BUILT_IN}
 START: Final = datetime(2026, 11, 20, 8, 30, tzinfo=UTC)
 
 
@@ -66,7 +67,7 @@ class Cluster:
         self._classes: Store[ResourceClassObject] = Store()
         self._device_classes: Store[DeviceClass] = Store()
         self._nodes: Store[Node] = Store()
-        self.published = DeviceGroupIndex()
+        self.published = DeviceGroupIndex(BUILT_IN)
         self.reconciler = self.new_reconciler()
 
     def new_reconciler(self) -> ClassReconciler:
@@ -81,7 +82,7 @@ class Cluster:
             self,
             DEVICE_CLASSES,
             self._caches,
-            driver=DRIVER,
+            families=FAMILIES,
             compile_selector=lambda expression: compile_selector(expression).matches,
             events=self,
             now=lambda: START + timedelta(seconds=self.seconds),

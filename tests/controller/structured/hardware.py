@@ -49,12 +49,13 @@ def slices(
     node: str,
     cards: list[Card],
     *,
-    driver: str = "kerf.dev",
+    driver: str = "",
     generation: int = 1,
     shareable: ShareableProfiles = frozenset(),
 ) -> list[ResourceSlice]:
-    """What the plugin of ``node`` publishes; cards of one kind."""
+    """What the plugin of ``node`` publishes; cards of one family. ``driver`` is another than the family's."""
     kind = str(cards[0].kind)
+    driver = driver or f"{kind}.kerf.dev"
     cards = [_on(node, card) for card in cards]
     vocabulary = load_families(installed=())[kind].vocabulary
     shared = order_shared_partitions(cards, publish_order(cards, ()).partitions, shareable, ())

@@ -1,6 +1,7 @@
 """What a class compiles to: a table of classes and DeviceClasses, and an independent judge of what they select."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,21 +13,26 @@ from hypothesis import strategies as st
 from api.core.v1 import Node
 from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_resource_class
-from api.kerf.v1alpha1 import MatchingDevices, MinimumSize
+from api.kerf.v1alpha1 import MatchingDevices
 from api.model.devices import Device
 from api.model.metadata import ObjectMeta
+from api.model.names import DriverName
 from api.model.quantity import Quantity
 from api.resource.v1 import KINDS
 from driver.cel.compile import compile_selector
-from driver.controller.device_types import UnsatisfiableError, known_device_types
+from driver.controller.device_types import DeviceType, UnsatisfiableError, known_device_types
 from driver.controller.structured.class_compiler import MAX_EXPRESSION, CompiledClass, compile_class
 from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate, count_matching_devices
+from driver.families.base import Family
+from driver.families.class_validation import FamilyNotInstalledError
 from driver.families.fpga.catalog import shells
+from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_models
 from driver.families.registry import BUILT_IN
 
 from .hardware import fpgas, gpus, slices
 
+FAMILIES: Final = {family.name: family for family in BUILT_IN}
 CASES: Final = sorted((Path(__file__).parent / "classes").glob("*.yaml"))
 NODES: Final = [
     Node(metadata=ObjectMeta(name="n1", labels={"rack": "r1", "gpu": "yes"})),
@@ -44,10 +50,11 @@ PUBLISHED: Final = [
 ]
 
 
-def compiled(spec: Mapping[str, Any], driver: str = "kerf.dev") -> CompiledClass:
+def compiled(spec: Mapping[str, Any], families: Mapping[str, Family] = FAMILIES) -> CompiledClass:
     metadata = {"name": "offer", "uid": "uid-1"}
     document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": metadata, "spec": spec}
-    return compile_class(decode_resource_class(document), driver=driver, nodes=NODES, device_types=known_device_types())
+    decoded = decode_resource_class(document)
+    return compile_class(decoded, families=families, nodes=NODES, device_types=known_device_types())
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
@@ -56,22 +63,60 @@ def test_a_class_compiles_to_this_device_class(path: Path) -> None:
     assert KINDS.device_classes.encode(compiled(spec).device_class) == expected
 
 
-def test_a_minimum_names_capacities_that_devices_have() -> None:
-    known = {name for family in BUILT_IN for name in family.minimums}
-    assert {*MinimumSize.__struct_encode_fields__} == known
-
-
 def test_every_selector_looks_at_the_driver_first() -> None:
     """Other drivers' devices lack our attributes, and a look at one that is missing fails a pod's whole scheduling."""
     expression = compiled({"device": "gpu", "minimum": {"memory": "18Gi"}}).expression
-    assert expression.startswith('device.driver == "kerf.dev" &&')
+    assert expression.startswith('device.driver == "gpu.kerf.dev" &&')
     assert compile_selector(expression).matches("other.example", Device(name="other")) is False
 
 
-def test_another_driver_name_is_the_domain_of_its_attributes() -> None:
-    expression = compiled({"device": "gpu"}, driver="gpu.example.com").expression
-    assert 'device.attributes["gpu.example.com"].cut' in expression
-    assert "kerf.dev" not in expression
+NPU: Final = replace(
+    GPU,
+    name="npu",
+    driver=DriverName("npu.acme.example"),
+    attributes={name: GPU.attributes[name] for name in ("cut", "model", "uuid", "node")},
+    capacities={"cores": "Cores."},
+    minimums=("cores",),
+    class_fields=frozenset({"minimum"}),
+)
+
+
+def npu_class(spec: Mapping[str, Any], *known: DeviceType) -> CompiledClass:
+    document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": "small"}}
+    decoded = decode_resource_class(document | {"spec": {"device": "npu", **spec}})
+    return compile_class(decoded, families={"npu": NPU}, nodes=(), device_types=known)
+
+
+def npu_type(cores: int) -> DeviceType:
+    sizes = (("cores", Quantity(cores)),)
+    return DeviceType(kind="npu", cut="partition", model="acme-1", profile="", function="", sizes=sizes)
+
+
+def test_a_class_of_another_family_reads_nothing_but_what_the_family_has() -> None:
+    found = npu_class({"models": ["acme-1"], "minimum": {"cores": 2}, "deviceMetadata": True}, npu_type(1), npu_type(2))
+    assert found.expression.split(" &&\n") == [
+        'device.driver == "npu.acme.example"',
+        'device.attributes["npu.acme.example"].cut == "partition"',
+        'device.attributes["npu.acme.example"].model == "acme-1"',
+        'device.capacity["npu.acme.example"].cores.compareTo(quantity("2")) >= 0',
+    ]
+    opaque = found.device_class.spec.config[0].opaque
+    assert opaque is not None
+    assert opaque.driver == "npu.acme.example"
+
+
+def test_hardware_that_another_family_does_not_have_is_refused_once_some_of_it_is_known() -> None:
+    impossible = {"models": ["acme-2"], "minimum": {"cores": 64}}
+    assert npu_class(impossible).size == "cores >= 64"
+    with pytest.raises(UnsatisfiableError, match="there is no model of npu 'acme-2': did you mean acme-1"):
+        npu_class(impossible, npu_type(2))
+    with pytest.raises(UnsatisfiableError, match=r"more than any known model has; the largest is 2 \(a partition of"):
+        npu_class({"minimum": {"cores": 64}}, npu_type(2))
+
+
+def test_a_class_of_a_family_that_is_not_installed_is_not_compiled() -> None:
+    with pytest.raises(FamilyNotInstalledError, match='family "npu" is not installed; installed: fpga, gpu'):
+        compiled({"device": "npu"})
 
 
 def test_names_of_models_may_be_short() -> None:
@@ -103,7 +148,7 @@ def test_the_longest_expression_is_the_api_servers() -> None:
 def test_nodes_are_chosen_by_name_and_label(choice: dict[str, Any], nodes: list[str]) -> None:
     expression = compiled({"device": "gpu", "nodes": choice}).expression
     listed = ", ".join(f'"{node}"' for node in nodes)
-    assert expression.endswith(f'device.attributes["kerf.dev"].node in [{listed}]')
+    assert expression.endswith(f'device.attributes["gpu.kerf.dev"].node in [{listed}]')
 
 
 def test_cards_of_one_model_are_counted_on_the_chosen_nodes_only() -> None:
@@ -121,7 +166,7 @@ def cel(expression: str) -> DevicePredicate:
 
 
 def published_devices() -> DeviceGroupIndex:
-    found = DeviceGroupIndex()
+    found = DeviceGroupIndex(BUILT_IN)
     for one in PUBLISHED:
         found.update(one.ref, one)
     return found
@@ -178,7 +223,7 @@ def should_match(spec: dict[str, Any], node: str, device: Device) -> bool:
     choice = spec.get("nodes", {})
     is_partition = spec.get("cut", "Partition") == "Partition"
     return (
-        device.name.split("-")[0] == spec["device"]
+        device.name.startswith(spec["device"])
         and (have["cut"] == "partition") == is_partition
         and (not spec.get("models") or have["model"] in spec["models"])
         and ("profile" not in spec or have["profile"] == spec["profile"])

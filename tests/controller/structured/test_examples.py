@@ -10,14 +10,16 @@ from api.kerf.decoder import decode_device_config, decode_resource_class
 from api.model.devices import Device
 from driver.cel.compile import compile_selector
 from driver.controller.device_types import known_device_types
-from driver.controller.structured.class_compiler import compile_class
+from driver.controller.structured.class_compiler import CompiledClass, compile_class
 from driver.families.fpga.catalog import shells
 from driver.families.gpu.catalog import gpu_models
+from driver.families.registry import BUILT_IN
 from driver.partitions.geometry import Card
 
 from .hardware import fpgas, gpus, slices
 
 EXAMPLES: Final = Path(__file__).parents[3] / "deploy" / "examples"
+FAMILIES: Final = {family.name: family for family in BUILT_IN}
 FILES: Final = sorted(EXAMPLES.glob("*.yaml"))
 
 
@@ -36,12 +38,14 @@ def claim_specs(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def first_match(document: dict[str, Any], cards: list[Card]) -> Device | None:
     """What a claim for the class gets on an empty node: the first device that matches, in publish order."""
-    compiled = compile_class(
-        decode_resource_class(document), driver="kerf.dev", nodes=(), device_types=known_device_types()
-    )
-    matches = compile_selector(compiled.expression).matches
-    devices = (device for one in slices("n1", cards) for device in one.spec.devices)
-    return next((device for device in devices if matches("kerf.dev", device)), None)
+    matches = compile_selector(compiled(document).expression).matches
+    devices = ((one.spec.driver, device) for one in slices("n1", cards) for device in one.spec.devices)
+    return next((device for driver, device in devices if matches(driver, device)), None)
+
+
+def compiled(document: dict[str, Any]) -> CompiledClass:
+    decoded = decode_resource_class(document)
+    return compile_class(decoded, families=FAMILIES, nodes=(), device_types=known_device_types())
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
@@ -50,12 +54,14 @@ def test_an_example_stands_alone(path: Path) -> None:
     classes, templates = of_kind("ResourceClass", found), of_kind("ResourceClaimTemplate", found)
     claims = of_kind("ResourceClaim", found)
     for document in classes.values():
-        compile_class(decode_resource_class(document), driver="kerf.dev", nodes=(), device_types=known_device_types())
+        compiled(document)
     for spec in claim_specs(found):
         for request in spec["devices"]["requests"]:
             assert request["exactly"]["deviceClassName"] in classes
         for index, config in enumerate(spec["devices"].get("config", [])):
-            decode_device_config(config["opaque"]["parameters"], f"config[{index}]")
+            opaque = config["opaque"]
+            [family] = [one for one in BUILT_IN if one.driver == opaque["driver"]]
+            decode_device_config(opaque["parameters"], f"config[{index}]", family.configurations)
     for pod in of_kind("Pod", found).values():
         entries = pod["spec"].get("resourceClaims", [])
         named = {claim["name"] for claim in entries}

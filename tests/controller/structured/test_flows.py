@@ -21,7 +21,7 @@ from driver.kube.http.errors import (
 )
 from driver.runtime.metrics import REGISTRY
 
-from .cluster import DRIVER, START, Cluster, Write
+from .cluster import START, Cluster, Write
 from .hardware import gpus, slices
 
 SMALL = {"device": "gpu", "minimum": {"memory": "18Gi"}}
@@ -186,7 +186,7 @@ async def test_a_foreign_device_class_that_the_cache_does_not_show_is_left_alone
             "False InvalidSpec",
             'spec.profle: unknown field; did you mean "profile"?',
         ),
-        ({}, "False InvalidSpec", "spec.device: is required: one of fpga, gpu"),
+        ({}, "False InvalidSpec", "spec.device: is required"),
         (
             {"device": "gpu", "profile": "1g.11gb", "models": ["h100-80gb-sxm"]},
             "False UnknownProfile",
@@ -389,12 +389,34 @@ async def test_a_status_is_never_said_of_another_class_of_the_name() -> None:
     assert cluster.status("small").conditions == ()
 
 
+async def test_a_class_of_a_family_that_is_not_installed_is_told_so_once_and_keeps_what_it_compiled_to() -> None:
+    cluster = Cluster()
+    cluster.put_class("small", SMALL)
+    await cluster.settle("small")
+    before = cluster.device_class("small")
+    cluster.events.clear()
+    cluster.put_class("small", {"device": "npu", "minimum": {"cores": 2}})
+    assert [write.verb for write in await cluster.settle("small")] == ["status"]
+    assert verdicts(cluster, "small") == {
+        "Accepted": "False FamilyNotInstalled",
+        "Ready": "False FamilyNotInstalled",
+        "Matching": "Unknown NotCounted",
+    }
+    message = 'spec.device: family "npu" is not installed; installed: fpga, gpu'
+    assert cluster.condition("small", "Accepted").message == message
+    assert [event for event in cluster.events if event[2] == "FamilyNotInstalled"] == [
+        ("small", "Warning", "FamilyNotInstalled", message)
+    ]
+    assert before is not None
+    assert cluster.device_class("small") == before
+
+
 async def test_the_count_follows_what_is_published() -> None:
     cluster = Cluster()
     cluster.put_class("small", SMALL)
     await cluster.settle("small")
     matching = cluster.condition("small", "Matching")
-    assert (matching.status, matching.message) == ("False", "no node has published devices of this driver yet")
+    assert (matching.status, matching.message) == ("False", "no node has published devices of gpu.kerf.dev yet")
     cluster.seconds += 60
     cluster.publish(*slices("n1", gpus("a30")), *slices("n2", gpus("a30", 2)))
     assert [write.verb for write in await cluster.settle("small")] == ["status"]
@@ -412,7 +434,7 @@ async def test_a_class_in_shares_waits_for_the_nodes_to_offer_them() -> None:
     condition = cluster.condition("shares", "Matching")
     assert (condition.status, condition.reason) == ("Unknown", "NotOfferedYet")
     assert condition.message == (
-        "spec.allocation: none of the 2 published devices with kind gpu, cut partition, profile 3g.40gb has shared "
+        "spec.allocation: none of the 2 published devices with cut partition, profile 3g.40gb has shared "
         "allocation (yet): nodes publish it within seconds; shares from Kubernetes 1.36 on"
     )
     cluster.publish(*slices("n1", gpus("h100-80gb-sxm"), shareable=frozenset({"3g.40gb"})))
@@ -427,7 +449,7 @@ async def test_a_class_without_devices_says_which_field_is_to_blame() -> None:
     cluster.put_class("large", LARGE)
     await cluster.settle("large")
     assert cluster.condition("large", "Matching").message == (
-        "spec.minimum.memory: none of the 13 published devices with kind gpu, cut partition has memory of at least "
+        "spec.minimum.memory: none of the 13 published devices with cut partition has memory of at least "
         "70Gi; the largest is 23.4375Gi (4g.24gb of a30-24gb)"
     )
 
@@ -493,7 +515,7 @@ async def test_a_class_by_node_labels_follows_the_labels() -> None:
     cluster.put_node("n2", {"rack": "r2"})
     cluster.put_class("racked", {"device": "gpu", "nodes": {"matchLabels": {"rack": "r1"}}})
     await cluster.settle("racked")
-    assert f'device.attributes["{DRIVER}"].node in ["n1"]' in expression(cluster, "racked")
+    assert 'device.attributes["gpu.kerf.dev"].node in ["n1"]' in expression(cluster, "racked")
     cluster.put_node("n2", {"rack": "r1"})
     assert [write.verb for write in await cluster.settle("racked")] == ["patch"]
     assert 'node in ["n1", "n2"]' in expression(cluster, "racked")

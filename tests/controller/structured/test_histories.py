@@ -14,7 +14,7 @@ from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
 from driver.kube.http.errors import ConflictError, ForbiddenError, ServerError, UnreachableError
 
-from .cluster import DRIVER, Cluster, Write
+from .cluster import FAMILIES, Cluster, Write
 from .hardware import gpus, slices
 
 NAMES = st.sampled_from(["a", "b"])
@@ -136,7 +136,7 @@ class Histories(RuleBasedStateMachine):
         assert held.status.observed_generation == held.metadata.generation
         try:
             compiled = compile_class(
-                decode_resource_class_object(held), driver=DRIVER, nodes=(), device_types=known_device_types()
+                decode_resource_class_object(held), families=FAMILIES, nodes=(), device_types=known_device_types()
             )
         except InvalidDocumentError:
             assert statuses["Accepted"] == "False"

@@ -13,6 +13,7 @@ from api.model.metadata import ObjectMeta
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
 from driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
+from driver.families.registry import BUILT_IN
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.store import ObjectChange, Store
 
@@ -20,7 +21,7 @@ from .hardware import fpgas, gpus, slices
 
 
 def published(*given: ResourceSlice) -> DeviceGroupIndex:
-    found = DeviceGroupIndex()
+    found = DeviceGroupIndex(BUILT_IN)
     for one in given:
         found.update(one.ref, one)
     return found
@@ -65,6 +66,22 @@ def test_a_republished_order_is_no_difference() -> None:
     assert (totals(found), found.device_types()) == (0, frozenset())
 
 
+def test_slices_of_other_drivers_count_nowhere() -> None:
+    found = published(*slices("n1", gpus("a30"), driver="gpu.example.com"))
+    assert (totals(found), found.device_types()) == (0, frozenset())
+
+
+def test_pools_of_one_name_are_each_drivers_own() -> None:
+    """The pool of a node may have its name: the generation of one driver's says nothing of another's."""
+    gpu = _in_pool("n1", slices("n1", gpus("a30"), generation=7))
+    fpga = _in_pool("n1", slices("n1", fpgas("quad")))
+    assert totals(published(*gpu, *fpga)) == totals(published(*gpu)) + totals(published(*fpga))
+
+
+def _in_pool(name: str, given: list[ResourceSlice]) -> list[ResourceSlice]:
+    return [replace(one, spec=replace(one.spec, pool=replace(one.spec.pool, name=name))) for one in given]
+
+
 class Queue:
     """A queue that records the keys that are added."""
 
@@ -94,7 +111,7 @@ def event_handlers(queue: Queue) -> ClassEventHandlers:
         resource_classes=AssumeCache(classes),
         device_classes=AssumeCache(Store()),
         nodes=Store(),
-        published=DeviceGroupIndex(),
+        published=DeviceGroupIndex(BUILT_IN),
     )
     return ClassEventHandlers(queue, caches, recount_s=5, settle_s=1)
 

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from tests.realcluster.api import Document
 
-DRIVER: Final = "kerf.dev"
+DRIVER: Final = "gpu.kerf.dev"
 KERF: Final = "kerf.dev/v1alpha1"
 
 
@@ -31,9 +31,12 @@ class Dialect(Protocol):
     """Whether a claim can be allocated without a pod."""
 
     def class_(
-        self, name: str, parameters: Document | None, *, driver: str = DRIVER, suitable_nodes: Document | None = None
+        self, name: str, parameters: Document | None, *, driver: str = "", suitable_nodes: Document | None = None
     ) -> Document:
-        """Return a class; ``parameters`` are the GpuClassParameters or FpgaClassParameters of the same name."""
+        """Return a class; ``parameters`` are the GpuClassParameters or FpgaClassParameters of the same name.
+
+        ``driver``: the one that allocates; empty: that of the parameters.
+        """
         ...
 
     def claim_spec(
@@ -63,8 +66,9 @@ class _V1alpha2:
     has_immediate = True
 
     def class_(
-        self, name: str, parameters: Document | None, *, driver: str = DRIVER, suitable_nodes: Document | None = None
+        self, name: str, parameters: Document | None, *, driver: str = "", suitable_nodes: Document | None = None
     ) -> Document:
+        driver = driver or _driver_of(parameters)
         document = {"apiVersion": self.api_version, "kind": self.class_kind, "metadata": {"name": name}}
         if parameters is not None:
             document["parametersRef"] = _reference(parameters["kind"], name)
@@ -96,8 +100,9 @@ class _V1alpha3:
     has_immediate = False
 
     def class_(
-        self, name: str, parameters: Document | None, *, driver: str = DRIVER, suitable_nodes: Document | None = None
+        self, name: str, parameters: Document | None, *, driver: str = "", suitable_nodes: Document | None = None
     ) -> Document:
+        driver = driver or _driver_of(parameters)
         document = {"apiVersion": self.api_version, "kind": self.class_kind, "metadata": {"name": name}}
         config = [] if parameters is None else [{"opaque": _opaque(driver, parameters["kind"], parameters["spec"])}]
         return {**document, "spec": {"config": config, "suitableNodes": suitable_nodes}}
@@ -138,6 +143,11 @@ def convert_examples(examples: Iterable[Document], dialect: Dialect) -> Iterable
     if dialect.refers:
         yield from by_name.values()
     yield from (dialect.class_(name, parameters) for name, parameters in by_name.items())
+
+
+def _driver_of(parameters: Document | None) -> str:
+    is_fpga = parameters is not None and parameters["kind"].startswith("Fpga")
+    return "fpga.kerf.dev" if is_fpga else DRIVER
 
 
 def _reference(kind: str, name: str) -> Document:

@@ -8,18 +8,20 @@ import anyio
 from tests.e2e.classic.dialects import KERF
 from tests.realcluster.api import Api
 
+_DRIVERS = ("gpu.kerf.dev", "fpga.kerf.dev")
 _AT_ONCE = 20
 """The number of inventories written concurrently, which an API server on a small machine does not throttle."""
 
 
 @asynccontextmanager
 async def with_cards(api: Api, names: Sequence[str], like: str) -> AsyncIterator[None]:
-    """Give the nodes ``names`` the inventory of the real node ``like`` for as long as the context lasts."""
-    spec = (await api.get(KERF, "NodeInventory", like))["spec"]
+    """Give the nodes ``names`` the inventories of the real node ``like`` for as long as the context lasts."""
+    every = [(driver, (await api.get(KERF, "NodeInventory", f"{like}-{driver}"))["spec"]) for driver in _DRIVERS]
 
     async def apply_inventory(name: str) -> None:
-        document = {"apiVersion": KERF, "kind": "NodeInventory", "metadata": {"name": name}}
-        await api.apply({**document, "spec": {**spec, "ready": True}})
+        for driver, spec in every:
+            document = {"apiVersion": KERF, "kind": "NodeInventory", "metadata": {"name": f"{name}-{driver}"}}
+            await api.apply({**document, "spec": {**spec, "node": name, "ready": True}})
 
     for start in range(0, len(names), _AT_ONCE):
         async with anyio.create_task_group() as tasks:
@@ -30,4 +32,5 @@ async def with_cards(api: Api, names: Sequence[str], like: str) -> AsyncIterator
     finally:
         with anyio.CancelScope(shield=True):
             for name in names:
-                await api.delete(KERF, "NodeInventory", name)
+                for driver in _DRIVERS:
+                    await api.delete(KERF, "NodeInventory", f"{name}-{driver}")

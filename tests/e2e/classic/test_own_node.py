@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.classic.dialects import KERF
+from tests.e2e.classic.dialects import DRIVER, KERF
 from tests.e2e.classic.namespace import ClassicNamespace
 from tests.realcluster.api import Api, Document, StatusError
 from tests.realcluster.cluster import Cluster
@@ -31,10 +31,12 @@ async def test_a_plugin_tells_of_its_own_node_and_changes_no_claim(namespace: Cl
     # R-30
     own = namespace.node.name
     label = {"metadata": {"labels": {"told": "again"}}}
-    await plugin.patch(KERF, "NodeInventory", own, label)
-    stolen: Document = {"apiVersion": KERF, "kind": "NodeInventory", "metadata": {"name": "bare1"}}
+    await plugin.patch(KERF, "NodeInventory", f"{own}-{DRIVER}", label)
+    stolen: Document = {"apiVersion": KERF, "kind": "NodeInventory", "metadata": {"name": f"bare1-{DRIVER}"}}
     message = f'the kubelet plugin of node "{own}" may not write the NodeInventory of node "bare1"'
-    assert message in await refused(plugin.create({**stolen, "spec": {"driver": "kerf.dev"}}))
+    assert message in await refused(plugin.create({**stolen, "spec": {"driver": DRIVER, "node": "bare1"}}))
+    message = f'the NodeInventory of driver "{DRIVER}" on node "{own}" has the name "{own}-{DRIVER}"'
+    assert message in await refused(plugin.create({**stolen, "spec": {"driver": DRIVER, "node": own}}))
 
     await namespace.claim("one", "gpu-small")
     assert "cannot patch" in await refused(

@@ -69,7 +69,7 @@ async def test_a_selected_node_that_cannot_serve_the_claim_is_reported_and_nothi
         return bool(context.get("status") == {"resourceClaims": [{"name": "gpu", "unsuitableNodes": [WITHOUT_PLUGIN]}]})
 
     await eventually("the node is reported", reported)
-    await namespace.wait_event("pod", f"node {WITHOUT_PLUGIN}: its kubelet plugin of kerf.dev has not reported yet")
+    await namespace.wait_event("pod", f"node {WITHOUT_PLUGIN}: its kubelet plugin of gpu.kerf.dev has not reported yet")
     assert await namespace.devices() == []
     cluster.start_part("scheduler")
     await namespace.wait_running("pod")

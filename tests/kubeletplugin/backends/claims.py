@@ -78,7 +78,7 @@ class Machine:
         name = device_name(self.cards[partition.card_uuid], partition)
         return AllocatedDevice(
             claim=ClaimRef("default", claim, f"uid-of-{claim}"),
-            share=ShareId(DeviceId("kerf.dev", f"node-1/{partition.kind}", name), None),
+            share=ShareId(DeviceId("gpu.kerf.dev", f"node-1/{partition.kind}", name), None),
             partition=partition,
             admin_access=admin,
             consumed_capacity={},

@@ -1,69 +1,137 @@
-"""Backends by name: Kerf's own and from entry points, with errors that name what is installed."""
+"""Families and backends by name: Kerf's own and installed ones, with errors that name what is installed."""
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from api.errors import InvalidDocumentError
-from driver.kubeletplugin.backends.registry import GROUP, BackendChoice, BackendUnavailableError, load_backends
+from api.model.names import DriverName
+from driver.families.base import Family
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
+from driver.families.registry import GROUP, FamilyUnavailableError
+from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.backends.registry import (
+    BackendChoice,
+    BackendUnavailableError,
+    FamilyChoice,
+    choose_families,
+    load_backends,
+)
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 
-VENDOR = EntryPoint(name="vendor", value="driver.kubeletplugin.backends.simulated:open_backend", group=GROUP)
-MISSING = EntryPoint(name="missing", value="no_such_vendor.kerf:open_backend", group=GROUP)
-NAMELESS = EntryPoint(name="nameless", value="driver.kubeletplugin.backends.simulated:no_such_name", group=GROUP)
-INSTALLED = (VENDOR, MISSING, NAMELESS)
+HERE = "tests.kubeletplugin.backends.test_registry"
+NPU = Family(
+    name="npu",
+    driver=DriverName("npu.acme.example"),
+    attributes={name: GPU.attributes[name] for name in ("cut", "model", "uuid", "node")},
+    capacities={},
+    backends={
+        "acme": "driver.kubeletplugin.backends.simulated:open_gpus",
+        "missing": "no_such_vendor.kerf:open_backend",
+        "nameless": "driver.kubeletplugin.backends.simulated:no_such_name",
+        "broken": f"{HERE}:open_broken",
+    },
+)
+INSTALLED = (EntryPoint(name="npu", value=f"{HERE}:NPU", group=GROUP),)
+SIMULATED = BackendChoice(name="simulated")
+
+
+def open_broken(config: Path | None) -> Backend:
+    raise ZeroDivisionError(str(config))
+
+
+def choose(names: tuple[str, ...], *backends: str) -> list[tuple[str, list[str]]]:
+    choices = [BackendChoice(name=name) for name in backends]
+    chosen = choose_families(names, choices, installed=INSTALLED)
+    return [(one.family.name, [backend.name for backend in one.backends]) for one in chosen]
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "simulated.yaml"
-    path.write_text("state: hardware\ncards: [{kind: gpu, model: a30}]\n")
+    path.write_text("state: hardware\ncards: [{kind: gpu, model: a30}, {kind: fpga, shell: quad}]\n")
     return path
 
 
-def test_chosen_backends_are_opened_with_their_configuration(config: Path) -> None:
-    (backend,) = load_backends([BackendChoice(name="vendor", config=config)], installed=INSTALLED)
-    assert isinstance(backend, SimulatedBackend)
+def test_without_names_every_family_that_has_a_chosen_backend_is_hosted_with_its_own() -> None:
+    assert choose((), "simulated") == [("gpu", ["simulated"]), ("fpga", ["simulated"])]
+    assert choose((), "acme") == [("npu", ["acme"])]
+    assert choose((), "acme", "simulated") == [("gpu", ["simulated"]), ("fpga", ["simulated"]), ("npu", ["acme"])]
 
 
-def test_nothing_is_loaded_that_was_not_chosen() -> None:
-    assert load_backends([], installed=INSTALLED) == []
+def test_named_families_are_hosted_once_each_in_the_order_of_their_names() -> None:
+    assert choose(("fpga", "gpu", "fpga"), "simulated") == [("fpga", ["simulated"]), ("gpu", ["simulated"])]
+    assert choose(("gpu",), "simulated") == [("gpu", ["simulated"])]
 
 
-def test_an_unknown_backend_is_an_error_with_the_known_names() -> None:
-    with pytest.raises(BackendUnavailableError, match="'nvidia'; installed are: missing, nameless, simulated, vendor"):
-        load_backends([BackendChoice(name="nvidia")], installed=INSTALLED)
+def test_an_unknown_family_is_an_error_with_the_installed_ones_and_a_suggestion() -> None:
+    message = r"no family 'fgpa'; installed are: fpga, gpu, npu; did you mean 'fpga'\?"
+    with pytest.raises(FamilyUnavailableError, match=message):
+        choose(("fgpa",), "simulated")
 
 
-def test_where_no_vendor_is_installed_the_error_names_our_own() -> None:
-    with pytest.raises(BackendUnavailableError, match=r"installed are: simulated$"):
-        load_backends([BackendChoice(name="nvidia")], installed=())
+def test_an_unknown_backend_is_an_error_with_the_installed_ones_and_a_suggestion() -> None:
+    message = r"no backend 'simulate'; installed are: .*missing, nameless, simulated; did you mean 'simulated'\?"
+    with pytest.raises(BackendUnavailableError, match=message):
+        choose((), "simulate")
+
+
+def test_a_backend_that_resembles_no_other_gets_no_suggestion() -> None:
+    with pytest.raises(BackendUnavailableError, match=r"no backend 'xyz'; installed are: [\w, ]+$"):
+        choose((), "xyz")
+
+
+def test_a_named_family_without_a_chosen_backend_is_refused_with_the_backends_that_it_has() -> None:
+    with pytest.raises(BackendUnavailableError, match="family 'npu' has none of the chosen backends; it has: acme"):
+        choose(("gpu", "npu"), "simulated")
+
+
+def test_a_backend_of_none_of_the_named_families_is_refused_with_the_family_that_has_it() -> None:
+    with pytest.raises(BackendUnavailableError, match="'acme' is of none of the chosen families; choose npu, too"):
+        choose(("gpu",), "simulated", "acme")
+
+
+def test_a_backend_chosen_twice_is_refused() -> None:
+    with pytest.raises(BackendUnavailableError, match="'simulated' is chosen twice"):
+        choose((), "simulated", "simulated")
+
+
+def test_each_familys_simulated_backend_has_its_own_cards_of_one_document(config: Path) -> None:
+    choice = BackendChoice(name="simulated", config=config)
+    chosen = choose_families((), [choice])
+    assert chosen == (FamilyChoice(family=GPU, backends=(choice,)), FamilyChoice(family=FPGA, backends=(choice,)))
+    for one in chosen:
+        (backend,) = load_backends(one.family, one.backends)
+        assert isinstance(backend, SimulatedBackend)
 
 
 @pytest.mark.parametrize("name", ["missing", "nameless"])
-def test_a_backend_that_cannot_be_imported_is_named_with_the_cause(name: str) -> None:
-    with pytest.raises(BackendUnavailableError, match=rf"backend '{name}' \(.*\) cannot be imported: .*no_such"):
-        load_backends([BackendChoice(name=name)], installed=INSTALLED)
+def test_a_backend_that_cannot_be_imported_is_named_with_family_and_cause(name: str) -> None:
+    message = rf"backend '{name}' of family 'npu' \(.*\) cannot be imported: .*no_such"
+    with pytest.raises(BackendUnavailableError, match=message):
+        load_backends(NPU, [BackendChoice(name=name)])
 
 
-def test_a_backend_chosen_twice_is_refused(config: Path) -> None:
-    choices = [BackendChoice(name="simulated", config=config)] * 2
-    with pytest.raises(BackendUnavailableError, match="'simulated' is chosen twice"):
-        load_backends(choices, installed=INSTALLED)
+def test_a_backend_that_raises_anything_is_named() -> None:
+    with pytest.raises(BackendUnavailableError, match=r"'broken' of family 'npu' .* fails to open: ZeroDivisionError"):
+        load_backends(NPU, [BackendChoice(name="broken")])
 
 
 def test_what_a_backend_says_of_its_configuration_is_passed_on(tmp_path: Path) -> None:
     with pytest.raises(InvalidDocumentError, match="nowhere"):
-        load_backends([BackendChoice(name="simulated", config=tmp_path / "nowhere.yaml")], installed=INSTALLED)
+        load_backends(GPU, [replace(SIMULATED, config=tmp_path / "nowhere.yaml")])
 
 
-def test_the_simulated_backend_is_there_without_reading_what_is_installed(config: Path) -> None:
+def test_kerfs_own_families_are_there_without_reading_what_is_installed(config: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from driver.kubeletplugin.backends.registry import *; "
-        "[backend] = load_backends([BackendChoice(name='simulated', config=Path(sys.argv[1]))]); "
+        "chosen = choose_families(['gpu'], [BackendChoice(name='simulated', config=Path(sys.argv[1]))]); "
+        "[backend] = load_backends(chosen[0].family, chosen[0].backends); "
         "print(backend.name, 'importlib.metadata' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", script, str(config)], capture_output=True, text=True, check=True)

@@ -375,7 +375,7 @@ async def test_a_container_sees_its_device_and_nothing_else(
 
 
 def errors_of(edits: ContainerEdits) -> list[object]:
-    spec = Spec(kind=Kind.parse("k8s.kerf.dev/claim"), devices=(Device(name="d", container_edits=edits),))
+    spec = Spec(kind=Kind.parse("k8s.gpu.kerf.dev/claim"), devices=(Device(name="d", container_edits=edits),))
     return list(validate(spec))
 
 
@@ -386,7 +386,7 @@ def share_of(machine: Machine, gpu: Card, claim: str, capacity: str, amount: str
     return dataclasses.replace(device, share=share, consumed_capacity={capacity: Quantity(amount)})
 
 
-@pytest.mark.parametrize("capacity", ["memory", "kerf.dev/memory"])
+@pytest.mark.parametrize("capacity", ["memory", "gpu.kerf.dev/memory"])
 async def test_shares_of_one_partition_see_the_same_device_and_each_its_own_limit(
     machine: Machine, gpu: Card, capacity: str
 ) -> None:

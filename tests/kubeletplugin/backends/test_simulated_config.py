@@ -92,7 +92,7 @@ async def test_a_state_directory_of_other_cards_is_refused(tmp_path: Path) -> No
     card, *_ = await backend.discover()
     device = AllocatedDevice(
         claim=ClaimRef("default", "training", "uid-of-training"),
-        share=ShareId(DeviceId("kerf.dev", "node-1/gpu", "gpu-0-1g-10gb-at-0"), None),
+        share=ShareId(DeviceId("gpu.kerf.dev", "node-1/gpu", "gpu-0-1g-10gb-at-0"), None),
         partition=gpu_partition(card, "1g.10gb", 0),
         admin_access=False,
         consumed_capacity={},

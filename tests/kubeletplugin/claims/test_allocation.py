@@ -10,6 +10,7 @@ from api.kerf.v1alpha1 import FpgaConfig, GpuConfig
 from api.model.allocations import DeviceAllocationConfiguration
 from api.model.names import DriverName
 from api.model.prepared import PreparedDevice
+from driver.families.gpu import GPU as GPU_FAMILY
 from driver.kubeletplugin.claims.allocation import (
     DeviceInUseError,
     NotAllocatedError,
@@ -22,7 +23,7 @@ from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, bui
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import DRIVER, NODE, claim, config, result
+from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE, claim, config, result
 from tests.kubeletplugin.records import device, record
 
 NODE_DEVICES = build_device_set(
@@ -47,7 +48,7 @@ def fpga_config(function: str) -> dict[str, Any]:
 
 def chosen(device: PreparedDevice) -> str | None:
     """What tells the configurations of these tests apart."""
-    match decode_config(device):
+    match decode_config(device, CONFIGURATIONS):
         case GpuConfig(sharing=sharing):
             return sharing.time_slicing.interval if sharing.time_slicing else None
         case FpgaConfig(function=function):
@@ -58,7 +59,7 @@ def chosen(device: PreparedDevice) -> str | None:
 def test_devices_are_resolved_to_parts_of_cards_in_the_order_of_the_allocation() -> None:
     admin = result("gpu-1", request="monitor/whole", admin=True)
     foreign = result("nic-0", driver="nic.example.com")
-    devices = resolve_devices(claim("training", FPGA, foreign, GPU, admin), DRIVER, NODE_DEVICES)
+    devices = resolve_devices(claim("training", FPGA, foreign, GPU, admin), DRIVER, CONFIGURATIONS, NODE_DEVICES)
     assert [(d.share.id.device, d.backend, d.part.card_uuid, d.part.start, d.part.size) for d in devices] == [
         (FPGA, "other", "FPGA-0", 1, 1),
         (GPU, "fake", "GPU-0", 2, 1),
@@ -74,18 +75,18 @@ def test_devices_are_resolved_to_parts_of_cards_in_the_order_of_the_allocation()
         (claim("training"), "claim default/training is not allocated"),
         (
             claim("training", result("nic-0", driver="nic.example.com")),
-            "claim default/training has devices of nic.example.com, none of kerf.dev",
+            "claim default/training has devices of nic.example.com, none of gpu.kerf.dev",
         ),
     ],
 )
 def test_a_claim_without_devices_of_ours_is_an_error_that_says_whose_they_are(held: Any, message: str) -> None:
     with pytest.raises(NotAllocatedError, match=message):
-        resolve_devices(held, DRIVER, NODE_DEVICES)
+        resolve_devices(held, DRIVER, CONFIGURATIONS, NODE_DEVICES)
 
 
 def test_a_device_that_the_node_does_not_have_is_named() -> None:
-    with pytest.raises(UnknownDeviceError, match=r"device kerf\.dev/node-1/gpu/gpu-7 is allocated, but this node"):
-        resolve_devices(claim("training", "gpu-7"), DRIVER, NODE_DEVICES)
+    with pytest.raises(UnknownDeviceError, match=r"device gpu\.kerf\.dev/node-1/gpu/gpu-7 is allocated, but this node"):
+        resolve_devices(claim("training", "gpu-7"), DRIVER, CONFIGURATIONS, NODE_DEVICES)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,6 @@ def test_a_device_that_the_node_does_not_have_is_named() -> None:
         ([config(gpu_config("Short")), config(gpu_config("Long"))], "Long"),
         ([config(gpu_config("Short"), requests=["accelerator"]), config(gpu_config("Long"))], "Long"),
         ([config(gpu_config("Short")), config(gpu_config("Long"), requests=["elsewhere"])], "Short"),
-        ([config(gpu_config("Short")), config(fpga_config("aes"))], "Short"),
         ([config({"any": "thing"}, driver="nic.example.com")], None),
     ],
     ids=[
@@ -109,14 +109,13 @@ def test_a_device_that_the_node_does_not_have_is_named() -> None:
         "later over earlier",
         "later for all over earlier for one",
         "other requests",
-        "other kinds",
         "other drivers",
     ],
 )
 def test_the_last_configuration_that_applies_wins_as_a_whole(
     configs: Sequence[DeviceAllocationConfiguration], expected: str | None
 ) -> None:
-    (device,) = resolve_devices(claim("training", GPU, configs=configs), DRIVER, NODE_DEVICES)
+    (device,) = resolve_devices(claim("training", GPU, configs=configs), DRIVER, CONFIGURATIONS, NODE_DEVICES)
     assert chosen(device) == expected
 
 
@@ -125,7 +124,7 @@ def test_a_configuration_for_a_request_applies_to_its_subrequests(requests: list
     held = claim(
         "training", result(GPU, request="accelerator/small"), configs=[config(gpu_config("Long"), requests=requests)]
     )
-    (device,) = resolve_devices(held, DRIVER, NODE_DEVICES)
+    (device,) = resolve_devices(held, DRIVER, CONFIGURATIONS, NODE_DEVICES)
     assert chosen(device) == "Long"
 
 
@@ -135,35 +134,30 @@ def test_a_configuration_for_another_subrequest_does_not_apply() -> None:
         result(GPU, request="accelerator/small"),
         configs=[config(gpu_config("Long"), requests=["accelerator/large"])],
     )
-    (device,) = resolve_devices(held, DRIVER, NODE_DEVICES)
+    (device,) = resolve_devices(held, DRIVER, CONFIGURATIONS, NODE_DEVICES)
     assert device.config is None
 
 
-def test_each_kind_of_device_gets_the_configuration_of_its_kind() -> None:
-    held = claim("training", GPU, FPGA, configs=[config(fpga_config("aes")), config(gpu_config("Long"))])
-    assert [chosen(device) for device in resolve_devices(held, DRIVER, NODE_DEVICES)] == ["Long", "aes"]
-
-
-def test_a_configuration_of_the_wrong_kind_for_a_named_request_is_an_error() -> None:
-    held = claim("training", GPU, configs=[config(fpga_config("aes"), requests=["accelerator"])])
+def test_a_configuration_of_another_family_is_an_error() -> None:
+    held = claim("training", GPU, configs=[config(fpga_config("aes"))])
     with pytest.raises(InvalidDocumentError) as raised:
-        resolve_devices(held, DRIVER, NODE_DEVICES)
+        resolve_devices(held, DRIVER, GPU_FAMILY.configurations, NODE_DEVICES)
     assert str(raised.value) == (
-        "device configuration: status.allocation.devices.config[0].opaque.parameters: is for fpga devices, request "
-        "'accelerator' got the gpu device gpu-0-1g-1gb-at-2"
+        "claim default/training: status.allocation.devices.config[0].opaque.parameters.kind: "
+        '"FpgaConfig" is none of GpuConfig'
     )
 
 
 def test_all_problems_of_all_configurations_are_reported_with_their_paths() -> None:
     bad = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "shering": {}}
-    worse = {"apiVersion": "kerf.dev/v1alpha1", "kind": "FpgaConfig", "timeoutSeconds": 0}
+    worse = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "deviceMetadata": 0}
     held = claim("training", GPU, configs=[config(gpu_config("Long")), config(bad), config(worse)])
     with pytest.raises(InvalidDocumentError) as raised:
-        resolve_devices(held, DRIVER, NODE_DEVICES)
+        resolve_devices(held, DRIVER, CONFIGURATIONS, NODE_DEVICES)
     prefix = "status.allocation.devices.config"
     assert [problem.path for problem in raised.value.problems] == [
         f"{prefix}[1].opaque.parameters.shering",
-        f"{prefix}[2].opaque.parameters.timeoutSeconds",
+        f"{prefix}[2].opaque.parameters.deviceMetadata",
     ]
 
 

@@ -54,11 +54,11 @@ async def test_a_container_is_told_what_it_got_where_the_class_asks_for_it() -> 
             (device,) = await node.kubelet.prepare(held)
         asked = f"request-{held.uid}-accelerator"
         assert list(device.cdi_device_ids) == [
-            f"k8s.kerf.dev/claim=claim-{held.uid}-gpu-0-1g-1gb-at-0",
-            f"k8s.kerf.dev/claim={asked}",
+            f"k8s.gpu.kerf.dev/claim=claim-{held.uid}-gpu-0-1g-1gb-at-0",
+            f"k8s.gpu.kerf.dev/claim={asked}",
         ]
         host, inside = mounts(node, held.uid)[asked]
-        assert inside == f"{INSIDE}/resourceclaims/training/accelerator/kerf.dev-metadata.json"
+        assert inside == f"{INSIDE}/resourceclaims/training/accelerator/gpu.kerf.dev-metadata.json"
         newest, oldest = documents(host)
         assert newest["apiVersion"] == "metadata.resource.k8s.io/v1beta1"
         assert oldest == newest | {"apiVersion": "metadata.resource.k8s.io/v1alpha1"}
@@ -86,7 +86,7 @@ async def test_one_file_for_each_request_comes_with_its_first_device_and_names_t
             result("gpu-0-1g-1gb-at-1", request="gpus/small"),
             result("gpu-1", request="whole"),
             result("fpga-0-aes-at-0", request="fpga"),
-            configs=[config(DESCRIBE)],
+            configs=[config(DESCRIBE, requests=["gpus", "whole"])],
         )
         held = node.cluster.add(of_template("pod-gpu-7f", "gpu", made))
         async with node.plugin():
@@ -99,7 +99,7 @@ async def test_one_file_for_each_request_comes_with_its_first_device_and_names_t
             ["claim"],
         ]
         assert {inside for _, inside in mounts(node, uid).values()} == {
-            f"{INSIDE}/resourceclaimtemplates/gpu/{request}/kerf.dev-metadata.json" for request in ("gpus", "whole")
+            f"{INSIDE}/resourceclaimtemplates/gpu/{request}/gpu.kerf.dev-metadata.json" for request in ("gpus", "whole")
         }
         document = documents(mounts(node, uid)[f"request-{uid}-gpus"][0])[0]
         assert document["podClaimName"] == "gpu"

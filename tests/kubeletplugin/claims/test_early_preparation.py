@@ -38,7 +38,7 @@ from tests.kubeletplugin.wait import until
 FUNCTION = "fpga-0-aes-at-0"
 OTHER = "fpga-0-aes-at-1"
 CONDITIONS = BindingConditions.of_driver(DriverName(DRIVER))
-LOADED, FAILED = "kerf.dev/Loaded", "kerf.dev/LoadFailed"
+LOADED, FAILED = "gpu.kerf.dev/Loaded", "gpu.kerf.dev/LoadFailed"
 POOLS = {"node-1/fpga", "node-1/gpu"}
 
 

@@ -10,7 +10,7 @@ from api.model.prepared import PreparedDevice
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
 from tests.fakes.cards import gpu
-from tests.fakes.claims import claim, ref
+from tests.fakes.claims import CONFIGURATIONS, claim, ref
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.records import device, record
 
@@ -21,7 +21,7 @@ ELSEWHERE = device("gpu-1-1g-1gb-at-0", card="GPU-1")
 
 def executor(timeout_s: float = 60) -> tuple[FakeBackend, HardwareExecutor]:
     backend = FakeBackend([gpu(0), gpu(1)])
-    return backend, HardwareExecutor({"fake": backend}, timeout_s=timeout_s)
+    return backend, HardwareExecutor({"fake": backend}, CONFIGURATIONS, timeout_s=timeout_s)
 
 
 def handles(devices: tuple[PreparedDevice, ...]) -> list[Any]:

@@ -1,13 +1,14 @@
 """Where drivers allocate, the plugin publishes its cards in a NodeInventory, and serves what its kubelet can call."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
 import pytest
 import yaml
-from msgspec.structs import replace
+from msgspec.structs import replace as replace_struct
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node, NodeStatus, NodeSystemInfo
 from api.dra import v1alpha3, v1alpha4
@@ -15,6 +16,7 @@ from api.errors import UnsupportedError
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, DriverName
+from driver.families.gpu import GPU
 from driver.kube.discovery import discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.credentials import Access
@@ -47,16 +49,16 @@ def node(kubelet: str = "v1.30.14") -> Node:
     return Node(metadata=ObjectMeta(name="node-1", uid="1"), status=NodeStatus(node_info=info))
 
 
-def settings(driver: str = "kerf.dev") -> Settings:
+def settings(driver: str = "gpu.kerf.dev") -> Settings:
     choice = BackendChoice(name="simulated", config=None)
-    return Settings(node_name="node-1", driver_name=DriverName(driver), backends=(choice,))
+    return Settings(node_name="node-1", family=replace(GPU, driver=DriverName(driver)), backends=(choice,))
 
 
-async def cluster_of(client: Client, kubelet: str = "v1.30.14", driver: str = "kerf.dev") -> ClassicCluster:
+async def cluster_of(client: Client, kubelet: str = "v1.30.14", driver: str = "gpu.kerf.dev") -> ClassicCluster:
     features = await discover_classic(client)
     assert features is not None
     created = await client.create(NODES, node(kubelet))
-    held = replace(created, status=node(kubelet).status)
+    held = replace_struct(created, status=node(kubelet).status)
     return ClassicCluster(client, features, held, settings(driver), now=lambda: NOON)
 
 
@@ -64,7 +66,7 @@ async def inventory(client: Client) -> NodeInventory:
     """Wait for the inventory, and return it."""
     while True:
         try:
-            return await client.get(NODE_INVENTORIES, "node-1")
+            return await client.get(NODE_INVENTORIES, "node-1-gpu.kerf.dev")
         except NotFoundError:
             await anyio.sleep(0.01)
 
@@ -72,7 +74,7 @@ async def inventory(client: Client) -> NodeInventory:
 async def test_the_inventory_says_what_there_is_and_at_the_end_that_nobody_is_there(client: Client) -> None:
     # R-24, R-25
     cluster = await cluster_of(client)
-    health_tracker = DeviceHealthTracker(driver=DriverName("kerf.dev"), now=lambda: 0.0)
+    health_tracker = DeviceHealthTracker(driver=DriverName("gpu.kerf.dev"), now=lambda: 0.0)
     stock = build_device_set(cluster.target, {"simulated": [gpu(0), gpu(1)]}, (), health_tracker, DeviceSet())
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
@@ -82,7 +84,7 @@ async def test_the_inventory_says_what_there_is_and_at_the_end_that_nobody_is_th
             tasks.cancel_scope.cancel()
     assert (found.spec.ready, found.spec.driver, found.spec.renewed_at) == (
         True,
-        "kerf.dev",
+        "gpu.kerf.dev",
         "2024-05-01T12:00:00.000000Z",
     )
     assert [card.index for card in found.spec.cards] == [0, 1]

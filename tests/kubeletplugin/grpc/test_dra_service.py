@@ -31,7 +31,7 @@ def env(machine: Machine, claim_uid: str) -> dict[str, list[str]]:
 def records_agree(machine: Machine, *claims: Any) -> None:
     """Hardware and CDI files are those of ``claims`` and no others'."""
     uids = sorted(claim.uid for claim in claims)
-    assert machine.cdi_files == [f"k8s.kerf.dev-claim_{uid}" for uid in uids]
+    assert machine.cdi_files == [f"k8s.gpu.kerf.dev-claim_{uid}" for uid in uids]
     assert sorted({made.claim_uid for made in machine.backend.made.values()}) == uids
 
 
@@ -41,7 +41,7 @@ async def test_the_kubelet_is_offered_all_versions_and_the_absolute_path_of_the_
             info = node.kubelet.info
             assert info is not None
             assert (info.type, info.name) == ("DRAPlugin", DRIVER)
-            assert info.endpoint == str(node.root / "kubelet/plugins/kerf.dev/dra.sock")
+            assert info.endpoint == str(node.root / "kubelet/plugins/gpu.kerf.dev/dra.sock")
             assert tuple(info.supported_versions) == V1_37
 
 
@@ -56,9 +56,9 @@ async def test_prepare_answers_with_devices_and_their_cdi_ids_in_every_version(
         async with node.plugin():
             first, second = await node.kubelet.prepare(held)
         assert (first.pool_name, first.device_name, list(first.request_names)) == ("node-1/gpu", SLICE, ["accelerator"])
-        assert list(first.cdi_device_ids) == [f"k8s.kerf.dev/claim=claim-{held.uid}-{SLICE}"]
+        assert list(first.cdi_device_ids) == [f"k8s.gpu.kerf.dev/claim=claim-{held.uid}-{SLICE}"]
         assert list(second.request_names) == ["second"]
-        assert list(second.cdi_device_ids) == [f"k8s.kerf.dev/claim=claim-{held.uid}-gpu-1-{SHARE}"]
+        assert list(second.cdi_device_ids) == [f"k8s.gpu.kerf.dev/claim=claim-{held.uid}-gpu-1-{SHARE}"]
         if sees_share:
             assert (first.HasField("share_id"), second.share_id) == (False, SHARE)
         assert list(env(node, held.uid)) == [f"claim-{held.uid}-{SLICE}", f"claim-{held.uid}-gpu-1-{SHARE}"]
@@ -142,8 +142,8 @@ async def test_a_claim_of_the_same_name_with_another_uid_is_another_claim() -> N
 @pytest.mark.parametrize(
     ("held", "message"),
     [
-        (claim("c", result("nic-0", driver="nic.example.com")), "has devices of nic.example.com, none of kerf.dev"),
-        (claim("c", "gpu-9"), "device kerf.dev/node-1/gpu/gpu-9 is allocated, but this node does not have it"),
+        (claim("c", result("nic-0", driver="nic.example.com")), "has devices of nic.example.com, none of gpu.kerf.dev"),
+        (claim("c", "gpu-9"), "device gpu.kerf.dev/node-1/gpu/gpu-9 is allocated, but this node does not have it"),
         (
             claim("c", SLICE, configs=[config({"kind": "GpuConfig", "apiVersion": "kerf.dev/v1alpha1", "speed": 11})]),
             "claim default/c: status.allocation.devices.config[0].opaque.parameters.speed",

@@ -75,7 +75,7 @@ async def test_an_ill_card_is_tainted_and_the_taint_goes_when_it_is_well_again()
             await until(lambda: tainted(node) == fpga)
             assert len(fpga) == 6
             node.backend.report("FPGA-0", "fell off the bus", state=HealthState.LOST)
-            evicting = {("kerf.dev/unhealthy", "lost", "NoExecute")}
+            evicting = {("gpu.kerf.dev/unhealthy", "lost", "NoExecute")}
             await until(lambda: taints(node) == evicting)
             node.backend.report("FPGA-0")
             await until(lambda: not tainted(node))

@@ -17,10 +17,10 @@ from tests.kubeletplugin.wait import until
 @asynccontextmanager
 async def registrar(silence_s: float = 60) -> AsyncIterator[tuple[Registrar, FakeKubelet]]:
     with short_directory() as root, anyio.fail_after(LONGEST_S):
-        info = PluginInfo(name="kerf.dev", endpoint=str(root / "dra.sock"), supported_versions=("v1.DRAPlugin",))
+        info = PluginInfo(name="gpu.kerf.dev", endpoint=str(root / "dra.sock"), supported_versions=("v1.DRAPlugin",))
         offered = Registrar(
             info,
-            root / "plugins_registry/kerf.dev-reg.sock",
+            root / "plugins_registry/gpu.kerf.dev-reg.sock",
             silence_s=silence_s,
             poll_s=0.005,
             grace_s=0.1,
@@ -43,12 +43,12 @@ async def test_there_is_a_problem_until_the_kubelet_says_yes() -> None:
 
 async def test_a_refusal_is_told_and_followed_by_a_new_socket(caplog: pytest.LogCaptureFixture) -> None:
     async with registrar() as (offered, kubelet):
-        await kubelet.register(error="plugin kerf.dev is already registered")
-        assert offered.problem == "the kubelet refused the registration: plugin kerf.dev is already registered"
+        await kubelet.register(error="plugin gpu.kerf.dev is already registered")
+        assert offered.problem == "the kubelet refused the registration: plugin gpu.kerf.dev is already registered"
         await until(lambda: "has not asked" in str(offered.problem))
         await kubelet.register()
         await until(lambda: offered.problem is None)
-    assert "the kubelet refused the registration: plugin kerf.dev is already registered" in caplog.text
+    assert "the kubelet refused the registration: plugin gpu.kerf.dev is already registered" in caplog.text
 
 
 async def test_silence_is_followed_by_new_sockets(caplog: pytest.LogCaptureFixture) -> None:

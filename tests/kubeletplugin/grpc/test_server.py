@@ -10,7 +10,7 @@ from driver.kubeletplugin.grpc.server import Handlers, SocketError, serving_at, 
 from tests.fakes.kubelet import FakeKubelet
 from tests.kubeletplugin.harness import short_directory
 
-INFO = PluginInfo(name="kerf.dev", endpoint="/dra.sock", supported_versions=("v1.DRAPlugin",))
+INFO = PluginInfo(name="gpu.kerf.dev", endpoint="/dra.sock", supported_versions=("v1.DRAPlugin",))
 
 
 async def answer(_: None) -> PluginInfo:
@@ -32,7 +32,7 @@ async def asked(socket: Path) -> PluginInfo:
 
 async def test_a_socket_is_for_root_only_and_goes_when_its_server_ends() -> None:
     with short_directory() as root:
-        socket = root / "plugins/kerf.dev/dra.sock"
+        socket = root / "plugins/gpu.kerf.dev/dra.sock"
         async with serving_at(socket, HANDLERS, grace_s=0):
             assert socket.stat().st_mode & 0o777 == 0o600
             assert await asked(socket) == INFO

@@ -26,7 +26,7 @@ def reason(of: DeviceHealthTracker, partition: Partition) -> str | None:
 
 
 def tracker(*changes: HealthChange) -> DeviceHealthTracker:
-    made = DeviceHealthTracker(driver="kerf.dev", now=lambda: 1000.9)
+    made = DeviceHealthTracker(driver="gpu.kerf.dev", now=lambda: 1000.9)
     for each in changes:
         made.update(each)
     return made
@@ -77,10 +77,10 @@ def test_what_a_backend_said_can_be_forgotten() -> None:
     ("states", "expected"),
     [
         ([], []),
-        ([HealthState.UNHEALTHY], [("kerf.dev/unhealthy", "ill", "NoSchedule")]),
-        ([HealthState.LOST], [("kerf.dev/unhealthy", "lost", "NoExecute")]),
-        ([HealthState.UNHEALTHY, HealthState.LOST], [("kerf.dev/unhealthy", "lost", "NoExecute")]),
-        ([HealthState.LOST, HealthState.UNHEALTHY], [("kerf.dev/unhealthy", "ill", "NoSchedule")]),
+        ([HealthState.UNHEALTHY], [("gpu.kerf.dev/unhealthy", "ill", "NoSchedule")]),
+        ([HealthState.LOST], [("gpu.kerf.dev/unhealthy", "lost", "NoExecute")]),
+        ([HealthState.UNHEALTHY, HealthState.LOST], [("gpu.kerf.dev/unhealthy", "lost", "NoExecute")]),
+        ([HealthState.LOST, HealthState.UNHEALTHY], [("gpu.kerf.dev/unhealthy", "ill", "NoSchedule")]),
         ([HealthState.LOST, HealthState.HEALTHY], []),
     ],
 )

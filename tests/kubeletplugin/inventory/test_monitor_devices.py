@@ -26,7 +26,7 @@ from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
 from driver.partitions.slice_limits import SliceLayout, check_pool
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import DRIVER, NODE, claim, result
+from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE, claim, result
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.harness import machine
 
@@ -60,7 +60,7 @@ def test_every_card_of_the_kind_is_published_once_more_as_a_device_that_takes_no
     assert monitor.attributes["uuid"] == whole.attributes["uuid"]
 
 
-def test_classes_ask_for_them_kind_by_kind() -> None:
+def test_classes_ask_for_them_family_by_family() -> None:
     classes = [
         ResourceClassObject(metadata=ObjectMeta(name="m"), spec={"device": "fpga", "cut": "Monitor"}),
         ResourceClassObject(metadata=ObjectMeta(name="p"), spec={"device": "gpu", "cut": "Partition"}),
@@ -74,8 +74,8 @@ def test_who_asks_without_admin_access_is_told_what_the_claim_lacks() -> None:
     assert offered is not None
     assert offered.attributes["cut"].value == "monitor"
     with pytest.raises(MonitorDeviceError, match="needs adminAccess: true"):
-        resolve_devices(claim("nosy", MONITOR), DRIVER, inventory)
-    (device,) = resolve_devices(claim("admin", result(MONITOR, admin=True)), DRIVER, inventory)
+        resolve_devices(claim("nosy", MONITOR), DRIVER, CONFIGURATIONS, inventory)
+    (device,) = resolve_devices(claim("admin", result(MONITOR, admin=True)), DRIVER, CONFIGURATIONS, inventory)
     assert device.admin_access
 
 

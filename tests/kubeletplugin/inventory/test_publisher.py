@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from driver.families.gpu import GPU
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
 from driver.kubeletplugin.settings import Settings
@@ -42,6 +43,7 @@ class Node:
             on_health_change=self._hear,
             settings=Settings(
                 node_name=NODE,
+                family=GPU,
                 backends=(),
                 discovery_interval_s=60,
                 publish_min_interval_s=min_interval_s,

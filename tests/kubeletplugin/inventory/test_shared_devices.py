@@ -55,7 +55,7 @@ async def test_the_first_share_cuts_and_the_last_takes_back(tmp_path: Path) -> N
         other = await core.preparer.prepare(ref(SECOND))
         assert one.devices[0].handle == other.devices[0].handle, "the same partition"
         assert one.devices[0].cdi_ids != other.devices[0].cdi_ids
-        assert one.devices[0].cdi_ids == (f"k8s.kerf.dev/claim=claim-{ref(FIRST).uid}-{DEVICE}-share-of-first",)
+        assert one.devices[0].cdi_ids == (f"k8s.gpu.kerf.dev/claim=claim-{ref(FIRST).uid}-{DEVICE}-share-of-first",)
         assert made(core) == [DEVICE]
         await core.preparer.unprepare(ref(FIRST))
         assert made(core) == [DEVICE]

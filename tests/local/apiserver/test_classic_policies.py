@@ -37,7 +37,9 @@ def storage() -> Storage:
 
 
 def claim(kinds: ClassicKinds, max_pods: int, consumers: int) -> JsonObject:
-    allocated: dict[str, Any] = kinds.allocated(ClassicAllocation(max_pods=max_pods, drivers=("kerf.dev",)), "kerf.dev")
+    allocated: dict[str, Any] = kinds.allocated(
+        ClassicAllocation(max_pods=max_pods, drivers=("gpu.kerf.dev",)), "gpu.kerf.dev"
+    )
     return {"status": allocated | ({"reservedFor": [{"uid": str(n)} for n in range(consumers)]} if consumers else {})}
 
 
@@ -91,8 +93,8 @@ def test_a_kubelet_plugin_tells_of_its_own_node_only(
         resource=GroupResource("kerf.dev", "nodeinventories"),
         version="v1alpha1",
         subresource="",
-        key=ObjectKey("", "n1"),
-        new={"metadata": {"name": "n1"}},
+        key=ObjectKey("", "n1-gpu.kerf.dev"),
+        new={"metadata": {"name": "n1-gpu.kerf.dev"}, "spec": {"node": "n1", "driver": "gpu.kerf.dev"}},
         old=None,
         user={"username": user, "extra": extra},
     )

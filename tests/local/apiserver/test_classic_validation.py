@@ -21,11 +21,11 @@ from driver.kube.http.errors import InvalidError
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status
 
-ALLOCATION: JsonObject = {"resourceHandles": [{"driverName": "kerf.dev", "data": "{}"}]}
-ALLOCATED: JsonObject = {"driverName": "kerf.dev", "allocation": ALLOCATION}
+ALLOCATION: JsonObject = {"resourceHandles": [{"driverName": "gpu.kerf.dev", "data": "{}"}]}
+ALLOCATED: JsonObject = {"driverName": "gpu.kerf.dev", "allocation": ALLOCATION}
 POD: JsonObject = {"resource": "pods", "name": "pod", "uid": "1"}
 OTHER: JsonObject = {"resource": "pods", "name": "other", "uid": "2"}
-SHARED: JsonObject = {"driverName": "kerf.dev", "allocation": {**ALLOCATION, "shareable": True}}
+SHARED: JsonObject = {"driverName": "gpu.kerf.dev", "allocation": {**ALLOCATION, "shareable": True}}
 
 
 def many(count: int) -> list[JsonObject]:
@@ -72,13 +72,13 @@ STATUSES: list[tuple[str, JsonObject, JsonObject, list[str]]] = [
     ("V-7", ALLOCATED, {**ALLOCATED, "deallocationRequested": True}, ["status.deallocationRequested"]),
     (
         "V-8",
-        {**ALLOCATED, "allocation": {"resourceHandles": [{"driverName": "kerf.dev"}] * 33}},
+        {**ALLOCATED, "allocation": {"resourceHandles": [{"driverName": "gpu.kerf.dev"}] * 33}},
         {},
         ["status.allocation.resourceHandles"],
     ),
     (
         "V-8",
-        {**ALLOCATED, "allocation": {"resourceHandles": [{"driverName": "kerf.dev", "data": "x" * 16385}]}},
+        {**ALLOCATED, "allocation": {"resourceHandles": [{"driverName": "gpu.kerf.dev", "data": "x" * 16385}]}},
         {},
         ["status.allocation.resourceHandles[0].data"],
     ),
@@ -157,7 +157,7 @@ async def test_finalizers_and_status_are_written_by_calls_of_their_own(client: C
 
     through_status = await patch({"metadata": {"finalizers": ["d.e/f"]}, "status": ALLOCATED}, "status")
     assert through_status.metadata.finalizers == ("a.b/c",)
-    assert through_status.status.driver_name == "kerf.dev"
+    assert through_status.status.driver_name == "gpu.kerf.dev"
     through_main = await patch({"status": {"allocation": None}})
     assert through_main.status.allocation is not None
     await client.delete(KINDS.claims, "claim", "default")

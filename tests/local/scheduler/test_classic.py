@@ -23,7 +23,7 @@ ON_N1 = NodeSelector(
         NodeSelectorTerm(match_fields=(NodeSelectorRequirement(key="metadata.name", operator="In", values=("n1",)),)),
     )
 )
-ALLOCATED = ClassicAllocation(node_selector=ON_N1, drivers=("kerf.dev",))
+ALLOCATED = ClassicAllocation(node_selector=ON_N1, drivers=("gpu.kerf.dev",))
 
 
 def node(name: str) -> Node:
@@ -34,7 +34,7 @@ def state(*nodes: str, **more: Any) -> PodSchedulingState:
     fields: dict[str, Any] = {
         "pod": pod(),
         "claims": {"gpu": claim()},
-        "classes": {"gpu": ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="kerf.dev")},
+        "classes": {"gpu": ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="gpu.kerf.dev")},
         "context": None,
         "nodes": [node(name) for name in nodes or ("n1", "n2")],
     }

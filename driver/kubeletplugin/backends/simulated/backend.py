@@ -11,6 +11,7 @@ import anyio
 from api.errors import KerfError, PermanentError
 from api.kerf.v1alpha1 import DeviceConfig
 from cdi import ContainerEdits
+from driver.families.fpga import FPGA
 from driver.families.fpga.catalog import shell
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_model
@@ -64,8 +65,9 @@ class SimulatedBackend:
         sleep: Sleep = anyio.sleep,
         crash: Callable[[], None] = die,
         undo_s: float = _UNDO_S,
+        kind: str | None = None,
     ) -> None:
-        """Tests give ``sleep``, ``crash`` and ``undo_s``.
+        """``kind``: only the cards of this kind; None: all. Tests give ``sleep``, ``crash`` and ``undo_s``.
 
         Raises PermanentError when the state directory was made for other cards.
         """
@@ -76,8 +78,11 @@ class SimulatedBackend:
         self._health_poll_s = config.health_poll_seconds
         step_runner = StepRunner(self._faults, delays_s=config.delays, pace=config.pace, sleep=sleep, crash=crash)
         self._cards: Mapping[str, SimulatedCard] = {
-            card.uuid: _simulated(card, self._directory, step_runner) for card in cards_of(config)
+            card.uuid: _simulated(card, self._directory, step_runner)
+            for card in cards_of(config)
+            if kind is None or card.kind == kind
         }
+        self._kind = kind
 
     async def discover(self) -> Sequence[Card]:
         return [card.discover() for card in self._cards.values()]
@@ -115,7 +120,7 @@ class SimulatedBackend:
                     continue
                 if name in devices:
                     yield _health_change(devices[name], unhealthy.get(name))
-                else:
+                elif self._kind is None or name.startswith(f"{self._kind}-"):  # the other kind's are another backend's
                     _log.warning("faults.json: there is no device %s", name)
             reported = unhealthy
             await self._sleep(self._health_poll_s)
@@ -126,7 +131,7 @@ class SimulatedBackend:
 
     def _card(self, partition: Partition) -> SimulatedCard:
         card = self._cards.get(partition.card_uuid)
-        if card is None or card.kind is not partition.kind:
+        if card is None or card.kind != partition.kind:
             raise HardwareRefusedError(f"there is no {partition.kind} {partition.card_uuid} on this node")
         return card
 
@@ -149,8 +154,18 @@ class SimulatedBackend:
             raise HardwareRefusedError(f"{card.name} is lost: {reason}")
 
 
-def open_backend(config: Path | None) -> SimulatedBackend:
-    """Open the cards that the YAML document ``config`` describes; the factory of the backend ``simulated``.
+def open_gpus(config: Path | None) -> SimulatedBackend:
+    """Open the GPUs of the document ``config``; the factory of the family ``gpu``. Raises as ``open_backend``."""
+    return open_backend(config, GPU.name)
+
+
+def open_fpgas(config: Path | None) -> SimulatedBackend:
+    """Open the FPGAs of the document ``config``; the factory of the family ``fpga``. Raises as ``open_backend``."""
+    return open_backend(config, FPGA.name)
+
+
+def open_backend(config: Path | None, kind: str | None = None) -> SimulatedBackend:
+    """Open the cards of one kind, or all, that the YAML document ``config`` describes.
 
     Raises InvalidDocumentError when the document is invalid, PermanentError when there is none, or when its state
     directory was made for other cards.
@@ -160,7 +175,7 @@ def open_backend(config: Path | None) -> SimulatedBackend:
             "the simulated backend needs a document that says which cards to simulate, for example: "
             "{state: /var/lib/kerf/simulated, cards: [{kind: gpu, model: h100-80gb-sxm}]}"
         )
-    return SimulatedBackend(read_config(config))
+    return SimulatedBackend(read_config(config), kind=kind)
 
 
 def _simulated(card: Card, directory: Path, step_runner: StepRunner) -> SimulatedCard:

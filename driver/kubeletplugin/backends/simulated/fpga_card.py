@@ -113,7 +113,7 @@ class SimulatedFpga:
 def _fpga_config(device: AllocatedDevice, config: DeviceConfig | None) -> FpgaConfig:
     if isinstance(config, GpuConfig):
         raise HardwareRefusedError(f"{device.share} is an FPGA, but the claim gives it a GpuConfig")
-    return config or FpgaConfig(api_version="kerf.dev/v1alpha1")
+    return config if isinstance(config, FpgaConfig) else FpgaConfig(api_version="kerf.dev/v1alpha1")
 
 
 def _function(device: AllocatedDevice, config: FpgaConfig) -> str:

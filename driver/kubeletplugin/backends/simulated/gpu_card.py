@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig
+from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig
 from api.model.device_attributes import CAPACITY_MEMORY
 from driver.families.gpu.model import GpuModel
 from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
@@ -46,7 +46,7 @@ class SimulatedGpu:
             owner="" if device.admin_access else owner_of(device),
             minor=self._card.index,
             visible=self._card.uuid,
-            sharing=config.sharing.strategy if config else "Exclusive",
+            sharing=config.sharing.strategy if isinstance(config, GpuConfig) else "Exclusive",
             memory_limit_bytes=_memory_limit(device),
         )
         instance = self._file.read().of(handle.owner)

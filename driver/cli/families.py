@@ -1,0 +1,80 @@
+"""``kerf families``: the installed families of devices, and the vocabulary that users' selectors need."""
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import click
+
+from api.wire import to_builtins
+from driver.cli.output import OutputFormat, format_table, output_option, print_document
+from driver.families.base import AttributeDefinition, Family
+from driver.families.registry import find_families, load_families
+
+_INDENT: Final = " " * 6
+"""The indentation of descriptions below the names that they describe."""
+
+
+@click.command(short_help="List the installed families of devices, their attributes and capacities.")
+@click.argument("names", nargs=-1)
+@output_option
+def command(names: tuple[str, ...], output: OutputFormat) -> None:
+    """List the installed families of devices; with NAMES, the attributes and capacities of their devices.
+
+    Each family is a DRA driver of its own. Selectors (CEL) name attributes and capacities by the driver's name.
+    """
+    installed = load_families()
+    chosen = find_families(names, installed) or [*installed.values()]
+    if output != "text":
+        print_document([_document(family) for family in chosen], output)
+    elif names:
+        click.echo("\n\n".join("\n".join(_lines(family)) for family in chosen))
+    else:
+        rows = [(family.name, family.driver, _list(family.backends), _list(family.configurations)) for family in chosen]
+        click.echo(format_table(("FAMILY", "DRIVER", "BACKENDS", "CONFIGURATIONS"), rows))
+
+
+def _list(names: Mapping[str, object]) -> str:
+    return ", ".join(names) or "-"
+
+
+def _lines(family: Family) -> Iterator[str]:
+    yield f"family {family.name}, driver {family.driver}"
+    yield f"backends: {_list(family.backends)}; configurations: {_list(family.configurations)}"
+    yield f'\nattributes: device.attributes["{family.driver}"].NAME'
+    for name, attribute in family.attributes.items():
+        domain, _, short = name.rpartition("/")
+        standard = f', device.attributes["{domain}"].{short}' if domain else ""
+        yield f"  {short} ({_type(attribute)}{standard})"
+        yield _wrap(attribute.description)
+    yield f'\ncapacities: device.capacity["{family.driver}"].NAME'
+    for name, description in family.capacities.items():
+        yield f"  {name}{' (spec.minimum)' if name in family.minimums else ''}"
+        yield _wrap(description)
+
+
+def _wrap(description: str) -> str:
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(description, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
+def _type(attribute: AttributeDefinition) -> str:
+    return str(next(iter(to_builtins(attribute.neutral))))
+
+
+def _document(family: Family) -> dict[str, Any]:
+    return {
+        "name": family.name,
+        "driver": family.driver,
+        "attributes": {
+            name: {"type": _type(attribute), "description": attribute.description}
+            for name, attribute in family.attributes.items()
+        },
+        "capacities": {name: {"description": description} for name, description in family.capacities.items()},
+        "minimums": list(family.minimums),
+        "classFields": sorted(family.class_fields),
+        "configurations": list(family.configurations),
+        "backends": dict(family.backends),
+        "callTimeoutSeconds": family.call_timeout_s,
+    }

@@ -1,0 +1,101 @@
+"""Checks a ResourceClass against its family: which fields it may have, which sizes, which configuration. Pure.
+
+The decoder (``api.kerf.decoder``) knows the shape of a class, which is the same for all families; everything that
+differs between them is checked here. The API server repeats the rules of Kerf's own families in part
+(``api.kerf.cross_field_rules.SERVER_RULES``).
+
+Example: a class ``{device: npu, profile: 1c}`` of a family without profiles is refused with the problem ``spec.profile:
+is not for device: npu``; one of a family that is not installed with the names of those that are.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from api.errors import InvalidDocumentError, Problem
+from api.kerf.decoder import decode_device_config
+from api.kerf.v1alpha1 import API_VERSION, DeviceConfigBase, ResourceClassSpec
+from api.kerf.validation import suggest
+from driver.families.base import CLASS_FIELDS, Family
+
+_UNSET: Final = ResourceClassSpec(device="any")
+"""A class that sets none of the fields."""
+
+
+class FamilyNotInstalledError(InvalidDocumentError):
+    """A class names a family that is not installed in this program; ``reason`` is the reason of a condition."""
+
+    reason: Final = "FamilyNotInstalled"
+
+    def __init__(self, document: str, name: str, installed: Collection[str]) -> None:
+        known = ", ".join(sorted(installed))
+        message = f'family "{name}" is not installed; installed: {known}'
+        super().__init__(document, [Problem("spec.device", message)])
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyClass:
+    """What a class says to its family."""
+
+    family: Family
+    config: DeviceConfigBase | None
+    """The configuration of the class's devices, abbreviations such as ``sharing`` included; None: it has none."""
+
+
+def check_class(document: str, spec: ResourceClassSpec, families: Mapping[str, Family]) -> FamilyClass:
+    """Check ``spec`` against its family, one of ``families`` by name; ``document`` names the class in errors.
+
+    Raises FamilyNotInstalledError, and InvalidDocumentError with every problem of the fields that depend on the family.
+    """
+    family = families.get(spec.device)
+    if family is None:
+        raise FamilyNotInstalledError(document, spec.device, families)
+    problems = [*_unused_fields(spec, family), *_unknown_minimums(spec, family)]
+    config: DeviceConfigBase | None = None
+    if spec.config is not None and "config" in family.class_fields:
+        try:
+            config = decode_device_config(spec.config, "spec.config", family.configurations)
+        except InvalidDocumentError as error:
+            problems += error.problems
+        else:
+            problems += _repeated_function(spec, config)
+    if problems:
+        raise InvalidDocumentError(document, problems)
+    return FamilyClass(family, _with_abbreviations(spec, family, config))
+
+
+def _unused_fields(spec: ResourceClassSpec, family: Family) -> Iterator[Problem]:
+    for field in sorted(CLASS_FIELDS - family.class_fields):
+        value = getattr(spec, field)
+        if value != getattr(_UNSET, field):
+            word = "Shared " if field == "allocation" else ""
+            yield Problem(f"spec.{field}", f"{word}is not for device: {family.name}")
+    if spec.device_metadata and not family.default_configuration:
+        yield Problem("spec.deviceMetadata", f"is not for device: {family.name}, which has no configuration")
+
+
+def _unknown_minimums(spec: ResourceClassSpec, family: Family) -> Iterator[Problem]:
+    if "minimum" in family.class_fields:
+        for name in spec.minimum or ():
+            if name not in family.minimums:
+                message = f"is no size of device: {family.name}; {suggest(name, family.minimums)}"
+                yield Problem(f"spec.minimum.{name}", message)
+
+
+def _repeated_function(spec: ResourceClassSpec, config: DeviceConfigBase) -> Iterator[Problem]:
+    if spec.function is not None and getattr(config, "function", None) is not None:
+        yield Problem("spec.config.function", "is the class's function already: set one of the two")
+
+
+def _with_abbreviations(
+    spec: ResourceClassSpec, family: Family, config: DeviceConfigBase | None
+) -> DeviceConfigBase | None:
+    """Return ``config`` with what ``sharing`` and ``deviceMetadata`` of the class stand for."""
+    fields = {name: value for name in ("sharing", "device_metadata") if (value := getattr(spec, name))}
+    if not fields:
+        return config
+    if config is None:
+        return family.configurations[family.default_configuration](api_version=API_VERSION, **fields)
+    return msgspec.structs.replace(config, **fields)

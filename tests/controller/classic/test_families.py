@@ -1,0 +1,79 @@
+"""Each family of devices is a driver of its own, with an inventory of its own on each node."""
+
+import pytest
+from msgspec.structs import replace
+
+from api.kerf.node_inventory import inventory_name
+from api.model.metadata import ObjectMeta
+from driver.controller.classic.claims import plan_claim
+from driver.controller.classic.requirements import InvalidRequirementsError, resolve_requirements
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
+from tests.controller.classic.cluster_builder import ClusterBuilder
+from tests.controller.classic.hardware import fpga, gpu, inventory
+
+
+@pytest.fixture
+def builder() -> ClusterBuilder:
+    """Node n1 has a GPU and an FPGA; there is a class of each."""
+    made = ClusterBuilder()
+    made.node("n1", gpu("n1", 0), fpga("n1", 0, "quad"))
+    made.resource_class("gpu", {"profile": "1g.10gb"})
+    made.resource_class("fpga", {"function": "aes-gcm"}, kind="FpgaClassParameters")
+    return made
+
+
+def given(builder: ClusterBuilder, class_name: str) -> list[tuple[str, str]]:
+    """Drivers and devices of an Immediate claim of the class."""
+    plan = plan_claim(builder.claim(class_name, class_name=class_name, immediate=True), builder.view)
+    results = plan.allocation.allocation.devices.results if plan.allocation else ()
+    return [(result.driver, result.device) for result in results]
+
+
+def test_a_claim_gets_devices_of_its_familys_driver(builder: ClusterBuilder) -> None:
+    assert given(builder, "gpu") == [("gpu.kerf.dev", "gpu-0-1g-10gb-at-6")]
+    assert given(builder, "fpga") == [("fpga.kerf.dev", "fpga-0-aes-gcm-at-0")]
+
+
+@pytest.mark.parametrize("what", ["stopped", "gone", "contradictory"])
+def test_a_driver_that_is_out_of_order_leaves_the_others_devices(builder: ClusterBuilder, what: str) -> None:
+    match what:
+        case "stopped":
+            builder.put_inventory(inventory("n1", fpga("n1", 0, "quad"), driver=FPGA.driver, ready=False))
+        case "gone":
+            builder.remove_inventory("n1", FPGA.driver)
+        case _:
+            twice = (fpga("n1", 0, "quad"), fpga("n1", 0, "quad"))
+            builder.put_inventory(inventory("n1", *twice, driver=FPGA.driver))
+    assert given(builder, "fpga") == []
+    assert given(builder, "gpu") == [("gpu.kerf.dev", "gpu-0-1g-10gb-at-6")]
+    assert builder.view.problem_of("n1", [GPU.driver]) is None
+    assert FPGA.driver in (builder.view.problem_of("n1", [GPU.driver, FPGA.driver]) or "")
+
+
+def test_an_inventory_that_is_not_named_after_node_and_driver_changes_nothing(builder: ClusterBuilder) -> None:
+    false = inventory("n1", gpu("n1", 0), gpu("n1", 1))
+    builder.put_inventory(replace(false, metadata=ObjectMeta(name="n1", uid="false", resource_version="1")))
+    model = builder.view.node_model("n1")
+    assert model is not None
+    assert [card.name for card in model.cards] == ["fpga-0", "gpu-0"]
+
+
+def test_an_inventory_of_an_unknown_driver_changes_nothing(builder: ClusterBuilder) -> None:
+    before = builder.view.node_model("n1")
+    builder.put_inventory(inventory("n1", gpu("n1", 1), driver="npu.acme.example"))
+    assert builder.view.node_model("n1") is before
+
+
+def test_a_class_whose_driver_is_not_that_of_its_parameters_is_refused(builder: ClusterBuilder) -> None:
+    builder.resource_class("wrong", {"profile": "1g.10gb"}, driver_name="fpga.kerf.dev")
+    message = "class wrong has driverName fpga.kerf.dev, its parameters are for gpu.kerf.dev"
+    with pytest.raises(InvalidRequirementsError, match=message):
+        resolve_requirements(builder.claim(class_name="wrong"), builder.view)
+
+
+def test_names_of_inventories_are_distinct_and_never_too_long() -> None:
+    nodes = ["n" * 252 + last for last in "ab"]
+    names = {inventory_name(node, family.driver) for node in nodes for family in (GPU, FPGA)}
+    assert len(names) == 4
+    assert max(map(len, names)) <= 253
