@@ -111,7 +111,7 @@ class NodePlugin:
             driver=self._settings.driver_name,
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
-            hardware=HardwareExecutor(self._backends, timeout_s=self._settings.hardware_timeout_s),
+            hardware=HardwareExecutor(self.card_executor, self._checkpoint, boot_id=self._boot_id),
             store=self._store,
             metadata=self._metadata,
             on_change=self._records_changed,
