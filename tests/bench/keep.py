@@ -23,7 +23,6 @@ from driver.allocation.semantics.bitset import store_bounded
 from driver.allocation.semantics.counters import fits
 from driver.allocation.semantics.outcomes import Budget, Fits, NodeView
 
-
 QUOTA: Final = frozenset({"memory", "multiprocessors"})
 """Counters that never keep a device from being allocated: they say nothing of what is left for others."""
 
