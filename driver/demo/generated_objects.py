@@ -8,6 +8,7 @@ from typing import Final
 from api.kerf.v1alpha1 import API_VERSION
 from api.model.base import JsonObject
 from api.model.device_attributes import ATTRIBUTE_INDEX
+from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
 from driver.partitions.geometry import Function, GpuModel, Profile, Shell
 
@@ -32,8 +33,7 @@ def plan_resize(model: GpuModel) -> ResizePlan:
     Profiles that differ only in engines (``+me``, ``+gfx``) are ignored. A card without two other profiles that fit
     together goes from its smallest profile to its largest.
 
-    >>> from driver.families.gpu import GPU
-    from driver.partitions.catalog import gpu_model
+    >>> from driver.partitions.catalog import gpu_model
     >>> plan = plan_resize(gpu_model("h100-80gb-sxm"))
     >>> plan.count, plan.small.name, [profile.name for profile in plan.large]
     (7, '1g.10gb', ['4g.40gb', '3g.40gb'])
@@ -60,14 +60,14 @@ def gpu_objects(profiles: Sequence[Profile], node: str, card_index: int) -> list
     """Generate a class for each profile, and for each entry a pod with its own claim, all on one card."""
     objects: list[JsonObject] = [_class(name, {"device": "gpu", "profile": name}) for name in sorted(_names(profiles))]
     for number, profile in enumerate(profiles):
-        objects += _pod(f"{_slug(profile.name)}-{number}", _class_name(profile.name), node, card_index)
+        objects += _pod(f"{_slug(profile.name)}-{number}", _class_name(profile.name), GPU.driver, node, card_index)
     return objects
 
 
 def fpga_objects(function: Function, node: str, card_index: int) -> list[JsonObject]:
     """Generate a class for the function, and a pod with a claim of it."""
     class_ = _class(function.name, {"device": "fpga", "function": function.name})
-    return [class_, *_pod(_slug(function.name), _class_name(function.name), node, card_index)]
+    return [class_, *_pod(_slug(function.name), _class_name(function.name), FPGA.driver, node, card_index)]
 
 
 def namespace_object() -> JsonObject:
@@ -106,8 +106,8 @@ def _class(name: str, spec: JsonObject) -> JsonObject:
     return {"apiVersion": API_VERSION, "kind": "ResourceClass", "metadata": metadata, "spec": spec}
 
 
-def _pod(name: str, class_name: str, node: str, card_index: int) -> Iterator[JsonObject]:
-    on_card = f'device.attributes["{GPU.driver}"].{ATTRIBUTE_INDEX} == {card_index}'
+def _pod(name: str, class_name: str, driver: str, node: str, card_index: int) -> Iterator[JsonObject]:
+    on_card = f'device.attributes["{driver}"].{ATTRIBUTE_INDEX} == {card_index}'
     request = {
         "name": "device",
         "exactly": {"deviceClassName": class_name, "selectors": [{"cel": {"expression": on_card}}]},

@@ -160,12 +160,12 @@ def explain_mismatch(
     Raises KerfError when a requirement's CEL cannot be evaluated.
     """
     left = list(groups)
-    if not left:
-        return Mismatch("no node has published devices of this driver yet")
     met: list[Requirement] = []
     for requirement in compiled.requirements:
-        matches = compile_selector(requirement.cel) if requirement.field else lambda _driver, _device: True
+        matches = compile_selector(requirement.cel)
         meeting = [group for group in left if matches(group.driver, group.device)]
+        if not meeting and not requirement.field:  # the driver, first of all: other drivers lack its attributes
+            return Mismatch("no node has published devices of this driver yet")
         if not meeting:
             return Mismatch(_mismatch_message(requirement, met, left), requirement.field)
         left = meeting
