@@ -41,8 +41,8 @@ async def run(settings: ProcessSettings) -> None:
     boot_id = (await anyio.Path(BOOT_ID).read_text()).strip()
     access = await load_access(settings.kubeconfig)
     async with Client(access, user_agent=NAME) as client:
-        api_server = ApiServer(client, settings.node_name)
-        families = [HostedFamily(plugin, api_server.connect, boot_id=boot_id) for plugin in settings.plugins]
+        connector = ClusterConnector(client, settings.node_name)
+        families = [HostedFamily(plugin, connector.connect, boot_id=boot_id) for plugin in settings.plugins]
         await host(families, settings.probes_address)
 
 
@@ -57,7 +57,7 @@ async def host(families: Sequence["HostedFamily"], probes_address: str) -> None:
         await group.start(probes.serve, probes_address)
 
 
-class ApiServer:
+class ClusterConnector:
     """The API server as all families of one process see it: what it serves, and the node, are read once."""
 
     def __init__(self, client: Client, node_name: str) -> None:

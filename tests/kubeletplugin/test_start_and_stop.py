@@ -19,7 +19,7 @@ from api.model.prepared import ClaimState
 from driver.families.gpu import GPU
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ForbiddenError, NotFoundError, UnreachableError
-from driver.kubeletplugin.app import ApiServer
+from driver.kubeletplugin.app import ClusterConnector
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
 from driver.kubeletplugin.claims.preparer import StoppingError
@@ -296,7 +296,7 @@ class LateServer:
 async def test_the_plugin_waits_for_an_api_server_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
     backoff = Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
     with machine(retry=backoff) as node:
-        cluster = await ApiServer(cast("Client", LateServer()), NODE).connect(node.settings)
+        cluster = await ClusterConnector(cast("Client", LateServer()), NODE).connect(node.settings)
     assert "no shared devices are published until ResourceClasses can be watched" in caplog.text
     assert "cannot find out which fields of slices the API server keeps" in caplog.text
     assert cluster.target.keeps_counters, "until a loss is seen"

@@ -278,8 +278,8 @@ async def test_the_status_of_a_claim_over_two_families_keeps_both_drivers_entrie
     async with site(ApiServerSettings()) as place:
         held = await place.allocated(claim("training", SLICE, result(FUNCTION, driver=FPGA.driver)))
         kind = allocated_claim_kind(place.kinds.version)
-        server = app.ApiServer(place.client, NODE)
-        gpus, fpgas = [await server.connect(plugin) for plugin in place.settings.plugins]
+        connector = app.ClusterConnector(place.client, NODE)
+        gpus, fpgas = [await connector.connect(plugin) for plugin in place.settings.plugins]
 
         async def write(cluster: Cluster, *entries: AllocatedDeviceStatus) -> set[str]:
             await cluster.write_device_status(await place.client.get(kind, held.name, held.namespace), entries)

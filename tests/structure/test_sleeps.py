@@ -23,7 +23,6 @@ POLLS: Final = {
     "flows/test_early_preparation.py": "the embedded cluster is asked as its users ask it",
     "kube/test_against_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/cluster/test_classic.py": "the API server is asked as its clients ask it",
-    "kubeletplugin/test_rolling_update.py": "the readiness probe is asked over HTTP, as the kubelet asks it",
     "kubeletplugin/test_with_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/wait.py": "what the plugin does by itself is seen in files and stand-ins",
     "local/test_kubelet.py": "the watcher of a directory sets no event",

@@ -22,7 +22,7 @@ from driver.kube.http.errors import (
 from driver.runtime.metrics import REGISTRY
 
 from .cluster import START, Cluster, Write
-from .hardware import gpus, slices
+from .hardware import fpgas, gpus, slices
 
 SMALL = {"device": "gpu", "minimum": {"memory": "18Gi"}}
 LARGE = {"device": "gpu", "minimum": {"memory": "70Gi"}}
@@ -424,6 +424,16 @@ async def test_the_count_follows_what_is_published() -> None:
     assert counted is not None
     assert (counted.total, counted.cards, counted.nodes) == (3, 3, 2)
     assert [event[2] for event in cluster.events] == ["Compiled", "NothingMatches", "DevicesMatch"]
+
+
+async def test_a_class_that_matches_nothing_is_explained_by_the_devices_of_its_own_driver() -> None:
+    cluster = Cluster()
+    cluster.publish(*slices("n1", fpgas("quad")), *slices("n1", gpus("a30")))
+    cluster.put_class("large", {"device": "gpu", "minimum": {"memory": "100Gi"}})
+    await cluster.settle("large")
+    condition = cluster.condition("large", "Matching")
+    assert condition.status == "False"
+    assert condition.message.startswith("spec.minimum.memory: none of the ")
 
 
 async def test_a_class_in_shares_waits_for_the_nodes_to_offer_them() -> None:
