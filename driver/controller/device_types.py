@@ -79,7 +79,8 @@ def device_type_of(device: Device, family: Family) -> DeviceType:
 
 def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
     """Return the types of all devices that a node publishes for a card of this geometry."""
-    minimums = installed_families()[geometry.kind].minimums
+    family = installed_families().get(geometry.kind)
+    minimums = family.minimums if family is not None else ()
     return frozenset(
         DeviceType(
             kind=geometry.kind,
@@ -105,17 +106,17 @@ def largest_of(capacity: str, device_type: DeviceType) -> str:
     return f"the largest is {text} ({device_type})"
 
 
-def resolve_models(document: str, kind: str, names: Iterable[str], types: Collection[DeviceType]) -> list[str]:
-    """Return the models of ``spec.models`` as devices spell them.
+def resolve_models(document: str, family: Family, names: Iterable[str], types: Collection[DeviceType]) -> list[str]:
+    """Return the models of ``spec.models`` as devices of ``family`` spell them.
 
     Raises UnsatisfiableError when a name matches no model of the family, or several.
     """
-    published = {each.model for each in types if each.kind == kind}
+    published = {each.model for each in types if each.kind == family.name}
     found: list[str] = []
     problems = []
     for index, name in enumerate(names):
         try:
-            found.append(name if name in published else _shipped_name(kind, name, published))
+            found.append(name if name in published else _shipped_name(family, name, published))
         except UnknownModelError as error:
             problems.append(Problem(f"spec.models[{index}]", str(error)))
     if problems:
@@ -168,14 +169,13 @@ def _missed_minimums(minimum: Mapping[str, Quantity], candidates: Sequence[Devic
     return problems or [Problem("spec.minimum", f"no partition of {where} has all of this together")]
 
 
-def _shipped_name(kind: str, name: str, published: Collection[str]) -> str:
+def _shipped_name(family: Family, name: str, published: Collection[str]) -> str:
     """The name that the tables resolve ``name`` to. Raises UnknownModelError when it matches no model, or several."""
-    family = installed_families()[kind]
     if any(family.geometries()):
         return family.resolve_model(name)
     if not published:
         return name  # of a family without tables, of which no node has published a card yet
-    raise UnknownModelError(f"model of {kind}", name, get_close_matches(name, published))
+    raise UnknownModelError(f"model of {family.name}", name, get_close_matches(name, published))
 
 
 @cache

@@ -40,7 +40,7 @@ from driver.controller.classic.state import ClusterView
 from driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
-from driver.families.registry import BUILT_IN_BY_DRIVER
+from driver.families.registry import BUILT_IN_BY_DRIVER, BUILT_IN_BY_NAME
 
 _DOCUMENT: Final = "parameters"
 """The document name in messages: the parameters of a class and of a claim are checked together."""
@@ -241,7 +241,7 @@ def _config_entries(config: _Config, request: str, driver: str) -> Iterator[Devi
 def _satisfiable(device: DeviceRequirements, published: frozenset[DeviceType]) -> DeviceRequirements:
     """Return ``device`` with its models as cards spell them. Raises UnsatisfiableError when no known device fits."""
     types = known_device_types(published)
-    models = resolve_models(_DOCUMENT, device.kind, device.models, types)
+    models = resolve_models(_DOCUMENT, BUILT_IN_BY_NAME[device.kind], device.models, types)
     if not device.whole:
         check_satisfiable(
             _DOCUMENT,

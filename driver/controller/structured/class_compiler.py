@@ -112,7 +112,7 @@ def compile_class(
     of_family = check_class(f'{_DOCUMENT} "{resource_class.metadata.name}"', spec, families)
     family = of_family.family
     driver = family.driver
-    models = resolve_models(_DOCUMENT, spec.device, spec.models, device_types)
+    models = resolve_models(_DOCUMENT, family, spec.models, device_types)
     check_satisfiable(
         _DOCUMENT,
         device_types,

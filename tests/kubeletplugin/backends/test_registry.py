@@ -17,7 +17,6 @@ from driver.families.registry import GROUP, FamilyUnavailableError
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.eventless import EventlessBackend
 from driver.kubeletplugin.backends.registry import (
-    GROUP,
     BackendChoice,
     BackendUnavailableError,
     FamilyChoice,
@@ -164,6 +163,6 @@ def open_incomplete(config: Path | None) -> WithoutSurvey:
     ],
 )
 def test_a_backend_that_cannot_be_called_as_the_protocol_says_is_refused(factory: str, problem: str) -> None:
-    point = EntryPoint(name="vendor", value=f"{__name__}:{factory}", group=GROUP)
+    family = replace(GPU, backends={"vendor": f"{__name__}:{factory}"})
     with pytest.raises(BackendUnavailableError, match=problem):
-        load_backends([BackendChoice(name="vendor")], installed=[point])
+        load_backends(family, [BackendChoice(name="vendor")])

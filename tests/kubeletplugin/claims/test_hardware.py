@@ -21,7 +21,7 @@ from driver.kubeletplugin.claims.ownership import BEFORE
 from driver.partitions.geometry import Placement
 from driver.partitions.records import from_card_part
 from tests.fakes.cards import gpu
-from tests.fakes.claims import claim, ref
+from tests.fakes.claims import CONFIGURATIONS, claim, ref
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.records import BOOT, device, record
 
@@ -42,7 +42,7 @@ class Node:
 
     @property
     def hardware(self) -> HardwareExecutor:
-        return HardwareExecutor(self.card_executor, self.checkpoint, boot_id=self.boot_id)
+        return HardwareExecutor(self.card_executor, CONFIGURATIONS, self.checkpoint, boot_id=self.boot_id)
 
     async def prepare(self, devices: list[PreparedDevice], held: ClaimRef = CLAIM) -> tuple[PreparedDevice, ...]:
         self.start(devices, held)

@@ -3,6 +3,7 @@
 import anyio
 import pytest
 
+from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
@@ -27,7 +28,9 @@ async def test_events_are_applied_also_after_a_failure(caplog: pytest.LogCapture
         publish=cluster.publish,
         health_tracker=health_tracker,
         on_health_change=lambda: changes.append(None),
-        settings=Settings(node_name=NODE, backends=(), retry=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)),
+        settings=Settings(
+            node_name=NODE, family=GPU, backends=(), retry=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
+        ),
     )
     with anyio.fail_after(LONGEST_S):
         async with anyio.create_task_group() as group:

@@ -72,11 +72,8 @@ class SimulatedBackend:
             self._faults, delays_s=config.delays, pace=config.pace, sleep=sleep or self._sleep, crash=crash
         )
         self._cards: Mapping[str, SimulatedCard] = {
-            card.uuid: _simulated(card, self._directory, step_runner)
-            for card in cards_of(config)
-            if kind is None or card.kind == kind
+            card.uuid: _simulated(card, self._directory, step_runner) for card in cards_of(config)
         }
-        self._kind = kind
 
     def open(self) -> None:
         self._closed.clear()
