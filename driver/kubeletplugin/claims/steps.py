@@ -16,6 +16,7 @@ import cdi
 from api.errors import KerfError, TransientError
 from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from driver.kubeletplugin.backends.base import CardAbsentError
 from driver.kubeletplugin.claims import cdi_spec, device_metadata
 from driver.kubeletplugin.claims.allocation import check_conflicts
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
@@ -31,6 +32,10 @@ _RECORDS: Final = metrics.gauge("kerf_claim_records", "Claims in the checkpoint 
 
 class CdiFileError(TransientError):
     """The claim's CDI file could not be written or removed."""
+
+
+class ReleaseDeferredError(TransientError):
+    """A card with a device of the claim is away; the record stays, and the release goes on once the card is back."""
 
 
 @dataclass(slots=True)
@@ -101,8 +106,7 @@ class StepExecutor:
                 case Step.REMOVE_CDI:
                     self._remove_cdi(context.claim)
                 case Step.RELEASE_HARDWARE:
-                    devices = context.existing.devices
-                    await self._hardware.release(context.claim, devices, self._checkpoint.records)
+                    await self._release_hardware(context)
                 case Step.DROP_RECORD:
                     self._drop(context)
                 case _:
@@ -125,6 +129,18 @@ class StepExecutor:
         )
         self._put(context, record)
         await self._checkpoint.sync()
+
+    async def _release_hardware(self, context: ClaimContext) -> None:
+        """Release the hardware. Raises ReleaseDeferredError while a card is away that may have changed in this boot."""
+        record = context.existing
+        try:
+            await self._hardware.release(context.claim, record.devices, self._checkpoint.records)
+        except DevicesFailedError as error:
+            if not all(isinstance(failure, CardAbsentError) for failure in error.failures):
+                raise
+            if record.boot_id == self._boot_id:
+                raise ReleaseDeferredError(f"its release waits for a card that is away: {error}") from error
+            # What an earlier boot had made is gone with it.
 
     async def _undo(self, context: ClaimContext) -> None:
         """Release what a failed prepare did. If that fails, too, the record stays, and a later call tries again."""

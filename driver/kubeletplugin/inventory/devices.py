@@ -5,7 +5,7 @@ compiles each kind to one pool. A pool whose inputs did not change is not compil
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from api.model.names import DeviceId, DriverName
 from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, add_binding_conditions, loads_slowly
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
 from driver.partitions.device_names import device_name, exclusive_name, monitored_name
 from driver.partitions.geometry import Card, DeviceKind, Partition
 from driver.partitions.pool_compiler import CompiledPool, build_monitor_slices, compile_pool
@@ -80,6 +81,8 @@ class PoolInputs(NamedTuple):
     """The partitions that are also published for sharing, in their own order."""
     taints: Mapping[str, tuple[DeviceTaint, ...]]
     """The taints by device name."""
+    withdrawn: frozenset[str]
+    """The names of devices that are not published, because nobody could get them now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,7 @@ class PublishedPool:
     pool: Pool
     """The pool as published, in the order in which the scheduler should take devices."""
     devices: Mapping[DeviceId, PartitionDevice]
-    """The exclusive devices, also those that are not published because counters are dropped."""
+    """The exclusive devices, also those that are not published: counters are dropped, or the device is withdrawn."""
 
     def find(self, device: DeviceId) -> PartitionDevice | None:
         """Return what ``device`` stands for. A shared or monitor device is found whether or not it is published now."""
@@ -137,18 +140,22 @@ def build_device_set(
     taken: Collection[Partition],
     health_tracker: DeviceHealthTracker,
     previous: DeviceSet,
+    restrictions: DeviceRestrictions | None = None,
 ) -> DeviceSet:
-    """Build the device set of ``cards`` (by backend) while the partitions ``taken`` are in use.
+    """Build the device set of ``cards`` (by backend) while the partitions ``taken`` are in use by claims of this node.
 
-    The order of ``previous`` is kept where a new one changes nothing that the scheduler could choose now. Raises
-    AmbiguousCardError when two cards cannot be told apart, and CompileError when a pool does not fit into slices.
+    What ``restrictions`` withdraw is not published; what others hold counts as taken. The order of ``previous`` is kept
+    where a new one changes nothing that the scheduler could choose now. Raises AmbiguousCardError when two cards cannot
+    be told apart, and CompileError when a pool does not fit into slices.
     """
     _check_unambiguous(cards)
     published = {}
     for kind in DeviceKind:
         members = [(card, backend) for backend, held in cards.items() for card in held if card.kind is kind]
         if members:
-            published[kind] = _build_pool(target, members, taken, health_tracker, previous.published.get(kind))
+            published[kind] = _build_pool(
+                target, members, taken, health_tracker, previous.published.get(kind), restrictions
+            )
     return DeviceSet(published=published)
 
 
@@ -158,20 +165,30 @@ def _build_pool(
     taken: Collection[Partition],
     health_tracker: DeviceHealthTracker,
     previous: PublishedPool | None,
+    restrictions: DeviceRestrictions | None,
 ) -> PublishedPool:
     cards = tuple(card for card, _ in members)
+    taken = taken if restrictions is None else (*taken, *restrictions.surveys.list_foreign())
     order = publish_order(cards, taken)
     if previous is not None and not needs_republish(previous.inputs.order, order):
         order = previous.inputs.order
     backends = tuple(backend for _, backend in members)
     shareable = target.optional_devices.shareable
     shared = order_shared_partitions(cards, order.partitions, shareable, taken) if target.can_share else ()
-    inputs = PoolInputs(target, cards, backends, order, shared, _build_taints(cards, order, health_tracker))
+    inputs = PoolInputs(
+        target,
+        cards,
+        backends,
+        order,
+        shared,
+        _build_taints(cards, order, health_tracker, restrictions),
+        _find_withdrawn(target, cards, (*order.partitions, *shared), restrictions),
+    )
     return previous if previous is not None and previous.inputs == inputs else _compile(inputs)
 
 
 def _compile(inputs: PoolInputs) -> PublishedPool:
-    target, cards, backends, order, shared, taints = inputs
+    target, cards, backends, order, shared, taints, withdrawn = inputs
     name = pool_name(target.node, cards[0].kind)
     compiled = compile_pool(name, target.node, cards, layout=target.layout, order=order, shared=shared, taints=taints)
     backend_of = {card.uuid: backend for card, backend in zip(cards, backends, strict=True)}
@@ -196,7 +213,7 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
         pool = add_binding_conditions(pool, slow, BindingConditions.of_driver(target.driver))
     if cards[0].kind in target.optional_devices.monitors:
         pool = replace(pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node)))
-    return PublishedPool(inputs=inputs, pool=pool, devices=devices)
+    return PublishedPool(inputs=inputs, pool=_withdraw(pool, withdrawn), devices=devices)
 
 
 def _as_shared(device_entry: PartitionDevice) -> PartitionDevice:
@@ -228,13 +245,58 @@ def _check_unambiguous(cards: Mapping[str, Sequence[Card]]) -> None:
 
 
 def _build_taints(
-    cards: Sequence[Card], order: PublishOrder, health_tracker: DeviceHealthTracker
+    cards: Sequence[Card],
+    order: PublishOrder,
+    health_tracker: DeviceHealthTracker,
+    restrictions: DeviceRestrictions | None,
 ) -> dict[str, tuple[DeviceTaint, ...]]:
-    if not health_tracker.has_taints:
+    if not health_tracker.has_taints and not (restrictions and restrictions.has_taints):
         return {}
     by_uuid = {card.uuid: card for card in cards}
     return {
         device_name(by_uuid[partition.card_uuid], partition): taints
         for partition in order.partitions
-        if (taints := health_tracker.build_taints(partition))
+        if (
+            taints := (
+                *health_tracker.build_taints(partition),
+                *(restrictions.build_taints(partition) if restrictions else ()),
+            )
+        )
     }
+
+
+def _find_withdrawn(
+    target: PublishTarget,
+    cards: Sequence[Card],
+    partitions: Iterable[Partition],
+    restrictions: DeviceRestrictions | None,
+) -> frozenset[str]:
+    """Return the names of devices that nobody could get now, and that no claim has.
+
+    A device that a claim has in its allocation stays: without it the scheduler would count its counters as free, and
+    nothing would evict the claim's pod (kubernetes/kubernetes#140802).
+    """
+    if restrictions is None or not restrictions.surveys.has_held:
+        return frozenset()
+    by_uuid = {card.uuid: card for card in cards}
+    pool = pool_name(target.node, cards[0].kind)
+    return frozenset(
+        name
+        for partition in partitions
+        if restrictions.surveys.find_held(partition)
+        and not restrictions.allocated.has(
+            DeviceId(target.driver, pool, name := device_name(by_uuid[partition.card_uuid], partition))
+        )
+    )
+
+
+def _withdraw(pool: Pool, withdrawn: frozenset[str]) -> Pool:
+    """Return ``pool`` without the devices ``withdrawn``; all other slices stay as they are."""
+    if not withdrawn:
+        return pool
+    slices = []
+    for content in pool.slices:
+        kept = tuple(device for device in content.devices if device.name not in withdrawn)
+        if kept or not content.devices:
+            slices.append(replace(content, devices=kept))
+    return replace(pool, slices=tuple(slices) or (SliceContent(),))
