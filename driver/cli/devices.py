@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-import anyio
 import click
 
 from api.model.device_attributes import (
@@ -33,7 +32,7 @@ _HEADER = ("POOL", "DEVICE", "CUT", "PLACEMENT", "MEMORY", "COMPUTE", "SLOTS")
 @output_option
 def command(backends: tuple[BackendChoice, ...], node_name: str, output: OutputFormat) -> None:
     """Show the cards that the backends see, and every device that would be published, in publish order."""
-    cards = anyio.run(_discover, load_backends(backends))
+    cards = _discover(load_backends(backends))
     pools = list(_pools(node_name, cards))
     if output != "text":
         print_document({"cards": cards, "pools": pools}, output)
@@ -43,8 +42,8 @@ def command(backends: tuple[BackendChoice, ...], node_name: str, output: OutputF
     click.echo(f"\n{len(cards)} cards, {len(rows)} devices in {sum(len(pool.slices) for pool in pools)} slices")
 
 
-async def _discover(backends: Sequence[Backend]) -> list[Card]:
-    return [card for backend in backends for card in await backend.discover()]
+def _discover(backends: Sequence[Backend]) -> list[Card]:
+    return [card for backend in backends for card in backend.discover()]
 
 
 def _pools(node_name: str, cards: Sequence[Card]) -> Iterator[Pool]:

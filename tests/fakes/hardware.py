@@ -1,6 +1,7 @@
 """A backend whose hardware is a table: it can be stopped at each step or made to fail, and may keep state in a file."""
 
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -8,9 +9,17 @@ import msgspec
 
 from api.kerf.v1alpha1 import DeviceConfig
 from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError, HealthChange, HealthState
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    CardChange,
+    CardSurvey,
+    FoundPartition,
+    Handle,
+    HardwareBusyError,
+    HealthChange,
+    HealthState,
+)
 from driver.partitions.geometry import Card, DeviceKind, Partition, Placement
-from driver.runtime.notifier import Notifier
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -69,9 +78,10 @@ class FakeBackend:
         self.busy: set[str] = set()
         self.most_busy = 0
         self.without_edits: set[str] = set()
-        self.health_error: Exception | None = None
-        self._health_changes: list[HealthChange] = []
-        self._health = Notifier()
+        self.is_open = True
+        self._events = threading.Condition()
+        self._told: list[HealthChange | CardChange] = []
+        self._event_error: Exception | None = None
         self.discovery_error: Exception | None = None
         self._state = State()
         if file is not None and file.exists():
@@ -92,9 +102,23 @@ class FakeBackend:
         self._state.made.clear()
         self._save()
 
-    async def discover(self) -> Sequence[Card]:
-        if gate := self.gates.get(("discover", "")):
-            await gate.pass_through()
+    def open(self) -> None:
+        self.is_open = True
+
+    def close(self) -> None:
+        self.is_open = False
+        with self._events:
+            self._events.notify_all()
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        found = (
+            FoundPartition(id=key, profile=None, placement=made.partition.placement)
+            for key, made in self.made.items()
+            if made.card_uuid == card_uuid
+        )
+        return CardSurvey(card_uuid=card_uuid, partitions=tuple(found))
+
+    def discover(self) -> Sequence[Card]:
         if self.discovery_error is not None:
             raise self.discovery_error
         return tuple(self.cards)
@@ -149,25 +173,28 @@ class FakeBackend:
     def report(self, card: str, reason: str = "", *, state: HealthState = HealthState.UNHEALTHY) -> None:
         """Report that the card is in ``state`` for ``reason``, or healthy again without one."""
         state = state if reason else HealthState.HEALTHY
-        change = HealthChange(card_uuid=card, partition=None, state=state, reason=reason)
-        self._health_changes.append(change)
-        self._health.notify()
+        self.tell(HealthChange(card_uuid=card, partition=None, state=state, reason=reason))
 
-    def forget_reports(self) -> None:
-        """Forget all reports, as if every card had always been healthy; streams begin again."""
-        self._health_changes.clear()
-        self._health.notify()
+    def tell(self, event: HealthChange | CardChange) -> None:
+        """Report an event."""
+        with self._events:
+            self._told.append(event)
+            self._events.notify_all()
 
-    async def health(self) -> AsyncIterator[HealthChange]:
-        told = 0
-        while True:
-            change = self._health.next_event
-            for update in self._health_changes[told:]:
-                told += 1
-                yield update
-            if self.health_error is not None:
-                raise self.health_error
-            await change.wait()
+    def break_events(self, error: Exception) -> None:
+        """Make the wait for events fail once."""
+        with self._events:
+            self._event_error = error
+            self._events.notify_all()
+
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
+        with self._events:
+            self._events.wait_for(lambda: self._told or self._event_error or not self.is_open, timeout_s)
+            error, self._event_error = self._event_error, None
+            if error is not None:
+                raise error
+            told, self._told = self._told, []
+        return told
 
     async def _step(self, operation: str, device: str, card_uuid: str) -> None:
         self.calls.append((operation, device))

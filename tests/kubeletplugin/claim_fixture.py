@@ -12,6 +12,7 @@ import cdi
 from api.kerf.v1alpha1 import DeviceConfig
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, Handle
+from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
@@ -39,7 +40,7 @@ def build_publisher(devices: DeviceSet, cluster: FakeCluster, backends: Mapping[
     """A publisher of ``devices``, until it discovers its hardware."""
     publisher = DevicePublisher(
         target=lambda: cluster.target,
-        backends=backends,
+        card_executor=CardExecutor(backends, call_timeout_s=60, discovery_timeout_s=60),
         records={},
         publish=cluster.publish,
         health_tracker=DeviceHealthTracker(driver=DRIVER, now=lambda: 0),
@@ -156,7 +157,7 @@ async def plugin_core(
     devices = NODE_DEVICES
     if other_backend is not None:
         backends = {other_backend.name: other_backend}
-        cards = {other_backend.name: await other_backend.discover()}
+        cards = {other_backend.name: other_backend.discover()}
         devices = build_device_set(
             cluster.target, cards, (), DeviceHealthTracker(driver=DRIVER, now=lambda: 0), DeviceSet()
         )

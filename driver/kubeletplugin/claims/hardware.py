@@ -23,7 +23,6 @@ from driver.runtime.concurrency import for_each
 
 _log = logging.getLogger(__name__)
 
-_WAITING: Final = metrics.gauge("kerf_hardware_queue_length", "Devices that wait for another one on their card.")
 _SECONDS: Final = metrics.histogram(
     "kerf_hardware_seconds",
     "Time that a backend took for one device, without waiting for its card.",
@@ -112,8 +111,7 @@ class HardwareExecutor:
     async def _lock_card(self, operation: str, device: PreparedDevice) -> AsyncIterator[None]:
         """Hold the lock of the device's card for at most ``timeout_s``. Raises HardwareBusyError after that time."""
         lock = self._cards[device.part.card_uuid]
-        with _WAITING.track_inprogress():
-            await lock.acquire()
+        await lock.acquire()
         begun = time.perf_counter()
         outcome = "failed"
         try:

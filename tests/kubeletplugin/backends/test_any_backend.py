@@ -28,8 +28,8 @@ def opened(request: pytest.FixtureRequest, machine: Machine, tmp_path: Path) -> 
 
 
 async def test_the_cards_come_in_a_stable_order(opened: Opener, machine: Machine) -> None:
-    assert [card.uuid for card in await opened().discover()] == list(machine.cards)
-    assert await opened().discover() == await opened().discover()
+    assert [card.uuid for card in opened().discover()] == list(machine.cards)
+    assert opened().discover() == opened().discover()
 
 
 async def test_preparing_again_gives_the_same_handle_also_in_a_new_process(opened: Opener, machine: Machine) -> None:

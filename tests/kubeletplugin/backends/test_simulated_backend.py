@@ -52,10 +52,10 @@ def test_it_is_a_backend(machine: Machine) -> None:
 
 
 async def test_cards_are_discovered_with_stable_identities(machine: Machine) -> None:
-    cards = await machine.open().discover()
+    cards = machine.open().discover()
     assert [(card.kind, card.index) for card in cards] == [("gpu", 0), ("gpu", 1), ("fpga", 0)]
     assert len({card.uuid for card in cards} | {card.pci_bus_id for card in cards}) == 6
-    assert await machine.open().discover() == cards
+    assert machine.open().discover() == cards
 
 
 async def test_a_partition_is_made_and_taken_back(machine: Machine, gpu: Card) -> None:
@@ -186,12 +186,12 @@ async def test_a_whole_gpu_can_be_cut_again_after_its_claim(machine: Machine, gp
 
 async def test_a_reboot_takes_partitions_functions_and_nothing_else(machine: Machine, gpu: Card, fpga: Card) -> None:
     backend = machine.open()
-    cards = await backend.discover()
+    cards = backend.discover()
     handle = await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
     await backend.prepare(machine.device(slots(fpga, 0, 1, "aes-gcm")), None)
     backend.reboot()
     assert backend.held() == {}
-    assert await backend.discover() == cards
+    assert backend.discover() == cards
     await backend.unprepare(handle)
     assert await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None) == handle
 
@@ -200,7 +200,7 @@ async def test_a_reboot_takes_partitions_functions_and_nothing_else(machine: Mac
 
 
 async def loaded(backend: SimulatedBackend) -> dict[Placement, str]:
-    (card,) = [card for card in await backend.discover() if isinstance(card, FpgaCard)]
+    (card,) = [card for card in backend.discover() if isinstance(card, FpgaCard)]
     return dict(card.loaded)
 
 
@@ -427,30 +427,32 @@ def every_partition(machine: Machine) -> list[Partition]:
 # Health
 
 
+def health_changes(backend: SimulatedBackend) -> list[HealthChange]:
+    return [event for event in backend.wait_for_events(0) if isinstance(event, HealthChange)]
+
+
 async def test_an_ill_card_is_told_of_once_and_once_more_when_it_is_well(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
     backend.inject(HardwareFaults(ill={"gpu-0": "Xid 79", "fpga-0-slot-3": "hot", "gpu-9": "no such card"}))
-    changes = backend.health()
-    first, second = await anext(changes), await anext(changes)
+    first, second = health_changes(backend)
     assert [(first.reason, first.partition, first.state), (second.reason, second.card_uuid)] == [
         ("hot", slots(machine.card(2), 3, 1), HealthState.UNHEALTHY),
         ("Xid 79", gpu.uuid),
     ]
     backend.inject(HardwareFaults(ill={"fpga-0-slot-3": "hot"}))
     well = HealthChange(card_uuid=gpu.uuid, partition=None, state=HealthState.HEALTHY, reason="recovered")
-    assert await anext(changes) == well
+    assert health_changes(backend) == [well]
 
 
 async def test_a_device_can_fall_ill_be_lost_and_heal_while_the_plugin_runs(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
-    changes = backend.health()
     for faults, condition in (
         (HardwareFaults(ill={"gpu-0": "Xid 63"}), HealthState.UNHEALTHY),
         (HardwareFaults(ill={"gpu-0": "Xid 63"}, lost={"gpu-0": "Xid 79"}), HealthState.LOST),
         (HardwareFaults(), HealthState.HEALTHY),
     ):
         machine.open().inject(faults)
-        change = await anext(changes)
+        [change] = health_changes(backend)
         assert (change.card_uuid, change.state) == (gpu.uuid, condition)
 
 

@@ -29,14 +29,14 @@ def write(directory: Path, text: str) -> Path:
 
 
 async def test_a_document_gives_cards_numbered_by_kind(tmp_path: Path) -> None:
-    cards = await open_backend(write(tmp_path, GOOD)).discover()
+    cards = open_backend(write(tmp_path, GOOD)).discover()
     assert [(card.kind.value, card.index) for card in cards] == [("gpu", 0), ("gpu", 1), ("gpu", 2), ("fpga", 0)]
     assert [getattr(card, "model", card).id for card in cards[:3]] == ["h100-80gb-sxm", "h100-80gb-sxm", "a30-24gb"]  # type: ignore[union-attr]
 
 
 async def test_identities_depend_on_the_seed_or_else_on_the_state_directory(tmp_path: Path) -> None:
     async def uuids(text: str) -> list[str]:
-        return [card.uuid for card in await open_backend(write(tmp_path, text)).discover()]
+        return [card.uuid for card in open_backend(write(tmp_path, text)).discover()]
 
     plain = await uuids(GOOD)
     assert await uuids(GOOD) == plain
@@ -88,7 +88,7 @@ def test_without_a_document_the_error_shows_one() -> None:
 
 async def test_a_state_directory_of_other_cards_is_refused(tmp_path: Path) -> None:
     backend = open_backend(write(tmp_path, GOOD))
-    card, *_ = await backend.discover()
+    card, *_ = backend.discover()
     device = AllocatedDevice(
         claim=ClaimRef("default", "training", "uid-of-training"),
         share=ShareId(DeviceId("kerf.dev", "node-1/gpu", "gpu-0-1g-10gb-at-0"), None),

@@ -1,6 +1,7 @@
 """The Backend protocol over simulated cards."""
 
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ from api.kerf.v1alpha1 import DeviceConfig
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
+    CardAbsentError,
+    CardChange,
+    CardSurvey,
     Handle,
     HardwareRefusedError,
     HealthChange,
@@ -71,13 +75,28 @@ class SimulatedBackend:
         self._sleep = sleep
         self._undo_s = undo_s
         self._health_poll_s = config.health_poll_seconds
+        self._closed = threading.Event()
+        self._reported: Mapping[str, UnhealthyState] = {}
         step_runner = StepRunner(self._faults, delays_s=config.delays, pace=config.pace, sleep=sleep, crash=crash)
         self._cards: Mapping[str, SimulatedCard] = {
             card.uuid: _simulated(card, self._directory, step_runner) for card in cards_of(config)
         }
 
-    async def discover(self) -> Sequence[Card]:
+    def open(self) -> None:
+        self._reported = {}
+        self._closed.clear()
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def discover(self) -> Sequence[Card]:
         return [card.discover() for card in self._cards.values()]
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        card = self._cards.get(card_uuid)
+        if card is None:
+            raise CardAbsentError(f"there is no card {card_uuid} on this node")
+        return card.survey()
 
     async def prepare(self, device: AllocatedDevice, config: DeviceConfig | None) -> Handle:
         card = self._card(device.partition)
@@ -102,20 +121,26 @@ class SimulatedBackend:
     def edits(self, handle: Handle) -> ContainerEdits:
         return container_edits(from_json(handle))
 
-    async def health(self) -> AsyncIterator[HealthChange]:
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
+        changes = self._read_changes()
+        if not changes:
+            self._closed.wait(min(timeout_s, self._health_poll_s))
+            changes = [] if self._closed.is_set() else self._read_changes()
+        return changes
+
+    def _read_changes(self) -> list[HealthChange | CardChange]:
         devices = self._devices()
-        reported: Mapping[str, UnhealthyState] = {}
-        while True:
-            unhealthy = self._read_unhealthy()
-            for name in sorted(reported.keys() | unhealthy.keys()):
-                if reported.get(name) == unhealthy.get(name):
-                    continue
-                if name in devices:
-                    yield _health_change(devices[name], unhealthy.get(name))
-                else:
-                    _log.warning("faults.json: there is no device %s", name)
-            reported = unhealthy
-            await self._sleep(self._health_poll_s)
+        unhealthy = self._read_unhealthy()
+        changes: list[HealthChange | CardChange] = []
+        for name in sorted(self._reported.keys() | unhealthy.keys()):
+            if self._reported.get(name) == unhealthy.get(name):
+                continue
+            if name in devices:
+                changes.append(_health_change(devices[name], unhealthy.get(name)))
+            else:
+                _log.warning("faults.json: there is no device %s", name)
+        self._reported = unhealthy
+        return changes
 
     def held(self) -> dict[str, Partition]:
         """Return the partitions in use, half-made ones included, by the owner's mark."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig
-from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
+from driver.kubeletplugin.backends.base import AllocatedDevice, CardSurvey, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated import fpga
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.handles import FpgaHandle, SimulatedHandle, owner_of
@@ -71,6 +71,10 @@ class SimulatedFpga:
     async def abandon(self, owner: str) -> None:
         if self._file.read().of(owner) is not None:
             await self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, owner))
+
+    def survey(self) -> CardSurvey:
+        """List what processes use outside of Kerf: nothing yet."""
+        return CardSurvey(card_uuid=self._card.uuid)
 
     def held(self) -> Iterator[tuple[str, Partition]]:
         for region in self._file.read().regions:

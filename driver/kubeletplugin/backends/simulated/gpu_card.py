@@ -6,7 +6,7 @@ import msgspec
 
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig
 from api.model.device_attributes import CAPACITY_MEMORY
-from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
+from driver.kubeletplugin.backends.base import AllocatedDevice, CardSurvey, FoundPartition, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated import gpu
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
 from driver.kubeletplugin.backends.simulated.handles import GpuHandle, SimulatedHandle, owner_of
@@ -96,6 +96,14 @@ class SimulatedGpu:
                 HardwareStep.DESTROY_COMPUTE_INSTANCE, lambda state: gpu.destroy_compute_instance(state, owner)
             )
         await self._step(HardwareStep.DESTROY_GPU_INSTANCE, lambda state: gpu.destroy_gpu_instance(state, owner))
+
+    def survey(self) -> CardSurvey:
+        """List the GPU instances."""
+        found = (
+            FoundPartition(id=f"gi-{one.id}", profile=one.profile, placement=one.placement, uuid=one.mig_uuid)
+            for one in self._file.read().instances
+        )
+        return CardSurvey(card_uuid=self._card.uuid, partitions=tuple(found))
 
     def held(self) -> Iterator[tuple[str, Partition]]:
         """Yield each owner with what it holds, half-made partitions included."""
