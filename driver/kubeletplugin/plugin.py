@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 import cdi
 from api.dra.health import DeviceHealth
+from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
@@ -20,12 +21,18 @@ from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
 from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
 from driver.kubeletplugin.claims.hardware import HardwareExecutor
+from driver.kubeletplugin.claims.held_claims import HeldClaims
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
+from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.steps import StepExecutor
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
+from driver.kubeletplugin.inventory.refusals import RefusalTracker
+from driver.kubeletplugin.inventory.restrictions import AllocatedDevices, DeviceRestrictions
+from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
+from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
 
 
@@ -61,24 +68,36 @@ class NodePlugin:
             backends,
             call_timeout_s=settings.hardware_timeout_s,
             discovery_timeout_s=settings.discovery_timeout_s,
-            on_change=self._records_changed,
+            on_change=self._stuck_cards_changed,
         )
+        self._restrictions = DeviceRestrictions(
+            surveys=SurveyTracker(driver=settings.driver_name),
+            refusals=RefusalTracker(driver=settings.driver_name, now=time.time),
+            allocated=AllocatedDevices(checkpoint.records),
+        )
+        self._surveyor = self._make_surveyor()
         self.publisher = self._make_publisher()
+        self._refused_claims = self._make_refused_claims()
         self.preparer = self._make_preparer(tasks)
         self._garbage_collector = self._make_garbage_collector()
         self._early_preparer = self._make_early_preparer()
 
     def report_health(self) -> Sequence[DeviceHealth]:
         """Return the health of every device in use."""
-        return self._health_tracker.build_reports(self._checkpoint.records.values())
+        refused = self._restrictions.refusals.placements
+        return self._health_tracker.build_reports(self._checkpoint.records.values(), refused)
 
     async def initialize(self) -> None:
-        """Discover the cards, and remove files of claims without a record: then claims can be prepared."""
+        """Discover and survey the cards, then repair the files of claims: then claims can be prepared.
+
+        Files of prepared claims may have been removed while no plugin ran; those of claims without a record are stray.
+        """
         await self.publisher.refresh()
         self._garbage_collector.remove_stray_files()
+        await self.preparer.restore_files()
 
     async def run(self) -> None:
-        """Publish the devices, watch their health and collect garbage, until cancelled."""
+        """Publish the devices, watch and survey their cards, and collect garbage, until cancelled."""
         async with anyio.create_task_group() as services:
             if self.publisher.devices.has_slow_loads(self._settings.early_load_s):
                 services.start_soon(self._early_preparer.run)
@@ -87,6 +106,8 @@ class NodePlugin:
             services.start_soon(self._cluster.run, self.publisher.request_refresh)
             services.start_soon(self.publisher.run)
             services.start_soon(self._garbage_collector.run)
+            services.start_soon(self._surveyor.run)
+            services.start_soon(self._refused_claims.run)
             for name in self._backends:
                 services.start_soon(self.publisher.watch_health, name)
 
@@ -99,6 +120,38 @@ class NodePlugin:
             health_tracker=self._health_tracker,
             on_health_change=self._on_health_change,
             settings=self._settings,
+            restrictions=self._restrictions,
+            on_discovered=self._surveyor.meet,
+            on_card_change=self._surveyor.request,
+        )
+
+    def _make_surveyor(self) -> HardwareSurveyor:
+        held_claims = HeldClaims(
+            cluster=self._cluster,
+            driver=self._settings.driver_name,
+            surveys=self._restrictions.surveys,
+            devices=lambda: self.publisher.devices,
+        )
+        return HardwareSurveyor(
+            card_executor=self.card_executor,
+            restrictions=self._restrictions,
+            records=self._checkpoint.records,
+            boot_id=self._boot_id,
+            settings=self._settings,
+            list_allocated=held_claims.list_allocated,
+            report=self._report_of_node,
+            on_change=self._records_changed,
+            on_survey=lambda card_uuid: self._garbage_collector.finish_releases(card_uuid),
+        )
+
+    def _make_refused_claims(self) -> RefusedClaims:
+        return RefusedClaims(
+            cluster=self._cluster,
+            checkpoint=self._checkpoint,
+            restrictions=self._restrictions,
+            driver=self._settings.driver_name,
+            survey=self._surveyor.request,
+            on_change=self._records_changed,
         )
 
     def _find_target(self) -> PublishTarget:
@@ -124,6 +177,7 @@ class NodePlugin:
             cluster=self._cluster,
             publisher=self.publisher,
             tasks=tasks,
+            refused=self._refused_claims,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:
@@ -148,6 +202,14 @@ class NodePlugin:
             cluster=self._cluster,
             clock=time.monotonic,
         )
+
+    def _report_of_node(self, type_: EventKind, reason: str, message: str) -> None:
+        self._cluster.report(None, type=type_, reason=reason, message=message)
+
+    def _stuck_cards_changed(self) -> None:
+        """Survey what hangs, which fails at once, and what answers again."""
+        self._surveyor.request_stuck()
+        self._records_changed()
 
     def _records_changed(self) -> None:
         self.publisher.request_refresh()

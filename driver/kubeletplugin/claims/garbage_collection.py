@@ -80,10 +80,9 @@ class ClaimGarbageCollector:
 
     def finish_releases(self, card_uuid: str) -> None:
         """Have releases finished that wait for this card, because it has been surveyed: it is there."""
-        for record in self._checkpoint.records.values():
-            if record.state is ClaimState.RELEASING and any(
-                device.part.card_uuid == card_uuid for device in record.devices
-            ):
+        for uid in self._preparer.deferred & self._checkpoint.records.keys():
+            record = self._checkpoint.records[uid]
+            if any(device.part.card_uuid == card_uuid for device in record.devices):
                 self._preparer.suspects.add(record.claim)
 
     async def collect(self, uids: Collection[str]) -> None:
@@ -115,7 +114,7 @@ class ClaimGarbageCollector:
 
     async def _collect(self, record: PreparedClaim) -> None:
         uid = record.claim.uid
-        if record.state is ClaimState.RELEASING:  # the kubelet no longer asks for it, or still does and is joined
+        if record.state is ClaimState.RELEASING and uid in self._preparer.deferred:  # the kubelet thinks it done
             await self._preparer.finish_release(record.claim)
             self._count(uid, "release")
             return

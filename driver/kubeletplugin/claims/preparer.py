@@ -94,6 +94,8 @@ class ClaimPreparer:
         self._publisher = publisher
         self._refused = refused
         self.suspects = SuspectClaims()
+        self.deferred = {uid for uid, record in checkpoint.records.items() if record.state is ClaimState.RELEASING}
+        """UIDs of claims whose release waits for a card that is away; at the start, of all that were being released."""
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
@@ -119,7 +121,7 @@ class ClaimPreparer:
             await self._flights.do(claim.uid, "collect", self._collect, claim)
 
     async def finish_release(self, claim: ClaimRef) -> None:
-        """Go on with a release that was begun and could not be finished. Raises KerfError."""
+        """Go on with a release that waited for its card. Raises KerfError."""
         with _operation("finish release", claim):
             await self._flights.do(claim.uid, "finish release", self._finish_release, claim)
 
@@ -174,13 +176,15 @@ class ClaimPreparer:
         try:
             await self._executor.execute(UNPREPARE[state], context)
         except ReleaseDeferredError as error:
+            self.deferred.add(ref.uid)
             _log.warning("unprepared, but %s", error)
         else:
+            self.deferred.discard(ref.uid)
             _log.info("unprepared (record: %s)", state)
 
     async def _finish_release(self, ref: ClaimRef) -> None:
         record = self._checkpoint.get(ref.uid)
-        if record is not None and record.state is ClaimState.RELEASING:
+        if record is not None and record.state is ClaimState.RELEASING:  # else it was prepared anew meanwhile
             await self._unprepare(ref)
 
     async def _collect(self, ref: ClaimRef) -> None:

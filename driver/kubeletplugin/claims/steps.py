@@ -106,7 +106,9 @@ class StepExecutor:
                 case Step.REMOVE_CDI:
                     self._remove_cdi(context.claim)
                 case Step.RELEASE_HARDWARE:
-                    await self._release_hardware(context)
+                    devices = context.existing.devices
+                    with self._deferred_while_absent(context.existing):
+                        await self._hardware.release(context.claim, devices, self._checkpoint.records)
                 case Step.DROP_RECORD:
                     self._drop(context)
                 case _:
@@ -130,16 +132,16 @@ class StepExecutor:
         self._put(context, record)
         await self._checkpoint.sync()
 
-    async def _release_hardware(self, context: ClaimContext) -> None:
-        """Release the hardware. Raises ReleaseDeferredError while a card is away that may have changed in this boot."""
-        record = context.existing
+    @contextmanager
+    def _deferred_while_absent(self, record: PreparedClaim) -> Iterator[None]:
+        """Raise ReleaseDeferredError while a card is away that may have been changed in this boot."""
         try:
-            await self._hardware.release(context.claim, record.devices, self._checkpoint.records)
+            yield
         except DevicesFailedError as error:
             if not all(isinstance(failure, CardAbsentError) for failure in error.failures):
                 raise
             if record.boot_id == self._boot_id:
-                raise ReleaseDeferredError(f"its release waits for a card that is away: {error}") from error
+                raise ReleaseDeferredError(f"the release waits for a card that is away: {error}") from error
             # What an earlier boot had made is gone with it.
 
     async def _undo(self, context: ClaimContext) -> None:

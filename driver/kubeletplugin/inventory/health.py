@@ -11,8 +11,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from api.dra.health import DeviceHealth, Health
 from api.model.devices import DeviceTaint
+from api.model.names import DeviceId
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import HealthChange, HealthState, UnhealthyState
+from driver.kubeletplugin.inventory.refusals import RefusedPlacement
 from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part
 
@@ -23,6 +25,8 @@ _TAINTS: Final = MappingProxyType(
     {HealthState.UNHEALTHY: ("ill", "NoSchedule"), HealthState.LOST: ("lost", "NoExecute")}
 )
 """Value and effect of the published taint; the values are wire format, which tolerations may name."""
+_MAX_MESSAGE: Final = 256
+"""Characters of a refusal's message: the kubelet accepts 1024 bytes (KEP-4680), and a character has at most four."""
 
 
 class LoadFailure(NamedTuple):
@@ -104,11 +108,28 @@ class DeviceHealthTracker:
             del self._load_failures[key]
         return bool(expired)
 
-    def build_reports(self, records: Iterable[PreparedClaim]) -> tuple[DeviceHealth, ...]:
-        """Build the kubelet's report of the devices of claims, with each device once."""
+    def build_reports(
+        self, records: Iterable[PreparedClaim], refused: Mapping[DeviceId, RefusedPlacement] = MappingProxyType({})
+    ) -> tuple[DeviceHealth, ...]:
+        """Build the kubelet's report of the devices of claims, each device once; ``refused`` ones are unhealthy."""
         checked_at_s = int(self._now())
-        devices = {device.share.id: from_card_part(device.part) for record in records for device in record.devices}
-        return tuple(
+        devices = {
+            device.share.id: from_card_part(device.part)
+            for record in records
+            for device in record.devices
+            if device.share.id not in refused
+        }
+        refusals = tuple(
+            DeviceHealth(
+                pool=device.pool,
+                device=device.device,
+                health=Health.UNHEALTHY,
+                checked_at_s=checked_at_s,
+                message=f"the hardware keeps refusing it: {placement.reason}"[:_MAX_MESSAGE],
+            )
+            for device, placement in refused.items()
+        )
+        return refusals + tuple(
             DeviceHealth(
                 pool=device.pool,
                 device=device.device,

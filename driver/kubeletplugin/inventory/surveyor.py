@@ -77,6 +77,11 @@ class HardwareSurveyor:
         self._requested.add(card_uuid)
         self._request.notify()
 
+    def request_stuck(self) -> None:
+        """Have the cards surveyed on which a call hangs or hung: this fails at once, or ends their quarantine."""
+        for card_uuid in self._card_executor.stuck.keys() | self._surveys.quarantine.keys():
+            self.request(card_uuid)
+
     async def meet(self, cards: Mapping[str, Sequence[Card]]) -> None:
         """Take note of the discovered ``cards``, by backend, and survey those that are new: then they are published."""
         found = {card.uuid: (backend, card) for backend, held in cards.items() for card in held}

@@ -97,7 +97,9 @@ async def test_what_was_only_begun_is_taken_back_at_once(tmp_path: Path) -> None
         core.backend.fail("abandon", SLICE, HardwareBusyError("busy"))
         with pytest.raises(DevicesFailedError, match="busy"):
             await core.preparer.prepare(held)
-        assert await look(core, 0) == [], "whether or not its claim is there: the kubelet will try again"
+        assert await look(core, 0) == ["training"], "its claim is there: the kubelet will try again"
+        core.cluster.remove(held)
+        assert await look(core, 1) == []
 
 
 async def test_a_prepared_claim_of_an_earlier_boot_is_taken_back_at_once(tmp_path: Path) -> None:
