@@ -68,6 +68,7 @@ class HardwareSurveyor:
         self._on_survey = on_survey
         self._cards: dict[str, tuple[str, Card]] = {}
         self._told: dict[str, Mapping[str, str]] = {}
+        self._list_problem = ""
         self._running: set[str] = set()
         self._requested: set[str] = set()
         self._request = Notifier()
@@ -198,10 +199,14 @@ class HardwareSurveyor:
         if not self._surveys.has_held:
             return self._restrictions.allocated.replace(None)
         try:
-            return self._restrictions.allocated.replace(await self._list_allocated())
+            changed = self._restrictions.allocated.replace(await self._list_allocated())
         except KerfError as error:
-            _log.warning("cannot tell which devices are allocated, so none is withdrawn that may be: %s", error)
+            if str(error) != self._list_problem:
+                self._list_problem = str(error)
+                _log.warning("cannot list which devices claims have, so the last list counts: %s", error)
             return False
+        self._list_problem = ""
+        return changed
 
     def _tell(self, card: Card, failure: Mapping[str, str]) -> None:
         """Log and report what is new of a card, once for each change."""
