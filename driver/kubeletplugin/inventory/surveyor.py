@@ -153,11 +153,11 @@ class HardwareSurveyor:
             await self._card_executor.survey(backend, card.uuid, apply)
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other cards go on)
             _FAILED.labels(self._driver).inc()
-            reason = self._card_executor.stuck.get(card.uuid) or (
-                str(error) if isinstance(error, KerfError) else repr(error)
-            )
-            is_doubtful = card.uuid in self._card_executor.stuck or isinstance(error, ContradictorySurveyError)
-            changed = self._surveys.fail(card.uuid, reason, is_doubtful=is_doubtful)
+            stuck = self._card_executor.stuck.get(card.uuid)
+            reason = stuck or (str(error) if isinstance(error, KerfError) else repr(error))
+            is_absent = isinstance(error, CardAbsentError)
+            is_doubtful = is_absent or stuck is not None or isinstance(error, ContradictorySurveyError)
+            changed = self._surveys.fail(card.uuid, reason, is_doubtful=is_doubtful) or is_absent
             self._tell(card, {"SurveyFailed": f"card {card.uuid} cannot be surveyed: {reason}"})
             return changed
         changed |= self._restrictions.refusals.expire(card.uuid, lambda part: bool(self._surveys.find_held(part)))
