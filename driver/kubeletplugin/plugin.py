@@ -99,8 +99,8 @@ class NodePlugin:
     async def run(self) -> None:
         """Publish the devices, watch and survey their cards, and collect garbage, until cancelled."""
         async with anyio.create_task_group() as services:
-            if self.publisher.devices.has_slow_loads(self._settings.early_load_s):
-                services.start_soon(self._early_preparer.run)
+            services.start_soon(self._prepare_early)
+            if self._needs_early_preparation():
                 with anyio.move_on_after(self._settings.claims_sync_timeout_s):
                     await self._early_preparer.synced.wait()
             services.start_soon(self._cluster.run, self.publisher.request_refresh)
@@ -110,6 +110,16 @@ class NodePlugin:
             services.start_soon(self._refused_claims.run)
             for name in self._backends:
                 services.start_soon(self.publisher.watch_health, name)
+
+    async def _prepare_early(self) -> None:
+        """Prepare claims early from the moment on when there are devices that need it: nobody else watches claims."""
+        while not self._needs_early_preparation():
+            await self.publisher.refreshed.wait()
+        await self._early_preparer.run()
+
+    def _needs_early_preparation(self) -> bool:
+        devices, optional_devices = self.publisher.devices, self._cluster.target.optional_devices
+        return devices.has_slow_loads(self._settings.early_load_s) or devices.has_early_devices(optional_devices)
 
     def _make_publisher(self) -> DevicePublisher:
         return DevicePublisher(
@@ -156,8 +166,9 @@ class NodePlugin:
 
     def _find_target(self) -> PublishTarget:
         """Return the target, with binding conditions only while the early preparer sets them."""
-        early_load_s = self._settings.early_load_s if self._early_preparer.is_active else None
-        return replace(self._cluster.target, early_load_s=early_load_s)
+        is_active = self._early_preparer.is_active
+        early_load_s = self._settings.early_load_s if is_active else None
+        return replace(self._cluster.target, early_load_s=early_load_s, sets_conditions=is_active)
 
     def _make_preparer(self, tasks: TaskGroup) -> ClaimPreparer:
         executor = StepExecutor(

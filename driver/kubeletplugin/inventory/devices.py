@@ -47,6 +47,8 @@ class PublishTarget:
     """False: the API server drops what makes devices shareable (its gate DRAConsumableCapacity is off)."""
     early_load_s: float | None = None
     """Functions whose load takes at least this long are published with binding conditions (KEP-5007); None: none is."""
+    sets_conditions: bool = False
+    """Whether claims are prepared early now: only then are devices published with conditions because of a class."""
     keeps_conditions: bool = True
     """False: the API server drops binding conditions (its gate DRADeviceBindingConditions is off)."""
 
@@ -128,6 +130,15 @@ class DeviceSet:
             for card in inputs.cards
         )
 
+    def has_early_devices(self, optional_devices: OptionalDevices) -> bool:
+        """Whether a class has any of the devices prepared before their pods are bound."""
+        return bool(optional_devices.early) and any(
+            optional_devices.is_early(str(kind), device)
+            for kind, published in self.published.items()
+            for content in published.pool.slices
+            for device in content.devices
+        )
+
     def find(self, device: DeviceId) -> PartitionDevice | None:
         """Return what ``device`` stands for; None: it is not a device of this node."""
         found = (published.find(device) for published in self.published.values())
@@ -203,17 +214,29 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
         if not compiled.partitions[device.name].shared
     }
     pool = compiled.pool if target.keeps_counters else _select_whole_cards(compiled)
-    if target.early_load_s is not None and target.keeps_conditions:
-        by_uuid = {card.uuid: card for card in cards}
-        slow = {
-            device
-            for device, partition in compiled.partitions.items()
-            if loads_slowly(by_uuid[partition.card_uuid], partition, target.early_load_s)
-        }
-        pool = add_binding_conditions(pool, slow, BindingConditions.of_driver(target.driver))
+    if target.keeps_conditions and (early := _find_early_devices(inputs, compiled)):
+        pool = add_binding_conditions(pool, early, BindingConditions.of_driver(target.driver))
     if cards[0].kind in target.optional_devices.monitors:
         pool = replace(pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node)))
     return PublishedPool(inputs=inputs, pool=_withdraw(pool, withdrawn), devices=devices)
+
+
+def _find_early_devices(inputs: PoolInputs, compiled: CompiledPool) -> set[str]:
+    """Return the names of the devices that are published with binding conditions."""
+    target = inputs.target
+    early: set[str] = set()
+    if target.early_load_s is not None:
+        by_uuid = {card.uuid: card for card in inputs.cards}
+        early.update(
+            name
+            for name, partition in compiled.partitions.items()
+            if loads_slowly(by_uuid[partition.card_uuid], partition, target.early_load_s)
+        )
+    if target.sets_conditions and target.optional_devices.early:
+        kind = str(inputs.cards[0].kind)
+        published = (device for content in compiled.pool.slices for device in content.devices)
+        early.update(device.name for device in published if target.optional_devices.is_early(kind, device))
+    return early
 
 
 def _as_shared(device_entry: PartitionDevice) -> PartitionDevice:

@@ -1,18 +1,56 @@
-"""Devices that nodes publish only because a ResourceClass needs them: shared partitions, monitor devices.
+"""What nodes publish only because a ResourceClass needs it: shared partitions, monitor devices, binding conditions.
 
 A cluster without such classes has no more devices to search than before (docs/shared-partitions.md,
 docs/admin-access.md). Which models and nodes a class wants is left to its selector: a device that no class selects does
-no harm.
+no harm. Binding conditions make every claim on a device wait for its preparation (docs/early-loading.md), so only the
+devices that the class selects get them; its choice of nodes is left out.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_resource_class_object
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
+from api.model import device_attributes as v
+from api.model.devices import Device
+from api.model.quantity import Quantity
 from driver.partitions.geometry import DeviceKind
 from driver.partitions.shared_devices import ShareableProfiles
+
+
+class DeviceSelection(NamedTuple):
+    """The devices that a class selects, on whatever node."""
+
+    kind: str
+    cut: str
+    """The value of the attribute ``cut``."""
+    is_shared: bool
+    profile: str | None
+    function: str | None
+    models: frozenset[object]
+    """Names of models or products, as devices spell them; empty: all."""
+    minimum: tuple[tuple[str, Quantity], ...]
+    """The least amounts, by capacity."""
+
+    def selects(self, kind: str, device: Device) -> bool:
+        """Whether the class selects ``device``, which is of ``kind``."""
+
+        def value(name: str) -> object:
+            attribute = device.attributes.get(name)
+            return attribute.value if attribute is not None else ""
+
+        return (
+            self.kind == kind
+            and value(v.ATTRIBUTE_CUT) == self.cut
+            and bool(value(v.ATTRIBUTE_SHARED)) is self.is_shared
+            and self.profile in (None, value(v.ATTRIBUTE_PROFILE))
+            and value(v.ATTRIBUTE_FUNCTION) == (self.function or "")
+            and (not self.models or not self.models.isdisjoint({value(v.ATTRIBUTE_MODEL), value(v.ATTRIBUTE_PRODUCT)}))
+            and all(name in device.capacity and device.capacity[name].value >= least for name, least in self.minimum)
+        )
 
 
 class OptionalDevices(NamedTuple):
@@ -22,9 +60,17 @@ class OptionalDevices(NamedTuple):
     """The profiles that several claims may share (KEP-5075); None among them: whole cards."""
     monitors: frozenset[DeviceKind] = frozenset()
     """The kinds of cards that have monitor devices, for admin access (KEP-5018)."""
+    early: frozenset[DeviceSelection] = frozenset()
+    """The devices that are prepared before their pods are bound (KEP-5007)."""
 
     def union(self, other: "OptionalDevices") -> "OptionalDevices":
-        return OptionalDevices(self.shareable | other.shareable, self.monitors | other.monitors)
+        return OptionalDevices(
+            self.shareable | other.shareable, self.monitors | other.monitors, self.early | other.early
+        )
+
+    def is_early(self, kind: str, device: Device) -> bool:
+        """Whether a class has ``device``, which is of ``kind``, prepared before its pod is bound."""
+        return any(selection.selects(kind, device) for selection in self.early)
 
 
 def find_optional_devices(classes: Iterable[ResourceClassObject]) -> OptionalDevices:
@@ -35,6 +81,25 @@ def find_optional_devices(classes: Iterable[ResourceClassObject]) -> OptionalDev
             None if spec.cut == "Whole" else spec.profile for spec in specs if spec.allocation == "Shared"
         ),
         monitors=frozenset(DeviceKind(spec.device) for spec in specs if spec.cut == "Monitor"),
+        early=frozenset(_selection(spec) for spec in specs if spec.prepare == "BeforeBinding"),
+    )
+
+
+def _selection(spec: ResourceClassSpec) -> DeviceSelection:
+    fields = msgspec.structs.fields(spec.minimum) if spec.minimum is not None else ()
+    amounts = {field.encode_name: getattr(spec.minimum, field.name) for field in fields}
+    return DeviceSelection(
+        kind=spec.device,
+        cut=spec.cut.lower(),
+        is_shared=spec.allocation == "Shared",
+        profile=spec.profile,
+        function=spec.function,
+        models=frozenset(spec.models),
+        minimum=tuple(
+            (name, amount if isinstance(amount, Quantity) else Quantity(amount))
+            for name, amount in sorted(amounts.items())
+            if amount is not None
+        ),
     )
 
 

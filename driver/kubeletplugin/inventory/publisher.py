@@ -76,6 +76,8 @@ class DevicePublisher:
         self._problems: dict[str, str] = {}
         self._change = Notifier()
         self._changed_at = -math.inf
+        self.refreshed = Notifier()
+        """Notified after each ``refresh``."""
         self.devices = DeviceSet()
         """The devices as of the last ``refresh``."""
 
@@ -105,6 +107,7 @@ class DevicePublisher:
             self._note_problem("inventory", f"the devices cannot be published: {error}")
         else:
             self._problems.pop("inventory", None)
+        self.refreshed.notify()
 
     async def run(self) -> None:
         """Publish now and whenever it makes a difference, until cancelled."""
