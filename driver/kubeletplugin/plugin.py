@@ -30,7 +30,7 @@ from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import AllocatedDevices, DeviceRestrictions
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
@@ -73,7 +73,7 @@ class NodePlugin:
         self._restrictions = DeviceRestrictions(
             surveys=SurveyTracker(driver=settings.driver_name),
             refusals=RefusalTracker(driver=settings.driver_name, now=time.time),
-            allocated=AllocatedDevices(checkpoint.records),
+            allocated=KnownAllocations(checkpoint.records),
         )
         self._surveyor = self._make_surveyor()
         self.publisher = self._make_publisher()
@@ -147,6 +147,7 @@ class NodePlugin:
             restrictions=self._restrictions,
             records=self._checkpoint.records,
             boot_id=self._boot_id,
+            came_later=lambda claim_uid, share, found_id: True,  # noqa: ARG005  (records keep no notes yet)
             settings=self._settings,
             list_allocated=held_claims.list_allocated,
             report=self._report_of_node,

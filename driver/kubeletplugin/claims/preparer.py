@@ -160,8 +160,8 @@ class ClaimPreparer:
             self.suspects.add(error.holder)
             raise
         except DevicesFailedError as error:
-            if self._refused is not None and not is_early:
-                self._refused.note_failure(ref, error)
+            if self._refused is not None:
+                self._refused.note_failure(ref, error, has_pod=not is_early)
             raise
         if self._refused is not None:
             self._refused.note_success(ref)

@@ -58,8 +58,11 @@ class RefusedClaims:
         self._queue: WorkQueue[ClaimRef] = WorkQueue()
         self._due: dict[ClaimRef, dict[DeviceId, tuple[Partition, str]]] = {}
 
-    def note_failure(self, claim: ClaimRef, error: DevicesFailedError) -> None:
-        """Note that devices of ``claim`` could not be prepared. Only what the hardware says counts as a refusal."""
+    def note_failure(self, claim: ClaimRef, error: DevicesFailedError, *, has_pod: bool = True) -> None:
+        """Note that devices of ``claim`` could not be prepared. Only what the hardware says counts as a refusal.
+
+        Without a pod on this node (``has_pod``) nobody is to be evicted: the scheduler tries another node.
+        """
         for device, failure in zip(error.failed, error.failures, strict=True):
             if isinstance(failure, InvalidDocumentError | CheckpointError):
                 continue
@@ -67,7 +70,7 @@ class RefusedClaims:
             if self._restrictions.allocated.add(device.share.id):
                 self._on_change()
             self._survey(partition.card_uuid)
-            if self._tracker.record(claim.uid, device.share.id):
+            if has_pod and self._tracker.record(claim.uid, device.share.id):
                 self._due.setdefault(claim, {})[device.share.id] = (partition, _describe(failure))
                 self._queue.add(claim)
 

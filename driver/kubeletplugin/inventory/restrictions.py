@@ -11,7 +11,7 @@ from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.geometry import Partition
 
 
-class AllocatedDevices:
+class KnownAllocations:
     """The devices that claims have in their allocation, as far as this node knows.
 
     They are learned from a list of all claims, and until the next one from claims that are to be prepared.
@@ -48,7 +48,7 @@ class DeviceRestrictions:
 
     surveys: SurveyTracker
     refusals: RefusalTracker
-    allocated: AllocatedDevices
+    allocated: KnownAllocations
 
     @property
     def has_taints(self) -> bool:

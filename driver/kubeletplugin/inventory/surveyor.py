@@ -20,7 +20,7 @@ from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
-from driver.kubeletplugin.inventory.surveys import find_replacements
+from driver.kubeletplugin.inventory.surveys import CameLater, find_replacements
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.geometry import Card
 from driver.runtime import metrics
@@ -44,6 +44,7 @@ class HardwareSurveyor:
         restrictions: DeviceRestrictions,
         records: Mapping[str, PreparedClaim],
         boot_id: str,
+        came_later: CameLater,
         settings: Settings,
         list_allocated: Callable[[], Awaitable[Collection[DeviceId] | None]],
         report: Callable[[EventKind, str, str], None],
@@ -59,9 +60,11 @@ class HardwareSurveyor:
         self._surveys = restrictions.surveys
         self._records = records
         self._boot_id = boot_id
+        self._came_later = came_later
         self._driver = settings.driver_name
         self._interval_s = settings.survey_interval_s
         self._first_survey_s = settings.discovery_timeout_s
+        self._first_list_s = settings.claims_sync_timeout_s
         self._list_allocated = list_allocated
         self._report = report
         self._on_change = on_change
@@ -102,7 +105,8 @@ class HardwareSurveyor:
                 async with anyio.create_task_group() as group:
                     for card_uuid in sorted(new - self._running):
                         self._begin(group, card_uuid, is_new=True)
-            await self._list_if_held()
+            with anyio.move_on_after(self._first_list_s):  # later, the next survey lists them
+                await self._list_if_held()
         _FOREIGN.labels(self._driver).set(len(self._surveys.list_foreign()))
 
     async def run(self) -> None:
@@ -147,7 +151,7 @@ class HardwareSurveyor:
 
         def apply(survey: CardSurvey) -> None:
             nonlocal changed
-            changed = self._surveys.update(card, survey, self._records.values(), self._boot_id)
+            changed = self._surveys.update(card, survey, self._records.values(), self._boot_id, self._came_later)
 
         try:
             await self._card_executor.survey(backend, card.uuid, apply)

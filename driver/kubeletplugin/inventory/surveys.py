@@ -1,22 +1,28 @@
 """What is on each card, whose it is, and which devices it keeps from claims. Pure.
 
-No mark on the hardware says who made a partition. What a survey finds is ours when a record of this boot has it, card,
-profile and placement; everything else is *foreign*: never destroyed, never handed out, and reported. A card whose
-survey contradicts itself or never returns is in *quarantine*: it gets no claims until a later survey is plausible.
+No mark on the hardware says who made a partition. What a survey finds is ours when a record of this boot has it (card,
+profile and placement) and a note says that it was not there before; everything else is *foreign*: never destroyed,
+never handed out, and reported. A card whose survey contradicts itself or never returns is in *quarantine*: it gets no
+claims until a later survey is plausible.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from api.model.devices import DeviceTaint
+from api.model.names import ShareId
 from api.model.prepared import PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card, Partition
 from driver.partitions.records import from_card_part
 from driver.partitions.unit_map import get_unit_map
+
+CameLater: TypeAlias = Callable[[str, ShareId, str], bool]
+"""Whether what was noted before a claim (by UID) had a device prepared says that a partition, by its id on the card,
+was not there yet. Without such a note the hardware was not touched for that device."""
 
 _MAX_VALUE: Final = 63
 """Characters of a taint's value, which has the form of a label's (core/v1 validation)."""
@@ -73,13 +79,20 @@ class SurveyTracker:
         """Whether any device may be held by somebody else, or be impossible in its card's present mode."""
         return any(card.foreign or card.survey.no_whole or card.survey.no_partitions for card in self._cards.values())
 
-    def update(self, card: Card, survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str) -> bool:
+    def update(
+        self,
+        card: Card,
+        survey: CardSurvey,
+        records: Iterable[PreparedClaim],
+        boot_id: str,
+        came_later: CameLater,
+    ) -> bool:
         """Apply a survey of ``card``; returns whether it says anything new about the devices.
 
         ``records`` are those of the moment of the survey: nobody may have changed the card since.
         """
         before = self._summarize(card.uuid)
-        foreign = find_foreign(survey, records, boot_id)
+        foreign = find_foreign(survey, records, boot_id, came_later)
         taken = tuple(
             Partition(kind=card.kind, card_uuid=card.uuid, profile=found.profile, placement=found.placement)
             for found in foreign
@@ -164,16 +177,22 @@ class SurveyTracker:
         return (foreign, card.survey.no_whole, card.survey.no_partitions, quarantine)
 
 
-def find_foreign(survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str) -> tuple[FoundPartition, ...]:
-    """Return what no record of this boot has: not ours."""
+def find_foreign(
+    survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str, came_later: CameLater
+) -> tuple[FoundPartition, ...]:
+    """Return what no record of this boot has: not ours.
+
+    A partition is ours if it has exactly the place of a record's device and was not there before the device's prepare;
+    a use by a process, if the device at exactly that place is handed out.
+    """
     ours = [
-        device
+        (record, device)
         for record in records
         if record.boot_id == boot_id
         for device in record.devices
         if device.part.card_uuid == survey.card_uuid
     ]
-    return tuple(found for found in survey.partitions if not any(_is_ours(found, device) for device in ours))
+    return tuple(found for found in survey.partitions if not any(_is_ours(found, *owner, came_later) for owner in ours))
 
 
 def find_replacements(old: Iterable[Card], new: Iterable[Card]) -> tuple[CardReplacement, ...]:
@@ -186,9 +205,13 @@ def find_replacements(old: Iterable[Card], new: Iterable[Card]) -> tuple[CardRep
     )
 
 
-def _is_ours(found: FoundPartition, device: PreparedDevice) -> bool:
+def _is_ours(found: FoundPartition, record: PreparedClaim, device: PreparedDevice, came_later: CameLater) -> bool:
     partition = from_card_part(device.part)
-    return (partition.placement, partition.profile) == (found.placement, found.profile)
+    if (partition.placement, partition.profile) != (found.placement, found.profile):
+        return False
+    if found.profile is None and found.in_use:  # no object that a prepare makes
+        return device.handle is not None
+    return came_later(record.claim.uid, device.share, found.id)
 
 
 def _find_blocked(

@@ -18,7 +18,7 @@ from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConfli
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.inventory.refusals import MAX_EVICTING, REFUSALS, RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import AllocatedDevices, DeviceRestrictions
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.records import from_card_part
 from driver.scheduling.extended_resources import EXTENDED_CLAIM
@@ -51,7 +51,7 @@ class Node:
         self.restrictions = DeviceRestrictions(
             surveys=SurveyTracker(driver=DRIVER),
             refusals=self.tracker,
-            allocated=AllocatedDevices(self.checkpoint.records),
+            allocated=KnownAllocations(self.checkpoint.records),
         )
         self.refused = RefusedClaims(
             cluster=self.cluster,

@@ -13,7 +13,7 @@ from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import AllocatedDevices, DeviceRestrictions
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
@@ -22,7 +22,7 @@ from driver.runtime import metrics
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.hardware import FakeBackend
-from tests.kubeletplugin.records import BOOT, record
+from tests.kubeletplugin.records import BOOT, later, record
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 INTERVAL_S = 10.0
@@ -63,7 +63,7 @@ class Node:
         self.restrictions = DeviceRestrictions(
             surveys=SurveyTracker(driver=DRIVER),
             refusals=RefusalTracker(driver=DRIVER, now=lambda: 0),
-            allocated=AllocatedDevices(self.records),
+            allocated=KnownAllocations(self.records),
         )
         self.allocated: list[DeviceId] = []
         self.list_error: Exception | None = None
@@ -76,6 +76,7 @@ class Node:
             restrictions=self.restrictions,
             records=self.records,
             boot_id=BOOT,
+            came_later=later,
             settings=Settings(node_name=NODE, backends=(), survey_interval_s=INTERVAL_S),
             list_allocated=self._list_allocated,
             report=lambda *event: self.told.append(event),

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from api.model.names import ShareId
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
 from driver.kubeletplugin.inventory.surveys import SurveyTracker, find_foreign, find_replacements
@@ -14,7 +15,7 @@ from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER
-from tests.kubeletplugin.records import BOOT, device, record
+from tests.kubeletplugin.records import BOOT, device, later, record
 
 CARD = gpu(0)
 PARTITIONS = [spec.of(CARD.uuid) for spec in get_unit_map(CARD).specs]
@@ -31,7 +32,7 @@ def found(start: int | None, size: int = 1, *, profile: str | None = "", id_: st
 
 def surveyed(*partitions: FoundPartition, card: Card = CARD, records: tuple[PreparedClaim, ...] = ()) -> SurveyTracker:
     tracker = SurveyTracker(driver=DRIVER)
-    tracker.update(card, CardSurvey(card_uuid=card.uuid, partitions=partitions), records, BOOT)
+    tracker.update(card, CardSurvey(card_uuid=card.uuid, partitions=partitions), records, BOOT, later)
     return tracker
 
 
@@ -48,12 +49,34 @@ def of_ours(start: int, size: int, *, boot_id: str = BOOT) -> PreparedClaim:
 
 def test_what_a_record_of_this_boot_has_is_ours_and_nothing_else() -> None:
     survey = CardSurvey(card_uuid=CARD.uuid, partitions=(found(2, 2),))
-    assert find_foreign(survey, [of_ours(2, 2)], BOOT) == ()
-    assert find_foreign(survey, [of_ours(0, 2)], BOOT) == survey.partitions, "another place"
-    assert find_foreign(survey, [of_ours(2, 1)], BOOT) == survey.partitions, "another profile"
-    assert find_foreign(survey, [of_ours(2, 2, boot_id="boot-0")], BOOT) == survey.partitions, "an earlier boot"
+    assert find_foreign(survey, [of_ours(2, 2)], BOOT, later) == ()
+    assert find_foreign(survey, [of_ours(0, 2)], BOOT, later) == survey.partitions, "another place"
+    assert find_foreign(survey, [of_ours(2, 1)], BOOT, later) == survey.partitions, "another profile"
+    assert find_foreign(survey, [of_ours(2, 2, boot_id="boot-0")], BOOT, later) == survey.partitions, "an earlier boot"
     elsewhere = CardSurvey(card_uuid="GPU-1", partitions=(found(2, 2),))
-    assert find_foreign(elsewhere, [of_ours(2, 2)], BOOT) == elsewhere.partitions, "another card"
+    assert find_foreign(elsewhere, [of_ours(2, 2)], BOOT, later) == elsewhere.partitions, "another card"
+
+
+def test_what_was_there_before_the_prepare_is_not_ours() -> None:
+    survey = CardSurvey(card_uuid=CARD.uuid, partitions=(found(2, 2, id_="gi-1"),))
+    mine = of_ours(2, 2)
+
+    def knows(claim_uid: str, share: ShareId, found_id: str) -> bool:
+        assert (claim_uid, share) == (mine.claim.uid, mine.devices[0].share)
+        return found_id != "gi-1"
+
+    assert find_foreign(survey, [mine], BOOT, knows) == survey.partitions
+    assert find_foreign(survey, [mine], BOOT, later) == ()
+
+
+def test_a_process_on_the_whole_card_is_that_of_the_claim_that_has_the_card() -> None:
+    use = FoundPartition(id="processes", profile=None, placement=None, in_use=True)
+    survey = CardSurvey(card_uuid=CARD.uuid, partitions=(use,))
+    started = record("training", device("gpu-0", start=None, size=None))
+    handed_out = record("training", replace(started.devices[0], handle={}))
+    assert find_foreign(survey, [handed_out], BOOT, later) == ()
+    assert find_foreign(survey, [started], BOOT, later) == (use,)
+    assert find_foreign(survey, [of_ours(2, 2)], BOOT, later) == (use,)
 
 
 def test_a_foreign_partition_is_named_and_ends_with_itself() -> None:
@@ -68,8 +91,10 @@ def test_a_foreign_partition_is_named_and_ends_with_itself() -> None:
     assert tracker.find_held(PARTITIONS[0]) == "held by somebody else: 2g.2gb at 0"
     (taint,) = tracker.build_taints(PARTITIONS[0])
     assert (taint.key, taint.value, taint.effect) == (f"{DRIVER}/held", "2g.2gb-at-0", "NoSchedule")
-    assert not tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, partitions=(found(0, 2, id_="gi-9"),)), (), BOOT)
-    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), (), BOOT)
+    assert not tracker.update(
+        CARD, CardSurvey(card_uuid=CARD.uuid, partitions=(found(0, 2, id_="gi-9"),)), (), BOOT, later
+    )
+    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), (), BOOT, later)
     assert held_names(tracker) == set()
     assert not tracker.has_held
 
@@ -91,11 +116,11 @@ def test_slots_that_processes_use_are_held_with_every_function_for_them() -> Non
 
 def test_impossible_modes_keep_the_whole_card_or_its_partitions() -> None:
     tracker = SurveyTracker(driver=DRIVER)
-    tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, no_partitions="MIG is off and needs a reset"), (), BOOT)
+    tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, no_partitions="MIG is off and needs a reset"), (), BOOT, later)
     whole, first = PARTITIONS[-1], PARTITIONS[0]
     assert (tracker.find_held(whole), tracker.find_held(first)) == (None, "MIG is off and needs a reset")
     assert [taint.value for taint in tracker.build_taints(first)] == ["mode"]
-    tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, no_whole="MIG cannot be left"), (), BOOT)
+    tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, no_whole="MIG cannot be left"), (), BOOT, later)
     assert (tracker.find_held(whole), tracker.find_held(first)) == ("MIG cannot be left", None)
     assert tracker.describe(CARD) == {
         "CardModeUnavailable": "card gpu-0 (GPU-0) cannot be had whole: MIG cannot be left"
@@ -107,7 +132,7 @@ def test_a_card_of_which_nothing_is_known_is_in_quarantine_and_one_failure_is_no
     assert tracker.fail(CARD.uuid, "driver not loaded", is_doubtful=False)
     assert not tracker.fail(CARD.uuid, "driver not loaded", is_doubtful=False)
     assert [taint.key for taint in tracker.build_taints(PARTITIONS[0])] == [f"{DRIVER}/quarantined"]
-    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), (), BOOT)
+    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), (), BOOT, later)
     assert not tracker.fail(CARD.uuid, "driver not loaded", is_doubtful=False)
     assert tracker.build_taints(PARTITIONS[0]) == ()
     assert tracker.fail(CARD.uuid, "survey has not returned", is_doubtful=True)

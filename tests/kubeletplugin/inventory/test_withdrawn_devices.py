@@ -13,13 +13,13 @@ from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, bui
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import AllocatedDevices, DeviceRestrictions
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.geometry import Card, Placement
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
-from tests.kubeletplugin.records import BOOT, device, record
+from tests.kubeletplugin.records import BOOT, device, later, record
 
 HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
 TARGET = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT)
@@ -36,10 +36,10 @@ def restrictions(
     made = DeviceRestrictions(
         surveys=SurveyTracker(driver=DRIVER),
         refusals=RefusalTracker(driver=DRIVER, now=lambda: 0),
-        allocated=AllocatedDevices({}),
+        allocated=KnownAllocations({}),
     )
     partitions = () if survey else (HAND_CUT,)
-    made.surveys.update(card, CardSurvey(card_uuid=card.uuid, partitions=partitions, **survey), (), BOOT)
+    made.surveys.update(card, CardSurvey(card_uuid=card.uuid, partitions=partitions, **survey), (), BOOT, later)
     made.allocated.replace(None if allocated is None else {name(one) for one in allocated})
     return made
 
@@ -83,8 +83,10 @@ def test_a_device_that_a_claim_has_stays_with_its_counters_and_is_tainted() -> N
 
 
 def test_while_nobody_knows_what_is_allocated_nothing_is_withdrawn_and_all_is_tainted() -> None:
-    held = published(build(restrictions(None)))
+    devices = build(restrictions(None))
+    held = published(devices)
     assert {each for each, found in held.items() if found.taints} == OVERLAPPED
+    assert devices.inputs[0].taints.keys() == OVERLAPPED, "by name, as a NodeInventory has them"
     assert held.keys() == published(build(None)).keys()
 
 
@@ -96,7 +98,7 @@ def test_a_withdrawn_device_is_still_found_for_claims_that_were_allocated_before
 
 def test_what_a_record_has_is_allocated() -> None:
     restricting = dataclasses.replace(
-        restrictions(), allocated=AllocatedDevices({"uid": record("training", device("gpu-0-1g-1gb-at-1"))})
+        restrictions(), allocated=KnownAllocations({"uid": record("training", device("gpu-0-1g-1gb-at-1"))})
     )
     restricting.allocated.replace(())
     assert OVERLAPPED & published(build(restricting)).keys() == {"gpu-0-1g-1gb-at-1"}
