@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 import cdi
 from api.dra.health import DeviceHealth
+from api.model.names import ShareId
 from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
@@ -22,6 +23,7 @@ from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
 from driver.kubeletplugin.claims.hardware import HardwareExecutor
 from driver.kubeletplugin.claims.held_claims import HeldClaims
+from driver.kubeletplugin.claims.ownership import BEFORE
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.steps import StepExecutor
@@ -147,13 +149,18 @@ class NodePlugin:
             restrictions=self._restrictions,
             records=self._checkpoint.records,
             boot_id=self._boot_id,
-            came_later=lambda claim_uid, share, found_id: True,  # noqa: ARG005  (records keep no notes yet)
+            came_later=self._came_later,
             settings=self._settings,
             list_allocated=held_claims.list_allocated,
             report=self._report_of_node,
             on_change=self._records_changed,
             on_survey=lambda card_uuid: self._garbage_collector.finish_releases(card_uuid),
         )
+
+    def _came_later(self, claim_uid: str, share: ShareId, found_id: str) -> bool:
+        """Whether the notes on a claim's device say that a partition was not there before the device's prepare."""
+        notes = self._checkpoint.journal(claim_uid, share, self._boot_id).notes
+        return BEFORE in notes and found_id not in notes[BEFORE]
 
     def _make_refused_claims(self) -> RefusedClaims:
         return RefusedClaims(
@@ -176,7 +183,7 @@ class NodePlugin:
             driver=self._settings.driver_name,
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
-            hardware=HardwareExecutor(self._backends, timeout_s=self._settings.hardware_timeout_s),
+            hardware=HardwareExecutor(self.card_executor, self._checkpoint, boot_id=self._boot_id),
             store=self._store,
             metadata=self._metadata,
             on_change=self._records_changed,

@@ -119,9 +119,9 @@ async def test_from_slices_to_a_prepared_claim_and_back(version: str) -> None:
             held = await place.allocated(claim("training", SLICE, FUNCTION))
             first, second = await place.kubelet.prepare(held)
             assert (first.device_name, second.device_name) == (SLICE, FUNCTION)
-            assert len(open_backend(place.hardware).held()) == 2
+            assert len(open_backend(place.hardware).partitions()) == 2
             await place.kubelet.unprepare(held)
-            assert open_backend(place.hardware).held() == {}
+            assert open_backend(place.hardware).partitions() == []
             assert not list(place.settings.cdi_dir.iterdir())
             with pytest.raises(ClaimError, match=r"claim default/missing .* does not exist"):
                 await place.kubelet.prepare(ref(claim("missing")))

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from api.errors import PermanentError, TransientError
-from api.kerf.v1alpha1 import DeviceConfig
+from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
 from api.model.names import ClaimRef, ShareId
 from api.model.quantity import Quantity
@@ -180,20 +180,36 @@ class Backend(Protocol):
         """
         ...
 
-    async def prepare(self, device: AllocatedDevice, config: DeviceConfig | None) -> Handle:
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> Handle:
         """Make the device ready: create the partition or load the function.
 
-        On return all of it is done. On an error nothing is left, except after a crash: then the next call with the same
-        arguments finishes or redoes the work.
+        ``found`` is what an interrupted prepare of this device left, or what another share of it uses
+        (``partition.shared``, KEP-5075): finish it where it is incomplete, and create no second one. None: create it.
+        What a later call needs to know of a half-made partition goes into the journal before the next call to the
+        hardware. On return all is done; on an error nothing need be undone, because ``abandon`` follows.
+
+        HardwareConflictError says that somebody else holds the place and that this call has created nothing there; the
+        plugin then takes what it finds there for another's. With admin access (``device.admin_access``) create and
+        change nothing, and return a handle for ``edits``; such a handle is never unprepared.
         """
         ...
 
-    async def unprepare(self, handle: Handle) -> None:
-        """Remove what ``prepare`` made. An unknown handle is success; what others made is left alone."""
+    def unprepare(self, handle: Handle) -> None:
+        """Remove what ``prepare`` made, with an error while it is in use.
+
+        What is gone already is success; ids and UUIDs are compared first, so that another's partition in the same place
+        is left alone. Raises CardAbsentError while the card is away, because then nobody knows.
+        """
         ...
 
-    async def abandon(self, device: AllocatedDevice) -> None:
-        """Remove what a ``prepare`` of ``device`` that never returned may have left. Nothing left is success."""
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        """Remove what a ``prepare`` of ``device`` that failed or never returned has left.
+
+        ``found`` is that partition, complete or half made; None: there is none to remove, but other things may be left,
+        such as slots in the middle of a load. Nothing left is success. Raises CardAbsentError.
+        """
         ...
 
     def edits(self, handle: Handle) -> ContainerEdits:

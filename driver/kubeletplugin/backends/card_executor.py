@@ -36,6 +36,8 @@ from driver.runtime import metrics
 ResultT = TypeVar("ResultT")
 ArgsT = TypeVarTuple("ArgsT")
 
+EVENTS_S: Final = 60.0
+"""A backend waits at most so long for events in one call: a thread that waits costs nothing."""
 _EVENTS_GRACE_S: Final = 30.0
 """A backend may take so much longer than it was told to wait for events: it reads states of its cards then."""
 _OPEN_S: Final = 120.0
@@ -56,36 +58,68 @@ class _RunningCall:
     is_given_up: bool = False
 
 
-class _CallQueue:
-    """The calls for one subject, a card or a part of a backend: at most one of them runs."""
+class CallQueue:
+    """The calls for one subject, a card or a part of a backend: whoever holds ``lock`` may make one after the other."""
 
-    def __init__(self, subject: str) -> None:
+    def __init__(
+        self,
+        subject: str,
+        limit_s: float,
+        *,
+        start: Callable[[Work], None],
+        now: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        """``on_change`` is called when a call has been given up, and when it returns after all."""
         self.subject = subject
         self.lock = anyio.Lock(fast_acquire=True)
-        self.running: _RunningCall | None = None
+        self._limit_s = limit_s
+        self._start = start
+        self._now = now
+        self._on_change = on_change
+        self._running: _RunningCall | None = None
 
     @property
     def problem(self) -> str:
         """The call that hangs; empty: none does."""
-        call = self.running
+        call = self._running
         if call is None or not call.is_given_up:
             return ""
         return f"{self.subject} does not answer: {call.operation}, begun at {call.since}, has not returned"
-
-
-class LockedCard:
-    """A card while its lock is held."""
-
-    def __init__(self, executor: "CardExecutor", queue: _CallQueue) -> None:
-        self._executor = executor
-        self._queue = queue
 
     async def call(self, operation: str, function: Callable[[*ArgsT], ResultT], *args: *ArgsT) -> ResultT:
         """Run ``function(*args)`` in a worker thread; ``operation`` names it in messages.
 
         Raises what it raises, and HardwareBusyError when it does not return in time.
         """
-        return await self._executor.run_call(self._queue, operation, self._executor.call_timeout_s, function, *args)
+        call = _RunningCall(operation, datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        outcome: list[Callable[[], ResultT]] = []
+        ended = anyio.Event()
+
+        def end(result: Callable[[], ResultT]) -> None:
+            outcome.append(result)
+            self._running = None
+            ended.set()
+            if call.is_given_up:
+                self._on_change()
+
+        self._running = call
+        self._start(partial(_run_work, asyncio.get_running_loop(), contextvars.copy_context(), function, args, end))
+        try:
+            with anyio.move_on_after(self._limit_s):
+                await ended.wait()
+        finally:
+            if not outcome:
+                call.is_given_up = True
+                self._on_change()
+        if not outcome:
+            raise HardwareBusyError(f"{self.subject}: {operation} gave no answer within {self._limit_s:g} s")
+        return outcome[0]()
+
+    def check(self) -> None:
+        """Raise HardwareBusyError while a call hangs."""
+        if self.problem:
+            raise HardwareBusyError(f"{self.problem}; see the kernel's log about the hardware")
 
 
 class CardExecutor:
@@ -106,14 +140,14 @@ class CardExecutor:
         ``start`` begins work in a thread; tests on a virtual clock have it done at once.
         """
         self.backends = backends
-        self.call_timeout_s = call_timeout_s
+        self._call_timeout_s = call_timeout_s
         self._discovery_timeout_s = discovery_timeout_s
         self._on_change = on_change
         self._now = now
         self._threads = WorkerThreads()
         self._start = start or self._threads.start
-        self._cards: dict[str, _CallQueue] = {}
-        self._backend_queues: dict[tuple[str, str], _CallQueue] = {}
+        self._cards: dict[str, CallQueue] = {}
+        self._backend_queues: dict[tuple[str, str], CallQueue] = {}
         self._units: dict[str, int] = {}
         """The units of every card that was ever discovered, by its UUID."""
 
@@ -140,27 +174,27 @@ class CardExecutor:
         return self._units.get(card_uuid)
 
     @asynccontextmanager
-    async def lock(self, card_uuid: str) -> AsyncIterator[LockedCard]:
+    async def lock(self, card_uuid: str) -> AsyncIterator[CallQueue]:
         """Hold the lock of a card, for one or several calls and what is decided between them.
 
         Raises HardwareBusyError at once while a call on the card hangs.
         """
         queue = self._cards.get(card_uuid)
         if queue is None:
-            queue = self._cards[card_uuid] = _CallQueue(f"card {card_uuid}")
-        _refuse_stuck(queue)
+            queue = self._cards[card_uuid] = self._make_queue(f"card {card_uuid}", self._call_timeout_s)
+        queue.check()
         with _WAITING.track_inprogress():
             await queue.lock.acquire()
         try:
-            _refuse_stuck(queue)
-            yield LockedCard(self, queue)
+            queue.check()
+            yield queue
         finally:
             queue.lock.release()
 
     async def survey(self, backend_name: str, card_uuid: str, apply: Callable[[CardSurvey], None]) -> None:
         """Survey a card, and call ``apply`` with the result while the card is still locked.
 
-        Raises what the backend raises, HardwareBusyError as ``lock`` and ``LockedCard.call`` do, and
+        Raises what the backend raises, HardwareBusyError as ``lock`` and ``CallQueue.call`` do, and
         ContradictorySurveyError.
         """
         backend = self.backend(backend_name)
@@ -178,11 +212,10 @@ class CardExecutor:
         self._units.update((card.uuid, card.units) for card in cards)
         return cards
 
-    async def wait_for_events(self, backend_name: str, timeout_s: float) -> Sequence[HealthChange | CardChange]:
-        """Wait for a backend's events for at most ``timeout_s`` seconds. Raises as ``discover`` does."""
-        limit_s = timeout_s + _EVENTS_GRACE_S
+    async def wait_for_events(self, backend_name: str) -> Sequence[HealthChange | CardChange]:
+        """Wait for a backend's events for at most a minute. Raises as ``discover`` does."""
         wait = self.backend(backend_name).wait_for_events
-        return await self._call_backend(backend_name, "wait_for_events", limit_s, wait, timeout_s)
+        return await self._call_backend(backend_name, "wait_for_events", EVENTS_S + _EVENTS_GRACE_S, wait, EVENTS_S)
 
     def close(self) -> None:
         """End the idle threads. The backends are closed by whoever opened them."""
@@ -191,53 +224,20 @@ class CardExecutor:
     async def _call_backend(
         self, name: str, operation: str, limit_s: float, function: Callable[[*ArgsT], ResultT], *args: *ArgsT
     ) -> ResultT:
-        queue = self._backend_queues.setdefault((name, operation), _CallQueue(f"backend {name}"))
-        _refuse_stuck(queue)
+        queue = self._backend_queues.get((name, operation))
+        if queue is None:
+            queue = self._backend_queues[name, operation] = self._make_queue(f"backend {name}", limit_s)
+        queue.check()
         async with queue.lock:
-            _refuse_stuck(queue)
-            return await self.run_call(queue, operation, limit_s, function, *args)
+            queue.check()
+            return await queue.call(operation, function, *args)
 
-    async def run_call(
-        self,
-        queue: _CallQueue,
-        operation: str,
-        limit_s: float,
-        function: Callable[[*ArgsT], ResultT],
-        *args: *ArgsT,
-    ) -> ResultT:
-        """Run a call of ``queue``, whose lock is held, for ``LockedCard``."""
-        call = _RunningCall(operation, datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-        outcome: list[Callable[[], ResultT]] = []
-        ended = anyio.Event()
-
-        def end(result: Callable[[], ResultT]) -> None:
-            outcome.append(result)
-            queue.running = None
-            ended.set()
-            if call.is_given_up:
-                self._report_change()
-
-        queue.running = call
-        self._start(partial(_run_work, asyncio.get_running_loop(), contextvars.copy_context(), function, args, end))
-        try:
-            with anyio.move_on_after(limit_s):
-                await ended.wait()
-        finally:
-            if not outcome:
-                call.is_given_up = True
-                self._report_change()
-        if not outcome:
-            raise HardwareBusyError(f"{queue.subject}: {operation} gave no answer within {limit_s:g} s")
-        return outcome[0]()
+    def _make_queue(self, subject: str, limit_s: float) -> CallQueue:
+        return CallQueue(subject, limit_s, start=self._start, now=self._now, on_change=self._report_change)
 
     def _report_change(self) -> None:
         _STUCK.set(len(self.stuck))
         self._on_change()
-
-
-def _refuse_stuck(queue: _CallQueue) -> None:
-    if queue.problem:
-        raise HardwareBusyError(f"{queue.problem}; see the kernel's log about the hardware")
 
 
 def _run_work(

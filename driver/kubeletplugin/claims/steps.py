@@ -106,9 +106,8 @@ class StepExecutor:
                 case Step.REMOVE_CDI:
                     self._remove_cdi(context.claim)
                 case Step.RELEASE_HARDWARE:
-                    devices = context.existing.devices
-                    with self._deferred_while_absent(context.existing):
-                        await self._hardware.release(context.claim, devices, self._checkpoint.records)
+                    with _deferred_while_absent():
+                        await self._hardware.release(context.existing)
                 case Step.DROP_RECORD:
                     self._drop(context)
                 case _:
@@ -131,18 +130,6 @@ class StepExecutor:
         )
         self._put(context, record)
         await self._checkpoint.sync()
-
-    @contextmanager
-    def _deferred_while_absent(self, record: PreparedClaim) -> Iterator[None]:
-        """Raise ReleaseDeferredError while a card is away that may have been changed in this boot."""
-        try:
-            yield
-        except DevicesFailedError as error:
-            if not all(isinstance(failure, CardAbsentError) for failure in error.failures):
-                raise
-            if record.boot_id == self._boot_id:
-                raise ReleaseDeferredError(f"the release waits for a card that is away: {error}") from error
-            # What an earlier boot had made is gone with it.
 
     async def _undo(self, context: ClaimContext) -> None:
         """Release what a failed prepare did. If that fails, too, the record stays, and a later call tries again."""
@@ -194,3 +181,14 @@ def _cdi_errors() -> Iterator[None]:
         yield
     except cdi.CDIError as error:
         raise CdiFileError(f"the claim's CDI file: {error}") from error
+
+
+@contextmanager
+def _deferred_while_absent() -> Iterator[None]:
+    """Raise ReleaseDeferredError when nothing but the absence of cards keeps devices from being released."""
+    try:
+        yield
+    except DevicesFailedError as error:
+        if not all(isinstance(failure, CardAbsentError) for failure in error.failures):
+            raise
+        raise ReleaseDeferredError(f"the release waits for a card that is away: {error}") from error

@@ -31,9 +31,6 @@ takes its partitions with it. Ordering and publishing would keep the processor f
 MAX_SETTLE_S: Final = 1.0
 """Wait at most this long, however fast claims come: the scheduler's first back-off for a pod that found no device."""
 
-EVENTS_WAIT_S: Final = 60.0
-"""A backend waits at most so long for events in one call: a thread that is waiting costs nothing."""
-
 _log = logging.getLogger(__name__)
 
 _PUBLISHED: Final = metrics.counter("kerf_inventory_published_total", "Times that this node's devices were published.")
@@ -131,7 +128,7 @@ class DevicePublisher:
         delays = self._settings.retry.delays()
         while True:
             try:
-                events = await self._card_executor.wait_for_events(name, EVENTS_WAIT_S)
+                events = await self._card_executor.wait_for_events(name)
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others go on)
                 _log.error("backend %s cannot watch its cards: %r", name, error)
                 await anyio.sleep(next(delays))

@@ -228,7 +228,7 @@ async def test_a_discovery_that_hangs_is_given_up_and_its_backends_cards_work_on
     assert not node.executor.has_hanging_calls, "no card may still be changed"
     await node.executor.survey("fake", "GPU-0", lambda survey: None)
     node.backend.tell(CARD_EVENT)
-    assert list(await node.executor.wait_for_events("fake", 0)) == [CARD_EVENT]
+    assert list(await node.executor.wait_for_events("fake")) == [CARD_EVENT]
 
 
 async def test_backends_are_opened_in_a_thread(node: Node) -> None:

@@ -1,39 +1,37 @@
 """The Backend protocol over simulated cards."""
 
 import logging
+import math
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import anyio
+import msgspec
 
-from api.errors import KerfError, PermanentError
-from api.kerf.v1alpha1 import DeviceConfig
+from api.errors import PermanentError
+from api.kerf.v1alpha1 import DeviceConfigBase
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardChange,
     CardSurvey,
+    FoundPartition,
     Handle,
+    HardwareBusyError,
     HardwareRefusedError,
     HealthChange,
     HealthState,
+    Journal,
     UnhealthyState,
 )
-from driver.kubeletplugin.backends.simulated.config import SimulatedConfig, cards_of, read_config
+from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of, read_config
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
 from driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
-from driver.kubeletplugin.backends.simulated.handles import (
-    container_edits,
-    from_json,
-    owner_of,
-    to_json,
-)
+from driver.kubeletplugin.backends.simulated.handles import container_edits, from_json, to_json
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, Sleep, StepRunner, die
 from driver.partitions.device_names import card_name, device_name
@@ -42,10 +40,8 @@ from driver.partitions.unit_map import get_unit_map
 
 _log = logging.getLogger(__name__)
 
-_UNDO_S: Final = 10.0
-"""Limit for undoing a prepare that fails or is cancelled: longer than the usual steps need, short enough for a plugin
-that is told to stop. ``abandon`` finds what is left after it."""
-
+_LONGEST_WAIT_S: Final = 3600.0
+"""A wait that never ends is made of waits of this length: ``threading`` has a limit."""
 
 SimulatedCard: TypeAlias = SimulatedGpu | SimulatedFpga
 
@@ -53,103 +49,91 @@ SimulatedCard: TypeAlias = SimulatedGpu | SimulatedFpga
 class SimulatedBackend:
     """A Backend without hardware. The state of its cards lies in a directory that several processes may use at once.
 
-    Each partition that it makes carries the mark of a claim's device; partitions without a mark are left alone.
+    As on real cards, nothing there says who made a partition.
     """
 
     name = "simulated"
 
-    def __init__(
-        self,
-        config: SimulatedConfig,
-        *,
-        sleep: Sleep = anyio.sleep,
-        crash: Callable[[], None] = die,
-        undo_s: float = _UNDO_S,
-    ) -> None:
-        """Tests give ``sleep``, ``crash`` and ``undo_s``.
+    def __init__(self, config: SimulatedConfig, *, sleep: Sleep | None = None, crash: Callable[[], None] = die) -> None:
+        """Tests give ``sleep`` and ``crash``.
 
         Raises PermanentError when the state directory was made for other cards.
         """
         self._directory = Path(config.state)
         self._faults = StateFile(self._directory, "faults", HardwareFaults())
-        self._sleep = sleep
-        self._undo_s = undo_s
-        self._health_poll_s = config.health_poll_seconds
+        self._poll_s = config.health_poll_seconds
         self._closed = threading.Event()
         self._reported: Mapping[str, UnhealthyState] = {}
-        step_runner = StepRunner(self._faults, delays_s=config.delays, pace=config.pace, sleep=sleep, crash=crash)
+        self._absent: frozenset[str] = frozenset()
+        step_runner = StepRunner(
+            self._faults, delays_s=config.delays, pace=config.pace, sleep=sleep or self._sleep, crash=crash
+        )
         self._cards: Mapping[str, SimulatedCard] = {
             card.uuid: _simulated(card, self._directory, step_runner) for card in cards_of(config)
         }
 
     def open(self) -> None:
-        self._reported = {}
         self._closed.clear()
+        self._reported = {}
+        self._absent = frozenset(self._read_faults().absent)
 
     def close(self) -> None:
         self._closed.set()
 
     def discover(self) -> Sequence[Card]:
-        return [card.discover() for card in self._cards.values()]
+        absent = self._faults.read().absent
+        return [card.discover() for card in self._cards.values() if card.name not in absent]
 
     def survey(self, card_uuid: str) -> CardSurvey:
-        card = self._cards.get(card_uuid)
-        if card is None:
-            raise CardAbsentError(f"there is no card {card_uuid} on this node")
-        return card.survey()
+        return self._card(card_uuid).survey()
 
-    async def prepare(self, device: AllocatedDevice, config: DeviceConfig | None) -> Handle:
-        card = self._card(device.partition)
-        card.handle(device, config)  # refuses a config that does not suit the device before anything is touched
-        owner = owner_of(device)
-        if not (device.admin_access or card.has(owner)):
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> Handle:
+        card = self._card(device.partition.card_uuid)
+        if card.kind != device.partition.kind:
+            raise HardwareRefusedError(f"{card.name} is no {device.partition.kind}")
+        if found is None and not device.admin_access:
             self._refuse_lost(card)
-            async with _undone_on_failure(card, owner, self._undo_s):
-                await card.make(device, config, owner)
-        return to_json(card.handle(device, config))
+        return to_json(card.prepare(device, config, journal, found))
 
-    async def unprepare(self, handle: Handle) -> None:
+    def unprepare(self, handle: Handle) -> None:
         known = from_json(handle)
-        card = self._cards.get(known.card)
-        if card is not None and known.owner:
-            await card.release(known)
+        self._card(known.card).unprepare(known)
 
-    async def abandon(self, device: AllocatedDevice) -> None:
-        if not device.admin_access:
-            await self._card(device.partition).abandon(owner_of(device))
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        self._card(device.partition.card_uuid).abandon(device, journal, found)
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return container_edits(from_json(handle))
 
     def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
-        changes = self._read_changes()
-        if not changes:
-            self._closed.wait(min(timeout_s, self._health_poll_s))
-            changes = [] if self._closed.is_set() else self._read_changes()
-        return changes
+        left_s = timeout_s
+        while not self._closed.is_set():
+            events: list[HealthChange | CardChange] = [*self._read_health_changes(), *self._read_card_changes()]
+            if events or left_s <= 0:
+                return events
+            self._closed.wait(min(left_s, self._poll_s))
+            left_s -= self._poll_s
+        return []
 
-    def _read_changes(self) -> list[HealthChange | CardChange]:
-        devices = self._devices()
-        unhealthy = self._read_unhealthy()
-        changes: list[HealthChange | CardChange] = []
-        for name in sorted(self._reported.keys() | unhealthy.keys()):
-            if self._reported.get(name) == unhealthy.get(name):
-                continue
-            if name in devices:
-                changes.append(_health_change(devices[name], unhealthy.get(name)))
-            else:
-                _log.warning("faults.json: there is no device %s", name)
-        self._reported = unhealthy
-        return changes
+    def partitions(self) -> list[Partition]:
+        """Return what is on the cards, whoever made it: GPU instances, functions, half-made ones included."""
+        return [partition for card in self._cards.values() for partition in card.partitions()]
 
-    def held(self) -> dict[str, Partition]:
-        """Return the partitions in use, half-made ones included, by the owner's mark."""
-        return {owner: partition for card in self._cards.values() for owner, partition in card.held()}
+    def _sleep(self, delay_s: float) -> None:
+        left_s = delay_s
+        while left_s > 0:
+            if self._closed.wait(min(left_s, _LONGEST_WAIT_S)):
+                raise HardwareBusyError("the backend was closed in the middle of a call")
+            left_s -= _LONGEST_WAIT_S if left_s < math.inf else 0.0
 
-    def _card(self, partition: Partition) -> SimulatedCard:
-        card = self._cards.get(partition.card_uuid)
-        if card is None or card.kind is not partition.kind:
-            raise HardwareRefusedError(f"there is no {partition.kind} {partition.card_uuid} on this node")
+    def _card(self, uuid: str) -> SimulatedCard:
+        card = self._cards.get(uuid)
+        if card is None:
+            raise CardAbsentError(f"there is no card {uuid} on this node")
+        if card.name in self._faults.read().absent:
+            raise CardAbsentError(f"card {uuid} ({card.name}) is not there")
         return card
 
     def _devices(self) -> Mapping[str, Partition]:
@@ -158,12 +142,37 @@ class SimulatedBackend:
         partitions = [(card, spec.of(card.uuid)) for card in cards for spec in get_unit_map(card).specs]
         return {device_name(card, partition): partition for card, partition in partitions}
 
-    def _read_unhealthy(self) -> Mapping[str, UnhealthyState]:
+    def _read_faults(self) -> HardwareFaults:
         try:
-            return self._faults.read().unhealthy
+            return self._faults.read()
         except HardwareRefusedError as error:
             _log.warning("%s", error)
-            return {}
+            return HardwareFaults()
+
+    def _read_health_changes(self) -> list[HealthChange]:
+        unhealthy = self._read_faults().unhealthy
+        if unhealthy == self._reported:
+            return []
+        devices = self._devices()
+        changes: list[HealthChange] = []
+        for name in sorted(self._reported.keys() | unhealthy.keys()):
+            if self._reported.get(name) == unhealthy.get(name):
+                continue
+            if name in devices:
+                changes.append(_health_change(devices[name], unhealthy.get(name)))
+            elif name.partition("-")[0] in {card.kind for card in self._cards.values()}:
+                _log.warning("faults.json: there is no device %s", name)
+        self._reported = unhealthy
+        return changes
+
+    def _read_card_changes(self) -> list[CardChange]:
+        """Return the cards whose state another process has changed, and those that came or went."""
+        absent = frozenset(self._read_faults().absent)
+        moved, self._absent = absent ^ self._absent, absent
+        changed = [
+            uuid for uuid, card in self._cards.items() if card.file.was_changed_by_others() or card.name in moved
+        ]
+        return [CardChange(card_uuid=uuid) for uuid in changed]
 
     def _refuse_lost(self, card: SimulatedCard) -> None:
         reason = self._faults.read().lost.get(card.name)
@@ -171,18 +180,34 @@ class SimulatedBackend:
             raise HardwareRefusedError(f"{card.name} is lost: {reason}")
 
 
+def open_gpus(config: Path | None) -> SimulatedBackend:
+    """Make a backend of the GPUs that the YAML document ``config`` describes. Raises as ``open_backend`` does."""
+    return _open(config, (GpuCards,))
+
+
+def open_fpgas(config: Path | None) -> SimulatedBackend:
+    """Make a backend of the FPGAs that the YAML document ``config`` describes. Raises as ``open_backend`` does."""
+    return _open(config, (FpgaCards,))
+
+
 def open_backend(config: Path | None) -> SimulatedBackend:
-    """Open the cards that the YAML document ``config`` describes; the factory of the backend ``simulated``.
+    """Make a backend of all cards that the YAML document ``config`` describes.
 
     Raises InvalidDocumentError when the document is invalid, PermanentError when there is none, or when its state
     directory was made for other cards.
     """
+    return _open(config, (GpuCards, FpgaCards))
+
+
+def _open(config: Path | None, rows: tuple[type[GpuCards] | type[FpgaCards], ...]) -> SimulatedBackend:
     if config is None:
         raise PermanentError(
             "the simulated backend needs a document that says which cards to simulate, for example: "
             "{state: /var/lib/kerf/simulated, cards: [{kind: gpu, model: h100-80gb-sxm}]}"
         )
-    return SimulatedBackend(read_config(config))
+    document = read_config(config)
+    cards = tuple(row for row in document.cards if isinstance(row, rows))
+    return SimulatedBackend(msgspec.structs.replace(document, cards=cards))
 
 
 def _simulated(card: Card, directory: Path, step_runner: StepRunner) -> SimulatedCard:
@@ -210,19 +235,3 @@ def _health_change(partition: Partition, unhealthy: UnhealthyState | None) -> He
         state=unhealthy.state if unhealthy else HealthState.HEALTHY,
         reason=unhealthy.reason if unhealthy else "recovered",
     )
-
-
-@asynccontextmanager
-async def _undone_on_failure(card: SimulatedCard, owner: str, limit_s: float) -> AsyncIterator[None]:
-    """Remove what ``owner`` has of ``card`` when the body fails or is cancelled."""
-    try:
-        yield
-    except (Exception, anyio.get_cancelled_exc_class()):
-        with anyio.move_on_after(limit_s, shield=True) as scope:
-            try:
-                await card.abandon(owner)
-            except KerfError as error:
-                _log.warning("a failed prepare could not be undone: %s", error)
-        if scope.cancelled_caught:
-            _log.warning("a failed prepare could not be undone within %g s", limit_s)
-        raise
