@@ -12,6 +12,7 @@ from api.model.names import DeviceId
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition
 from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.backends.worker_threads import Work
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
@@ -26,6 +27,7 @@ from tests.kubeletplugin.records import BOOT, later, record
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 INTERVAL_S = 10.0
+CALL_TIMEOUT_S = 5.0
 HAND_CUT = FoundPartition(id="gi-1", profile="2g.2gb", placement=Placement(0, 2))
 OVERLAPPED = DeviceId(DRIVER, f"{NODE}/gpu", "gpu-0-2g-2gb-at-0")
 
@@ -57,8 +59,14 @@ class Node:
     def __init__(self) -> None:
         self.backend = ScriptedBackend([gpu(0), gpu(1)])
         self.records: dict[str, PreparedClaim] = {}
+        self.hanging: list[Work] | None = None
+        """Where it is a list, calls hang there."""
         self.executor = CardExecutor(
-            {"fake": self.backend}, call_timeout_s=60, discovery_timeout_s=60, start=lambda work: work()()
+            {"fake": self.backend},
+            call_timeout_s=CALL_TIMEOUT_S,
+            discovery_timeout_s=60,
+            on_change=lambda: self.surveyor.request_stuck(),
+            start=self._start,
         )
         self.restrictions = DeviceRestrictions(
             surveys=SurveyTracker(driver=DRIVER),
@@ -100,6 +108,12 @@ class Node:
         if self.list_error is not None:
             raise self.list_error
         return self.allocated
+
+    def _start(self, work: Work) -> None:
+        if self.hanging is None:
+            work()()
+        else:
+            self.hanging.append(work)
 
     def _change(self) -> None:
         self.changes += 1
@@ -210,7 +224,7 @@ async def test_a_list_that_fails_leaves_the_last_one(caplog: pytest.LogCaptureFi
     await node.meet()
     assert node.restrictions.allocated.has(OVERLAPPED), "nobody knows"
     async with running(node):
-        await anyio.sleep(3 * INTERVAL_S)
+        await anyio.sleep(3 * INTERVAL_S + 1)
         assert caplog.text.count("cannot list which devices claims have") == 1
         node.list_error = None
         await anyio.sleep(INTERVAL_S)
@@ -253,7 +267,7 @@ async def test_a_card_that_changes_its_uuid_is_reported() -> None:
     assert node.reasons == ["CardReplaced"]
 
 
-async def test_a_card_on_which_a_call_hangs_gets_no_claims_until_it_answers() -> None:
+async def test_a_card_that_is_busy_keeps_no_other_from_being_surveyed() -> None:
     node = Node()
     await node.meet()
     async with running(node):
@@ -261,9 +275,27 @@ async def test_a_card_on_which_a_call_hangs_gets_no_claims_until_it_answers() ->
             node.surveyor.request("GPU-0")
             node.surveyor.request("GPU-1")
             await anyio.wait_all_tasks_blocked()
-            assert node.backend.surveyed.count("GPU-1") == 2, "a card that is busy keeps no other"
+            assert node.backend.surveyed.count("GPU-1") == 2
         await anyio.wait_all_tasks_blocked()
         assert node.backend.surveyed.count("GPU-0") == 2
+
+
+async def test_a_card_on_which_a_call_hangs_gets_no_claims_until_it_answers() -> None:
+    node = Node()
+    await node.meet()
+    async with running(node):
+        node.hanging = []
+        node.surveyor.request("GPU-0")
+        await anyio.sleep(CALL_TIMEOUT_S)
+        hanging, node.hanging = node.hanging, None
+        await anyio.wait_all_tasks_blocked()
+        assert "survey, begun at " in node.restrictions.surveys.quarantine["GPU-0"]
+        assert "CardInQuarantine" in node.reasons
+        for work in hanging:
+            work()()
+        await anyio.wait_all_tasks_blocked()
+        assert not node.restrictions.surveys.quarantine
+        assert node.reasons[-1] == "CardFree"
 
 
 def _at(card: Card, other: Card) -> Card:
