@@ -35,6 +35,7 @@ API_VERSION: Final = "kerf.dev/v1alpha1"
 Cut: TypeAlias = Literal["Whole", "Partition"]
 ClassCut: TypeAlias = Literal["Whole", "Partition", "Monitor"]
 Allocation: TypeAlias = Literal["Exclusive", "Shared"]
+PrepareTime: TypeAlias = Literal["AtStart", "BeforeBinding"]
 Models: TypeAlias = Annotated[tuple[DeviceWord, ...], msgspec.Meta(max_length=64)]
 """At most 64 names: more than there are models, and a bound on the cost of CRD rules."""
 NodeNames: TypeAlias = Annotated[tuple[NodeName, ...], msgspec.Meta(max_length=512)]
@@ -176,6 +177,9 @@ class ResourceClassSpec(Strict):
     """The nodes whose devices may be used; unset: all."""
     allocation: Allocation = "Exclusive"
     """Whether a claim gets devices for itself, or (Shared) a share of a device's memory (Kubernetes 1.36, KEP-5075)."""
+    prepare: PrepareTime = "AtStart"
+    """Whether devices are prepared when the pod starts, or (BeforeBinding) before it is bound to the node, which tries
+    another node when that fails (Kubernetes 1.36, KEP-5007). Applies to all claims on the devices of the class."""
     sharing: GpuSharing | None = None
     """How containers share the device; an abbreviation of ``config.sharing`` of a GpuConfig."""
     config: ConfigDocument | None = None

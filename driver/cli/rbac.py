@@ -38,6 +38,15 @@ rules:
 - apiGroups: [kerf.dev]
   resources: [resourceclasses] # which devices to publish as shared or monitor devices
   verbs: [list, watch]
+- apiGroups: [""]
+  resources: [events] # about the node, and about claims and pods that the hardware refuses, in their namespaces
+  verbs: [create, patch]
+- apiGroups: [""]
+  resources: [pods] # whether a refused pod has an owner that would replace it
+  verbs: [get]
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaims] # whether a claim has what somebody else holds
+  verbs: [list]
 # For early preparation (docs/early-loading.md): without slow functions none of these rules is needed.
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims]

@@ -13,6 +13,8 @@ from anyio.abc import TaskGroup
 
 import cdi
 from api.dra.health import DeviceHealth
+from api.model.names import ShareId
+from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
@@ -20,12 +22,19 @@ from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
 from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
 from driver.kubeletplugin.claims.hardware import HardwareExecutor
+from driver.kubeletplugin.claims.held_claims import HeldClaims
+from driver.kubeletplugin.claims.ownership import BEFORE
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
+from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.steps import StepExecutor
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
+from driver.kubeletplugin.inventory.refusals import RefusalTracker
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
+from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
+from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
 
 
@@ -61,34 +70,58 @@ class NodePlugin:
             backends,
             call_timeout_s=settings.hardware_timeout_s,
             discovery_timeout_s=settings.discovery_timeout_s,
-            on_change=self._records_changed,
+            on_change=self._stuck_cards_changed,
         )
+        self._restrictions = DeviceRestrictions(
+            surveys=SurveyTracker(driver=settings.driver_name),
+            refusals=RefusalTracker(driver=settings.driver_name, now=time.time),
+            allocated=KnownAllocations(checkpoint.records),
+        )
+        self._surveyor = self._make_surveyor()
         self.publisher = self._make_publisher()
+        self._refused_claims = self._make_refused_claims()
         self.preparer = self._make_preparer(tasks)
         self._garbage_collector = self._make_garbage_collector()
         self._early_preparer = self._make_early_preparer()
 
     def report_health(self) -> Sequence[DeviceHealth]:
         """Return the health of every device in use."""
-        return self._health_tracker.build_reports(self._checkpoint.records.values())
+        refused = self._restrictions.refusals.placements
+        return self._health_tracker.build_reports(self._checkpoint.records.values(), refused)
 
     async def initialize(self) -> None:
-        """Discover the cards, and remove files of claims without a record: then claims can be prepared."""
+        """Discover and survey the cards, then repair the files of claims: then claims can be prepared.
+
+        Files of prepared claims may have been removed while no plugin ran; those of claims without a record are stray.
+        """
         await self.publisher.refresh()
         self._garbage_collector.remove_stray_files()
+        await self.preparer.restore_files()
 
     async def run(self) -> None:
-        """Publish the devices, watch their health and collect garbage, until cancelled."""
+        """Publish the devices, watch and survey their cards, and collect garbage, until cancelled."""
         async with anyio.create_task_group() as services:
-            if self.publisher.devices.has_slow_loads(self._settings.early_load_s):
-                services.start_soon(self._early_preparer.run)
+            services.start_soon(self._prepare_early)
+            if self._needs_early_preparation():
                 with anyio.move_on_after(self._settings.claims_sync_timeout_s):
                     await self._early_preparer.synced.wait()
             services.start_soon(self._cluster.run, self.publisher.request_refresh)
             services.start_soon(self.publisher.run)
             services.start_soon(self._garbage_collector.run)
+            services.start_soon(self._surveyor.run)
+            services.start_soon(self._refused_claims.run)
             for name in self._backends:
                 services.start_soon(self.publisher.watch_health, name)
+
+    async def _prepare_early(self) -> None:
+        """Prepare claims early from the moment on when there are devices that need it: nobody else watches claims."""
+        while not self._needs_early_preparation():
+            await self.publisher.refreshed.wait()
+        await self._early_preparer.run()
+
+    def _needs_early_preparation(self) -> bool:
+        devices, optional_devices = self.publisher.devices, self._cluster.target.optional_devices
+        return devices.has_slow_loads(self._settings.early_load_s) or devices.has_early_devices(optional_devices)
 
     def _make_publisher(self) -> DevicePublisher:
         return DevicePublisher(
@@ -99,12 +132,51 @@ class NodePlugin:
             health_tracker=self._health_tracker,
             on_health_change=self._on_health_change,
             settings=self._settings,
+            restrictions=self._restrictions,
+            on_discovered=self._surveyor.meet,
+            on_card_change=self._surveyor.request,
+        )
+
+    def _make_surveyor(self) -> HardwareSurveyor:
+        held_claims = HeldClaims(
+            cluster=self._cluster,
+            driver=self._settings.driver_name,
+            surveys=self._restrictions.surveys,
+            devices=lambda: self.publisher.devices,
+        )
+        return HardwareSurveyor(
+            card_executor=self.card_executor,
+            restrictions=self._restrictions,
+            records=self._checkpoint.records,
+            boot_id=self._boot_id,
+            came_later=self._came_later,
+            settings=self._settings,
+            list_allocated=held_claims.list_allocated,
+            report=self._report_of_node,
+            on_change=self._records_changed,
+            on_survey=lambda card_uuid: self._garbage_collector.finish_releases(card_uuid),
+        )
+
+    def _came_later(self, claim_uid: str, share: ShareId, found_id: str) -> bool:
+        """Whether the notes on a claim's device say that a partition was not there before the device's prepare."""
+        notes = self._checkpoint.journal(claim_uid, share, self._boot_id).notes
+        return BEFORE in notes and found_id not in notes[BEFORE]
+
+    def _make_refused_claims(self) -> RefusedClaims:
+        return RefusedClaims(
+            cluster=self._cluster,
+            checkpoint=self._checkpoint,
+            restrictions=self._restrictions,
+            driver=self._settings.driver_name,
+            survey=self._surveyor.request,
+            on_change=self._records_changed,
         )
 
     def _find_target(self) -> PublishTarget:
         """Return the target, with binding conditions only while the early preparer sets them."""
-        early_load_s = self._settings.early_load_s if self._early_preparer.is_active else None
-        return replace(self._cluster.target, early_load_s=early_load_s)
+        is_active = self._early_preparer.is_active
+        early_load_s = self._settings.early_load_s if is_active else None
+        return replace(self._cluster.target, early_load_s=early_load_s, sets_conditions=is_active)
 
     def _make_preparer(self, tasks: TaskGroup) -> ClaimPreparer:
         executor = StepExecutor(
@@ -127,6 +199,7 @@ class NodePlugin:
             cluster=self._cluster,
             publisher=self.publisher,
             tasks=tasks,
+            refused=self._refused_claims,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:
@@ -151,6 +224,14 @@ class NodePlugin:
             cluster=self._cluster,
             clock=time.monotonic,
         )
+
+    def _report_of_node(self, type_: EventKind, reason: str, message: str) -> None:
+        self._cluster.report(None, type=type_, reason=reason, message=message)
+
+    def _stuck_cards_changed(self) -> None:
+        """Survey what hangs, which fails at once, and what answers again."""
+        self._surveyor.request_stuck()
+        self._records_changed()
 
     def _records_changed(self) -> None:
         self.publisher.request_refresh()

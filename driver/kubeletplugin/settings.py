@@ -60,6 +60,10 @@ class Settings:
     """Longest wait for the list of claims before the first publication, so that slices are not written twice."""
     discovery_interval_s: float = 300.0
     """Time between two discoveries of cards that came or went unannounced; each costs the hardware's driver calls."""
+    survey_interval_s: float = 10.0
+    """Time between two surveys of what is on the cards: where the hardware reports no change, as NVML does for what
+    others cut, a pod that is sent to a placement they took waits so long at most; and each survey is a few calls of
+    milliseconds."""
     discovery_timeout_s: float = 120.0
     """Limit of one discovery: the first with eight GPUs was seen to take more than 30 s (dra-driver-nvidia-gpu#774)."""
     health_interval_s: float = 10.0

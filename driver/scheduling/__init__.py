@@ -2,5 +2,5 @@
 
 ``node_filter`` is its Filter step without devices, ``binding_conditions`` its PreBind step (KEP-5007),
 ``extended_resources`` its implicit claims (KEP-5004); ``label_selector`` is ``metav1.LabelSelector``. The embedded
-scheduler, diagnostics and the controller use them. Must never import ``driver.kube`` or do I/O.
+scheduler, diagnostics, the controller and the kubelet plugin use them. Must never import ``driver.kube`` or do I/O.
 """

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
+from api.core.v1 import ObjectReference, Pod
 from api.dra.registry import STRUCTURED_SERVICES
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import Pool
-from api.model.names import ClaimRef, DriverName
+from api.model.names import ClaimRef, DriverName, ObjectRef
 from driver.kube.http.errors import UnreachableError
 from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
@@ -60,6 +61,11 @@ class FakeCluster:
         self.written: list[tuple[str, tuple[AllocatedDeviceStatus, ...]]] = []
         """Claim name and what its status was given."""
         self.write_errors: list[Exception] = []
+        self.can_evict = True
+        self.lists = 0
+        self.pods: dict[ObjectRef, Pod] = {}
+        self.reported: list[tuple[str, str, str, str]] = []
+        """Events: kind and name of what they are about, reason, message."""
 
     def add(self, claim: ResourceClaim) -> ClaimRef:
         self.claims[claim.metadata.namespace, claim.metadata.name] = claim
@@ -76,6 +82,21 @@ class FakeCluster:
         if error := self.errors.get(claim.name):
             raise error
         return self.claims.get((claim.namespace, claim.name))
+
+    async def list_claims(self) -> Sequence[AllocatedClaim] | None:
+        self.lists += 1
+        await anyio.lowlevel.checkpoint()
+        if self.is_down:
+            raise UnreachableError("GET claims", "connection refused")
+        return [AllocatedClaim(metadata=claim.metadata, status=claim.status) for claim in self.claims.values()]
+
+    async def read_pod(self, ref: ObjectRef) -> Pod | None:
+        await anyio.lowlevel.checkpoint()
+        return self.pods.get(ref)
+
+    def report(self, about: ObjectReference | None, *, type: str, reason: str, message: str) -> None:  # noqa: A002
+        named = ("Node", NODE) if about is None else (about.kind, about.name)
+        self.reported.append((*named, reason, message))
 
     def publish(self, devices: DeviceSet) -> None:
         self.published.append(devices.pools)

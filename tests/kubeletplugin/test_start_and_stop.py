@@ -328,3 +328,15 @@ async def _ignoring_errors(call: Any, *arguments: Any) -> None:
 async def _open_when_unregistered(node: Machine, gate: Any) -> None:
     await until(lambda: not node.kubelet.sockets)
     gate.opened.set()
+
+
+async def test_files_that_were_removed_while_no_plugin_ran_are_there_before_it_registers() -> None:
+    with machine() as node:
+        held = node.cluster.add(claim("training", SLICE))
+        async with node.plugin():
+            await node.kubelet.prepare(held)
+            written = node.cdi_spec(held.uid)
+        for name in node.cdi_files:
+            node.store.remove(name)
+        async with node.plugin(register=False):
+            assert node.cdi_spec(held.uid) == written

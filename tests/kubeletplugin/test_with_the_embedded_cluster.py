@@ -244,6 +244,34 @@ async def test_slow_functions_are_published_with_conditions_from_the_first_slice
         assert generations == {1}, "written once"
 
 
+async def test_a_class_can_have_partitions_prepared_before_binding_also_one_that_comes_later() -> None:
+    async with site(ApiServerSettings()) as place:
+        place.change(early_load_s=None)
+        await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
+        async with running(place):
+            await place.until_published(SLICE)
+            assert await conditional(place) == set()
+            spec: JsonObject = {"device": "gpu", "profile": "1g.10gb", "prepare": "BeforeBinding"}
+            await place.client.create(
+                RESOURCE_CLASSES, ResourceClassObject(metadata=ObjectMeta(name="early"), spec=spec)
+            )
+            while not (named := await conditional(place)):  # noqa: ASYNC110  (as elsewhere)
+                await anyio.sleep(0.005)
+            assert SLICE in named
+            assert all("-1g-10gb-at-" in name for name in named)
+            driver = GPU.driver
+            conditions = {
+                "binding_conditions": (f"{driver}/Loaded",),
+                "binding_failure_conditions": (f"{driver}/LoadFailed",),
+            }
+            waiting = claim("waiting", replace(result(SLICE), **conditions))
+            held = await place.allocated(waiting)
+            while not (await place.client.get(place.kinds.resource_claims, held.name, held.namespace)).status.devices:  # noqa: ASYNC110
+                await anyio.sleep(0.005)
+            assert len(open_backend(place.hardware).partitions()) == 1, "before the kubelet has asked"
+            await place.kubelet.prepare(held)
+
+
 async def test_where_the_api_server_drops_conditions_none_are_published(caplog: pytest.LogCaptureFixture) -> None:
     fields = ("spec.devices[].bindingConditions", "spec.devices[].bindingFailureConditions")
     async with site(ApiServerSettings(dropped_fields={"resourceslices": fields})) as place:

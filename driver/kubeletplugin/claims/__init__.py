@@ -3,6 +3,7 @@
 ``preparer`` reads the claim, finds its devices (``allocation``, pure) and what the checkpoint knows of it
 (``transitions``, pure), and has ``steps`` executed: records go to ``checkpoint``, hardware work to ``hardware``,
 ``device_metadata`` (KEP-5304) and ``cdi_spec`` say what containers get. ``garbage_collection`` releases claims that
-nobody will unprepare, ``early_preparation`` prepares claims before their pods are bound (KEP-5007). The package never
-imports the kubelet's services (``driver.kubeletplugin.grpc``).
+nobody will unprepare, ``refused_claims`` sends pods elsewhere whose devices the hardware keeps refusing,
+``held_claims`` finds claims whose devices somebody else holds, ``early_preparation`` prepares claims before their pods
+are bound (KEP-5007). The package never imports the kubelet's services (``driver.kubeletplugin.grpc``).
 """

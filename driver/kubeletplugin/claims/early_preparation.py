@@ -2,7 +2,7 @@
 
 The plugin watches all claims. One that is allocated to this node with unmet binding conditions is prepared, and its
 conditions are set; one that lost its allocation is left to garbage collection. This runs only on nodes whose functions
-load slowly.
+load slowly, or with devices that a class has prepared early.
 """
 
 import logging

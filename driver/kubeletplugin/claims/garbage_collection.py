@@ -4,6 +4,8 @@ The kubelet unprepares a claim when the last pod that uses it has ended, and ret
 a node that is drained by force, or when it loses its own checkpoint. What was begun and never finished is released as
 soon as the claim is gone, and so is what was prepared for a pod that never started; nothing runs on either. What was
 prepared may still be used by a container that is about to end, so the kubelet gets time to unprepare it first.
+
+A release that could not be finished, because its card was away, is finished as soon as the card has been surveyed.
 """
 
 import logging
@@ -14,7 +16,7 @@ import anyio
 
 import cdi
 from api.errors import KerfError
-from api.model.prepared import PreparedClaim
+from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.claims import cdi_spec
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
@@ -27,7 +29,7 @@ from driver.runtime import metrics
 _log = logging.getLogger(__name__)
 
 _COLLECTED: Final = metrics.counter(
-    "kerf_garbage_collected_total", "Claims and files that were collected.", ["driver", "what"]
+    "kerf_garbage_collected_total", "Claims, unfinished releases and files that were collected.", ["driver", "what"]
 )
 
 
@@ -76,6 +78,13 @@ class ClaimGarbageCollector:
         except MetadataFileError as error:
             _log.error("cannot remove stray files: %s", error)
 
+    def finish_releases(self, card_uuid: str) -> None:
+        """Have releases finished that wait for this card, because it has been surveyed: it is there."""
+        for uid in self._preparer.deferred & self._checkpoint.records.keys():
+            record = self._checkpoint.records[uid]
+            if any(device.part.card_uuid == card_uuid for device in record.devices):
+                self._preparer.suspects.add(record.claim)
+
     async def collect(self, uids: Collection[str]) -> None:
         """Check the claims ``uids`` once; an error with one does not keep the others from being checked."""
         for uid in sorted(uids):
@@ -105,6 +114,10 @@ class ClaimGarbageCollector:
 
     async def _collect(self, record: PreparedClaim) -> None:
         uid = record.claim.uid
+        if record.state is ClaimState.RELEASING and uid in self._preparer.deferred:  # the kubelet thinks it done
+            await self._preparer.finish_release(record.claim)
+            self._count(uid, "release")
+            return
         if not is_gone(await self._cluster.read_claim(record.claim), record):
             self._gone_since.pop(uid, None)
             return
@@ -113,5 +126,8 @@ class ClaimGarbageCollector:
         if not may_run or self._clock() - since >= self._grace_s:
             await self._preparer.release_if_gone(record.claim)
             self._gone_since.pop(uid, None)
-            if self._checkpoint.get(uid) is None:
-                _COLLECTED.labels(self._driver, "claim").inc()
+            self._count(uid, "claim")
+
+    def _count(self, uid: str, what: str) -> None:
+        if self._checkpoint.get(uid) is None:
+            _COLLECTED.labels(self._driver, what).inc()

@@ -15,11 +15,13 @@ from anyio.abc import TaskGroup
 from api.errors import PermanentError, TransientError
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
-from api.model.prepared import PreparedClaim
+from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
-from driver.kubeletplugin.claims.transitions import PREPARE, UNPREPARE, Step, classify_record, is_gone
+from driver.kubeletplugin.claims.hardware import DevicesFailedError
+from driver.kubeletplugin.claims.refused_claims import RefusedClaims
+from driver.kubeletplugin.claims.steps import ClaimContext, ReleaseDeferredError, StepExecutor
+from driver.kubeletplugin.claims.transitions import PREPARE, UNPREPARE, RecordState, Step, classify_record, is_gone
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.runtime import logs, metrics
@@ -82,8 +84,9 @@ class ClaimPreparer:
         cluster: Cluster,
         publisher: DevicePublisher,
         tasks: TaskGroup,
+        refused: RefusedClaims | None = None,
     ) -> None:
-        """The work runs in ``tasks``, which outlives the calls."""
+        """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in."""
         self._driver = driver
         self._configurations = configurations
         self._boot_id = boot_id
@@ -91,7 +94,10 @@ class ClaimPreparer:
         self._executor = executor
         self._cluster = cluster
         self._publisher = publisher
+        self._refused = refused
         self.suspects = SuspectClaims()
+        self.deferred = {uid for uid, record in checkpoint.records.items() if record.state is ClaimState.RELEASING}
+        """UIDs of claims whose release waits for a card that is away; at the start, of all that were being released."""
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
@@ -116,6 +122,24 @@ class ClaimPreparer:
         with _operation(self._driver, "collect", claim):
             await self._flights.do(claim.uid, "collect", self._collect, claim)
 
+    async def finish_release(self, claim: ClaimRef) -> None:
+        """Go on with a release that waited for its card. Raises KerfError."""
+        with _operation(self._driver, "finish release", claim):
+            await self._flights.do(claim.uid, "finish release", self._finish_release, claim)
+
+    async def restore_files(self) -> None:
+        """Write the CDI and metadata files of all prepared claims anew, because nobody knows what became of them.
+
+        A claim whose files cannot be written is logged: its containers cannot be created, all others' can.
+        """
+        for record in list(self._checkpoint.records.values()):
+            if classify_record(record, self._boot_id) is not RecordState.PREPARED:
+                continue
+            try:
+                await self._executor.execute((Step.WRITE_CDI,), ClaimContext(record.claim, record))
+            except Exception as error:  # noqa: BLE001  (backends are third parties': the other claims go on)
+                _log.error("claim %s: its files cannot be written anew: %r", record.claim, error)
+
     async def drain(self, grace_s: float) -> None:
         """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
         await self._flights.drain(grace_s)
@@ -137,14 +161,33 @@ class ClaimPreparer:
         except DeviceInUseError as error:
             self.suspects.add(error.holder)
             raise
+        except DevicesFailedError as error:
+            if self._refused is not None:
+                self._refused.note_failure(ref, error, has_pod=not is_early)
+            raise
+        if self._refused is not None:
+            self._refused.note_success(ref)
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
         return context.record
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))
         state = classify_record(context.record, self._boot_id)
-        await self._executor.execute(UNPREPARE[state], context)
-        _log.info("unprepared (record: %s)", state)
+        if self._refused is not None:
+            self._refused.note_success(ref)
+        try:
+            await self._executor.execute(UNPREPARE[state], context)
+        except ReleaseDeferredError as error:
+            self.deferred.add(ref.uid)
+            _log.warning("unprepared, but %s", error)
+        else:
+            self.deferred.discard(ref.uid)
+            _log.info("unprepared (record: %s)", state)
+
+    async def _finish_release(self, ref: ClaimRef) -> None:
+        record = self._checkpoint.get(ref.uid)
+        if record is not None and record.state is ClaimState.RELEASING:  # else it was prepared anew meanwhile
+            await self._unprepare(ref)
 
     async def _collect(self, ref: ClaimRef) -> None:
         record = self._checkpoint.get(ref.uid)

@@ -16,6 +16,7 @@ import cdi
 from api.errors import KerfError, TransientError
 from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from driver.kubeletplugin.backends.base import CardAbsentError
 from driver.kubeletplugin.claims import cdi_spec, device_metadata
 from driver.kubeletplugin.claims.allocation import check_conflicts
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
@@ -31,6 +32,10 @@ _RECORDS: Final = metrics.gauge("kerf_claim_records", "Claims in the checkpoint 
 
 class CdiFileError(TransientError):
     """The claim's CDI file could not be written or removed."""
+
+
+class ReleaseDeferredError(TransientError):
+    """A card with a device of the claim is away; the record stays, and the release goes on once the card is back."""
 
 
 @dataclass(slots=True)
@@ -101,7 +106,8 @@ class StepExecutor:
                 case Step.REMOVE_CDI:
                     self._remove_cdi(context.claim)
                 case Step.RELEASE_HARDWARE:
-                    await self._hardware.release(context.existing)
+                    with _deferred_while_absent():
+                        await self._hardware.release(context.existing)
                 case Step.DROP_RECORD:
                     self._drop(context)
                 case _:
@@ -175,3 +181,14 @@ def _cdi_errors() -> Iterator[None]:
         yield
     except cdi.CDIError as error:
         raise CdiFileError(f"the claim's CDI file: {error}") from error
+
+
+@contextmanager
+def _deferred_while_absent() -> Iterator[None]:
+    """Raise ReleaseDeferredError when nothing but the absence of cards keeps devices from being released."""
+    try:
+        yield
+    except DevicesFailedError as error:
+        if not all(isinstance(failure, CardAbsentError) for failure in error.failures):
+            raise
+        raise ReleaseDeferredError(f"the release waits for a card that is away: {error}") from error

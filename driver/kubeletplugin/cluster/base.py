@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from api.core.v1 import NODES, Node
+from api.core.v1 import NODES, PODS, Node, ObjectReference, Pod
 from api.dra.registry import PluginServices
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import OwnerReference
-from api.model.names import ClaimRef
+from api.model.names import ClaimRef, ObjectRef
+from api.resource.kinds import GROUP
 from api.wire import Kind
+from driver.kube.events import EventKind
 from driver.kube.http.client import Client
 from driver.kube.http.errors import NotFoundError
 from driver.kube.store import ObjectChange, Store
@@ -44,6 +46,23 @@ class Cluster(Protocol):
         """Read the claim of this name from the API server; None: there is none. Raises ApiError."""
         ...
 
+    @property
+    def can_evict(self) -> bool:
+        """Whether a device's NoExecute taint evicts the pods that have the device."""
+        ...
+
+    async def list_claims(self) -> Sequence[AllocatedClaim] | None:
+        """List the claims of the cluster; None: no device is ever withdrawn, so nobody needs them. Raises ApiError."""
+        ...
+
+    async def read_pod(self, ref: ObjectRef) -> Pod | None:
+        """Read a pod from the API server; None: there is none. Raises ApiError."""
+        ...
+
+    def report(self, about: ObjectReference | None, *, type: EventKind, reason: str, message: str) -> None:  # noqa: A002
+        """Report an event about an object, None: about this node. Returns at once."""
+        ...
+
     def publish(self, devices: DeviceSet) -> None:
         """Have these devices published from now on. Returns at once."""
         ...
@@ -71,6 +90,32 @@ async def read_claim(client: Client, kind: Kind[ResourceClaim], claim: ClaimRef)
         return await client.get(kind, claim.name, claim.namespace)
     except NotFoundError:
         return None
+
+
+async def read_pod(client: Client, ref: ObjectRef) -> Pod | None:
+    """Read a pod; None: there is none. Raises ApiError."""
+    try:
+        return await client.get(PODS, ref.name, ref.namespace)
+    except NotFoundError:
+        return None
+
+
+def claim_reference(claim: AllocatedClaim | ResourceClaim) -> ObjectReference:
+    """Return the reference to ``claim`` for events."""
+    return ObjectReference(
+        api_version=f"{GROUP}/v1",
+        kind="ResourceClaim",
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        uid=claim.metadata.uid,
+    )
+
+
+def node_reference(node: Node) -> ObjectReference:
+    """Return the reference to ``node`` for events."""
+    return ObjectReference(
+        api_version=NODES.api_version, kind=NODES.kind, name=node.metadata.name, uid=node.metadata.uid
+    )
 
 
 def node_owner(node: Node) -> OwnerReference:

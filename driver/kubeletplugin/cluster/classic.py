@@ -12,18 +12,19 @@ from typing import Final
 
 import anyio
 
-from api.core.v1 import Node
+from api.core.v1 import Node, ObjectReference, Pod
 from api.dra.registry import PluginServices, services_for_kubelet
 from api.errors import KerfError, UnsupportedError
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec, inventory_name
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.names import ClaimRef
+from api.model.names import ClaimRef, ObjectRef
 from api.wire import to_builtins
 from driver.kube.discovery import ClassicFeatures
+from driver.kube.events import EventKind, EventReporter
 from driver.kube.http.client import Client
 from driver.kube.store import ObjectChange, Store
-from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, read_claim
+from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, node_reference, read_claim, read_pod
 from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.settings import Settings
@@ -65,11 +66,26 @@ class ClassicCluster:
         self._name = inventory_name(settings.node_name, settings.driver_name)
         self._spec = NodeInventorySpec(driver=settings.driver_name, node=settings.node_name)
         self._change = Notifier()
+        self._events = EventReporter(client, component=settings.field_manager, instance=settings.node_name)
         self.kubelet_services: PluginServices = services_for_kubelet(node.status.node_info.kubelet_version)
         self.target = PublishTarget(driver=settings.driver_name, node=settings.node_name, layout=SliceLayout.SPLIT)
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
         return await read_claim(self._client, self._claims, claim)
+
+    @property
+    def can_evict(self) -> bool:
+        return False  # nobody evicts pods for a taint in a NodeInventory
+
+    async def list_claims(self) -> None:
+        """Devices that cannot be had are tainted, whether or not a claim has them: the inventory lists cards."""
+        return
+
+    async def read_pod(self, ref: ObjectRef) -> Pod | None:
+        return await read_pod(self._client, ref)
+
+    def report(self, about: ObjectReference | None, *, type: EventKind, reason: str, message: str) -> None:  # noqa: A002
+        self._events.report(about or node_reference(self._node), type=type, reason=reason, message=message)
 
     def publish(self, devices: DeviceSet) -> None:
         cards = [card for inputs in devices.inputs for card in inputs.cards]
@@ -87,6 +103,11 @@ class ClassicCluster:
 
     async def run(self, on_target_change: Callable[[], None]) -> None:  # noqa: ARG002  (the target never changes)
         """Write the inventory whenever it changes and every RENEW_S; when cancelled, write that no plugin is ready."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._events.run)
+            await self._renew()
+
+    async def _renew(self) -> None:
         try:
             while True:
                 change = self._change.next_event

@@ -16,6 +16,7 @@ from api.model.devices import (
     CounterSet,
     Device,
     DeviceCounterConsumption,
+    DeviceTaint,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
@@ -76,6 +77,7 @@ def _build_full_slice(target: PublishTarget) -> ResourceSlice:
             binding_conditions=(conditions.loaded,),
             binding_failure_conditions=(conditions.failed,),
         ),
+        Device(name="tainted", taints=(DeviceTaint(key=f"{target.driver}/probe", effect="NoSchedule"),)),
     )
     is_combined = target.layout is SliceLayout.COMBINED
     return ResourceSlice(

@@ -8,21 +8,22 @@ from typing import Final
 
 import anyio
 
-from api.core.v1 import Node
+from api.core.v1 import Node, ObjectReference, Pod
 from api.dra.registry import STRUCTURED_SERVICES, PluginServices
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.names import ClaimRef
+from api.model.names import ClaimRef, ObjectRef
 from api.resource.kinds import allocated_claim_kind
 from api.wire import to_builtins
 from driver.kube.discovery import ApiFeatures
+from driver.kube.events import EventKind, EventReporter
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
-from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, read_claim
+from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, node_reference, read_claim, read_pod
 from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
@@ -32,7 +33,11 @@ from driver.partitions.slice_limits import SliceLayout
 _COUNTER_FIELDS: Final = ("consumesCounters", "sharedCounters")
 _SHARE_FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
 _CONDITION_FIELDS: Final = ("bindingConditions", "bindingFailureConditions")
-"""Fields of slices without which partitions, shared devices or slow loads are published differently (``_restrict``)."""
+_TAINT_FIELDS: Final = ("taints",)
+"""Fields of slices without which partitions, shared devices or slow loads are published differently (``_restrict``);
+without taints nobody is evicted."""
+_EVICTION_SINCE: Final = (1, 36)
+"""Since this release NoExecute taints evict pods by default (KEP-5055): before, the gate was off."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +54,12 @@ class StructuredCluster:
         target: PublishTarget,
         *,
         can_watch_classes: bool,
+        dropped: Collection[str] = (),
     ) -> None:
-        """``can_watch_classes`` says whether the kind ResourceClass is installed now and may be read."""
+        """``can_watch_classes`` says whether the kind ResourceClass is installed now and may be read.
+
+        ``dropped`` are the paths of fields of slices that the API server is known to drop.
+        """
         self.kubelet_services: PluginServices = STRUCTURED_SERVICES
         self._client = client
         self._claims = features.resource.resource_claims
@@ -61,6 +70,11 @@ class StructuredCluster:
         self._classes_poll_s = settings.classes_poll_s
         self._field_manager = settings.field_manager
         self.target = target
+        self._node = node_reference(node)
+        self._events = EventReporter(client, component=settings.field_manager, instance=settings.node_name)
+        self._family = settings.family
+        self._has_evictions = features.kubernetes >= _EVICTION_SINCE
+        self._dropped = frozenset(dropped)
         self._publisher = SlicePublisher(
             client,
             features.resource,
@@ -81,14 +95,28 @@ class StructuredCluster:
             driver=settings.driver_name,
             node=settings.node_name,
             layout=SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED,
-            optional_devices=find_optional_devices(classes or ()),
+            optional_devices=find_optional_devices(classes or (), settings.family),
         )
         dropped = await probe_dropped_fields(client, features.resource.resource_slices, target)
         target = _restrict(target, dropped)
-        return cls(client, features, node, settings, target, can_watch_classes=classes is not None)
+        return cls(client, features, node, settings, target, can_watch_classes=classes is not None, dropped=dropped)
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
         return await read_claim(self._client, self._claims, claim)
+
+    @property
+    def can_evict(self) -> bool:
+        dropped = self._dropped | self._publisher.dropped_fields
+        return self._has_evictions and not any(path.endswith(_TAINT_FIELDS) for path in dropped)
+
+    async def list_claims(self) -> Sequence[AllocatedClaim]:
+        return (await self._client.list(self._allocated)).items
+
+    async def read_pod(self, ref: ObjectRef) -> Pod | None:
+        return await read_pod(self._client, ref)
+
+    def report(self, about: ObjectReference | None, *, type: EventKind, reason: str, message: str) -> None:  # noqa: A002
+        self._events.report(about or self._node, type=type, reason=reason, message=message)
 
     def publish(self, devices: DeviceSet) -> None:
         self._publisher.publish(devices.pools)
@@ -115,6 +143,7 @@ class StructuredCluster:
         async with anyio.create_task_group() as group:
             group.start_soon(self._publisher.run)
             group.start_soon(self._watch_classes)
+            group.start_soon(self._events.run)
 
     async def _watch_classes(self) -> None:
         """Watch ResourceClasses once they can be watched: their definition may be installed after the plugin."""
@@ -132,7 +161,7 @@ class StructuredCluster:
             self._on_target_change()
 
     def _classes_changed(self, _: ObjectChange[ResourceClassObject]) -> None:
-        wanted = find_optional_devices(self._classes.store.values())
+        wanted = find_optional_devices(self._classes.store.values(), self._family)
         # Until the first list is complete, a class that is missing may still come.
         known = OptionalDevices() if self._classes.synced else self.target.optional_devices
         self._set_target(replace(self.target, optional_devices=wanted.union(known)))

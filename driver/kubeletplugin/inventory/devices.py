@@ -5,7 +5,7 @@ compiles each family's to one pool. A pool whose inputs did not change is not co
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from driver.families.registry import installed_families
 from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, add_binding_conditions, loads_slowly
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
 from driver.partitions.device_names import device_name, exclusive_name, monitored_name
 from driver.partitions.geometry import Card, Partition
 from driver.partitions.pool_compiler import CompiledPool, Vocabulary, build_monitor_slices, compile_pool
@@ -55,6 +56,8 @@ class PublishTarget:
     """False: the API server drops what makes devices shareable (its gate DRAConsumableCapacity is off)."""
     early_load_s: float | None = None
     """Functions whose load takes at least this long are published with binding conditions (KEP-5007); None: none is."""
+    sets_conditions: bool = False
+    """Whether claims are prepared early now: only then are devices published with conditions because of a class."""
     keeps_conditions: bool = True
     """False: the API server drops binding conditions (its gate DRADeviceBindingConditions is off)."""
 
@@ -89,6 +92,8 @@ class PoolInputs(NamedTuple):
     """The partitions that are also published for sharing, in their own order."""
     taints: Mapping[str, tuple[DeviceTaint, ...]]
     """The taints by device name."""
+    withdrawn: frozenset[str]
+    """The names of devices that are not published, because nobody could get them now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +104,7 @@ class PublishedPool:
     pool: Pool
     """The pool as published, in the order in which the scheduler should take devices."""
     devices: Mapping[DeviceId, PartitionDevice]
-    """The exclusive devices, also those that are not published because counters are dropped."""
+    """The exclusive devices, also those that are not published: counters are dropped, or the device is withdrawn."""
 
     def find(self, device: DeviceId) -> PartitionDevice | None:
         """Return what ``device`` stands for. A shared or monitor device is found whether or not it is published now."""
@@ -135,6 +140,15 @@ class DeviceSet:
             for card in inputs.cards
         )
 
+    def has_early_devices(self, optional_devices: OptionalDevices) -> bool:
+        """Whether a class has any of the devices prepared before their pods are bound."""
+        return bool(optional_devices.early) and any(
+            optional_devices.is_early(str(kind), device)
+            for kind, published in self.published.items()
+            for content in published.pool.slices
+            for device in content.devices
+        )
+
     def find(self, device: DeviceId) -> PartitionDevice | None:
         """Return what ``device`` stands for; None: it is not a device of this node."""
         found = (published.find(device) for published in self.published.values())
@@ -147,10 +161,12 @@ def build_device_set(
     taken: Collection[Partition],
     health_tracker: DeviceHealthTracker,
     previous: DeviceSet,
+    restrictions: DeviceRestrictions | None = None,
 ) -> DeviceSet:
-    """Build the device set of ``cards`` (by backend) while the partitions ``taken`` are in use.
+    """Build the device set of ``cards`` (by backend) while the partitions ``taken`` are in use by claims of this node.
 
-    The order of ``previous`` is kept where a new one changes nothing that the scheduler could choose now. Raises
+    What ``restrictions`` withdraw is not published; what others hold counts as taken. The order of ``previous`` is kept
+    where a new one changes nothing that the scheduler could choose now. Raises
     AmbiguousCardError when two cards cannot be told apart, UnknownFamilyError for a card without a vocabulary, and
     CompileError when a pool does not fit into slices.
     """
@@ -164,7 +180,7 @@ def build_device_set(
             members.setdefault(card.kind, []).append((card, backend))
     return DeviceSet(
         published={
-            kind: _build_pool(target, of_kind, taken, health_tracker, previous.published.get(kind))
+            kind: _build_pool(target, of_kind, taken, health_tracker, previous.published.get(kind), restrictions)
             for kind, of_kind in members.items()
         }
     )
@@ -176,20 +192,30 @@ def _build_pool(
     taken: Collection[Partition],
     health_tracker: DeviceHealthTracker,
     previous: PublishedPool | None,
+    restrictions: DeviceRestrictions | None,
 ) -> PublishedPool:
     cards = tuple(card for card, _ in members)
+    taken = taken if restrictions is None else (*taken, *restrictions.surveys.list_foreign())
     order = publish_order(cards, taken)
     if previous is not None and not needs_republish(previous.inputs.order, order):
         order = previous.inputs.order
     backends = tuple(backend for _, backend in members)
     shareable = target.optional_devices.shareable
     shared = order_shared_partitions(cards, order.partitions, shareable, taken) if target.can_share else ()
-    inputs = PoolInputs(target, cards, backends, order, shared, _build_taints(cards, order, health_tracker))
+    inputs = PoolInputs(
+        target,
+        cards,
+        backends,
+        order,
+        shared,
+        _build_taints(cards, order, health_tracker, restrictions),
+        _find_withdrawn(target, cards, (*order.partitions, *shared), restrictions),
+    )
     return previous if previous is not None and previous.inputs == inputs else _compile(inputs)
 
 
 def _compile(inputs: PoolInputs) -> PublishedPool:
-    target, cards, backends, order, shared, taints = inputs
+    target, cards, backends, order, shared, taints, withdrawn = inputs
     name = pool_name(target.node, cards[0].kind)
     vocabulary = target.vocabularies[cards[0].kind]
     compiled = compile_pool(
@@ -214,17 +240,29 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
         if not compiled.partitions[device.name].shared
     }
     pool = compiled.pool if target.keeps_counters else _select_whole_cards(compiled)
-    if target.early_load_s is not None and target.keeps_conditions:
-        by_uuid = {card.uuid: card for card in cards}
-        slow = {
-            device
-            for device, partition in compiled.partitions.items()
-            if loads_slowly(by_uuid[partition.card_uuid], partition, target.early_load_s)
-        }
-        pool = add_binding_conditions(pool, slow, BindingConditions.of_driver(target.driver))
+    if target.keeps_conditions and (early := _find_early_devices(inputs, compiled)):
+        pool = add_binding_conditions(pool, early, BindingConditions.of_driver(target.driver))
     if cards[0].kind in target.optional_devices.monitors:
         pool = replace(pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node, vocabulary)))
-    return PublishedPool(inputs=inputs, pool=pool, devices=devices)
+    return PublishedPool(inputs=inputs, pool=_withdraw(pool, withdrawn), devices=devices)
+
+
+def _find_early_devices(inputs: PoolInputs, compiled: CompiledPool) -> set[str]:
+    """Return the names of the devices that are published with binding conditions."""
+    target = inputs.target
+    early: set[str] = set()
+    if target.early_load_s is not None:
+        by_uuid = {card.uuid: card for card in inputs.cards}
+        early.update(
+            name
+            for name, partition in compiled.partitions.items()
+            if loads_slowly(by_uuid[partition.card_uuid], partition, target.early_load_s)
+        )
+    if target.sets_conditions and target.optional_devices.early:
+        kind = inputs.cards[0].kind
+        published = (device for content in compiled.pool.slices for device in content.devices)
+        early.update(device.name for device in published if target.optional_devices.is_early(kind, device))
+    return early
 
 
 def _as_shared(device_entry: PartitionDevice) -> PartitionDevice:
@@ -256,13 +294,58 @@ def _check_unambiguous(cards: Mapping[str, Sequence[Card]]) -> None:
 
 
 def _build_taints(
-    cards: Sequence[Card], order: PublishOrder, health_tracker: DeviceHealthTracker
+    cards: Sequence[Card],
+    order: PublishOrder,
+    health_tracker: DeviceHealthTracker,
+    restrictions: DeviceRestrictions | None,
 ) -> dict[str, tuple[DeviceTaint, ...]]:
-    if not health_tracker.has_taints:
+    if not health_tracker.has_taints and not (restrictions and restrictions.has_taints):
         return {}
     by_uuid = {card.uuid: card for card in cards}
     return {
         device_name(by_uuid[partition.card_uuid], partition): taints
         for partition in order.partitions
-        if (taints := health_tracker.build_taints(partition))
+        if (
+            taints := (
+                *health_tracker.build_taints(partition),
+                *(restrictions.build_taints(partition) if restrictions else ()),
+            )
+        )
     }
+
+
+def _find_withdrawn(
+    target: PublishTarget,
+    cards: Sequence[Card],
+    partitions: Iterable[Partition],
+    restrictions: DeviceRestrictions | None,
+) -> frozenset[str]:
+    """Return the names of devices that nobody could get now, and that no claim has.
+
+    A device that a claim has in its allocation stays: without it the scheduler would count its counters as free, and
+    nothing would evict the claim's pod (kubernetes/kubernetes#140802).
+    """
+    if restrictions is None or not restrictions.surveys.has_held:
+        return frozenset()
+    by_uuid = {card.uuid: card for card in cards}
+    pool = pool_name(target.node, cards[0].kind)
+    return frozenset(
+        name
+        for partition in partitions
+        if restrictions.surveys.find_held(partition)
+        and not restrictions.allocated.has(
+            DeviceId(target.driver, pool, name := device_name(by_uuid[partition.card_uuid], partition))
+        )
+    )
+
+
+def _withdraw(pool: Pool, withdrawn: frozenset[str]) -> Pool:
+    """Return ``pool`` without the devices ``withdrawn``; all other slices stay as they are."""
+    if not withdrawn:
+        return pool
+    slices = []
+    for content in pool.slices:
+        kept = tuple(device for device in content.devices if device.name not in withdrawn)
+        if kept or not content.devices:
+            slices.append(replace(content, devices=kept))
+    return replace(pool, slices=tuple(slices) or (SliceContent(),))

@@ -11,18 +11,24 @@ from typing import Final, NamedTuple, TypeAlias
 
 from api.dra.health import DeviceHealth, Health
 from api.model.devices import DeviceTaint
+from api.model.names import DeviceId
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.backends.base import HealthChange, HealthState, UnhealthyState
-from driver.partitions.geometry import Partition
+from driver.kubeletplugin.inventory.refusals import RefusedPlacement
+from driver.partitions.geometry import Partition, Placement
 from driver.partitions.records import from_card_part
 
 _Part: TypeAlias = tuple[str, Partition | None]
 """A card's UUID and a partition of it; None: the whole card."""
+_LoadKey: TypeAlias = tuple[str, str | None, Placement | None]
+"""A card's UUID and the function that it could not load; the placement of a partition that has a profile instead."""
 
 _TAINTS: Final = MappingProxyType(
     {HealthState.UNHEALTHY: ("ill", "NoSchedule"), HealthState.LOST: ("lost", "NoExecute")}
 )
 """Value and effect of the published taint; the values are wire format, which tolerations may name."""
+_MAX_MESSAGE: Final = 256
+"""Characters of a refusal's message: the kubelet accepts 1024 bytes (KEP-4680), and a character has at most four."""
 
 
 class LoadFailure(NamedTuple):
@@ -45,7 +51,7 @@ class DeviceHealthTracker:
         self._load_failure_taint = DeviceTaint(key=f"{driver}/load-failed", effect="NoSchedule")
         self._now = now
         self._unhealthy: dict[_Part, UnhealthyState] = {}
-        self._load_failures: dict[tuple[str, str | None], LoadFailure] = {}
+        self._load_failures: dict[_LoadKey, LoadFailure] = {}
 
     @property
     def unhealthy(self) -> Mapping[_Part, UnhealthyState]:
@@ -88,13 +94,15 @@ class DeviceHealthTracker:
         return taints if self.find_load_failure(partition) is None else (*taints, self._load_failure_taint)
 
     def record_load_failure(self, partition: Partition, reason: str, hold_s: float) -> None:
-        """Keep the card of ``partition`` from getting claims for its function, for ``hold_s`` seconds."""
-        failure = LoadFailure(reason, self._now() + hold_s)
-        self._load_failures[partition.card_uuid, partition.function] = failure
+        """Keep the card of ``partition`` from getting claims for its function, for ``hold_s`` seconds.
+
+        A partition with a profile, which loads nothing, is kept from claims at its placement alone.
+        """
+        self._load_failures[_load_key(partition)] = LoadFailure(reason, self._now() + hold_s)
 
     def find_load_failure(self, partition: Partition) -> str | None:
         """Return why ``partition`` must not be tried again yet; None: it may be."""
-        failure = self._load_failures.get((partition.card_uuid, partition.function))
+        failure = self._load_failures.get(_load_key(partition))
         return failure.reason if failure is not None and self._now() < failure.hold_until else None
 
     def expire_load_failures(self) -> bool:
@@ -104,11 +112,28 @@ class DeviceHealthTracker:
             del self._load_failures[key]
         return bool(expired)
 
-    def build_reports(self, records: Iterable[PreparedClaim]) -> tuple[DeviceHealth, ...]:
-        """Build the kubelet's report of the devices of claims, with each device once."""
+    def build_reports(
+        self, records: Iterable[PreparedClaim], refused: Mapping[DeviceId, RefusedPlacement] = MappingProxyType({})
+    ) -> tuple[DeviceHealth, ...]:
+        """Build the kubelet's report of the devices of claims, each device once; ``refused`` ones are unhealthy."""
         checked_at_s = int(self._now())
-        devices = {device.share.id: from_card_part(device.part) for record in records for device in record.devices}
-        return tuple(
+        devices = {
+            device.share.id: from_card_part(device.part)
+            for record in records
+            for device in record.devices
+            if device.share.id not in refused
+        }
+        refusals = tuple(
+            DeviceHealth(
+                pool=device.pool,
+                device=device.device,
+                health=Health.UNHEALTHY,
+                checked_at_s=checked_at_s,
+                message=f"the hardware keeps refusing it: {placement.reason}"[:_MAX_MESSAGE],
+            )
+            for device, placement in refused.items()
+        )
+        return refusals + tuple(
             DeviceHealth(
                 pool=device.pool,
                 device=device.device,
@@ -118,3 +143,8 @@ class DeviceHealthTracker:
             )
             for device, partition in devices.items()
         )
+
+
+def _load_key(partition: Partition) -> _LoadKey:
+    placement = partition.placement if partition.profile is not None else None
+    return (partition.card_uuid, partition.function, placement)

@@ -1,8 +1,9 @@
-"""Devices that nodes publish only because a ResourceClass needs them: shared partitions, monitor devices.
+"""What nodes publish only because a ResourceClass needs it: shared partitions, monitor devices, binding conditions.
 
 A cluster without such classes has no more devices to search than before (docs/shared-partitions.md,
 docs/admin-access.md). Which models and nodes a class wants is left to its selector: a device that no class selects does
-no harm.
+no harm. Binding conditions make every claim on a device wait for its preparation (docs/early-loading.md), so only the
+devices that the class selects get them; its choice of nodes is left out.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,44 @@ from typing import NamedTuple
 from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_resource_class_object
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
+from api.model import device_attributes as v
+from api.model.devices import Device
+from api.model.quantity import Quantity
+from driver.families.base import Family
+from driver.families.model_names import UnknownModelError
 from driver.partitions.shared_devices import ShareableProfiles
+
+
+class DeviceSelection(NamedTuple):
+    """The devices that a class selects, on whatever node."""
+
+    kind: str
+    cut: str
+    """The value of the attribute ``cut``."""
+    is_shared: bool
+    profile: str | None
+    function: str | None
+    models: frozenset[str]
+    """The models, as devices spell them; empty: all."""
+    minimum: tuple[tuple[str, Quantity], ...]
+    """The least amounts, by capacity."""
+
+    def selects(self, kind: str, device: Device) -> bool:
+        """Whether the class selects ``device``, which is of ``kind``."""
+
+        def value(name: str) -> object:
+            attribute = device.attributes.get(name)
+            return attribute.value if attribute is not None else ""
+
+        return (
+            self.kind == kind
+            and value(v.ATTRIBUTE_CUT) == self.cut
+            and bool(value(v.ATTRIBUTE_SHARED)) is self.is_shared
+            and self.profile in (None, value(v.ATTRIBUTE_PROFILE))
+            and value(v.ATTRIBUTE_FUNCTION) == (self.function or "")
+            and (not self.models or value(v.ATTRIBUTE_MODEL) in self.models)
+            and all(name in device.capacity and device.capacity[name].value >= least for name, least in self.minimum)
+        )
 
 
 class OptionalDevices(NamedTuple):
@@ -21,20 +59,53 @@ class OptionalDevices(NamedTuple):
     """The profiles that several claims may share (KEP-5075); None among them: whole cards."""
     monitors: frozenset[str] = frozenset()
     """The families whose cards have monitor devices, for admin access (KEP-5018)."""
+    early: frozenset[DeviceSelection] = frozenset()
+    """The devices that are prepared before their pods are bound (KEP-5007)."""
 
     def union(self, other: "OptionalDevices") -> "OptionalDevices":
-        return OptionalDevices(self.shareable | other.shareable, self.monitors | other.monitors)
+        return OptionalDevices(
+            self.shareable | other.shareable, self.monitors | other.monitors, self.early | other.early
+        )
+
+    def is_early(self, kind: str, device: Device) -> bool:
+        """Whether a class has ``device``, which is of ``kind``, prepared before its pod is bound."""
+        return any(selection.selects(kind, device) for selection in self.early)
 
 
-def find_optional_devices(classes: Iterable[ResourceClassObject]) -> OptionalDevices:
-    """Return what ``classes`` need. An invalid class needs nothing; its status says why it is invalid."""
-    specs = [spec for held in classes if (spec := _decode(held)) is not None]
+def find_optional_devices(classes: Iterable[ResourceClassObject], family: Family) -> OptionalDevices:
+    """Return what the ``classes`` of ``family`` need.
+
+    An invalid class needs nothing; its status says why it is invalid.
+    """
+    decoded = (_decode(held) for held in classes)
+    specs = [spec for spec in decoded if spec is not None and spec.device == family.name]
     return OptionalDevices(
         shareable=frozenset(
             None if spec.cut == "Whole" else spec.profile for spec in specs if spec.allocation == "Shared"
         ),
         monitors=frozenset(spec.device for spec in specs if spec.cut == "Monitor"),
+        early=frozenset(_selection(spec, family) for spec in specs if spec.prepare == "BeforeBinding"),
     )
+
+
+def _selection(spec: ResourceClassSpec, family: Family) -> DeviceSelection:
+    return DeviceSelection(
+        kind=spec.device,
+        cut=spec.cut.lower(),
+        is_shared=spec.allocation == "Shared",
+        profile=spec.profile,
+        function=spec.function,
+        models=frozenset(_resolve_model(name, family) for name in spec.models),
+        minimum=tuple(sorted((spec.minimum or {}).items())),
+    )
+
+
+def _resolve_model(name: str, family: Family) -> str:
+    """Return the model as devices spell it; a name that the family does not know may be that of a card of this node."""
+    try:
+        return family.resolve_model(name)
+    except UnknownModelError:
+        return name
 
 
 def _decode(held: ResourceClassObject) -> ResourceClassSpec | None:

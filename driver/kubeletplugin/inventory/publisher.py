@@ -6,7 +6,7 @@ is published only when it makes a difference to the scheduler, and computed no s
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -18,6 +18,7 @@ from driver.kubeletplugin.backends.base import HealthChange
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.geometry import Card, Partition
 from driver.partitions.records import from_card_part
@@ -53,8 +54,15 @@ class DevicePublisher:
         health_tracker: DeviceHealthTracker,
         on_health_change: Callable[[], None],
         settings: Settings,
+        restrictions: DeviceRestrictions | None = None,
+        on_discovered: Callable[[Mapping[str, Sequence[Card]]], Awaitable[None]] | None = None,
+        on_card_change: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``records`` is a live view of the records of this node's claims."""
+        """``records`` is a live view of the records of this node's claims.
+
+        ``on_discovered`` is awaited with all cards, by backend, before their devices are computed; ``on_card_change``
+        is called with the UUID of a card on which something else than its health has changed.
+        """
         self._target = target
         self._card_executor = card_executor
         self._records = records
@@ -62,10 +70,15 @@ class DevicePublisher:
         self._health_tracker = health_tracker
         self._on_health_change = on_health_change
         self._settings = settings
+        self._restrictions = restrictions
+        self._on_discovered = on_discovered
+        self._on_card_change = on_card_change
         self._cards: dict[str, Sequence[Card]] = {}
         self._problems: dict[str, str] = {}
         self._change = Notifier()
         self._changed_at = -math.inf
+        self.refreshed = Notifier()
+        """Notified after each ``refresh``."""
         self.devices = DeviceSet()
         """The devices as of the last ``refresh``."""
 
@@ -84,13 +97,18 @@ class DevicePublisher:
         async with anyio.create_task_group() as group:
             for name in self._card_executor.backends:
                 group.start_soon(self._discover, name)
+        if self._on_discovered is not None:
+            await self._on_discovered(self._cards)
         taken = _list_taken(self._records.values())
         try:
-            self.devices = build_device_set(self._target(), self._cards, taken, self._health_tracker, self.devices)
+            self.devices = build_device_set(
+                self._target(), self._cards, taken, self._health_tracker, self.devices, self._restrictions
+            )
         except KerfError as error:
             self._note_problem("inventory", f"the devices cannot be published: {error}")
         else:
             self._problems.pop("inventory", None)
+        self.refreshed.notify()
 
     async def run(self) -> None:
         """Publish now and whenever it makes a difference, until cancelled."""
@@ -123,6 +141,8 @@ class DevicePublisher:
             for event in events:
                 if isinstance(event, HealthChange):
                     self._apply_health_change(event)
+                else:
+                    self._on_card_change(event.card_uuid)
 
     def _apply_health_change(self, change: HealthChange) -> None:
         if self._health_tracker.update(change):

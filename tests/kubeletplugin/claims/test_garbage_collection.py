@@ -8,7 +8,8 @@ import pytest
 from api.errors import TransientError
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
-from driver.kubeletplugin.backends.base import HardwareBusyError
+from api.model.prepared import ClaimState
+from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
 from driver.kubeletplugin.claims.allocation import DeviceInUseError
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from tests.fakes.claims import claim
@@ -167,3 +168,82 @@ async def test_a_claim_in_the_way_of_another_is_suspected(tmp_path: Path) -> Non
         with pytest.raises(DeviceInUseError):
             await core.preparer.prepare(second)
         assert core.preparer.suspects.take() == {first.uid}
+
+
+async def test_a_release_whose_card_is_away_succeeds_and_is_finished_once_the_card_is_surveyed(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        away = CardAbsentError("card GPU-0 fell off the bus")
+        core.backend.fail("unprepare", SLICE, away, away)
+        await core.preparer.unprepare(held)
+        record = core.checkpoint.get(held.uid)
+        assert record is not None
+        assert (record.state, core.store.names()) == (ClaimState.RELEASING, [])
+        core.garbage_collector.finish_releases("GPU-1")
+        assert core.preparer.suspects.take() == set(), "another card"
+        for expected in (["training"], []):  # away once more, then there; its claim exists all the while
+            core.garbage_collector.finish_releases("GPU-0")
+            await core.garbage_collector.collect(core.preparer.suspects.take())
+            assert [each.claim.name for each in core.checkpoint.records.values()] == expected
+        assert core.backend.made == {}
+
+
+async def test_a_claim_that_is_prepared_again_while_its_release_waits_keeps_its_devices(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.backend.fail("unprepare", SLICE, CardAbsentError("card GPU-0 fell off the bus"))
+        await core.preparer.unprepare(held)
+        await core.preparer.prepare(held)
+        core.garbage_collector.finish_releases("GPU-0")
+        await core.garbage_collector.collect(core.preparer.suspects.take())
+        assert [each.state for each in core.checkpoint.records.values()] == [ClaimState.PREPARED]
+
+
+async def test_a_successor_finishes_the_release_that_waits_for_a_card(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    held = cluster.add(claim("training", SLICE))
+    async with plugin_core(tmp_path, cluster) as core:
+        await core.preparer.prepare(held)
+        core.backend.fail("unprepare", SLICE, CardAbsentError("card GPU-0 fell off the bus"))
+        await core.preparer.unprepare(held)
+    async with plugin_core(tmp_path, cluster) as core:
+        core.garbage_collector.finish_releases("GPU-0")
+        await core.garbage_collector.collect(core.preparer.suspects.take())
+        assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
+
+
+async def test_what_an_earlier_boot_made_needs_no_card_to_be_released(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    held = cluster.add(claim("training", SLICE))
+    async with plugin_core(tmp_path, cluster) as core:
+        await core.preparer.prepare(held)
+    async with plugin_core(tmp_path, cluster, boot_id="boot-2") as core:
+        for operation in ("unprepare", "abandon"):
+            core.backend.fail(operation, SLICE, CardAbsentError("there is no card GPU-0"))
+        await core.preparer.unprepare(held)
+        assert dict(core.checkpoint.records) == {}
+
+
+async def test_files_of_prepared_claims_are_written_anew_and_one_failure_keeps_no_other_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        first, second = (core.cluster.add(claim(name, device)) for name, device in (("a", SLICE), ("b", "gpu-1")))
+        for held in (first, second):
+            await core.preparer.prepare(held)
+        names = core.store.names()
+        texts = [core.store.path(name).read_text() for name in names]
+        for name in names:
+            core.store.path(name).unlink()
+        handle = next(iter(core.checkpoint.records.values())).devices[0].handle
+        assert handle is not None
+        refused = handle.copy()
+        handle.clear()
+        await core.preparer.restore_files()
+        assert core.store.names() == names[1:]
+        assert "claim default/a: its files cannot be written anew" in caplog.text
+        handle.update(refused)
+        await core.preparer.restore_files()
+        assert [core.store.path(name).read_text() for name in names] == texts

@@ -20,6 +20,7 @@ from api.model.devices import Device, Pool, ResourcePool, ResourceSlice, Resourc
 from api.model.metadata import ObjectMeta
 from api.model.names import DeviceId
 from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
+from driver.families.fpga import FPGA
 from driver.kubeletplugin.claims.allocation import MonitorDeviceError, resolve_devices
 from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
@@ -65,7 +66,7 @@ def test_classes_ask_for_them_family_by_family() -> None:
         ResourceClassObject(metadata=ObjectMeta(name="m"), spec={"device": "fpga", "cut": "Monitor"}),
         ResourceClassObject(metadata=ObjectMeta(name="p"), spec={"device": "gpu", "cut": "Partition"}),
     ]
-    assert find_optional_devices(classes) == OptionalDevices(monitors=frozenset({"fpga"}))
+    assert find_optional_devices(classes, FPGA) == OptionalDevices(monitors=frozenset({"fpga"}))
 
 
 def test_who_asks_without_admin_access_is_told_what_the_claim_lacks() -> None:

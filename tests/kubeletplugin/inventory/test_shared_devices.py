@@ -11,6 +11,7 @@ from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, DeviceId
+from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.claims.allocation import DeviceInUseError
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
@@ -159,7 +160,7 @@ def test_what_classes_offer_in_shares() -> None:
         offer(profile="3g.40gb", misspelt=True),
         offer(minimum={"memory": "18Gi"}),
     ]
-    assert find_optional_devices(classes) == OptionalDevices(shareable=frozenset({"1g.10gb", None}))
+    assert find_optional_devices(classes, GPU) == OptionalDevices(shareable=frozenset({"1g.10gb", None}))
 
 
 def names(inventory: DeviceSet) -> list[str]:

@@ -1,0 +1,56 @@
+"""The claims that have devices of this node in their allocation, listed while somebody else holds such devices."""
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from api.model.claims import AllocatedClaim
+from api.model.names import DeviceId
+from driver.kubeletplugin.cluster.base import Cluster, claim_reference
+from driver.kubeletplugin.inventory.devices import DeviceSet
+from driver.kubeletplugin.inventory.surveys import SurveyTracker
+
+_REASON: Final = "HeldBySomebodyElse"
+"""The reason of events about claims that have what somebody else holds."""
+
+
+class HeldClaims:
+    """Lists the allocated devices of one node, and tells each claim that has what it cannot get."""
+
+    def __init__(
+        self, *, cluster: Cluster, driver: str, surveys: SurveyTracker, devices: Callable[[], DeviceSet]
+    ) -> None:
+        """``devices`` returns the node's devices as of now."""
+        self._cluster = cluster
+        self._driver = driver
+        self._surveys = surveys
+        self._devices = devices
+        self._told: set[tuple[str, DeviceId, str]] = set()
+
+    async def list_allocated(self) -> Collection[DeviceId] | None:
+        """Return the devices of this node that any claim has; None: nobody can say. Raises ApiError."""
+        claims = await self._cluster.list_claims()
+        if claims is None:
+            return None
+        prefix = f"{self._cluster.target.node}/"
+        found: set[DeviceId] = set()
+        held: set[tuple[str, DeviceId, str]] = set()
+        for claim in claims:
+            allocation = claim.status.allocation
+            for result in allocation.devices.results if allocation else ():
+                if result.driver == self._driver and result.pool.startswith(prefix):
+                    found.add(result.id)
+                    if reason := self._find_held(result.id):
+                        held.add((claim.metadata.uid, result.id, reason))
+                        self._tell(claim, result.id, reason)
+        self._told = held
+        return found
+
+    def _find_held(self, device: DeviceId) -> str | None:
+        offered = self._devices().find(device)
+        return None if offered is None or offered.is_monitor else self._surveys.find_held(offered.partition)
+
+    def _tell(self, claim: AllocatedClaim, device: DeviceId, reason: str) -> None:
+        if (claim.metadata.uid, device, reason) not in self._told:
+            self._cluster.report(
+                claim_reference(claim), type="Warning", reason=_REASON, message=f"{device.device}: {reason}"
+            )

@@ -1,0 +1,156 @@
+"""Claims whose preparation the hardware keeps refusing: their pods are to start elsewhere.
+
+The placement is tainted (``driver.kubeletplugin.inventory.refusals``), so that the pod's owner replaces it on another
+node or another device. Where eviction cannot work, or would lose the pod, an event says which pod to delete.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from api.checkpoint.v1 import CheckpointError
+from api.core.v1 import Pod, reference
+from api.errors import InvalidDocumentError
+from api.model.claims import ResourceClaim
+from api.model.names import ClaimRef, DeviceId, ObjectRef
+from api.model.prepared import ClaimState
+from driver.kubeletplugin.claims.checkpoint import Checkpoint
+from driver.kubeletplugin.claims.hardware import DevicesFailedError
+from driver.kubeletplugin.cluster.base import Cluster, claim_reference
+from driver.kubeletplugin.inventory.refusals import MAX_EVICTING
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from driver.partitions.geometry import Partition
+from driver.partitions.records import from_card_part
+from driver.runtime import metrics
+from driver.runtime.work_queue import WorkQueue
+from driver.scheduling.extended_resources import EXTENDED_CLAIM
+
+_log = logging.getLogger(__name__)
+
+_REASON: Final = "DeviceRefused"
+"""The reason of the events."""
+_REFUSED: Final = metrics.counter(
+    "kerf_refused_placements_total", "Placements that the hardware refused too often.", ["driver", "outcome"]
+)
+
+
+class RefusedClaims:
+    """The refusals of one node, and what follows from them."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        checkpoint: Checkpoint,
+        restrictions: DeviceRestrictions,
+        driver: str,
+        survey: Callable[[str], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        """``survey`` has a card surveyed soon; ``on_change`` is called when the devices may have changed."""
+        self._cluster = cluster
+        self._checkpoint = checkpoint
+        self._restrictions = restrictions
+        self._tracker = restrictions.refusals
+        self._driver = driver
+        self._survey = survey
+        self._on_change = on_change
+        self._queue: WorkQueue[ClaimRef] = WorkQueue()
+        self._due: dict[ClaimRef, dict[DeviceId, tuple[Partition, str]]] = {}
+
+    def note_failure(self, claim: ClaimRef, error: DevicesFailedError, *, has_pod: bool = True) -> None:
+        """Note that devices of ``claim`` could not be prepared. Only what the hardware says counts as a refusal.
+
+        Without a pod on this node (``has_pod``) nobody is to be evicted: the scheduler tries another node.
+        """
+        for device, failure in zip(error.failed, error.failures, strict=True):
+            if isinstance(failure, InvalidDocumentError | CheckpointError):
+                continue
+            partition = from_card_part(device.part)
+            if self._restrictions.allocated.add(device.share.id):
+                self._on_change()
+            self._survey(partition.card_uuid)
+            if has_pod and self._tracker.record(claim.uid, device.share.id):
+                self._due.setdefault(claim, {})[device.share.id] = (partition, _describe(failure))
+                self._queue.add(claim)
+
+    def note_success(self, claim: ClaimRef) -> None:
+        """Note that ``claim`` is prepared or released: what was refused to it no longer matters."""
+        self._tracker.forget(claim.uid)
+        self._due.pop(claim, None)
+
+    async def run(self) -> None:
+        """Taint what was refused too often, and tell whom it concerns, until cancelled."""
+        await self._queue.run(self._handle, workers=1)
+
+    async def _handle(self, ref: ClaimRef) -> None:
+        due = self._due.get(ref)
+        claim = await self._cluster.read_claim(ref) if due else None
+        if not due or claim is None or claim.metadata.uid != ref.uid:
+            self._due.pop(ref, None)
+            return
+        pods = await self._read_pods(claim)
+        for device, (partition, reason) in due.items():
+            self._taint(claim, pods, device, partition, reason)
+        self._due.pop(ref, None)
+
+    def _taint(
+        self, claim: ResourceClaim, pods: Sequence[Pod], device: DeviceId, partition: Partition, reason: str
+    ) -> None:
+        obstacle = self._find_obstacle(claim, pods, device)
+        is_new = self._tracker.taint(device, partition, reason, evicts=not obstacle)
+        evicts = self._tracker.placements[device].evicts
+        message = f"the hardware keeps refusing {device.device}: {reason}"
+        if evicts:
+            message += "; the pod is evicted, so that its owner replaces it elsewhere"
+        else:
+            named = (
+                " and ".join(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods) or "that uses the claim"
+            )
+            message += f"; delete pod {named} to have it replaced, because {obstacle}"
+        for about in (claim_reference(claim), *map(reference, pods)):
+            self._cluster.report(about, type="Warning", reason=_REASON, message=message)
+        if is_new:
+            _log.warning("claim %s: %s", claim.ref, message)
+            _REFUSED.labels(self._driver, "evicted" if evicts else "told").inc()
+            self._on_change()
+
+    def _find_obstacle(self, claim: ResourceClaim, pods: Sequence[Pod], device: DeviceId) -> str:
+        """Return why an eviction cannot work or would lose work; empty: it does what is wanted."""
+        if not self._cluster.can_evict:
+            return "this cluster evicts no pod from a tainted device (Kubernetes 1.36, feature gate DRADeviceTaints)"
+        if claim.metadata.annotations.get(EXTENDED_CLAIM) == "true":
+            return "pods with extended resources are not evicted (kubernetes/kubernetes#141290)"
+        if others := [consumer for consumer in claim.status.reserved_for if consumer.resource != "pods"]:
+            return f"the claim is reserved for {others[0].resource}/{others[0].name}, which is no pod"
+        for pod in pods:
+            if not any(owner.controller for owner in pod.metadata.owner_references):
+                return f"pod {pod.metadata.name} has no owner that would create it again"
+        if not pods:
+            return "nobody is to be evicted: the claim is reserved for no pod"
+        if other := self._find_user(claim, device):
+            return f"claim {other} uses another share of the device"
+        if not self._tracker.may_evict_more and device not in self._tracker.placements:
+            return f"{MAX_EVICTING} placements of this node evict pods already: see what its hardware is missing"
+        return ""
+
+    def _find_user(self, claim: ResourceClaim, device: DeviceId) -> ClaimRef | None:
+        """Return another claim that is prepared on ``device``, whose pods would be evicted, too."""
+        for uid, record in self._checkpoint.records.items():
+            is_other = uid != claim.metadata.uid and record.state is ClaimState.PREPARED
+            if is_other and any(held.share.id == device for held in record.devices):
+                return record.claim
+        return None
+
+    async def _read_pods(self, claim: ResourceClaim) -> list[Pod]:
+        pods = []
+        for consumer in claim.status.reserved_for:
+            if consumer.resource == "pods":
+                pod = await self._cluster.read_pod(ObjectRef(claim.metadata.namespace, consumer.name))
+                if pod is not None and pod.metadata.uid == consumer.uid:
+                    pods.append(pod)
+        return pods
+
+
+def _describe(failure: Exception) -> str:
+    return str(failure) or repr(failure)

@@ -1,0 +1,59 @@
+"""What keeps devices of healthy cards from claims: what others hold, modes, quarantine, refusals. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from api.model.devices import DeviceTaint
+from api.model.names import DeviceId
+from api.model.prepared import PreparedClaim
+from driver.kubeletplugin.inventory.refusals import RefusalTracker
+from driver.kubeletplugin.inventory.surveys import SurveyTracker
+from driver.partitions.geometry import Partition
+
+
+class KnownAllocations:
+    """The devices that claims have in their allocation, as far as this node knows.
+
+    They are learned from a list of all claims, and until the next one from claims that are to be prepared.
+    """
+
+    def __init__(self, records: Mapping[str, PreparedClaim]) -> None:
+        """``records`` is a live view of the records of this node's claims."""
+        self._records = records
+        self._known: frozenset[DeviceId] | None = None
+
+    def has(self, device: DeviceId) -> bool:
+        """Whether any claim may have ``device``; while no list is known, every device may be allocated."""
+        if self._known is None or device in self._known:
+            return True
+        return any(held.share.id == device for record in self._records.values() for held in record.devices)
+
+    def replace(self, devices: Iterable[DeviceId] | None) -> bool:
+        """Apply a complete list, None: nobody knows; returns whether that changes anything."""
+        before = self._known
+        self._known = None if devices is None else frozenset(devices)
+        return self._known != before
+
+    def add(self, device: DeviceId) -> bool:
+        """Apply that a claim has ``device``; returns whether that was not known."""
+        if self._known is None or device in self._known:
+            return False
+        self._known |= {device}
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRestrictions:
+    """Everything that restricts the devices of one node, as of now."""
+
+    surveys: SurveyTracker
+    refusals: RefusalTracker
+    allocated: KnownAllocations
+
+    @property
+    def has_taints(self) -> bool:
+        return bool(self.surveys.has_held or self.surveys.quarantine or self.refusals.placements)
+
+    def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
+        """Return the taints with which the device of ``partition`` is published, if it is."""
+        return (*self.surveys.build_taints(partition), *self.refusals.build_taints(partition))

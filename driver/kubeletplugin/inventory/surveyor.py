@@ -1,0 +1,228 @@
+"""Surveys a node's cards: before they are first published, when something has changed on one, and at an interval.
+
+Each card is surveyed for itself: one whose survey fails or takes long keeps no other from being surveyed. What changes
+is published at once; logs and events tell it once. While others hold anything, the claims' allocations are listed, too:
+a device that a claim has is tainted where it would otherwise be withdrawn.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from api.errors import KerfError
+from api.model.names import DeviceId
+from api.model.prepared import ClaimState, PreparedClaim
+from driver.kube.events import EventKind
+from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey
+from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from driver.kubeletplugin.inventory.surveys import CameLater, find_replacements
+from driver.kubeletplugin.settings import Settings
+from driver.partitions.geometry import Card
+from driver.runtime import metrics
+from driver.runtime.notifier import Notifier
+
+_log = logging.getLogger(__name__)
+
+_FOREIGN: Final = metrics.gauge(
+    "kerf_foreign_partitions", "Partitions on this node's cards that somebody else made.", ["driver"]
+)
+_FAILED: Final = metrics.counter("kerf_surveys_failed_total", "Surveys of cards that failed.", ["driver"])
+
+
+class HardwareSurveyor:
+    """The surveyor of one node's cards."""
+
+    def __init__(
+        self,
+        *,
+        card_executor: CardExecutor,
+        restrictions: DeviceRestrictions,
+        records: Mapping[str, PreparedClaim],
+        boot_id: str,
+        came_later: CameLater,
+        settings: Settings,
+        list_allocated: Callable[[], Awaitable[Collection[DeviceId] | None]],
+        report: Callable[[EventKind, str, str], None],
+        on_change: Callable[[], None],
+        on_survey: Callable[[str], None],
+    ) -> None:
+        """``records`` is a live view. ``list_allocated`` returns the devices of this node that claims have, None where
+        nobody can say, and may raise KerfError. ``report`` takes type, reason and message of an event about the node;
+        ``on_change`` is called when the devices may have changed, ``on_survey`` when a card has been surveyed.
+        """
+        self._card_executor = card_executor
+        self._restrictions = restrictions
+        self._surveys = restrictions.surveys
+        self._records = records
+        self._boot_id = boot_id
+        self._came_later = came_later
+        self._driver = settings.driver_name
+        self._interval_s = settings.survey_interval_s
+        self._first_survey_s = settings.discovery_timeout_s
+        self._first_list_s = settings.claims_sync_timeout_s
+        self._list_allocated = list_allocated
+        self._report = report
+        self._on_change = on_change
+        self._on_survey = on_survey
+        self._cards: dict[str, tuple[str, Card]] = {}
+        self._told: dict[str, Mapping[str, str]] = {}
+        self._list_problem = ""
+        self._running: set[str] = set()
+        self._requested: set[str] = set()
+        self._request = Notifier()
+
+    def request(self, card_uuid: str) -> None:
+        """Have the card surveyed soon, because something may have changed on it."""
+        self._requested.add(card_uuid)
+        self._request.notify()
+
+    def request_stuck(self) -> None:
+        """Have the cards surveyed on which a call hangs or hung: this fails at once, or ends their quarantine."""
+        for card_uuid in self._card_executor.stuck.keys() | self._surveys.quarantine.keys():
+            self.request(card_uuid)
+
+    async def meet(self, cards: Mapping[str, Sequence[Card]]) -> None:
+        """Take note of the discovered ``cards``, by backend, and survey those that are new: then they are published."""
+        found = {card.uuid: (backend, card) for backend, held in cards.items() for card in held}
+        known = [card for _, card in self._cards.values()]
+        for replacement in find_replacements(known, [card for _, card in found.values()]):
+            _log.warning("%s", replacement)
+            self._report("Warning", "CardReplaced", str(replacement))
+        new = found.keys() - self._cards.keys()
+        self._cards = found
+        self._surveys.keep_only(found.keys())
+        for card_uuid in self._told.keys() - found.keys():
+            del self._told[card_uuid]
+        for card_uuid in new:
+            self._surveys.fail(card_uuid, "it has not been surveyed yet", is_doubtful=False)
+        if new:
+            with anyio.move_on_after(self._first_survey_s):
+                async with anyio.create_task_group() as group:
+                    for card_uuid in sorted(new - self._running):
+                        self._begin(group, card_uuid, is_new=True)
+            with anyio.move_on_after(self._first_list_s):  # later, the next survey lists them
+                await self._list_if_held()
+        _FOREIGN.labels(self._driver).set(len(self._surveys.list_foreign()))
+
+    async def run(self) -> None:
+        """Survey the cards at the interval and whenever it is requested, until cancelled."""
+        next_at = anyio.current_time() + self._interval_s
+        async with anyio.create_task_group() as group:
+            while True:
+                request = self._request.next_event
+                due = {card_uuid for card_uuid in self._requested if card_uuid not in self._running}
+                self._requested -= due
+                if anyio.current_time() >= next_at:
+                    next_at = anyio.current_time() + self._interval_s
+                    due |= self._cards.keys() | self._list_awaited()
+                    if await self._list_if_held():
+                        self._on_change()
+                for card_uuid in sorted(due - self._running):
+                    self._begin(group, card_uuid)
+                with anyio.move_on_after(max(0.0, next_at - anyio.current_time())):
+                    await request.wait()
+
+    def _begin(self, group: TaskGroup, card_uuid: str, *, is_new: bool = False) -> None:
+        self._running.add(card_uuid)
+        group.start_soon(self._survey, card_uuid, is_new)
+
+    async def _survey(self, card_uuid: str, is_new: bool) -> None:
+        try:
+            if card_uuid in self._cards:
+                changed = await self._survey_card(*self._cards[card_uuid])
+            else:
+                changed = await self._look_for(card_uuid)
+        finally:
+            self._running.discard(card_uuid)
+            if card_uuid in self._requested:
+                self._request.notify()
+        if changed and not is_new:
+            await self._list_if_held()
+            self._on_change()
+
+    async def _survey_card(self, backend: str, card: Card) -> bool:
+        """Survey a card; returns whether anything about its devices has changed."""
+        changed = False
+
+        def apply(survey: CardSurvey) -> None:
+            nonlocal changed
+            changed = self._surveys.update(card, survey, self._records.values(), self._boot_id, self._came_later)
+
+        try:
+            await self._card_executor.survey(backend, card.uuid, apply)
+        except Exception as error:  # noqa: BLE001  (backends are third parties': the other cards go on)
+            _FAILED.labels(self._driver).inc()
+            stuck = self._card_executor.stuck.get(card.uuid)
+            reason = stuck or (str(error) if isinstance(error, KerfError) else repr(error))
+            is_absent = isinstance(error, CardAbsentError)
+            is_doubtful = is_absent or stuck is not None or isinstance(error, ContradictorySurveyError)
+            changed = self._surveys.fail(card.uuid, reason, is_doubtful=is_doubtful) or is_absent
+            self._tell(card, {"SurveyFailed": f"card {card.uuid} cannot be surveyed: {reason}"})
+            return changed
+        changed |= self._restrictions.refusals.expire(card.uuid, lambda part: bool(self._surveys.find_held(part)))
+        self._tell(card, {})
+        self._on_survey(card.uuid)
+        return changed
+
+    async def _look_for(self, card_uuid: str) -> bool:
+        """Ask for a card that was not there at the last discovery; returns whether it may be there now."""
+        backends = {
+            device.backend
+            for record in self._records.values()
+            for device in record.devices
+            if device.part.card_uuid == card_uuid
+        }
+        for backend in backends:
+            try:
+                await self._card_executor.survey(backend, card_uuid, lambda _: None)
+            except CardAbsentError:
+                continue
+            except Exception as error:  # noqa: BLE001  (as above)
+                _log.info("card %s cannot be looked for: %r", card_uuid, error)
+                continue
+            return True
+        return not backends  # an event about a card of which nothing is known: it may be new
+
+    def _list_awaited(self) -> set[str]:
+        """List the cards that are not there and hold what is to be released."""
+        return {
+            device.part.card_uuid
+            for record in self._records.values()
+            if record.state is ClaimState.RELEASING
+            for device in record.devices
+            if device.part.card_uuid not in self._cards
+        }
+
+    async def _list_if_held(self) -> bool:
+        """List the allocated devices while others hold any; returns whether that says anything new."""
+        if not self._surveys.has_held:
+            return self._restrictions.allocated.replace(None)
+        try:
+            changed = self._restrictions.allocated.replace(await self._list_allocated())
+        except KerfError as error:
+            if str(error) != self._list_problem:
+                self._list_problem = str(error)
+                _log.warning("cannot list which devices claims have, so the last list counts: %s", error)
+            return False
+        self._list_problem = ""
+        return changed
+
+    def _tell(self, card: Card, failure: Mapping[str, str]) -> None:
+        """Log and report what is new of a card, once for each change."""
+        told = self._told.get(card.uuid, {})
+        state = {**self._surveys.describe(card), **failure}
+        for reason, message in state.items():
+            if told.get(reason) != message:
+                _log.warning("%s", message)
+                self._report("Warning", reason, message)
+        if told and not state:
+            message = f"card {card.uuid} is free for claims again"
+            _log.info("%s", message)
+            self._report("Normal", "CardFree", message)
+        self._told[card.uuid] = state
+        _FOREIGN.labels(self._driver).set(len(self._surveys.list_foreign()))

@@ -1,0 +1,239 @@
+"""What is on each card, whose it is, and which devices it keeps from claims. Pure.
+
+No mark on the hardware says who made a partition. What a survey finds is ours when a record of this boot has it (card,
+profile and placement) and a note says that it was not there before; everything else is *foreign*: never destroyed,
+never handed out, and reported. A card whose survey contradicts itself or never returns is in *quarantine*: it gets no
+claims until a later survey is plausible.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from api.model.devices import DeviceTaint
+from api.model.names import ShareId
+from api.model.prepared import PreparedClaim, PreparedDevice
+from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from driver.partitions.device_names import card_name
+from driver.partitions.geometry import Card, Partition
+from driver.partitions.records import from_card_part
+from driver.partitions.unit_map import get_unit_map
+
+CameLater: TypeAlias = Callable[[str, ShareId, str], bool]
+"""Whether what was noted before a claim (by UID) had a device prepared says that a partition, by its id on the card,
+was not there yet. Without such a note the hardware was not touched for that device."""
+
+_MAX_VALUE: Final = 63
+"""Characters of a taint's value, which has the form of a label's (core/v1 validation)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyedCard:
+    """A card's latest survey, compared with the records of that moment."""
+
+    survey: CardSurvey
+    foreign: tuple[FoundPartition, ...]
+    """What no record of this boot has."""
+    taken: tuple[Partition, ...]
+    """The same as partitions."""
+    blocked: Mapping[Partition, FoundPartition]
+    """The partitions that overlap a foreign one or lack the engines that it has, with one that blocks each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardReplacement:
+    """Another card than before at one PCI address."""
+
+    pci_bus_id: str
+    old_uuid: str
+    new_uuid: str
+
+    def __str__(self) -> str:
+        return (
+            f"the card at {self.pci_bus_id} was {self.old_uuid} and is {self.new_uuid} now: claims on the old one can "
+            "be released only when it is back, or after a reboot"
+        )
+
+
+class SurveyTracker:
+    """The latest survey of each card of a node."""
+
+    def __init__(self, *, driver: str) -> None:
+        self._driver = driver
+        self._cards: dict[str, SurveyedCard] = {}
+        self._quarantine: dict[str, str] = {}
+
+    @property
+    def cards(self) -> Mapping[str, SurveyedCard]:
+        """The surveyed cards by UUID; one in quarantine has its last survey before, if there was one."""
+        return self._cards
+
+    @property
+    def quarantine(self) -> Mapping[str, str]:
+        """Why cards get no claims, by UUID: nobody knows what is on them."""
+        return self._quarantine
+
+    @property
+    def has_held(self) -> bool:
+        """Whether any device may be held by somebody else, or be impossible in its card's present mode."""
+        return any(card.foreign or card.survey.no_whole or card.survey.no_partitions for card in self._cards.values())
+
+    def update(
+        self,
+        card: Card,
+        survey: CardSurvey,
+        records: Iterable[PreparedClaim],
+        boot_id: str,
+        came_later: CameLater,
+    ) -> bool:
+        """Apply a survey of ``card``; returns whether it says anything new about the devices.
+
+        ``records`` are those of the moment of the survey: nobody may have changed the card since.
+        """
+        before = self._summarize(card.uuid)
+        foreign = find_foreign(survey, records, boot_id, came_later)
+        taken = tuple(
+            Partition(kind=card.kind, card_uuid=card.uuid, profile=found.profile, placement=found.placement)
+            for found in foreign
+        )
+        self._cards[card.uuid] = SurveyedCard(
+            survey=survey, foreign=foreign, taken=taken, blocked=_find_blocked(card, foreign, taken)
+        )
+        self._quarantine.pop(card.uuid, None)
+        return before != self._summarize(card.uuid)
+
+    def fail(self, card_uuid: str, reason: str, *, is_doubtful: bool) -> bool:
+        """Apply that a survey failed; returns whether that changes anything about the devices.
+
+        The card is in quarantine if nothing is known of it, or if what is known is doubtful because the survey
+        contradicted itself or a call hangs. Otherwise the survey before it counts: one may fail for many reasons.
+        """
+        if card_uuid in self._cards and not is_doubtful:
+            return False
+        known = self._quarantine.get(card_uuid)
+        self._quarantine[card_uuid] = reason
+        return known != reason
+
+    def keep_only(self, card_uuids: Collection[str]) -> bool:
+        """Forget all other cards; returns whether there were any."""
+        gone = (self._cards.keys() | self._quarantine.keys()) - set(card_uuids)
+        for card_uuid in gone:
+            self._cards.pop(card_uuid, None)
+            self._quarantine.pop(card_uuid, None)
+        return bool(gone)
+
+    def list_foreign(self) -> list[Partition]:
+        """List what others hold, as partitions that are taken."""
+        return [partition for card in self._cards.values() for partition in card.taken]
+
+    def find_held(self, partition: Partition) -> str | None:
+        """Return why ``partition`` cannot be had now; None: neither others nor its card's mode keep it."""
+        card = self._cards.get(partition.card_uuid)
+        if card is None:
+            return None
+        if found := card.blocked.get(_as_exclusive(partition)):
+            return f"held by somebody else: {found}"
+        return (card.survey.no_whole if partition.is_whole else card.survey.no_partitions) or None
+
+    def describe(self, card: Card) -> Mapping[str, str]:
+        """Return what keeps devices of ``card`` from claims, for people: messages by the reason of their event."""
+        name = f"card {card_name(card)} ({card.uuid})"
+        found: dict[str, str] = {}
+        if reason := self._quarantine.get(card.uuid):
+            found["CardInQuarantine"] = f"{name} gets no claims: {reason}"
+        if surveyed := self._cards.get(card.uuid):
+            if surveyed.foreign:
+                foreign = ", ".join(map(str, surveyed.foreign))
+                found["HeldBySomebodyElse"] = (
+                    f"{name} is partly held by somebody else: {foreign}; its devices there get no claims until whoever "
+                    "made it has removed it"
+                )
+            modes = {"whole": surveyed.survey.no_whole, "in partitions": surveyed.survey.no_partitions}
+            impossible = [f"{how}: {why}" for how, why in modes.items() if why]
+            if impossible:
+                found["CardModeUnavailable"] = f"{name} cannot be had {'; nor '.join(impossible)}"
+        return found
+
+    def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
+        """Return the taints of the device of ``partition`` where it stays published while it cannot be had."""
+        taints = []
+        card = self._cards.get(partition.card_uuid)
+        if card is not None and self.find_held(partition):
+            found = card.blocked.get(_as_exclusive(partition))
+            value = str(found) if found else "mode"
+            taints.append(DeviceTaint(key=f"{self._driver}/held", value=_to_taint_value(value), effect="NoSchedule"))
+        if partition.card_uuid in self._quarantine:
+            taints.append(DeviceTaint(key=f"{self._driver}/quarantined", effect="NoSchedule"))
+        return tuple(taints)
+
+    def _summarize(self, card_uuid: str) -> object:
+        """Return what of a card's state concerns its devices; ids and processes come and go."""
+        quarantine = self._quarantine.get(card_uuid)
+        card = self._cards.get(card_uuid)
+        if card is None:
+            return quarantine
+        foreign = frozenset((found.profile, found.placement) for found in card.foreign)
+        return (foreign, card.survey.no_whole, card.survey.no_partitions, quarantine)
+
+
+def find_foreign(
+    survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str, came_later: CameLater
+) -> tuple[FoundPartition, ...]:
+    """Return what no record of this boot has: not ours.
+
+    A partition is ours if it has exactly the place of a record's device and was not there before the device's prepare;
+    a use by a process, if the device at exactly that place is handed out.
+    """
+    ours = [
+        (record, device)
+        for record in records
+        if record.boot_id == boot_id
+        for device in record.devices
+        if device.part.card_uuid == survey.card_uuid
+    ]
+    return tuple(found for found in survey.partitions if not any(_is_ours(found, *owner, came_later) for owner in ours))
+
+
+def find_replacements(old: Iterable[Card], new: Iterable[Card]) -> tuple[CardReplacement, ...]:
+    """Return the PCI addresses at which ``new`` has another card than ``old``."""
+    before = {card.pci_bus_id: card.uuid for card in old}
+    return tuple(
+        CardReplacement(pci_bus_id=card.pci_bus_id, old_uuid=uuid, new_uuid=card.uuid)
+        for card in new
+        if card.pci_bus_id and (uuid := before.get(card.pci_bus_id, card.uuid)) != card.uuid
+    )
+
+
+def _is_ours(found: FoundPartition, record: PreparedClaim, device: PreparedDevice, came_later: CameLater) -> bool:
+    partition = from_card_part(device.part)
+    if (partition.placement, partition.profile) != (found.placement, found.profile):
+        return False
+    if found.profile is None and found.in_use:  # no object that a prepare makes
+        return device.handle is not None
+    return came_later(record.claim.uid, device.share, found.id)
+
+
+def _find_blocked(
+    card: Card, foreign: Sequence[FoundPartition], taken: Sequence[Partition]
+) -> dict[Partition, FoundPartition]:
+    """Return the partitions of ``card`` for which the ``foreign`` ones leave too few units or engines."""
+    if not foreign:
+        return {}
+    unit_map = get_unit_map(card)
+    blocked: dict[Partition, FoundPartition] = {}
+    for count, found in enumerate(foreign, start=1):
+        free = unit_map.free(taken[:count])
+        for spec in unit_map.specs:
+            if not unit_map.fits(spec, free):
+                blocked.setdefault(spec.of(card.uuid), found)
+    return blocked
+
+
+def _as_exclusive(partition: Partition) -> Partition:
+    return replace(partition, shared=False) if partition.shared else partition
+
+
+def _to_taint_value(text: str) -> str:
+    legal = re.sub(r"[^-A-Za-z0-9_.]+", "-", text)[:_MAX_VALUE]
+    return legal.strip("-_.")

@@ -1,0 +1,227 @@
+"""What the hardware keeps refusing costs the pod its node, where its owner replaces it, and else a person is told."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from api.core.v1 import Pod
+from api.errors import InvalidDocumentError, Problem
+from api.model.allocations import ResourceClaimConsumerReference
+from api.model.claims import ResourceClaim
+from api.model.metadata import ObjectMeta, OwnerReference
+from api.model.names import ClaimRef, ObjectRef
+from api.model.prepared import PreparedClaim, PreparedDevice
+from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError
+from driver.kubeletplugin.claims.hardware import DevicesFailedError
+from driver.kubeletplugin.claims.refused_claims import RefusedClaims
+from driver.kubeletplugin.inventory.refusals import MAX_EVICTING, REFUSALS, RefusalTracker
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
+from driver.kubeletplugin.inventory.surveys import SurveyTracker
+from driver.partitions.records import from_card_part
+from driver.scheduling.extended_resources import EXTENDED_CLAIM
+from tests.fakes.claims import DRIVER, NAMESPACE, claim, ref
+from tests.fakes.cluster import FakeCluster
+from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.records import device, record
+from tests.kubeletplugin.wait import until
+
+DEPLOYMENT = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="uid-of-web", controller=True)
+REASON = "held by somebody else: 1g.1gb at 0"
+
+
+class Records:
+    """A checkpoint, as far as it is read here."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, PreparedClaim] = {}
+
+
+class Node:
+    """A node whose hardware refuses, and what follows."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.checkpoint = Records()
+        self.surveyed: list[str] = []
+        self.changes = 0
+        self.tracker = RefusalTracker(driver=DRIVER, now=lambda: 1000)
+        self.restrictions = DeviceRestrictions(
+            surveys=SurveyTracker(driver=DRIVER),
+            refusals=self.tracker,
+            allocated=KnownAllocations(self.checkpoint.records),
+        )
+        self.refused = RefusedClaims(
+            cluster=self.cluster,
+            checkpoint=self.checkpoint,  # type: ignore[arg-type]
+            restrictions=self.restrictions,
+            driver=DRIVER,
+            survey=self.surveyed.append,
+            on_change=self._change,
+        )
+
+    def add(self, name: str, *owners: OwnerReference, annotations: dict[str, str] | None = None) -> ClaimRef:
+        """Add a claim and the pod that uses it."""
+        made = claim(name, "gpu-0-1g-1gb-at-0")
+        metadata = replace(made.metadata, annotations=annotations or {})
+        consumer = ResourceClaimConsumerReference(resource="pods", name=f"pod-of-{name}", uid=f"uid-of-pod-{name}")
+        self.put(replace(made, metadata=metadata, status=replace(made.status, reserved_for=(consumer,))))
+        pod = Pod(
+            metadata=ObjectMeta(
+                namespace=NAMESPACE, name=consumer.name, uid=consumer.uid, owner_references=tuple(owners)
+            )
+        )
+        self.cluster.pods[ObjectRef(NAMESPACE, consumer.name)] = pod
+        return ref(made)
+
+    def put(self, made: ResourceClaim) -> None:
+        self.cluster.add(made)
+
+    def refuse(self, held: ClaimRef, *, times: int = REFUSALS, error: Exception | None = None, start: int = 0) -> None:
+        devices = [refused(start)]
+        for _ in range(times):
+            self.refused.note_failure(held, DevicesFailedError(devices, {0: error or HardwareConflictError(REASON)}))
+
+    def effect(self, start: int = 0) -> str:
+        taints = self.tracker.build_taints(from_card_part(refused(start).part))
+        return taints[0].effect if taints else ""
+
+    def _change(self) -> None:
+        self.changes += 1
+
+
+def refused(start: int = 0) -> PreparedDevice:
+    return device(f"gpu-0-1g-1gb-at-{start}", start=start)
+
+
+@asynccontextmanager
+async def running(node: Node) -> AsyncIterator[None]:
+    with anyio.fail_after(LONGEST_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(node.refused.run)
+            yield
+            group.cancel_scope.cancel()
+
+
+async def test_a_pod_with_an_owner_is_evicted_after_the_third_refusal_and_not_before() -> None:
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    async with running(node):
+        node.refuse(held, times=REFUSALS - 1)
+        await anyio.wait_all_tasks_blocked()
+        assert (node.effect(), node.surveyed) == ("", ["GPU-0", "GPU-0"])
+        node.refuse(held, times=1)
+        await until(lambda: bool(node.effect()))
+    assert node.effect() == "NoExecute"
+    assert node.changes == 1
+    message = (
+        f"the hardware keeps refusing gpu-0-1g-1gb-at-0: {REASON}; the pod is evicted, so that its owner replaces it "
+        "elsewhere"
+    )
+    assert node.cluster.reported == [
+        ("ResourceClaim", "web", "DeviceRefused", message),
+        ("Pod", "pod-of-web", "DeviceRefused", message),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ("bare pod", "pod pod-of-web has no owner that would create it again"),
+        ("extended resource", "pods with extended resources are not evicted"),
+        ("old cluster", "this cluster evicts no pod from a tainted device"),
+        ("pod group", "the claim is reserved for podgroups/team, which is no pod"),
+        ("another share", "claim default/other uses another share of the device"),
+        ("nobody", "nobody is to be evicted"),
+    ],
+)
+async def test_where_eviction_cannot_work_or_loses_work_a_person_is_told_what_to_delete(
+    case: str, expected: str
+) -> None:
+    node = Node()
+    annotations = {EXTENDED_CLAIM: "true"} if case == "extended resource" else {}
+    held = node.add("web", *([] if case == "bare pod" else [DEPLOYMENT]), annotations=annotations)
+    node.cluster.can_evict = case != "old cluster"
+    if case == "another share":
+        other = record("other", refused())
+        node.checkpoint.records[other.claim.uid] = other
+    if case in {"pod group", "nobody"}:
+        group = ResourceClaimConsumerReference(
+            api_group="scheduling.k8s.io", resource="podgroups", name="team", uid="t"
+        )
+        known = node.cluster.claims[NAMESPACE, "web"]
+        consumers = (group,) if case == "pod group" else ()
+        node.put(replace(known, status=replace(known.status, reserved_for=consumers)))
+    async with running(node):
+        node.refuse(held)
+        await until(lambda: bool(node.effect()))
+    assert node.effect() == "NoSchedule", "no new claim gets it, and nobody is evicted"
+    messages = [message for *_, message in node.cluster.reported]
+    assert all(expected in message and "; delete pod " in message for message in messages)
+    named = "default/pod-of-web" if case not in {"pod group", "nobody"} else "that uses the claim"
+    assert f"; delete pod {named} to have it replaced, because " in messages[0]
+
+
+async def test_only_the_hardware_refuses() -> None:
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    async with running(node):
+        node.refuse(held, times=9, error=InvalidDocumentError("config", [Problem("x", "is not known")]))
+        await anyio.wait_all_tasks_blocked()
+        assert node.effect() == ""
+        node.refuse(held, error=HardwareBusyError("busy"))
+        await until(lambda: bool(node.effect()))
+
+
+async def test_few_placements_evict_at_a_time() -> None:
+    node = Node()
+    async with running(node):
+        for start in range(MAX_EVICTING + 1):
+            node.refuse(node.add(f"web-{start}", DEPLOYMENT), start=start)
+            await until(lambda at=start: bool(node.effect(at)))  # type: ignore[misc]
+    assert [node.effect(start) for start in range(MAX_EVICTING + 1)] == ["NoExecute", "NoExecute", "NoSchedule"]
+    assert "placements of this node evict pods already" in node.cluster.reported[-1][-1]
+
+
+async def test_a_claim_that_is_gone_meanwhile_costs_nobody_anything() -> None:
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    async with running(node):
+        node.cluster.remove(held)
+        node.refuse(held)
+        await until(lambda: node.cluster.reads == 1)
+        await anyio.wait_all_tasks_blocked()
+    assert (node.effect(), node.cluster.reported) == ("", [])
+
+
+async def test_while_the_api_server_is_silent_it_is_asked_again() -> None:
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    node.cluster.is_down = True
+    async with running(node):
+        node.refuse(held)
+        await until(lambda: node.cluster.reads == 2)
+        node.cluster.is_down = False
+        await until(lambda: bool(node.effect()))
+
+
+async def test_a_device_that_is_to_be_prepared_is_known_to_be_allocated() -> None:
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    node.restrictions.allocated.replace(())
+    node.refuse(held, times=1)
+    assert node.restrictions.allocated.has(refused().share.id)
+    assert node.changes == 1
+
+
+async def test_a_success_ends_the_count() -> None:
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    async with running(node):
+        node.refuse(held, times=REFUSALS - 1)
+        node.refused.note_success(held)
+        node.refuse(held, times=REFUSALS - 1)
+        await anyio.wait_all_tasks_blocked()
+    assert node.effect() == ""

@@ -1,0 +1,207 @@
+"""What an administrator cuts by hand, with an API server, simulated hardware and a kubelet over real sockets."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from api.core.v1 import EVENTS, NODES, PODS, Container, Pod, PodSpec
+from api.model.allocations import ResourceClaimConsumerReference
+from api.model.claims import ResourceClaim
+from api.model.devices import Device
+from api.model.metadata import ObjectMeta, OwnerReference
+from api.model.names import ClaimRef
+from driver.kubeletplugin.backends.simulated import open_backend
+from driver.local.apiserver import ApiServerSettings
+from tests.fakes.claims import NODE, claim
+from tests.fakes.kubelet import ClaimError
+from tests.kubeletplugin.test_with_the_embedded_cluster import Site, running, site
+
+CUT = "gpu-0-1g-10gb-at-0"
+"""The device of the partition that is cut by hand."""
+OVERLAPPED = "gpu-0-3g-40gb-at-0"
+BESIDE = "gpu-0-3g-40gb-at-4"
+
+
+@asynccontextmanager
+async def published(settings: ApiServerSettings | None = None) -> AsyncIterator[Site]:
+    """A node whose plugin surveys often and has published its devices."""
+    async with site(settings or ApiServerSettings()) as place:
+        place.change(survey_interval_s=0.05)
+        async with running(place):
+            await place.until_published(OVERLAPPED)
+            yield place
+
+
+def state_file(place: Site, card: str) -> Any:
+    return place.hardware.parent / "hardware" / f"{card}.json"
+
+
+def cut_by_hand(place: Site, card: str = "gpu-0") -> None:
+    file = state_file(place, card)
+    state = json.loads(file.read_text()) if file.exists() else {"model": "h100-80gb-sxm"}
+    instance = {"id": 99, "profile": "1g.10gb", "placement": [0, 1], "mig_uuid": "MIG-by-hand"}
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps({**state, "mig": True, "instances": [*state.get("instances", []), instance]}))
+
+
+def instances(place: Site, card: str = "gpu-0") -> list[Any]:
+    found: list[Any] = json.loads(state_file(place, card).read_text())["instances"]
+    return found
+
+
+def remove_by_hand(place: Site, card: str = "gpu-0") -> None:
+    state = json.loads(state_file(place, card).read_text())
+    kept = [one for one in state["instances"] if one["id"] != 99]
+    state_file(place, card).write_text(json.dumps({**state, "instances": kept}))
+
+
+async def devices(place: Site) -> dict[str, Device]:
+    return {device.name: device for one in await place.slices() for device in one.spec.devices}
+
+
+async def until_devices(place: Site, condition: Callable[[dict[str, Device]], bool]) -> dict[str, Device]:
+    while not condition(found := await devices(place)):  # noqa: ASYNC110  (as elsewhere)
+        await anyio.sleep(0.005)
+    return found
+
+
+def taints(found: dict[str, Device], device: str) -> set[tuple[str, str]]:
+    return {(taint.key.partition("/")[2], taint.effect) for taint in found[device].taints} if device in found else set()
+
+
+async def events(place: Site, kind: str) -> dict[str, str]:
+    """Messages by reason."""
+    found = (await place.client.list(EVENTS)).items
+    return {event.reason: event.message for event in found if event.involved_object.kind == kind}
+
+
+async def until_event(place: Site, kind: str, reason: str) -> str:
+    while reason not in (found := await events(place, kind)):  # noqa: ASYNC110  (as elsewhere)
+        await anyio.sleep(0.005)
+    return found[reason]
+
+
+async def test_what_was_cut_before_an_allocation_is_withdrawn_and_comes_back_when_it_is_gone() -> None:
+    async with published() as place:
+        cut_by_hand(place)
+        found = await until_devices(place, lambda found: OVERLAPPED not in found)
+        assert {CUT, "gpu-0"}.isdisjoint(found)
+        assert {BESIDE, "gpu-1", "gpu-1-3g-40gb-at-0"} <= found.keys()
+        message = await until_event(place, "Node", "HeldBySomebodyElse")
+        assert "card gpu-0 " in message
+        assert "held by somebody else: 1g.10gb at 0" in message
+        beside = await place.allocated(claim("beside", BESIDE))
+        await place.kubelet.prepare(beside)
+        assert len(instances(place)) == 2, "a claim that fits beside it gets its partition"
+        await place.kubelet.unprepare(beside)
+        assert [one["id"] for one in instances(place)] == [99]
+        remove_by_hand(place)
+        await place.until_published(OVERLAPPED)
+        await place.until_published("gpu-0")
+
+
+async def refused(place: Site, held: ClaimRef) -> str:
+    """Have the kubelet try until the hardware has refused often enough; returns the errors."""
+    errors = ""
+    for _ in range(3):
+        with pytest.raises(ClaimError) as raised:
+            await place.kubelet.prepare(held)
+        errors += str(raised.value)
+    return errors
+
+
+async def with_pod(place: Site, wanted: ResourceClaim, *, is_owned: bool) -> ClaimRef:
+    """A claim that a pod has, as scheduler and controllers leave both; some object that exists owns the pod."""
+    node = await place.client.get(NODES, NODE)
+    owner = OwnerReference(api_version="v1", kind="Node", name=NODE, uid=node.metadata.uid, controller=True)
+    owners = (owner,) if is_owned else ()
+    pod = await place.client.create(
+        PODS,
+        Pod(
+            metadata=ObjectMeta(name="web-1", namespace="default", owner_references=owners),
+            spec=PodSpec(containers=(Container(name="main", image="none"),)),
+        ),
+    )
+    consumer = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+    return await place.allocated(replace(wanted, status=replace(wanted.status, reserved_for=(consumer,))))
+
+
+async def test_what_was_cut_after_the_allocation_is_tainted_and_the_pod_goes_elsewhere() -> None:
+    async with published() as place:
+        held = await with_pod(place, claim("training", OVERLAPPED), is_owned=True)
+        cut_by_hand(place)
+        found = await until_devices(place, lambda found: ("held", "NoSchedule") in taints(found, OVERLAPPED))
+        assert CUT not in found, "nobody has this one"
+        assert found[OVERLAPPED].consumes_counters
+        assert await until_event(place, "ResourceClaim", "HeldBySomebodyElse") == (
+            f"{OVERLAPPED}: held by somebody else: 1g.10gb at 0"
+        )
+        assert "held by somebody else: 1g.10gb at 0" in await refused(place, held)
+        await until_devices(place, lambda found: ("refused", "NoExecute") in taints(found, OVERLAPPED))
+        assert "the pod is evicted" in await until_event(place, "Pod", "DeviceRefused")
+        assert [one["id"] for one in instances(place)] == [99], "what is not ours is never touched"
+        await place.kubelet.unprepare(held)
+        await place.client.delete(place.kinds.resource_claims, held.name, held.namespace)
+        await until_devices(place, lambda found: OVERLAPPED not in found)
+        remove_by_hand(place)
+        await place.until_published(OVERLAPPED)
+
+
+@pytest.mark.parametrize(("kubernetes", "is_owned"), [((1, 37), False), ((1, 35), True)])
+async def test_a_pod_that_eviction_does_not_help_is_named(kubernetes: tuple[int, int], is_owned: bool) -> None:
+    async with published(ApiServerSettings(kubernetes=kubernetes)) as place:
+        held = await with_pod(place, claim("training", OVERLAPPED), is_owned=is_owned)
+        cut_by_hand(place)
+        await refused(place, held)
+        assert "delete pod default/web-1 " in await until_event(place, "Pod", "DeviceRefused")
+        await until_devices(place, lambda found: ("refused", "NoSchedule") in taints(found, OVERLAPPED))
+
+
+@asynccontextmanager
+async def away(place: Site, card: str) -> AsyncIterator[None]:
+    """The card is not there, and its devices are no longer published."""
+    faults = place.hardware.parent / "hardware" / "faults.json"
+    faults.write_text(json.dumps({"absent": [card]}))
+    await until_devices(place, lambda found: card not in found)
+    yield
+    faults.write_text("{}")
+
+
+async def test_a_card_that_was_away_and_comes_back_with_what_a_deleted_pod_had_is_usable_again() -> None:
+    device = "gpu-1-3g-40gb-at-0"
+    async with published() as place:
+        held = await place.allocated(claim("training", device))
+        await place.kubelet.prepare(held)
+        async with away(place, "gpu-1"):
+            await place.kubelet.unprepare(held)
+            assert len(instances(place, "gpu-1")) == 1
+        await place.until_published(device)
+        while instances(place, "gpu-1"):  # noqa: ASYNC110  (as elsewhere)
+            await anyio.sleep(0.005)
+        await place.kubelet.prepare(await place.allocated(claim("next", device)))
+        assert len(open_backend(place.hardware).partitions()) == 1
+
+
+async def test_a_card_that_is_away_at_the_start_and_comes_back_with_what_a_deleted_pod_had_is_usable_again() -> None:
+    device = "gpu-1-3g-40gb-at-0"
+    async with site(ApiServerSettings()) as place:
+        place.change(survey_interval_s=0.05)
+        held = await place.allocated(claim("training", device))
+        async with running(place):
+            await place.kubelet.prepare(held)
+            faults = place.hardware.parent / "hardware" / "faults.json"
+        faults.write_text(json.dumps({"absent": ["gpu-1"]}))
+        async with running(place):
+            await place.until_published("gpu-0", without=device)
+            await place.kubelet.unprepare(held)
+            await place.client.delete(place.kinds.resource_claims, held.name, held.namespace)
+            faults.write_text("{}")
+            await place.until_published(device)
+            while instances(place, "gpu-1"):  # noqa: ASYNC110  (as elsewhere)
+                await anyio.sleep(0.005)
+            await place.kubelet.prepare(await place.allocated(claim("next", device)))
