@@ -8,13 +8,14 @@ from typing import Final
 
 from api.kerf.v1alpha1 import GROUP, VERSION
 from api.model.base import Value
-from api.model.devices import DeviceTaint
+from api.model.devices import Attribute, DeviceTaint
 from api.model.metadata import Object
+from api.model.quantity import Quantity
 from api.wire import Kind, identity_kind
 
 
 class InventoryPlacement(Value):
-    """A contiguous range of units: memory slices of a GPU, or slots of an FPGA."""
+    """A contiguous range of units."""
 
     start: int
     """The first unit."""
@@ -22,77 +23,66 @@ class InventoryPlacement(Value):
     """The number of units."""
 
 
+class InventoryAmount(Value):
+    """An amount of a capacity or a counter."""
+
+    name: str
+    amount: Quantity
+
+
+class InventoryAttribute(Value):
+    """An attribute of devices."""
+
+    name: str
+    value: Attribute
+
+
 class InventoryEngines(Value):
-    """Numbers of fixed-function engines."""
-
-    copy: int = 0
-    decoders: int = 0
-    encoders: int = 0
-    jpeg: int = 0
-    ofa: int = 0
-
-
-class InventoryProfile(Value):
-    """A MIG profile."""
+    """The engines of one kind for which partitions compete beyond their placements."""
 
     name: str
-    gi_profile_id: int | None = None
-    gi_profile_enum: int
-    compute_slices: int
-    memory_bytes: int
-    multiprocessors: int
-    engines: InventoryEngines = InventoryEngines()
-    placements: tuple[InventoryPlacement, ...]
-    """Every legal placement."""
-    max_instances: int
+    total: int
 
 
-class InventoryGpuModel(Value):
-    """The geometry of a GPU product, as this node's hardware has it."""
+class InventoryPartitions(Value):
+    """The partitions of a geometry that differ in their placement only, or the whole card."""
 
-    id: str
-    product: str
-    architecture: str
-    pci_device_ids: tuple[str, ...] = ()
-    memory_bytes: int
-    compute_slices: int
-    memory_slices: int
-    multiprocessors: int
-    engines: InventoryEngines = InventoryEngines()
-    exclusive_engines: tuple[str, ...] = ()
-    """The engines that can be too few for partitions whose placements do not overlap."""
-    profiles: tuple[InventoryProfile, ...]
-    """The profiles, smallest first."""
-
-
-class InventoryLogic(Value):
-    """Logic resources of an FPGA slot."""
-
-    lut: int = 0
-    ff: int = 0
-    bram: int = 0
-    dsp: int = 0
+    profile: str = ""
+    """The profile; empty: none."""
+    function: str = ""
+    """The function that is loaded; empty: none, or the claim's configuration names it."""
+    placements: tuple[InventoryPlacement, ...] = ()
+    """Every legal placement; empty: the whole card."""
+    engines: tuple[int, ...] = ()
+    """The number of each of the geometry's engines that a partition takes."""
+    size: tuple[int, ...]
+    """The sort key from small to large."""
+    weight: int
+    """The worth of a partition for the choice of placements."""
+    capacity: tuple[InventoryAmount, ...] = ()
+    """The capacities of the devices; others are 0."""
+    quota: tuple[InventoryAmount, ...] = ()
+    """What a device consumes of the card's further counters."""
+    load_milliseconds: int = 0
+    """How long it may take to make a partition ready, in milliseconds."""
 
 
-class InventoryFunction(Value):
-    """An FPGA function that can be loaded."""
+class InventoryGeometry(Value):
+    """What the cards of one model can be partitioned into, as this node's hardware has it."""
 
-    name: str
-    version: str
-    afu_id: str
-    placements: tuple[InventoryPlacement, ...]
-    load_milliseconds: int
-    """The duration of a load, in milliseconds."""
-
-
-class InventoryShell(Value):
-    """The static design of an FPGA."""
-
-    name: str
-    uuid: str
-    family: str
-    slots: tuple[InventoryLogic, ...]
-    functions: tuple[InventoryFunction, ...] = ()
+    kind: str
+    """The family of devices."""
+    model: str
+    unit: str
+    """The name of a unit."""
+    units: int
+    """The number of units of a card."""
+    engines: tuple[InventoryEngines, ...] = ()
+    partitions: tuple[InventoryPartitions, ...]
+    attributes: tuple[InventoryAttribute, ...] = ()
+    """Attributes of the model."""
+    shareable: str = ""
+    """The capacity that shares of a partition divide; empty: none."""
 
 
 class InventoryLoaded(Value):
@@ -107,16 +97,19 @@ class InventoryCard(Value):
     """A card of the node."""
 
     kind: str
-    """``gpu`` or ``fpga``."""
+    """The family of devices, as in one of ``geometries``."""
     uuid: str
     index: int
     model: str
-    """The id of one of ``gpuModels``, or the name of one of ``shells``."""
+    """The model, as in one of ``geometries`` of the same kind."""
     pci_bus_id: str = ""
+    pcie_root: str = ""
     numa_node: int = 0
     driver_version: str = ""
+    attributes: tuple[InventoryAttribute, ...] = ()
+    """Further attributes, in place of those of the geometry."""
     loaded: tuple[InventoryLoaded, ...] = ()
-    """The functions loaded in an FPGA."""
+    """The functions that are loaded."""
 
 
 class InventoryTaints(Value):
@@ -137,10 +130,8 @@ class NodeInventorySpec(Value):
     """Whether the plugin serves the kubelet; an orderly shutdown resets it."""
     renewed_at: str = ""
     """The time of the plugin's last report; without reports it counts as not ready."""
-    gpu_models: tuple[InventoryGpuModel, ...] = ()
-    """The models of the node's GPUs, each once."""
-    shells: tuple[InventoryShell, ...] = ()
-    """The shells of the node's FPGAs, each once."""
+    geometries: tuple[InventoryGeometry, ...] = ()
+    """The geometries of the node's cards, each once."""
     cards: tuple[InventoryCard, ...] = ()
     """The node's cards, in a stable order."""
     taints: tuple[InventoryTaints, ...] = ()

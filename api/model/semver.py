@@ -60,6 +60,16 @@ def parse_version(text: str, *, normalize: bool = False) -> Version | None:
     return Version(int(match["major"]), int(match["minor"]), int(match["patch"]), parts)
 
 
+def coerce_version(text: str) -> str:
+    """Return the first three numbers of ``text`` as a semantic version, as attributes need it for versions of others.
+
+    >>> coerce_version("535.104.05"), coerce_version("550.54"), coerce_version("")
+    ('535.104.5', '550.54.0', '0.0.0')
+    """
+    numbers = [str(int(number)) for number in re.findall(r"[0-9]+", text)[:3]]
+    return ".".join([*numbers, "0", "0", "0"][:3])
+
+
 def _normalized(text: str) -> str:
     parts = [re.sub(r"^0+(?=[0-9])", "", part) for part in text.removeprefix("v").split(".", 2)]
     is_short_with_suffix = len(parts) < 3 and re.search(r"[-+]", parts[-1]) is not None

@@ -21,8 +21,11 @@ from driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged
 from driver.demo.manifests import BadManifestsError, Manifest, load_manifests
 from driver.demo.report import to_document
 from driver.demo.scenario import Scenario
-from driver.partitions.catalog import UnknownModelError, gpu_model, shell
-from driver.partitions.geometry import GpuModel, Shell
+from driver.families.fpga.catalog import shell
+from driver.families.fpga.shell import Shell
+from driver.families.gpu.catalog import gpu_model
+from driver.families.gpu.model import GpuModel
+from driver.families.model_names import UnknownModelError
 from driver.runtime import logs
 
 _LONGEST_ROOT: Final = 40

@@ -4,26 +4,19 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from api.model.device_attributes import (
-    ATTRIBUTE_FUNCTION,
-    ATTRIBUTE_PROFILE,
-    ATTRIBUTE_SIZE,
-    ATTRIBUTE_START,
-    CAPACITY_COMPUTE_SLICES,
-    CAPACITY_MEMORY,
-    CAPACITY_SLOTS,
-    pool_name,
-)
-from api.model.devices import Device, Pool
+from api.model.base import JsonObject
+from api.model.device_attributes import pool_name
+from api.model.devices import Device
 from driver.cli.options import backend_option, option
 from driver.cli.output import OutputFormat, format_table, output_option, print_document
+from driver.families.registry import installed_families
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.registry import BackendChoice, load_backends
-from driver.partitions.geometry import Card, DeviceKind
-from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.geometry import Card, Partition
+from driver.partitions.pool_compiler import CompiledPool, compile_pool
 from driver.partitions.slice_limits import SliceLayout
 
-_HEADER = ("POOL", "DEVICE", "CUT", "PLACEMENT", "MEMORY", "COMPUTE", "SLOTS")
+_HEADER = ("POOL", "DEVICE", "CUT", "PLACEMENT", "CAPACITY")
 
 
 @click.command(short_help="Show what this node's backends see and what would be published.")
@@ -35,33 +28,45 @@ def command(backends: tuple[BackendChoice, ...], node_name: str, output: OutputF
     cards = _discover(load_backends(backends))
     pools = list(_pools(node_name, cards))
     if output != "text":
-        print_document({"cards": cards, "pools": pools}, output)
+        print_document({"cards": list(map(_describe, cards)), "pools": [compiled.pool for compiled in pools]}, output)
         return
-    rows = [_row(pool.name, device) for pool in pools for slice_ in pool.slices for device in slice_.devices]
+    rows = [
+        _row(compiled.pool.name, device, compiled.partitions[device.name])
+        for compiled in pools
+        for slice_ in compiled.pool.slices
+        for device in slice_.devices
+    ]
     click.echo(format_table(_HEADER, rows))
-    click.echo(f"\n{len(cards)} cards, {len(rows)} devices in {sum(len(pool.slices) for pool in pools)} slices")
+    click.echo(f"\n{len(cards)} cards, {len(rows)} devices in {sum(len(each.pool.slices) for each in pools)} slices")
 
 
 def _discover(backends: Sequence[Backend]) -> list[Card]:
     return [card for backend in backends for card in backend.discover()]
 
 
-def _pools(node_name: str, cards: Sequence[Card]) -> Iterator[Pool]:
-    for kind in DeviceKind:
-        of_kind = [card for card in cards if card.kind is kind]
+def _pools(node_name: str, cards: Sequence[Card]) -> Iterator[CompiledPool]:
+    for family in installed_families().values():
+        of_kind = [card for card in cards if card.kind == family.name]
         if of_kind:
-            yield compile_pool(pool_name(node_name, kind), node_name, of_kind, layout=SliceLayout.SPLIT).pool
+            name = pool_name(node_name, family.name)
+            yield compile_pool(name, node_name, of_kind, vocabulary=family.vocabulary, layout=SliceLayout.SPLIT)
 
 
-def _row(pool: str, device: Device) -> tuple[object, ...]:
-    attributes = {name: attribute.value for name, attribute in device.attributes.items()}
-    start, size = attributes[ATTRIBUTE_START], attributes[ATTRIBUTE_SIZE]
+def _describe(card: Card) -> JsonObject:
+    """The card with the name of its model in place of the geometry, whose partitions are the devices."""
+    return {"kind": card.kind, "model": card.geometry.model} | {
+        name: getattr(card, name)
+        for name in ("uuid", "index", "pci_bus_id", "pcie_root", "numa_node", "driver_version", "attributes")
+    }
+
+
+def _row(pool: str, device: Device, partition: Partition) -> tuple[object, ...]:
+    placement = partition.placement
+    amounts = (f"{name}={held.value}" for name, held in device.capacity.items() if held.value)
     return (
         pool,
         device.name,
-        attributes[ATTRIBUTE_PROFILE] or attributes[ATTRIBUTE_FUNCTION] or "-",
-        f"{start}:{size}",
-        device.capacity[CAPACITY_MEMORY].value,
-        device.capacity[CAPACITY_COMPUTE_SLICES].value,
-        device.capacity[CAPACITY_SLOTS].value,
+        partition.profile or partition.function or "-",
+        "-" if placement is None else f"{placement.start}:{placement.size}",
+        ",".join(amounts),
     )

@@ -1,28 +1,35 @@
-"""``kerf models``: the GPU models and FPGA shells that Kerf knows."""
+"""``kerf models``: the models of cards that the installed families know."""
 
 import click
 
 from driver.cli.output import OutputFormat, format_table, output_option, print_document
-from driver.partitions.catalog import gpu_models, shells
+from driver.families.registry import installed_families
+from driver.partitions.geometry import Geometry
 
-_GIB = 2**30
 
-
-@click.command(short_help="List the GPU models and FPGA shells that Kerf knows.")
+@click.command(short_help="List the models of cards that Kerf knows.")
 @output_option
 def command(output: OutputFormat) -> None:
-    """List the GPU models and FPGA shells that Kerf knows, with their profiles and functions."""
+    """List the models of cards that the installed families know, with their profiles and functions."""
+    geometries = {family.name: tuple(family.geometries()) for family in installed_families().values()}
     if output != "text":
-        print_document({"gpus": gpu_models(), "fpgas": shells()}, output)
+        print_document(geometries, output)
         return
-    gpu_rows = [
-        (model.id, model.architecture, f"{model.memory_bytes / _GIB:.1f} GiB", model.memory_slices, profiles)
-        for model in gpu_models()
-        for profiles in (" ".join(profile.name for profile in model.profiles),)
+    tables = [
+        format_table(("FAMILY", "MODEL", "ARCHITECTURE", "UNITS", "PARTITIONS"), map(_row, known))
+        for known in geometries.values()
+        if known
     ]
-    click.echo(format_table(("GPU MODEL", "ARCHITECTURE", "MEMORY", "UNITS", "PROFILES"), gpu_rows))
-    shell_rows = [
-        (shell.name, shell.family, len(shell.slots), " ".join(function.name for function in shell.functions))
-        for shell in shells()
-    ]
-    click.echo("\n" + format_table(("FPGA SHELL", "FAMILY", "SLOTS", "FUNCTIONS"), shell_rows))
+    click.echo("\n\n".join(tables))
+
+
+def _row(geometry: Geometry) -> tuple[object, ...]:
+    names = dict.fromkeys(spec.profile or spec.function for spec in geometry.specs)
+    architecture = dict(geometry.attributes).get("architecture")
+    return (
+        geometry.kind,
+        geometry.model,
+        architecture.value if architecture else "",
+        geometry.units,
+        " ".join(name for name in names if name),
+    )

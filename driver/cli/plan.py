@@ -12,6 +12,7 @@ from api.errors import InvalidDocumentError, Problem
 from api.kerf.v1alpha1 import ResourceClass
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass
+from api.model.device_attributes import pool_kind
 from api.model.devices import ResourceSlice
 from api.model.names import KERF_DRIVER
 from driver.cli.cluster_options import (
@@ -103,8 +104,10 @@ def compile_classes(
     resource_classes: Sequence[ResourceClass], nodes: Sequence[Node], slices: Sequence[ResourceSlice]
 ) -> list[DeviceClass]:
     """Compile the DeviceClasses that Kerf's controller would make. Raises UnsatisfiableError."""
-    published = (device for slice_ in slices for device in slice_.spec.devices)
-    device_types = known_device_types(frozenset(map(device_type_of, published))) if resource_classes else frozenset()
+    published = (
+        device_type_of(device, pool_kind(slice_.spec.pool.name)) for slice_ in slices for device in slice_.spec.devices
+    )
+    device_types = known_device_types(frozenset(published)) if resource_classes else frozenset()
     return [
         compile_class(each, driver=KERF_DRIVER, nodes=nodes, device_types=device_types).device_class
         for each in resource_classes

@@ -1,35 +1,27 @@
 """The device types that can exist, and the rejection of documents that require others. Pure.
 
-A type can exist if the shipped tables have it or a node publishes it now. A document that requires any other is an
-error of its author, reported with the faulty field and the known values; a type that no node publishes yet is no
+A type can exist if an installed family ships its model or a node publishes it now. A document that requires any other
+is an error of its author, reported with the faulty field and the known values; a type that no node publishes yet is no
 error. Classes (``kerf.dev``) and the parameters of classic classes and claims are checked by the same rules.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, TypeAlias
+from typing import Final
 
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.validation import suggest
 from api.model import device_attributes as v
 from api.model.devices import Attribute, Device
 from api.model.quantity import Quantity
-from driver.partitions import catalog
-from driver.partitions.catalog import UnknownModelError
-from driver.partitions.device_attributes import capacities, card_attributes, partition_attributes
-from driver.partitions.geometry import Card, FpgaCard, GpuCard, GpuModel, Shell
-from driver.partitions.unit_map import get_unit_map
-
-SIZES: Final = (v.CAPACITY_MEMORY, v.CAPACITY_COMPUTE_SLICES, v.CAPACITY_SLOTS, v.CAPACITY_LUT, v.CAPACITY_DSP)
-"""The capacities of which a document may set a minimum, named like the fields of ``spec.minimum``."""
+from driver.families.model_names import UnknownModelError
+from driver.families.registry import installed_families
+from driver.partitions.geometry import NOTHING, Geometry
 
 _ABSENT: Final = Attribute()
-_NOTHING: Final = Quantity(0)
 _SUGGESTIONS: Final = 3
 """The number of similar names in a message: profiles of one kind differ in a digit between models."""
-
-Geometry: TypeAlias = GpuModel | Shell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +33,14 @@ class DeviceType:
     model: str
     profile: str
     function: str
-    sizes: tuple[Quantity, ...]
-    """The amounts of SIZES, in their order."""
+    sizes: tuple[tuple[str, Quantity], ...]
+    """The amount of each capacity of which classes of the family may set a minimum."""
 
     def size(self, capacity: str) -> Quantity:
-        return self.sizes[SIZES.index(capacity)]
+        return next((amount for name, amount in self.sizes if name == capacity), NOTHING)
 
     def __str__(self) -> str:
-        what = self.profile or self.function or ("the whole card" if self.cut == "whole" else "slots")
+        what = self.profile or self.function or ("the whole card" if self.cut == "whole" else "a partition")
         return f"{what} of {self.model}"
 
 
@@ -61,48 +53,56 @@ class UnsatisfiableError(InvalidDocumentError):
 
 
 def known_device_types(published: Collection[DeviceType] = frozenset()) -> frozenset[DeviceType]:
-    """Return the types of the shipped tables, together with those ``published``."""
+    """Return the types of the models that families ship, together with those ``published``."""
     return _shipped_device_types().union(published)
 
 
-def device_type_of(device: Device) -> DeviceType:
-    """Return the type of a published device; missing attributes, as of other plugins' devices, count as empty."""
+def device_type_of(device: Device, kind: str) -> DeviceType:
+    """Return the type of a published device of the family ``kind``; missing attributes count as empty."""
 
     def word(name: str) -> str:
         return device.attributes.get(name, _ABSENT).string or ""
 
     capacity = device.capacity
     return DeviceType(
-        kind=word(v.ATTRIBUTE_KIND),
+        kind=kind,
         cut=word(v.ATTRIBUTE_CUT),
         model=word(v.ATTRIBUTE_MODEL),
         profile=word(v.ATTRIBUTE_PROFILE),
         function=word(v.ATTRIBUTE_FUNCTION),
-        sizes=tuple(capacity[name].value if name in capacity else _NOTHING for name in SIZES),
+        sizes=tuple((name, capacity[name].value if name in capacity else NOTHING) for name in _minimums(kind)),
     )
 
 
 def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
     """Return the types of all devices that a node publishes for a card of this geometry."""
-    card = _card(geometry)
-    attributes = card_attributes(card, "any")
     return frozenset(
-        device_type_of(
-            Device(name="any", attributes=attributes | partition_attributes(card, cut), capacity=capacities(card, cut))
+        DeviceType(
+            kind=geometry.kind,
+            cut="whole" if spec.placement is None else "partition",
+            model=geometry.model,
+            profile=spec.profile or "",
+            function=spec.function or "",
+            sizes=tuple((name, spec.amount(name)) for name in _minimums(geometry.kind)),
         )
-        for cut in get_unit_map(card).specs
+        for spec in geometry.specs
     )
+
+
+def is_shipped(geometry: Geometry) -> bool:
+    """Whether a family ships a geometry of this model."""
+    return (geometry.kind, geometry.model) in _shipped_models()
 
 
 def largest_of(capacity: str, device_type: DeviceType) -> str:
     """Return a message about the largest type: ``the largest is 79.25Gi (7g.80gb of h100-80gb-sxm)``."""
     size = device_type.size(capacity)
-    text = f"{int(size) / 2**30:.6g}Gi" if capacity == v.CAPACITY_MEMORY else str(int(size))
+    text = f"{int(size) / 2**30:.6g}Gi" if size.family == "binary" else str(int(size))
     return f"the largest is {text} ({device_type})"
 
 
 def resolve_models(document: str, kind: str, names: Iterable[str], types: Collection[DeviceType]) -> list[str]:
-    """Return the models or shells of ``spec.models`` as devices spell them.
+    """Return the models of ``spec.models`` as devices spell them.
 
     Raises UnsatisfiableError when a name matches no model of the kind, or several.
     """
@@ -137,8 +137,7 @@ def check_satisfiable(
     candidates = [
         each for each in types if each.kind == kind and each.cut == cut and (not models or each.model in models)
     ]
-    noun = "model" if kind == "gpu" else "shell"
-    where = f"{noun} {models[0]}" if len(models) == 1 else f"the chosen {noun}s" if models else f"any known {noun}"
+    where = f"model {models[0]}" if len(models) == 1 else "the chosen models" if models else "any known model"
     for attribute, wanted in (("profile", profile), ("function", function)):
         if wanted is not None:
             known = {getattr(each, attribute) for each in candidates} - {""}
@@ -163,17 +162,22 @@ def _missed_minimums(minimum: Mapping[str, Quantity], candidates: Sequence[Devic
 
 
 def _shipped_name(kind: str, name: str) -> str:
-    """The name that the tables resolve ``name`` to. Raises UnknownModelError when it matches no model, or several."""
-    return catalog.gpu_model(name).id if kind == "gpu" else catalog.shell(name).name
+    """The name that the family resolves ``name`` to. Raises UnknownModelError when it matches no model, or several."""
+    family = installed_families().get(kind)
+    return name if family is None else family.resolve_model(name)
+
+
+def _minimums(kind: str) -> tuple[str, ...]:
+    family = installed_families().get(kind)
+    return () if family is None else family.minimums
 
 
 @cache
 def _shipped_device_types() -> frozenset[DeviceType]:
-    geometries: list[Geometry] = [*catalog.gpu_models(), *catalog.shells()]
+    geometries = (geometry for family in installed_families().values() for geometry in family.geometries())
     return frozenset(each for geometry in geometries for each in device_types_of(geometry))
 
 
-def _card(geometry: Geometry) -> Card:
-    if isinstance(geometry, GpuModel):
-        return GpuCard(uuid="", index=0, model=geometry, pci_bus_id="", numa_node=0, driver_version="")
-    return FpgaCard(uuid="", index=0, shell=geometry, pci_bus_id="", numa_node=0, driver_version="", loaded={})
+@cache
+def _shipped_models() -> frozenset[tuple[str, str]]:
+    return frozenset((each.kind, each.model) for each in _shipped_device_types())

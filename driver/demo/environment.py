@@ -29,6 +29,8 @@ from driver.demo.observation import (
 )
 from driver.demo.processes import Program, run_program
 from driver.demo.report import ContainerReport, LeftoverReport, NodeReport, PodReport
+from driver.families.fpga.shell import Shell
+from driver.families.gpu.model import GpuModel
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import NotFoundError
@@ -36,7 +38,6 @@ from driver.kube.informer import Informer
 from driver.kubeletplugin.backends.simulated import open_backend
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.local.cluster import ClusterSettings, LocalCluster
-from driver.partitions.geometry import GpuModel, Shell
 
 _FIELD_MANAGER: Final = "kerf-demo"
 _KINDS: Final[Mapping[str, Kind[Any]]] = {

@@ -7,9 +7,10 @@ from typing import Final
 
 from api.kerf.v1alpha1 import API_VERSION
 from api.model.base import JsonObject
-from api.model.device_attributes import ATTRIBUTE_INDEX
+from api.model.device_attributes import ATTRIBUTE_UUID
 from api.model.names import KERF_DRIVER
-from driver.partitions.geometry import Function, GpuModel, Profile, Shell
+from driver.families.fpga.shell import Function, Shell
+from driver.families.gpu.model import GpuModel, Profile
 
 NAMESPACE: Final = "kerf-demo"
 """The namespace of the generated pods; the examples choose their own."""
@@ -32,7 +33,7 @@ def plan_resize(model: GpuModel) -> ResizePlan:
     Profiles that differ only in engines (``+me``, ``+gfx``) are ignored. A card without two other profiles that fit
     together goes from its smallest profile to its largest.
 
-    >>> from driver.partitions.catalog import gpu_model
+    >>> from driver.families.gpu.catalog import gpu_model
     >>> plan = plan_resize(gpu_model("h100-80gb-sxm"))
     >>> plan.count, plan.small.name, [profile.name for profile in plan.large]
     (7, '1g.10gb', ['4g.40gb', '3g.40gb'])
@@ -55,18 +56,18 @@ def choose_functions(shell: Shell) -> tuple[Function, ...]:
     return (by_size[0], by_size[-1]) if len(by_size) > 1 else tuple(by_size)
 
 
-def gpu_objects(profiles: Sequence[Profile], node: str, card_index: int) -> list[JsonObject]:
+def gpu_objects(profiles: Sequence[Profile], node: str, card_uuid: str) -> list[JsonObject]:
     """Generate a class for each profile, and for each entry a pod with its own claim, all on one card."""
     objects: list[JsonObject] = [_class(name, {"device": "gpu", "profile": name}) for name in sorted(_names(profiles))]
     for number, profile in enumerate(profiles):
-        objects += _pod(f"{_slug(profile.name)}-{number}", _class_name(profile.name), node, card_index)
+        objects += _pod(f"{_slug(profile.name)}-{number}", _class_name(profile.name), node, card_uuid)
     return objects
 
 
-def fpga_objects(function: Function, node: str, card_index: int) -> list[JsonObject]:
+def fpga_objects(function: Function, node: str, card_uuid: str) -> list[JsonObject]:
     """Generate a class for the function, and a pod with a claim of it."""
     class_ = _class(function.name, {"device": "fpga", "function": function.name})
-    return [class_, *_pod(_slug(function.name), _class_name(function.name), node, card_index)]
+    return [class_, *_pod(_slug(function.name), _class_name(function.name), node, card_uuid)]
 
 
 def namespace_object() -> JsonObject:
@@ -105,8 +106,8 @@ def _class(name: str, spec: JsonObject) -> JsonObject:
     return {"apiVersion": API_VERSION, "kind": "ResourceClass", "metadata": metadata, "spec": spec}
 
 
-def _pod(name: str, class_name: str, node: str, card_index: int) -> Iterator[JsonObject]:
-    on_card = f'device.attributes["{KERF_DRIVER}"].{ATTRIBUTE_INDEX} == {card_index}'
+def _pod(name: str, class_name: str, node: str, card_uuid: str) -> Iterator[JsonObject]:
+    on_card = f'device.attributes["{KERF_DRIVER}"].{ATTRIBUTE_UUID} == "{card_uuid}"'
     request = {
         "name": "device",
         "exactly": {"deviceClassName": class_name, "selectors": [{"cel": {"expression": on_card}}]},

@@ -9,17 +9,16 @@ from api.model.claims import ResourceClaim
 from api.model.device_attributes import (
     ATTRIBUTE_CUT,
     ATTRIBUTE_FUNCTION,
-    ATTRIBUTE_INDEX,
-    ATTRIBUTE_KIND,
     ATTRIBUTE_MODEL,
-    ATTRIBUTE_PARENT,
     ATTRIBUTE_PROFILE,
-    ATTRIBUTE_SIZE,
+    ATTRIBUTE_UUID,
     CAPACITY_MEMORY,
+    CAPACITY_SLOTS,
 )
 from api.model.devices import Device, ResourceSlice
 from api.model.names import DeviceId
 from driver.demo.report import CardReport, ClaimReport, ContainerReport, DeviceReport, NodeReport, PodReport
+from driver.partitions.device_names import parse_device_name
 
 PublishedDevices = Mapping[DeviceId, Device]
 
@@ -104,7 +103,7 @@ def _device(request: str, id_: DeviceId, device: Device | None) -> DeviceReport:
         device=id_.device,
         profile=_profile(device),
         memory_bytes=(int(memory.value) or None) if memory else None,
-        card=_text(device, ATTRIBUTE_PARENT),
+        card=_text(device, ATTRIBUTE_UUID),
     )
 
 
@@ -112,19 +111,20 @@ def _profile(device: Device | None) -> str | None:
     """Return the profile, the function, or the number of slots; None for a whole card."""
     if _text(device, ATTRIBUTE_CUT) == "whole":
         return None
-    slots = f"{_text(device, ATTRIBUTE_SIZE)} slots"
+    slots = f"{device.capacity[CAPACITY_SLOTS].value} slots" if device and CAPACITY_SLOTS in device.capacity else None
     return _text(device, ATTRIBUTE_PROFILE) or _text(device, ATTRIBUTE_FUNCTION) or slots
 
 
 def _node(name: str, devices: PublishedDevices) -> NodeReport:
     cards = {
         CardReport(
-            index=int(_text(device, ATTRIBUTE_INDEX) or 0),
-            kind=_text(device, ATTRIBUTE_KIND),
+            index=parsed.index,
+            kind=parsed.kind,
             model=_text(device, ATTRIBUTE_MODEL),
-            uuid=_text(device, ATTRIBUTE_PARENT),
+            uuid=_text(device, ATTRIBUTE_UUID),
         )
         for device in devices.values()
+        if (parsed := parse_device_name(device.name))
     }
     ordered = sorted(cards, key=lambda card: (card.kind != "gpu", card.index))
     return NodeReport(name=name, cards=tuple(ordered), devices=len(devices))

@@ -21,7 +21,8 @@ from driver.demo.environment import DemoEnvironment, DemoSettings, WaitTimeoutEr
 from driver.demo.manifests import Manifest, named_classes
 from driver.demo.observation import find_refusal, is_processed
 from driver.demo.report import LoadReport, PodReport, Report, ResizeReport
-from driver.partitions.geometry import Function, Profile
+from driver.families.fpga.shell import Function
+from driver.families.gpu.model import Profile
 
 _CARD: Final = 0
 """Index of the card on which the generated pods are placed: every node with cards has one."""
@@ -202,7 +203,7 @@ class Scenario:
         self.report.resized = ResizeReport(node=node, card=card, before=_profiles(before), after=_profiles(after))
 
     async def _partition_card(self, profiles: Sequence[Profile], node: str) -> list[PodReport]:
-        objects = generated_objects.gpu_objects(profiles, node, _CARD)
+        objects = generated_objects.gpu_objects(profiles, node, self._card_uuid(node, "gpu"))
         pods = await self._run_generated(objects)
         wanted, found = Counter(profile.name for profile in profiles), Counter(_profiles(pods))
         if wanted != found:
@@ -219,13 +220,17 @@ class Scenario:
                 await self._delete_and_wait()
 
     async def _load_one(self, function: Function, node: str) -> LoadReport:
-        [pod] = await self._run_generated(generated_objects.fpga_objects(function, node, _CARD))
+        [pod] = await self._run_generated(generated_objects.fpga_objects(function, node, self._card_uuid(node, "fpga")))
         [device] = pod.devices
         for container in pod.containers:
             self.display.container(pod, container)
         if device.profile != function.name:
             raise ScenarioError(f"wanted {function.name}, but {device.device} has {device.profile}")
         return LoadReport(node=node, card=device.card, function=function.name, device=device.device)
+
+    def _card_uuid(self, node: str, kind: str) -> str:
+        cards = (card for report in self.report.nodes if report.name == node for card in report.cards)
+        return next(card.uuid for card in cards if card.kind == kind and card.index == _CARD)
 
     async def _run_generated(self, objects: Sequence[JsonObject]) -> list[PodReport]:
         await self.environment.apply([generated_objects.namespace_object(), *objects])

@@ -1,19 +1,19 @@
 """The cards of published devices, and the partitions of each card that claims hold.
 
-Cards are reconstructed from the attributes of Kerf's devices (``api.model.device_attributes``). Devices of other
-drivers are ignored, because their geometry is unknown.
+Cards are reconstructed from the attributes of Kerf's devices and from the geometries that families ship: the partition
+of a device is the one of this name. Devices of other drivers are ignored, because their geometry is unknown.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from api.model import device_attributes as v
 from api.model.devices import Attribute, AttributeValue, Device, ResourceSlice
-from api.model.names import KERF_DRIVER, DeviceId, ObjectRef
-from driver.partitions.catalog import UnknownModelError, gpu_model, shell
-from driver.partitions.device_names import card_name
-from driver.partitions.geometry import Card, DeviceKind, FpgaCard, GpuCard, Partition, Placement
+from api.model.names import KERF_DRIVER, DeviceId, DriverName, ObjectRef
+from driver.families.registry import installed_families
+from driver.partitions.device_names import card_name, device_name, parse_device_name, shared_name
+from driver.partitions.geometry import Card, Geometry, Partition
 
 _ABSENT = Attribute()
 
@@ -23,9 +23,11 @@ class PublishedCard:
     """A card of the cluster with the devices that are published for it."""
 
     node: str
+    driver: str
     pool: str
     card: Card
-    devices: Mapping[str, Device]
+    partitions: Mapping[str, Partition]
+    """The partition that each published device represents, by device name; monitor devices represent none."""
 
     @property
     def name(self) -> str:
@@ -34,14 +36,10 @@ class PublishedCard:
 
     @property
     def model(self) -> str:
-        return self.card.model.id if isinstance(self.card, GpuCard) else self.card.shell.name
-
-    def partition(self, device: str) -> Partition:
-        """Return the partition that ``device`` represents."""
-        return _partition(self.card, self.devices[device])
+        return self.card.geometry.model
 
     def id_of(self, device: str) -> DeviceId:
-        return DeviceId(KERF_DRIVER, self.pool, device)
+        return DeviceId(self.driver, self.pool, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,71 +67,72 @@ def find_published_cards(slices: Iterable[ResourceSlice]) -> PublishedCards:
     """Return the cards that Kerf publishes in ``slices``."""
     known: list[PublishedCard] = []
     unknown: list[str] = []
-    for (pool, (kind, index)), devices in sorted(_by_card(_newest(slices)).items()):
+    for (pool, kind, index), (driver, devices) in sorted(_by_card(_newest(slices)).items(), key=lambda item: item[0]):
         node, example = pool.rpartition("/")[0], next(iter(devices.values()))
-        try:
-            known.append(PublishedCard(node=node, pool=pool, card=_card(example), devices=devices))
-        except UnknownModelError:
+        geometry = _shipped_geometries().get((kind, _text(example, v.ATTRIBUTE_MODEL)))
+        if geometry is None:
             unknown.append(f"{node}/{kind}-{index}: {_text(example, v.ATTRIBUTE_MODEL)}")
+            continue
+        card = _card(geometry, index, example)
+        partitions = {name: each for name, each in _partitions(card) if name in devices}
+        known.append(PublishedCard(node=node, driver=driver, pool=pool, card=card, partitions=partitions))
     return PublishedCards(tuple(known), tuple(unknown))
 
 
 def build_usage(card: PublishedCard, holders: Mapping[DeviceId, tuple[ObjectRef, ...]]) -> CardUsage:
     """Return what ``holders`` hold of a card; devices that are no longer published are ignored."""
-    held = {name: holders[id_] for name in card.devices if (id_ := card.id_of(name)) in holders}
-    return CardUsage(card, held, {name: card.partition(name) for name in held})
+    held = {name: holders[id_] for name in card.partitions if (id_ := card.id_of(name)) in holders}
+    return CardUsage(card, held, {name: card.partitions[name] for name in held})
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
     """Yield the slices of the newest generation of each of Kerf's pools."""
-    ours = [slice_ for slice_ in slices if slice_.spec.driver == KERF_DRIVER]
-    newest: dict[str, int] = {}
+    drivers = {KERF_DRIVER, *(family.driver for family in installed_families().values())}
+    ours = [slice_ for slice_ in slices if slice_.spec.driver in drivers]
+    newest: dict[tuple[str, str], int] = {}
     for slice_ in ours:
-        newest[slice_.spec.pool.name] = max(slice_.spec.pool.generation, newest.get(slice_.spec.pool.name, 0))
-    return (slice_ for slice_ in ours if slice_.spec.pool.generation == newest[slice_.spec.pool.name])
+        key = slice_.spec.driver, slice_.spec.pool.name
+        newest[key] = max(slice_.spec.pool.generation, newest.get(key, 0))
+    return (s for s in ours if s.spec.pool.generation == newest[s.spec.driver, s.spec.pool.name])
 
 
-def _by_card(slices: Iterable[ResourceSlice]) -> dict[tuple[str, tuple[str, int]], dict[str, Device]]:
-    """Return the devices by name, for each card: its pool, its kind and its index."""
-    found: dict[tuple[str, tuple[str, int]], dict[str, Device]] = defaultdict(dict)
+def _by_card(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str, int], tuple[DriverName, dict[str, Device]]]:
+    """Return the driver and the devices by name, for each card: its pool, its family and its number."""
+    found: dict[tuple[str, str, int], tuple[DriverName, dict[str, Device]]] = {}
     for slice_ in slices:
         for device in slice_.spec.devices:
-            card = _text(device, v.ATTRIBUTE_KIND), _number(device, v.ATTRIBUTE_INDEX)
-            found[slice_.spec.pool.name, card][device.name] = device
+            if parsed := parse_device_name(device.name):
+                key = slice_.spec.pool.name, parsed.kind, parsed.index
+                found.setdefault(key, (DriverName(slice_.spec.driver), {}))[1][device.name] = device
     return found
 
 
-def _card(device: Device) -> Card:
-    """Return the card of a device. Raises UnknownModelError when no table has its model."""
-    uuid, index = _text(device, v.ATTRIBUTE_PARENT), _number(device, v.ATTRIBUTE_INDEX)
-    pci, numa = _text(device, v.ATTRIBUTE_PCI_BUS_ID), _number(device, v.ATTRIBUTE_NUMA_NODE)
-    version, model = _text(device, v.ATTRIBUTE_DRIVER_VERSION), _text(device, v.ATTRIBUTE_MODEL)
-    if _text(device, v.ATTRIBUTE_KIND) == DeviceKind.FPGA:
-        return FpgaCard(
-            uuid=uuid,
-            index=index,
-            shell=shell(model),
-            pci_bus_id=pci,
-            numa_node=numa,
-            driver_version=version,
-            loaded={},
-        )
-    return GpuCard(
-        uuid=uuid, index=index, model=gpu_model(model), pci_bus_id=pci, numa_node=numa, driver_version=version
+@cache
+def _shipped_geometries() -> Mapping[tuple[str, str], Geometry]:
+    geometries = (geometry for family in installed_families().values() for geometry in family.geometries())
+    return {(geometry.kind, geometry.model): geometry for geometry in geometries}
+
+
+def _card(geometry: Geometry, index: int, device: Device) -> Card:
+    """Return the card of a device, as far as its attributes say what it is."""
+    return Card(
+        uuid=_text(device, v.ATTRIBUTE_UUID),
+        index=index,
+        geometry=geometry,
+        pci_bus_id=_text(device, v.ATTRIBUTE_PCI_BUS_ID),
+        pcie_root=_text(device, v.ATTRIBUTE_PCIE_ROOT),
+        numa_node=_number(device, v.ATTRIBUTE_NUMA_NODE),
+        driver_version=_text(device, v.ATTRIBUTE_DRIVER_VERSION),
     )
 
 
-def _partition(card: Card, device: Device) -> Partition:
-    is_whole = _text(device, v.ATTRIBUTE_CUT) == "whole"
-    placement = Placement(_number(device, v.ATTRIBUTE_START), _number(device, v.ATTRIBUTE_SIZE))
-    return Partition(
-        kind=card.kind,
-        card_uuid=card.uuid,
-        profile=_text(device, v.ATTRIBUTE_PROFILE) or None,
-        placement=None if is_whole else placement,
-        function=_text(device, v.ATTRIBUTE_FUNCTION) or None,
-        shared=_value(device, v.ATTRIBUTE_SHARED) is True,
-    )
+def _partitions(card: Card) -> Iterator[tuple[str, Partition]]:
+    """Yield every partition of a card, exclusive and shared, with the name of its device."""
+    for spec in card.geometry.specs:
+        partition = spec.of(card.uuid)
+        name = device_name(card, partition)
+        yield name, partition
+        yield shared_name(name), replace(partition, shared=True)
 
 
 def _value(device: Device, name: str) -> AttributeValue | None:

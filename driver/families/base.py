@@ -1,6 +1,7 @@
 """What a family of devices is: the value that Kerf's own families and third parties' describe themselves with."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,6 +9,8 @@ from api.errors import PermanentError
 from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.devices import Attribute
 from api.model.names import DriverName, is_dns_label, is_dns_subdomain
+from driver.partitions.device_attributes import Vocabulary
+from driver.partitions.geometry import Geometry
 
 MAX_DRIVER: Final = 63
 """The most characters of a DRA driver's name (KEP-4381)."""
@@ -18,6 +21,10 @@ FREE_PROPERTIES: Final = 8
 
 CLASS_FIELDS: Final = frozenset({"profile", "minimum", "function", "sharing", "allocation", "config"})
 """Fields of a ResourceClass that only some families have a use for, as they are spelled in the class."""
+
+
+_NUMBER_PART: Final = re.compile(r"(^|-)[0-9]+(-|$)")
+"""In a device's name such as ``gpu-0-1g-10gb-at-0`` the first number ends the name of the card."""
 
 
 class InvalidFamilyError(PermanentError):
@@ -59,6 +66,12 @@ class Family:
     default_configuration: str = ""
     """The kind of configuration that a class's ``deviceMetadata`` or ``sharing`` is compiled to; empty: the family has
     no configuration."""
+    geometries: Callable[[], Iterable[Geometry]] = tuple
+    """Returns the geometries of the models that are known without a card; a class for any other model is refused until
+    a node publishes one."""
+    resolve_model: Callable[[str], str] = str
+    """Returns the model that a name in a class means: an alias, or an unambiguous beginning. Raises UnknownModelError
+    (``driver.families.model_names``) when it means none, or several."""
     backends: Mapping[str, str] = field(default_factory=dict)
     """The factories of its backends by name, each as ``module:function`` (``driver.kubeletplugin.backends``)."""
     call_timeout_s: float = 120.0
@@ -68,6 +81,8 @@ class Family:
         """Raises InvalidFamilyError for a bad name, a driver name without domain, or a vocabulary over the limit."""
         if not is_dns_label(self.name):
             raise InvalidFamilyError(self.name, "the name is no DNS label")
+        if _NUMBER_PART.search(self.name):
+            raise InvalidFamilyError(self.name, "a part of the name is a number, as only the cards' numbers may be")
         if "." not in self.driver or not is_dns_subdomain(self.driver, MAX_DRIVER):
             reason = f"driver name {self.driver!r} must be a domain name of at most {MAX_DRIVER} characters"
             raise InvalidFamilyError(self.name, f"{reason}, such as {self.name}.example.com")
@@ -84,3 +99,12 @@ class Family:
             raise InvalidFamilyError(self.name, f"class fields {', '.join(unknown)} do not exist")
         if self.default_configuration and self.default_configuration not in self.configurations:
             raise InvalidFamilyError(self.name, f"{self.default_configuration} is none of its configurations")
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The attributes and capacities of all its devices, as the compiler of pools takes them."""
+        return Vocabulary(
+            kind=self.name,
+            attributes={name: definition.neutral for name, definition in self.attributes.items()},
+            capacities=frozenset(self.capacities),
+        )

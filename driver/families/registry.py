@@ -4,6 +4,7 @@ An entry point names a ``Family`` value (``driver.families.base``) in a package 
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final
 
@@ -48,6 +49,12 @@ def load_families(*, installed: "Iterable[EntryPoint] | None" = None) -> Mapping
         families[family.name] = family
         origins[family.name] = origin
     return families
+
+
+@cache
+def installed_families() -> Mapping[str, Family]:
+    """Return all installed families by name, read once in the life of the process; raises as ``load_families`` does."""
+    return load_families()
 
 
 def _load(point: "EntryPoint") -> Family:

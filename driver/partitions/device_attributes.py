@@ -1,115 +1,134 @@
-"""Attributes and capacities of devices, which selectors match: every device has all of them.
+"""Attributes and capacities of devices, which selectors match: every device has all those of its family's vocabulary.
 
-Their names and neutral values are those of ``api.model.device_attributes``.
+A value comes from the partition, the card or its geometry, else it is the vocabulary's neutral one.
 """
 
-import re
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from api.model import device_attributes as v
 from api.model.devices import Attribute, Capacity
-from api.model.quantity import Quantity
-from driver.partitions.geometry import Card, Engines, FpgaCard, GpuCard, Logic, Placement
-from driver.partitions.partition_specs import PartitionSpec
+from api.model.semver import coerce_version
+from driver.partitions.geometry import NOTHING, Amounts, Card, Geometry, PartitionSpec, Placement
+from driver.partitions.slice_limits import CompileError
 
-_NUMBERS: Final = re.compile(r"\d+")
 _SIZES: Final = 256
-"""The most sets of capacities kept: more than the profiles of a model or the functions of a shell, so that devices of
-one size share theirs."""
+"""The most sets of capacities kept: more than the partitions of a geometry have, so that devices of one size share
+theirs."""
 
 
-def card_attributes(card: Card, node: str) -> dict[str, Attribute]:
-    """The attributes that all devices of one card share."""
-    if isinstance(card, GpuCard):
-        model, product, architecture = card.model.id, card.model.product, card.model.architecture
-    else:
-        model, product, architecture = card.shell.name, card.shell.name, card.shell.family
-    return {
-        v.ATTRIBUTE_KIND: Attribute.of(str(card.kind)),
-        v.ATTRIBUTE_MODEL: Attribute.of(model),
-        v.ATTRIBUTE_PRODUCT: Attribute.of(product),
-        v.ATTRIBUTE_ARCHITECTURE: Attribute.of(architecture),
-        v.ATTRIBUTE_PARENT: Attribute.of(card.uuid),
-        v.ATTRIBUTE_INDEX: Attribute.of(card.index),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """The attributes and capacities that all devices of a family have, no more and no fewer.
+
+    A missing attribute is a run-time error in CEL that aborts a pod's whole scheduling attempt.
+    """
+
+    kind: str
+    """The name of the family."""
+    attributes: Mapping[str, Attribute]
+    """The neutral value of each attribute; its type is the attribute's type."""
+    capacities: frozenset[str]
+
+
+def check_vocabulary(card: Card, vocabulary: Vocabulary) -> None:
+    """Check that the devices of ``card`` can be described in ``vocabulary``.
+
+    Raises CompileError when the card is of another family, or an attribute or capacity is none of the vocabulary's or
+    of another type than there.
+    """
+    name = f"{card.kind}-{card.index}"
+    if card.kind != vocabulary.kind:
+        raise CompileError(card=name, reason=f"it is no card of the family {vocabulary.kind!r}")
+    problem = _geometry_problem(card.geometry, vocabulary) or _attributes_problem(card.attributes, vocabulary)
+    if problem:
+        raise CompileError(card=name, reason=f"{problem} (family {vocabulary.kind!r})")
+
+
+def card_attributes(card: Card, node: str, vocabulary: Vocabulary) -> dict[str, Attribute]:
+    """Return the attributes that all devices of one card share, with the neutral values of all others."""
+    generic = {
+        v.ATTRIBUTE_MODEL: Attribute.of(card.geometry.model),
+        v.ATTRIBUTE_UUID: Attribute.of(card.uuid),
         v.ATTRIBUTE_NODE: Attribute.of(v.node_attribute(node)),
-        v.ATTRIBUTE_DRIVER_VERSION: Attribute(version=_semver(card.driver_version)),
+        v.ATTRIBUTE_DRIVER_VERSION: Attribute(version=coerce_version(card.driver_version)),
         v.ATTRIBUTE_PCI_BUS_ID: Attribute.of(card.pci_bus_id),
+        v.ATTRIBUTE_PCIE_ROOT: Attribute.of(card.pcie_root),
         v.ATTRIBUTE_NUMA_NODE: Attribute.of(card.numa_node),
     }
-
-
-def partition_attributes(card: Card, spec: PartitionSpec) -> dict[str, Attribute]:
-    """The attributes that distinguish the devices of one card."""
-    placement = spec.placement or Placement(0, card.units)
     return {
-        v.ATTRIBUTE_CUT: Attribute.of("partition" if spec.placement else "whole"),
-        v.ATTRIBUTE_PROFILE: Attribute.of(spec.profile.name if spec.profile else ""),
-        v.ATTRIBUTE_FUNCTION: Attribute.of(spec.function.name if spec.function else ""),
-        v.ATTRIBUTE_SHARED: Attribute.of(False),
-        v.ATTRIBUTE_START: Attribute.of(placement.start),
-        v.ATTRIBUTE_SIZE: Attribute.of(placement.size),
+        **vocabulary.attributes,
+        **{name: value for name, value in generic.items() if name in vocabulary.attributes},
+        **dict(card.geometry.attributes),
+        **card.attributes,
     }
 
 
-def capacities(card: Card, spec: PartitionSpec) -> dict[str, Capacity]:
-    """Return the device's capacities; a capacity that its kind does not have is 0."""
+def partition_attributes(card: Card, spec: PartitionSpec, vocabulary: Vocabulary) -> dict[str, Attribute]:
+    """Return the attributes that distinguish the devices of one card."""
     placement = spec.placement or Placement(0, card.units)
-    if isinstance(card, FpgaCard):
-        return _capacities(slots=placement.size, logic=card.shell.logic(placement))
-    whole = spec.profile or card.model  # the fields that follow have the same names and meaning in both
-    return _capacities(
-        memory_bytes=whole.memory_bytes,
-        compute_slices=whole.compute_slices,
-        memory_slices=placement.size,
-        multiprocessors=whole.multiprocessors,
-        engines=whole.engines,
-    )
+    generic = {
+        v.ATTRIBUTE_CUT: _text("partition" if spec.placement else "whole"),
+        v.ATTRIBUTE_PROFILE: _text(spec.profile or ""),
+        v.ATTRIBUTE_FUNCTION: _text(spec.function or ""),
+        v.ATTRIBUTE_LOADED_FUNCTION: _text(card.loaded.get(placement, "")),
+        v.ATTRIBUTE_LOAD_SECONDS: Attribute.of(math.ceil(spec.load_s)),
+    }
+    return {name: value for name, value in generic.items() if name in vocabulary.attributes}
 
 
-def no_capacity() -> dict[str, Capacity]:
+def capacities(spec: PartitionSpec, vocabulary: Vocabulary) -> dict[str, Capacity]:
+    """Return the device's capacities; one that the partition does not have is 0."""
+    return _capacities(vocabulary.capacities, spec.capacity)
+
+
+def no_capacity(vocabulary: Vocabulary) -> dict[str, Capacity]:
     """Return every capacity with the value 0."""
-    return _capacities()
+    return _capacities(vocabulary.capacities, ())
+
+
+def _geometry_problem(geometry: Geometry, vocabulary: Vocabulary) -> str:
+    if v.ATTRIBUTE_CUT not in vocabulary.attributes:
+        return f"devices need the attribute {v.ATTRIBUTE_CUT!r}"
+    if geometry.shareable and not (
+        geometry.shareable in vocabulary.capacities and v.ATTRIBUTE_SHARED in vocabulary.attributes
+    ):
+        return f"shares need the capacity {geometry.shareable!r} and the attribute {v.ATTRIBUTE_SHARED!r}"
+    for spec in geometry.specs:
+        unknown = [name for name, _ in spec.capacity if name not in vocabulary.capacities]
+        unknown += [
+            name
+            for name, value in ((v.ATTRIBUTE_PROFILE, spec.profile), (v.ATTRIBUTE_FUNCTION, spec.function))
+            if value is not None and name not in vocabulary.attributes
+        ]
+        if unknown:
+            return f"{', '.join(map(repr, unknown))} of a partition is not in the vocabulary"
+    return _attributes_problem(dict(geometry.attributes), vocabulary)
+
+
+def _attributes_problem(attributes: Mapping[str, Attribute], vocabulary: Vocabulary) -> str:
+    for name, value in attributes.items():
+        neutral = vocabulary.attributes.get(name)
+        if neutral is None:
+            return f"attribute {name!r} is not in the vocabulary"
+        if _type(value) != _type(neutral):
+            return f"attribute {name!r} is {_type(value)}, but {_type(neutral)} in the vocabulary"
+    return ""
+
+
+def _type(attribute: Attribute) -> str:
+    return "a version" if attribute.version is not None else f"of type {type(attribute.value).__name__}"
 
 
 @lru_cache(maxsize=_SIZES)
-def _capacities(
-    *,
-    memory_bytes: int = 0,
-    compute_slices: int = 0,
-    memory_slices: int = 0,
-    multiprocessors: int = 0,
-    engines: Engines = Engines(),  # noqa: B008  (frozen)
-    slots: int = 0,
-    logic: Logic = Logic(),  # noqa: B008  (frozen)
-) -> dict[str, Capacity]:
-    counts: Mapping[str, int] = {
-        v.CAPACITY_COMPUTE_SLICES: compute_slices,
-        v.CAPACITY_MEMORY_SLICES: memory_slices,
-        v.CAPACITY_MULTIPROCESSORS: multiprocessors,
-        v.CAPACITY_COPY_ENGINES: engines.copy,
-        v.CAPACITY_DECODERS: engines.decoders,
-        v.CAPACITY_ENCODERS: engines.encoders,
-        v.CAPACITY_JPEG_ENGINES: engines.jpeg,
-        v.CAPACITY_OFA_ENGINES: engines.ofa,
-        v.CAPACITY_SLOTS: slots,
-        v.CAPACITY_LUT: logic.lut,
-        v.CAPACITY_FF: logic.ff,
-        v.CAPACITY_BRAM: logic.bram,
-        v.CAPACITY_DSP: logic.dsp,
-    }
-    return {
-        v.CAPACITY_MEMORY: Capacity(value=Quantity.of_bytes(memory_bytes)),
-        **{name: Capacity(value=Quantity(count)) for name, count in counts.items()},
-    }
+def _text(value: str) -> Attribute:
+    return Attribute.of(value)
 
 
-def _semver(version: str) -> str:
-    """A driver's version as a semantic version (2.0.0), as attributes need it: three numbers without leading zeros.
-
-    >>> _semver("535.104.05"), _semver("550.54"), _semver("")
-    ('535.104.5', '550.54.0', '0.0.0')
-    """
-    numbers = [str(int(number)) for number in _NUMBERS.findall(version)[:3]]
-    return ".".join([*numbers, "0", "0", "0"][:3])
+@lru_cache(maxsize=_SIZES)
+def _capacities(names: frozenset[str], amounts: Amounts) -> dict[str, Capacity]:
+    known = dict(amounts)
+    return {name: Capacity(value=known.get(name, NOTHING)) for name in sorted(names)}

@@ -5,12 +5,45 @@
 for admin access to a card (KEP-5018).
 """
 
+import re
+from dataclasses import dataclass
 from typing import Final
 
 from driver.partitions.geometry import Card, Partition
 
 _SHARED: Final = "-shared"
 _MONITOR: Final = "-monitor"
+
+
+_PARTS: Final = re.compile(r"(?P<kind>.*?)-(?P<index>[0-9]+)(?P<suffix>-.*)?")
+"""A device's name: no part of a family's name is a number, so the first number ends the card's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNameParts:
+    """The parts of a device's name."""
+
+    kind: str
+    """The family of the card."""
+    index: int
+    """The number of the card."""
+    suffix: str
+    """What follows the name of the card; empty: the device is the whole card."""
+
+    @property
+    def card(self) -> str:
+        """The name of the card."""
+        return f"{self.kind}-{self.index}"
+
+
+def parse_device_name(name: str) -> DeviceNameParts | None:
+    """Split the name of a device; None: it is not named as ``device_name`` names devices.
+
+    >>> parse_device_name("gpu-0-1g-10gb-at-0")
+    DeviceNameParts(kind='gpu', index=0, suffix='-1g-10gb-at-0')
+    """
+    match = _PARTS.fullmatch(name)
+    return None if match is None else DeviceNameParts(match["kind"], int(match["index"]), match["suffix"] or "")
 
 
 def card_name(card: Card) -> str:
@@ -53,7 +86,8 @@ def _exclusive_name(card: Card, partition: Partition) -> str:
         return f"{prefix}-{_profile_label(partition.profile)}-at-{start}"
     if partition.function is not None:
         return f"{prefix}-{partition.function}-at-{start}"
-    return f"{prefix}-slot-{start}" if size == 1 else f"{prefix}-slots-{start}-{start + size - 1}"
+    unit = card.geometry.unit
+    return f"{prefix}-{unit}-{start}" if size == 1 else f"{prefix}-{unit}s-{start}-{start + size - 1}"
 
 
 def _profile_label(profile: str) -> str:

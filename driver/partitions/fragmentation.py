@@ -6,8 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.partition_specs import PartitionSpec
+from driver.partitions.geometry import Card, Partition, PartitionSpec
 from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map, longest_run
 
 _STATES: Final = 4096
@@ -16,7 +15,7 @@ _STATES: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragmentation:
-    """The free units of one card (memory slices or slots)."""
+    """The free units of one card."""
 
     card_uuid: str
     units: int
@@ -25,8 +24,8 @@ class Fragmentation:
     stranded_units: int
     """Free units that no choice of partitions can use: an eighth slice of seven 1g, or a gap that no placement fits."""
     free_instances: Mapping[str, int]
-    """The number of partitions of each profile or function that fit at once, each taken alone; ``""`` stands for runs
-    of slots without a function."""
+    """The number of partitions of each profile or function that fit at once, each taken alone; ``""`` stands for bare
+    runs of units."""
 
     @property
     def usable_units(self) -> int:
@@ -53,8 +52,7 @@ def _free_instances(unit_map: UnitMap, free: FreeUnits) -> Mapping[str, int]:
     by_name: dict[str, list[PartitionSpec]] = {}
     for spec in unit_map.specs:
         if spec.placement is not None:
-            named = spec.profile or spec.function
-            by_name.setdefault(named.name if named else "", []).append(spec)
+            by_name.setdefault(spec.profile or spec.function or "", []).append(spec)
     return MappingProxyType({name: _count_instances(unit_map, specs, free) for name, specs in by_name.items()})
 
 

@@ -1,14 +1,31 @@
-"""The values that describe cards and their partitions: profiles, placements, shells, slots, cards.
+"""The values that describe cards and their partitions: placements, partition specs, geometries, cards.
 
-GPUs and FPGAs have one model: a card is a row of *units* (memory slices of a GPU, slots of an FPGA), and a partition
-covers a contiguous run of them, its *placement*. Two partitions of a card can coexist when their placements are
-disjoint and together they need no more exclusive engines than there are. The tables are loaded in ``catalog``.
+A card is a row of *units*, such as the memory slices of a GPU or the slots of an FPGA, and a partition covers a
+contiguous run of them, its *placement*. Two partitions of a card can coexist when their placements are disjoint and
+together they need no more exclusive engines than there are. A *geometry* lists the partitions that all cards of one
+model can have; each family of devices builds its own (``driver.families``).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from api.errors import PermanentError
+from api.model.devices import Attribute
+from api.model.quantity import Quantity
+
+NOTHING: Final = Quantity(0)
+
+Amounts: TypeAlias = tuple[tuple[str, Quantity], ...]
+"""Amounts by the names of capacities or counters, in a fixed order; a tuple, so that it can be hashed."""
+
+
+class InvalidGeometryError(PermanentError):
+    """A geometry contradicts itself; the message names its model and the fault."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        self.model = model
+        super().__init__(f"the geometry of {model!r} {reason}")
 
 
 class Placement(NamedTuple):
@@ -25,169 +42,144 @@ class Placement(NamedTuple):
         return self.start < other.start + other.size and other.start < self.start + self.size
 
 
-class DeviceKind(StrEnum):
-    """The kind of a card; the value is the device attribute ``kind``."""
-
-    GPU = "gpu"
-    FPGA = "fpga"
+def unit_mask(placement: Placement) -> int:
+    """Return the bitset of units that ``placement`` covers: unit i is bit i."""
+    return ((1 << placement.size) - 1) << placement.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engines:
-    """Fixed-function engines of a GPU or one of its partitions (counts)."""
+class PartitionSpec:
+    """One partition that a card of some geometry can have, before it belongs to a card."""
 
-    copy: int = 0
-    decoders: int = 0
-    encoders: int = 0
-    jpeg: int = 0
-    ofa: int = 0
+    kind: str
+    """The name of the family of devices."""
+    profile: str | None = None
+    """The name of the profile; None: the partition is a function, a bare run of units, or the whole card."""
+    function: str | None = None
+    """The name of the function that is loaded into the placement; None: none, or the claim's configuration names it."""
+    placement: Placement | None = None
+    """The placement; None: the whole card."""
+    mask: int
+    """The bitset of units that the partition covers."""
+    engines: tuple[int, ...] = ()
+    """The number of each of the geometry's exclusive engines that the partition takes, in their order."""
+    size: tuple[int, ...]
+    """The sort key from small to large, also across models. Partitions of one size serve a request equally."""
+    weight: int
+    """The worth of one partition in the placement value (``UnitMap.placement_value``)."""
+    capacity: Amounts = ()
+    """The capacities of the device; those of the family that are not named are 0."""
+    quota: Amounts = ()
+    """What the device consumes of the card's further counters, such as memory, beside units and engines."""
+    load_s: float = 0.0
+    """How long it may take to make the partition ready, as far as that is a load whose time is known."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """A MIG GPU-instance profile."""
-
-    name: str
-    """The name as NVIDIA prints it: ``1g.10gb``, ``1g.24gb+me.all``."""
-    gi_profile_id: int | None
-    """The id in the hardware (not the enum of the API); None where no source states it."""
-    gi_profile_enum: int
-    """The index that ``nvmlDeviceGetGpuInstanceProfileInfo`` takes."""
-    compute_slices: int
-    memory_bytes: int
-    multiprocessors: int
-    engines: Engines
-    placements: tuple[Placement, ...]
-    """All legal placements, ascending by start."""
-    max_instances: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuModel:
-    """The geometry of one GPU product."""
-
-    id: str
-    """The id in lower case, such as ``h100-80gb-sxm``."""
-    product: str
-    architecture: str
-    pci_device_ids: tuple[str, ...]
-    memory_bytes: int
-    """The memory of the whole card."""
-    compute_slices: int
-    memory_slices: int
-    multiprocessors: int
-    engines: Engines
-    exclusive_engines: tuple[str, ...]
-    """The fields of Engines that partitions compete for beyond their placements (``ofa`` for +me profiles)."""
-    profiles: tuple[Profile, ...]
-    """The profiles, the smallest first."""
-
-    def profile(self, name: str) -> Profile | None:
-        return next((profile for profile in self.profiles if profile.name == name), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logic:
-    """FPGA resources of a slot or a run of slots (counts)."""
-
-    lut: int = 0
-    ff: int = 0
-    bram: int = 0
-    dsp: int = 0
-
-    def __add__(self, other: "Logic") -> "Logic":
-        return Logic(
-            lut=self.lut + other.lut, ff=self.ff + other.ff, bram=self.bram + other.bram, dsp=self.dsp + other.dsp
+    def of(self, card_uuid: str) -> "Partition":
+        """Return this partition of one card."""
+        return Partition(
+            kind=self.kind,
+            card_uuid=card_uuid,
+            profile=self.profile,
+            placement=self.placement,
+            function=self.function,
         )
 
+    def amount(self, capacity: str) -> Quantity:
+        """Return the amount of ``capacity``; 0: it has none."""
+        return next((amount for name, amount in self.capacity if name == capacity), NOTHING)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
-    """A function that can be loaded into a shell, with one image for each placement that it was built for."""
 
-    name: str
-    version: str
-    afu_id: str
-    """The UUID that the hardware reports once the function runs."""
-    placements: tuple[Placement, ...]
-    load_s: float
-    """The load time in seconds that the image's vendor states; simulated hardware takes exactly this long."""
+def order_specs(specs: Iterable[PartitionSpec]) -> tuple[PartitionSpec, ...]:
+    """Return ``specs`` smallest first, the whole card last; equal sizes are in the order of their first unit."""
+    return tuple(sorted(specs, key=lambda spec: (spec.placement is None, spec.size, spec.placement or ())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shell:
-    """The static design of an FPGA: its slots and the functions built for it."""
+class Geometry:
+    """What the cards of one model can be partitioned into."""
 
-    name: str
-    uuid: str
-    """The interface UUID: an image with another parent must not be loaded."""
-    family: str
-    slots: tuple[Logic, ...]
-    """The logic of each slot, by the number of the slot."""
-    functions: tuple[Function, ...]
+    kind: str
+    """The name of the family of devices."""
+    model: str
+    """The name of the model, which is the device attribute ``model``."""
+    unit: str
+    """The name of a unit in counter names, such as ``memory-slice``."""
+    units: int
+    engines: tuple[tuple[str, int], ...] = ()
+    """The exclusive engines, for which partitions compete beyond their placements, and how many the card has."""
+    specs: tuple[PartitionSpec, ...]
+    """The partitions, as ``order_specs`` orders them: the whole card is the last."""
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+    """Attributes of the model, such as its architecture."""
+    shareable: str = ""
+    """The capacity in bytes that shares of a partition divide (KEP-5075); empty: nothing of it can be shared."""
 
-    def function(self, name: str) -> Function | None:
-        return next((function for function in self.functions if function.name == name), None)
+    def __post_init__(self) -> None:
+        """Raises InvalidGeometryError when a spec does not fit the geometry, or names or orders contradict."""
+        if not self.specs or [spec.placement is None for spec in self.specs].count(True) != 1:
+            raise InvalidGeometryError(self.model, "needs the whole card, once and as its last partition")
+        if self.specs != order_specs(self.specs):
+            raise InvalidGeometryError(self.model, "lists its partitions in another order than order_specs")
+        totals = tuple(total for _, total in self.engines)
+        for spec in self.specs:
+            placement = spec.placement or Placement(0, self.units)
+            if placement.start < 0 or placement.size < 1 or placement.start + placement.size > self.units:
+                raise InvalidGeometryError(self.model, f"has {self.units} units, but a partition at {placement}")
+            if spec.kind != self.kind or spec.mask != unit_mask(placement):
+                raise InvalidGeometryError(self.model, f"has a partition of another kind or mask at {placement}")
+            if len(spec.engines) != len(totals) or any(map(int.__gt__, spec.engines, totals)):
+                raise InvalidGeometryError(self.model, f"has not the engines that a partition at {placement} takes")
+        if len({(spec.profile, spec.function, spec.placement) for spec in self.specs}) < len(self.specs):
+            raise InvalidGeometryError(self.model, "has two partitions of one profile or function and placement")
 
-    def logic(self, placement: Placement) -> Logic:
-        return sum((self.slots[slot] for slot in placement.units), Logic())
+    def __hash__(self) -> int:
+        """Hash by what nearly always differs: the many specs would make each look-up in a cache slow."""
+        return hash((self.kind, self.model, self.units, len(self.specs)))
+
+    @property
+    def whole(self) -> PartitionSpec:
+        """The whole card."""
+        return self.specs[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuCard:
-    """A GPU of the node that can be partitioned."""
+class Card:
+    """A card of the node."""
 
     uuid: str
     index: int
-    """The minor number of the driver, which is part of device names and must not change while the node is up."""
-    model: GpuModel
-    pci_bus_id: str
-    numa_node: int
-    driver_version: str
-
-    @property
-    def kind(self) -> DeviceKind:
-        return DeviceKind.GPU
-
-    @property
-    def units(self) -> int:
-        return self.model.memory_slices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FpgaCard:
-    """An FPGA of the node with its shell."""
-
-    uuid: str
-    index: int
-    shell: Shell
-    pci_bus_id: str
-    numa_node: int
-    driver_version: str
-    loaded: Mapping[Placement, str]
+    """The number of the card on its node, which is part of device names and must not change while the node is up."""
+    geometry: Geometry
+    pci_bus_id: str = ""
+    pcie_root: str = ""
+    """The PCIe root complex, such as ``pci0000:00``; empty: unknown."""
+    numa_node: int = 0
+    driver_version: str = ""
+    """The version of the kernel driver, as it states it."""
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    """Further attributes of the family, in place of those of the geometry."""
+    loaded: Mapping[Placement, str] = field(default_factory=dict)
     """The functions that are loaded now, by placement, which can be allocated there without a load."""
 
     @property
-    def kind(self) -> DeviceKind:
-        return DeviceKind.FPGA
+    def kind(self) -> str:
+        """The name of the family of devices."""
+        return self.geometry.kind
 
     @property
     def units(self) -> int:
-        return len(self.shell.slots)
-
-
-Card: TypeAlias = GpuCard | FpgaCard
+        return self.geometry.units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """The part of a card, or the whole card, that a published device represents.
 
-    A GPU partition has a profile and a placement; an FPGA one a placement and, unless the claim's config names it, a
-    function. Without a placement it is the whole card.
+    It has a profile, or a function, or is a bare run of units whose function the claim's configuration names. Without
+    a placement it is the whole card.
     """
 
-    kind: DeviceKind
+    kind: str
     card_uuid: str
     profile: str | None = None
     placement: Placement | None = None

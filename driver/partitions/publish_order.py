@@ -5,9 +5,9 @@ kube-scheduler takes the first device that matches, in the order slices and devi
 
 1. from small to large, so that "at least 18 Gi" matches the smallest partition that has it first; whole cards last;
 2. inside one size available partitions before the others;
-3. FPGAs: where the function is loaded already, then where nothing is, then where a load replaces another function;
+3. functions: where the function is loaded already, then where nothing is, then where a load replaces another function;
 4. KEEP: the placement whose loss is least. A card's placement value (``UnitMap.placement_value``) is the sum over its
-   profiles of compute slices times how many more of that profile still fit; the loss is the decrease of that value;
+   profiles of their weight times how many more of that profile still fit; the loss is the decrease of that value;
 5. the fullest card, so that empty cards stay whole;
 6. the order of the cards, then the first unit.
 
@@ -19,8 +19,7 @@ nodes it orders nothing (``docs/placement.md``).
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from driver.partitions.geometry import Card, FpgaCard, Partition
-from driver.partitions.partition_specs import PartitionSpec
+from driver.partitions.geometry import Card, Partition, PartitionSpec
 from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
 
 
@@ -75,9 +74,9 @@ def rank_placement(card: Card, unit_map: UnitMap, spec: PartitionSpec, free: Fre
 
 
 def _reload_rank(card: Card, spec: PartitionSpec) -> int:
-    """0: the function is loaded; 1: the slots are blank; 2: a loaded function would be replaced. Always 1 for GPUs."""
-    if not isinstance(card, FpgaCard) or spec.placement is None:
+    """0: the function is loaded; 1: the slots are blank; 2: a loaded function would be replaced."""
+    if spec.placement is None:
         return 1
-    if spec.function is not None and card.loaded.get(spec.placement) == spec.function.name:
+    if spec.function is not None and card.loaded.get(spec.placement) == spec.function:
         return 0
     return 2 if any(spec.placement.overlaps(placement) for placement in card.loaded) else 1

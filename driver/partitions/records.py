@@ -1,13 +1,13 @@
 """Conversion between partitions and their records in the checkpoint."""
 
 from api.model.prepared import CardPart
-from driver.partitions.geometry import DeviceKind, Partition, Placement
+from driver.partitions.geometry import Partition, Placement
 
 
 def to_card_part(partition: Partition) -> CardPart:
     placement = partition.placement
     return CardPart(
-        kind=partition.kind.value,
+        kind=partition.kind,
         card_uuid=partition.card_uuid,
         profile=partition.profile,
         start=None if placement is None else placement.start,
@@ -20,7 +20,7 @@ def to_card_part(partition: Partition) -> CardPart:
 def from_card_part(part: CardPart) -> Partition:
     whole = part.start is None or part.size is None
     return Partition(
-        kind=DeviceKind(part.kind),
+        kind=part.kind,
         card_uuid=part.card_uuid,
         profile=part.profile,
         placement=None if whole else Placement(part.start or 0, part.size or 0),

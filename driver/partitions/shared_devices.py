@@ -14,31 +14,29 @@ from api.model import device_attributes as v
 from api.model.devices import Attribute, Capacity, CapacityRange, CapacityRequestPolicy, Device
 from api.model.quantity import Quantity
 from driver.partitions.device_names import shared_name
-from driver.partitions.geometry import Card, GpuCard, Partition
+from driver.partitions.geometry import Card, Partition
 
 ShareableProfiles: TypeAlias = frozenset[str | None]
-"""The GPU profiles whose partitions may be shared; None among them stands for whole GPUs."""
+"""The profiles whose partitions may be shared; None among them stands for whole cards."""
 
 STEP_BYTES: Final = 64 * 2**20
 """The unit of shares: it divides the memory of every MIG profile, so that shares can use all of it."""
 DEFAULT_BYTES: Final = 2**30
 """The share of a claim that names no amount: small beside the smallest profile (4.75 GiB), enough for a context."""
 
-_MEMORY_POLICY: Final = CapacityRequestPolicy(
+_DIVIDED_POLICY: Final = CapacityRequestPolicy(
     default=Quantity.of_bytes(DEFAULT_BYTES),
     valid_range=CapacityRange(min=Quantity.of_bytes(STEP_BYTES), step=Quantity.of_bytes(STEP_BYTES)),
 )
 _UNDIVIDED_POLICY: Final = CapacityRequestPolicy(default=Quantity(0))
-"""The policy of all capacities except memory: without it a claim takes the whole capacity unless it names an amount
+"""The policy of all other capacities: without it a claim takes the whole capacity unless it names an amount
 (KEP-5075), and the device would have room for one share only."""
 
 
-def build_shared_device(device: Device) -> Device:
-    """Build the shared device of the exclusive ``device``."""
+def build_shared_device(device: Device, divided: str) -> Device:
+    """Build the shared device of the exclusive ``device``, whose shares divide the capacity ``divided``."""
     capacity = {
-        name: Capacity(
-            value=held.value, request_policy=_MEMORY_POLICY if name == v.CAPACITY_MEMORY else _UNDIVIDED_POLICY
-        )
+        name: Capacity(value=held.value, request_policy=_DIVIDED_POLICY if name == divided else _UNDIVIDED_POLICY)
         for name, held in device.capacity.items()
     }
     return msgspec.structs.replace(
@@ -56,12 +54,12 @@ def order_shared_partitions(
     """Return the shareable ones of ``partitions`` as shared partitions, those in use first, so that they are filled.
 
     ``partitions`` are those of ``cards``, in publish order. A partition that is shared now is included regardless of
-    ``shareable``: the counters of a device that is no longer published would count as free. GPUs without memory of
-    their own have none to share.
+    ``shareable``: the counters of a device that is no longer published would count as free. Cards that have
+    nothing to divide have no shares.
     """
-    having_memory = {card.uuid for card in cards if isinstance(card, GpuCard) and card.model.memory_bytes}
+    divisible = {card.uuid for card in cards if card.geometry.whole.amount(card.geometry.shareable)}
     held = {partition for partition in taken if partition.shared}
-    shared = [replace(partition, shared=True) for partition in partitions if partition.card_uuid in having_memory]
+    shared = [replace(partition, shared=True) for partition in partitions if partition.card_uuid in divisible]
     first = [partition for partition in shared if partition in held]
     rest = [partition for partition in shared if partition.profile in shareable and partition not in held]
     return (*first, *rest)

@@ -1,18 +1,18 @@
 """The units of a card: which are free, which partitions still fit, and the placement value of the free units.
 
-A ``UnitMap`` belongs to a geometry (a GPU model or a shell), not to a card. Sets of units are bitsets: unit i is bit i
+A ``UnitMap`` belongs to a geometry, not to a card. Sets of units are bitsets: unit i is bit i
 of an int. Results are cached for each set: eight units have 256 sets, twelve have 4096.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from driver.partitions.geometry import Card, GpuCard, GpuModel, Partition, Shell
-from driver.partitions.partition_specs import PartitionSpec, exclusive_engines, list_partition_specs, unit_mask
+from api.model.quantity import Quantity
+from driver.partitions.geometry import NOTHING, Amounts, Card, Geometry, Partition, PartitionSpec, unit_mask
 
 _UNIT_MAPS: Final = 256
-"""The most unit maps kept: more than there are models and shells in any cluster, including variants of a model."""
+"""The most unit maps kept: more than there are geometries in any cluster, including variants of a model."""
 
 
 class FreeUnits(NamedTuple):
@@ -32,7 +32,7 @@ class _PlacementGroup(NamedTuple):
     """Partitions with the same placements: profiles that differ only in engines are one group."""
 
     weight: int
-    """The compute slices, or the slots, of one partition."""
+    """The worth of one partition."""
     masks: tuple[int, ...]
     """The bitsets of the placements, ascending by the last unit."""
 
@@ -40,19 +40,22 @@ class _PlacementGroup(NamedTuple):
 class UnitMap:
     """The partitions of one geometry, and arithmetic over sets of its units."""
 
-    def __init__(self, geometry: GpuModel | Shell) -> None:
-        self.specs: Final[tuple[PartitionSpec, ...]] = list_partition_specs(geometry)
+    def __init__(self, geometry: Geometry) -> None:
+        self.specs: Final[tuple[PartitionSpec, ...]] = geometry.specs
         """The partitions, smallest first, the whole card last."""
-        whole = self.specs[-1]
-        self.all: Final[FreeUnits] = FreeUnits(whole.mask, whole.engines)
-        self.units: Final[int] = self.all.units
-        self.engine_names: Final[tuple[str, ...]] = geometry.exclusive_engines if isinstance(geometry, GpuModel) else ()
-        self._profile_engines = _profile_engines(geometry)
+        self.all: Final[FreeUnits] = FreeUnits(geometry.whole.mask, tuple(total for _, total in geometry.engines))
+        self.units: Final[int] = geometry.units
+        self._profile_engines = {spec.profile: spec.engines for spec in self.specs if spec.profile is not None}
+        self._specs = {(spec.profile, spec.function, spec.placement): spec for spec in self.specs}
         self._groups = _group_by_placements(self.specs)
         self._single = sum({spec.mask for spec in self.specs if spec.mask.bit_count() == 1})
         """The bitset of units that are a partition each: every free one of them is usable."""
         self._values: dict[int, int] = {}
         self._usable: dict[int, int] = {}
+
+    def find(self, partition: Partition) -> PartitionSpec | None:
+        """Return the spec of ``partition``; None: the geometry has no such partition."""
+        return self._specs.get((partition.profile, partition.function, partition.placement))
 
     def free(self, taken: Iterable[Partition]) -> FreeUnits:
         """Return the free units and engines while ``taken``, partitions of one card of this geometry, are in use.
@@ -65,7 +68,7 @@ class UnitMap:
             if partition.placement is None:
                 return FreeUnits(0, nothing)
             mask &= ~unit_mask(partition.placement)
-            used = self._profile_engines.get(partition.profile, nothing)
+            used = self._profile_engines.get(partition.profile or "", nothing)
             engines = tuple(max(0, have - use) for have, use in zip(engines, used, strict=True))
         return FreeUnits(mask, engines)
 
@@ -82,8 +85,8 @@ class UnitMap:
     def placement_value(self, mask: int) -> int:
         """Return the placement value of the units ``mask`` as the KEEP rule defines it.
 
-        That is the sum over all profiles (or functions, or lengths of a run of slots), each taken alone, of its weight
-        times the number of its instances that fit into ``mask`` together.
+        That is the sum over all profiles (or functions, or lengths of a bare run of units), each taken alone, of its
+        weight times the number of its instances that fit into ``mask`` together.
         """
         known = self._values.get(mask)
         if known is None:
@@ -112,14 +115,50 @@ class UnitMap:
 
 
 def get_unit_map(card: Card) -> UnitMap:
-    """Return the unit map of the card's model or shell."""
-    return get_geometry_unit_map(card.model if isinstance(card, GpuCard) else card.shell)
+    """Return the unit map of the card's geometry."""
+    return get_geometry_unit_map(card.geometry)
 
 
 @lru_cache(maxsize=_UNIT_MAPS)
-def get_geometry_unit_map(geometry: GpuModel | Shell) -> UnitMap:
+def get_geometry_unit_map(geometry: Geometry) -> UnitMap:
     """Return the unit map of ``geometry``: the same object as long as it is in use."""
     return UnitMap(geometry)
+
+
+def quota_totals(geometry: Geometry) -> Mapping[str, Quantity]:
+    """Return the totals of the geometry's quota counters: what the whole card or its fullest legal layout consumes.
+
+    The sum of the partitions of a layout may exceed the card's own amount: four of a GH200's partitions have more
+    memory together than the driver states for the GPU.
+    """
+    names = dict.fromkeys(name for spec in geometry.specs for name, _ in spec.quota)
+    return {name: _fullest_layout(geometry, name) for name in names}
+
+
+def _fullest_layout(geometry: Geometry, counter: str) -> Quantity:
+    """Dynamic programming over the units: from each, either none or one of the partitions that start there."""
+    by_start: dict[int, list[tuple[int, PartitionSpec, Quantity]]] = {}
+    for spec in geometry.specs[:-1]:
+        assert spec.placement is not None, "only the whole card has none"
+        start, size = spec.placement
+        by_start.setdefault(start, []).append((start + size, spec, _amount(spec.quota, counter)))
+
+    @cache
+    def most(unit: int, engines: tuple[int, ...]) -> Quantity:
+        if unit >= geometry.units:
+            return NOTHING
+        best = most(unit + 1, engines)
+        for end, spec, amount in by_start.get(unit, ()):
+            left = tuple(have - use for have, use in zip(engines, spec.engines, strict=True))
+            if all(count >= 0 for count in left):
+                best = max(best, amount + most(end, left))
+        return best
+
+    return max(_amount(geometry.whole.quota, counter), most(0, tuple(total for _, total in geometry.engines)))
+
+
+def _amount(amounts: Amounts, name: str) -> Quantity:
+    return next((amount for known, amount in amounts if known == name), NOTHING)
 
 
 def longest_run(mask: int) -> int:
@@ -131,14 +170,8 @@ def longest_run(mask: int) -> int:
     return length
 
 
-def _profile_engines(geometry: GpuModel | Shell) -> Mapping[str | None, tuple[int, ...]]:
-    if not isinstance(geometry, GpuModel):
-        return {}
-    return {profile.name: exclusive_engines(geometry, profile.engines) for profile in geometry.profiles}
-
-
 def _group_by_placements(specs: Iterable[PartitionSpec]) -> tuple[_PlacementGroup, ...]:
-    """Group all partitions by placements; bare runs of slots count by their length, the whole card not at all."""
+    """Group all partitions by placements; bare runs of units count by their length, the whole card not at all."""
     by_name: dict[object, list[PartitionSpec]] = {}
     for spec in specs:
         if spec.placement is not None:
@@ -146,7 +179,7 @@ def _group_by_placements(specs: Iterable[PartitionSpec]) -> tuple[_PlacementGrou
     groups = set()
     for named in by_name.values():
         masks = sorted((spec.mask for spec in named), key=int.bit_length)
-        weight = min(spec.profile.compute_slices if spec.profile else spec.mask.bit_count() for spec in named)
+        weight = min(spec.weight for spec in named)
         groups.add(_PlacementGroup(weight, tuple(masks)))
     return tuple(sorted(groups))
 

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import permutations
 from typing import Final, TypeAlias
 
-from driver.partitions.partition_specs import unit_mask
+from driver.partitions.geometry import unit_mask
 from driver.partitions.publish_order import rank_placement
 from driver.partitions.unit_map import FreeUnits, get_unit_map
 from tests.bench.markov_decision import Chain, explore
@@ -98,7 +98,7 @@ def _best(used: int, profile: str) -> list[tuple[tuple[int, ...], int]]:
     card = gpu()
     unit_map = get_unit_map(card)
     free = FreeUnits(unit_map.all.mask & ~used, unit_map.all.engines)
-    specs = [spec for spec in unit_map.specs if spec.profile and spec.profile.name == profile and not spec.mask & used]
+    specs = [spec for spec in unit_map.specs if spec.profile == profile and not spec.mask & used]
     ranks = [(rank_placement(card, unit_map, spec, free), spec.mask) for spec in specs]
     return [min(ranks)] if ranks else []
 

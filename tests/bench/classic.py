@@ -33,7 +33,6 @@ from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.kube.informer import Informer
 from driver.kubeletplugin.cluster.classic import RENEW_S
-from driver.partitions.geometry import DeviceKind
 from tests.bench.cluster_wait import PATIENCE_S, until
 from tests.bench.kubelet_calls import in_flight
 from tests.bench.measurement import Row, say
@@ -149,9 +148,7 @@ def _time_decision(builder: ClusterBuilder, names: tuple[str, ...]) -> float:
 
 def _allocation(node: str, devices: Sequence[str], driver: str = KERF_DRIVER) -> ClassicAllocation:
     results = tuple(
-        DeviceRequestAllocationResult(
-            request=ONLY_REQUEST, driver=driver, pool=pool_name(node, DeviceKind.GPU), device=device
-        )
+        DeviceRequestAllocationResult(request=ONLY_REQUEST, driver=driver, pool=pool_name(node, "gpu"), device=device)
         for device in devices
     )
     return ClassicAllocation(

@@ -32,8 +32,10 @@ from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.wire import dec_hook, enc_hook
 from driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
-from driver.partitions.catalog import gpu_model
-from driver.partitions.geometry import GpuCard
+from driver.families.gpu import GPU
+from driver.families.gpu.catalog import gpu_model
+from driver.families.gpu.geometry import gpu_geometry
+from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
 
@@ -104,17 +106,19 @@ def slices(nodes: int) -> Iterator[bytes]:
 
 def _slices() -> list[ResourceSlice]:
     cards = [
-        GpuCard(
+        Card(
             uuid=f"GPU-{_PLACEHOLDER}-{index}",
             index=index,
-            model=gpu_model("h100-80gb-sxm"),
+            geometry=gpu_geometry(gpu_model("h100-80gb-sxm")),
             pci_bus_id=f"0000:{index:02x}:00.0",
             numa_node=index // (CARDS // 2),
             driver_version="570.86.15",
         )
         for index in range(CARDS)
     ]
-    pool = compile_pool(f"{_PLACEHOLDER}/gpu", _PLACEHOLDER, cards, layout=SliceLayout.SPLIT).pool
+    pool = compile_pool(
+        f"{_PLACEHOLDER}/gpu", _PLACEHOLDER, cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT
+    ).pool
     return [
         ResourceSlice(
             metadata=ObjectMeta(name=f"{position}-{_PLACEHOLDER}"),

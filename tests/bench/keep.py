@@ -8,7 +8,7 @@ the large ones. kube-scheduler has no such order; a driver comes near it by the 
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from api.model.allocations import AllocationResult
 from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimSpec
@@ -22,6 +22,9 @@ from driver.allocation.search.problem import AllocationProblem
 from driver.allocation.semantics.bitset import store_bounded
 from driver.allocation.semantics.counters import fits
 from driver.allocation.semantics.outcomes import Budget, Fits, NodeView
+
+QUOTA: Final = frozenset({"memory", "multiprocessors"})
+"""Counters that never keep a device from being allocated: they say nothing of what is left for others."""
 
 
 class Profile(NamedTuple):
@@ -151,9 +154,10 @@ def _reordered(template: PoolTemplate, indices: Iterable[int]) -> PoolTemplate:
 
 
 def _units(template: PoolTemplate, set_: int, packed: int) -> int:
-    """All counters of a set added up."""
+    """All counters of a set added up, but for those that are for quotas."""
     assert template.counters is not None
-    return sum(field.read(packed) for field in template.counters.fields[set_].values())
+    fields = template.counters.fields[set_]
+    return sum(field.read(packed) for name, field in fields.items() if name not in QUOTA)
 
 
 def _count(amounts: Iterable[int], remaining: int, guards: int) -> int:

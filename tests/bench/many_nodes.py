@@ -22,12 +22,12 @@ from api.model.devices import Pool
 from api.model.metadata import OwnerReference
 from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
+from driver.families.gpu import GPU
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kube.slice_publisher import PublishSettings
 from driver.kubeletplugin.settings import FIELD_MANAGER
-from driver.partitions.geometry import DeviceKind
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
 from tests.bench.cluster_wait import PATIENCE_S, pods_from_now, until
@@ -119,7 +119,7 @@ def _slices(nodes: Sequence[Document]) -> Iterator[tuple[str, bytes]]:
 
 def _pool(node: str) -> Pool:
     cards = [card(index, node) for index in range(CARDS)]
-    return compile_pool(pool_name(node, DeviceKind.GPU), node, cards, layout=SliceLayout.SPLIT).pool
+    return compile_pool(pool_name(node, "gpu"), node, cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT).pool
 
 
 def node_owner(node: Document) -> OwnerReference:

@@ -11,7 +11,7 @@ from random import Random
 from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.partitions.geometry import GpuCard, Partition
+from driver.partitions.geometry import Card, Partition
 from driver.partitions.publish_order import publish_order
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted
@@ -58,17 +58,17 @@ def most_allocated(candidates: Sequence[Candidate], random: Random) -> Candidate
     return random.choice([each for each in candidates if each.held == held])
 
 
-Order: TypeAlias = Callable[[Sequence[GpuCard], Collection[Partition]], Mapping[str, Partition]]
+Order: TypeAlias = Callable[[Sequence[Card], Collection[Partition]], Mapping[str, Partition]]
 """The first free device of each profile on a node, in the order in which the node's devices are published."""
 
 
-def by_name(cards: Sequence[GpuCard], taken: Collection[Partition]) -> Mapping[str, Partition]:
+def by_name(cards: Sequence[Card], taken: Collection[Partition]) -> Mapping[str, Partition]:
     """Devices are published in the order of their names."""
     first = {profile: loss_system.first_fit(cards, taken, profile) for profile in MEMORY_SLICES}
     return {profile: partition for profile, partition in first.items() if partition is not None}
 
 
-def by_publish_order(cards: Sequence[GpuCard], taken: Collection[Partition]) -> Mapping[str, Partition]:
+def by_publish_order(cards: Sequence[Card], taken: Collection[Partition]) -> Mapping[str, Partition]:
     """Devices are published as Kerf does it."""
     order = publish_order(cards, taken)
     found: dict[str, Partition] = {}
@@ -96,7 +96,7 @@ class OnNodes:
         self._random = random
         self._first: dict[tuple[int, frozenset[Partition]], Mapping[str, Partition]] = {}
 
-    def __call__(self, cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+    def __call__(self, cards: Sequence[Card], taken: Collection[Partition], profile: str) -> Partition | None:
         node_of = {card.uuid: number // self._cards for number, card in enumerate(cards)}
         nodes: list[set[Partition]] = [set() for _ in range(0, len(cards), self._cards)]
         for partition in taken:
@@ -108,7 +108,7 @@ class OnNodes:
                 fitting[Candidate(number, slices(held))] = first[profile]
         return fitting[self._choose(list(fitting), self._random)] if fitting else None
 
-    def _on_node(self, number: int, cards: Sequence[GpuCard], held: frozenset[Partition]) -> Mapping[str, Partition]:
+    def _on_node(self, number: int, cards: Sequence[Card], held: frozenset[Partition]) -> Mapping[str, Partition]:
         key = number, held
         if key not in self._first:
             if len(self._first) >= _REMEMBERED:

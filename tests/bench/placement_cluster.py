@@ -22,13 +22,14 @@ from api.model.device_attributes import pool_name
 from api.model.devices import Pool
 from api.model.names import KERF_DRIVER, DriverName
 from api.resource.v1 import KINDS
+from driver.families.gpu import GPU
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.slice_publisher import PublishSettings
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.partitions.device_names import device_name
-from driver.partitions.geometry import DeviceKind, Partition
+from driver.partitions.geometry import Partition
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.publish_order import PublishOrder, publish_order
 from driver.partitions.slice_limits import SliceLayout
@@ -226,8 +227,12 @@ class Node:
             return self._published
         by_name = tuple(self.partitions[name] for name in sorted(self.partitions))
         order = PublishOrder(partitions=by_name, available=frozenset(by_name))
-        name = pool_name(self.name, DeviceKind.GPU)
-        return [compile_pool(name, self.name, self.cards, layout=SliceLayout.SPLIT, order=order).pool]
+        name = pool_name(self.name, "gpu")
+        return [
+            compile_pool(
+                name, self.name, self.cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, order=order
+            ).pool
+        ]
 
 
 class Decision(NamedTuple):

@@ -20,7 +20,8 @@ from driver.allocation import (
     NoFittingNode,
     PoolIndex,
 )
-from driver.partitions.geometry import GpuCard, Partition
+from driver.families.gpu import GPU
+from driver.partitions.geometry import Card, Partition
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
 from tests.allocation.builders import claim, class_, request
@@ -65,11 +66,11 @@ class Allocator:
         self._held: dict[Partition, ObjectRef] = {}
         self._number = 0
 
-    def _start(self, cards: Sequence[GpuCard]) -> ClusterAllocator:
+    def _start(self, cards: Sequence[Card]) -> ClusterAllocator:
         cluster = ClusterAllocator(Features(), PoolIndex.build(()))
         for card in cards:
             node = f"n-{card.index:03}"
-            compiled = compile_pool(node, node, [card], layout=SliceLayout.COMBINED)
+            compiled = compile_pool(node, node, [card], vocabulary=GPU.vocabulary, layout=SliceLayout.COMBINED)
             (content,) = compiled.pool.slices
             spec = ResourceSliceSpec(
                 driver=DRIVER,
@@ -84,7 +85,7 @@ class Allocator:
             self._partitions |= {(node, name): partition for name, partition in compiled.partitions.items()}
         return cluster
 
-    def __call__(self, cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+    def __call__(self, cards: Sequence[Card], taken: Collection[Partition], profile: str) -> Partition | None:
         cluster = self._cluster = self._cluster or self._start(cards)
         for partition in [each for each in self._held if each not in taken]:
             cluster.remove_claim(self._held.pop(partition))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 
-from driver.partitions.geometry import DeviceKind, GpuCard, Partition
+from driver.partitions.geometry import Card, Partition
 from tests.partitions.loss_system import Policy
 
 
@@ -33,10 +33,10 @@ def repacked() -> Policy:
     """Return the policy; the partitions that it gives have a profile and no placement."""
     numbers = count()
 
-    def policy(cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+    def policy(cards: Sequence[Card], taken: Collection[Partition], profile: str) -> Partition | None:
         wanted = Counter(each.profile for each in taken) + Counter([profile])
         if not can_pack(wanted, len(cards)):
             return None
-        return Partition(kind=DeviceKind.GPU, card_uuid=f"any-{next(numbers)}", profile=profile)
+        return Partition(kind="gpu", card_uuid=f"any-{next(numbers)}", profile=profile)
 
     return policy

@@ -6,8 +6,7 @@ from math import factorial
 
 import pytest
 
-from driver.partitions.geometry import GpuCard, Partition
-from driver.partitions.partition_specs import unit_mask
+from driver.partitions.geometry import Card, Partition, unit_mask
 from tests.bench import card_states, online
 from tests.bench.markov_decision import Chain, explore, solve_best_policy
 from tests.bench.repack_policy import can_pack
@@ -130,7 +129,7 @@ def test_more_freedom_never_accepts_less(mix: str, worth: list[int]) -> None:
     [(card_states.first_fit, loss_system.first_fit), (card_states.publish_order, loss_system.published_order)],
 )
 def test_a_chain_places_as_its_policy_does(cards: int, policy: card_states.Policy, meant: loss_system.Policy) -> None:
-    def both(node: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+    def both(node: Sequence[Card], taken: Collection[Partition], profile: str) -> Partition | None:
         chosen = meant(node, taken, profile)
         state = tuple(
             tuple(sorted(unit_mask(one.placement) for one in taken if one.card_uuid == card.uuid and one.placement))

@@ -11,7 +11,8 @@ from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
 from driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
-from driver.partitions.geometry import GpuCard, Partition
+from driver.families.gpu import GPU
+from driver.partitions.geometry import Card, Partition
 from driver.partitions.pool_compiler import CompiledPool, compile_pool
 from driver.partitions.publish_order import PublishOrder, publish_order
 from driver.partitions.slice_limits import SliceLayout
@@ -46,7 +47,7 @@ class Published:
         self._published: dict[str, tuple[PublishOrder, CompiledPool]] = {}
         self._number = 0
 
-    def __call__(self, cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+    def __call__(self, cards: Sequence[Card], taken: Collection[Partition], profile: str) -> Partition | None:
         for partition in [each for each in self._held if each not in taken]:
             self._cluster.remove_claim(self._held.pop(partition))
         nodes = [cards[start : start + self._cards] for start in range(0, len(cards), self._cards)]
@@ -66,12 +67,12 @@ class Published:
         self._held[partition] = asked.ref
         return partition
 
-    def _publish(self, node: str, cards: Sequence[GpuCard], taken: Collection[Partition]) -> CompiledPool:
+    def _publish(self, node: str, cards: Sequence[Card], taken: Collection[Partition]) -> CompiledPool:
         uuids = {card.uuid for card in cards}
         order = publish_order(cards, [each for each in taken if each.card_uuid in uuids])
         if node in self._published and self._published[node][0] == order:
             return self._published[node][1]
-        compiled = compile_pool(node, node, cards, layout=SliceLayout.SPLIT, order=order)
+        compiled = compile_pool(node, node, cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, order=order)
         self._published[node] = order, compiled
         count = len(compiled.pool.slices)
         for number, content in enumerate(compiled.pool.slices):
@@ -91,7 +92,7 @@ def played(policy: loss_system.Policy) -> list[Partition | None]:
     """What the policy gives to each request."""
     given: list[Partition | None] = []
 
-    def recorded(cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+    def recorded(cards: Sequence[Card], taken: Collection[Partition], profile: str) -> Partition | None:
         given.append(policy(cards, taken, profile))
         return given[-1]
 

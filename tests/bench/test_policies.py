@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from driver.partitions.geometry import GpuCard, Partition
+from driver.partitions.geometry import Card, Partition
 from tests.bench.policies import first_fit, keep
 from tests.partitions import loss_system
 from tests.partitions.cards import gpu
@@ -14,7 +14,7 @@ def choices(policy: loss_system.Policy, *, cards: int, mix: str, load: float, re
     """What the policy gives to each request."""
     given: list[Partition | None] = []
 
-    def recorded(node: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+    def recorded(node: Sequence[Card], taken: Collection[Partition], profile: str) -> Partition | None:
         given.append(policy(node, taken, profile))
         return given[-1]
 

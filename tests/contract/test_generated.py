@@ -16,14 +16,15 @@ from api.model.names import KERF_DRIVER
 from api.resource.v1 import KINDS
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
+from driver.families.fpga.catalog import shells
+from driver.families.gpu.catalog import gpu_models
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
-from driver.partitions.catalog import gpu_models, shells
-from driver.partitions.geometry import Card, DeviceKind
+from driver.partitions.geometry import Card
 from driver.partitions.slice_limits import SliceLayout
 from tests.realcluster.api import Api, Document
 from tests.realcluster.kerf import DEPLOY, manifests
@@ -47,7 +48,7 @@ def slices(cards: tuple[Card, ...], *, rich: bool) -> Iterator[Document]:
         for card in cards:
             board.update(HealthChange(card_uuid=card.uuid, partition=None, state=HealthState.LOST, reason="gone"))
     profiles = {profile.name for model in gpu_models() for profile in model.profiles}
-    everything = OptionalDevices(shareable=frozenset([None, *profiles]), monitors=frozenset(DeviceKind))
+    everything = OptionalDevices(shareable=frozenset([None, *profiles]), monitors=frozenset({"gpu", "fpga"}))
     place = PublishTarget(
         driver=KERF_DRIVER,
         node=NODE,

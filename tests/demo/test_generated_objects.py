@@ -4,8 +4,11 @@ import pytest
 
 from driver.demo import generated_objects
 from driver.demo.manifests import find_problems
-from driver.partitions.catalog import gpu_model, gpu_models, shells
-from driver.partitions.geometry import GpuModel, Placement, Shell
+from driver.families.fpga.catalog import shells
+from driver.families.fpga.shell import Shell
+from driver.families.gpu.catalog import gpu_model, gpu_models
+from driver.families.gpu.model import GpuModel
+from driver.partitions.geometry import Placement
 
 
 def can_coexist(placements: list[tuple[Placement, ...]], taken: tuple[Placement, ...] = ()) -> bool:
@@ -52,7 +55,7 @@ def test_a_function_of_one_slot_comes_before_one_of_several(shell: Shell) -> Non
 @pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
 def test_the_generated_objects_are_valid_manifests(model: GpuModel) -> None:
     plan = generated_objects.plan_resize(model)
-    objects = generated_objects.gpu_objects([*([plan.small] * plan.count), *plan.large], "node-1", 0)
+    objects = generated_objects.gpu_objects([*([plan.small] * plan.count), *plan.large], "node-1", "GPU-0")
     names = [(body["kind"], body["metadata"]["name"]) for body in objects]
     assert len(set(names)) == len(names)
     assert [found for body in objects for found in find_problems(body)] == []

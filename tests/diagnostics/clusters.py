@@ -32,7 +32,7 @@ from api.model.claims import (
     ResourceClaimSpec,
 )
 from api.model.device_attributes import pool_name
-from api.model.devices import DeviceTaintRule, ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.devices import Attribute, Device, DeviceTaintRule, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import Condition, ObjectMeta
 from api.model.names import KERF_DRIVER
 from driver.allocation import Fits
@@ -40,8 +40,10 @@ from driver.cli.plan import compile_classes
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.workload import ParsedManifests, read_workloads
-from driver.partitions.catalog import gpu_model
-from driver.partitions.geometry import GpuCard
+from driver.families.gpu import GPU
+from driver.families.gpu.catalog import gpu_model
+from driver.families.gpu.geometry import gpu_geometry
+from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
 
@@ -49,11 +51,11 @@ replace = msgspec.structs.replace
 ATTRIBUTES: Final = f'device.attributes["{KERF_DRIVER}"]'
 
 
-def card(index: int, node: str = "node-1", model: str = "h100-80gb-sxm") -> GpuCard:
-    return GpuCard(
+def card(index: int, node: str = "node-1", model: str = "h100-80gb-sxm") -> Card:
+    return Card(
         uuid=f"GPU-{node}-{index}",
         index=index,
-        model=gpu_model(model),
+        geometry=gpu_geometry(gpu_model(model)),
         pci_bus_id=f"0000:{index:02x}:00.0",
         numa_node=0,
         driver_version="550.54.15",
@@ -63,7 +65,13 @@ def card(index: int, node: str = "node-1", model: str = "h100-80gb-sxm") -> GpuC
 def slices(node: str, cards: int = 1, model: str = "h100-80gb-sxm") -> list[ResourceSlice]:
     """Return the slices of a node with ``cards`` GPUs."""
     name = pool_name(node, "gpu")
-    pool = compile_pool(name, node, [card(index, node, model) for index in range(cards)], layout=SliceLayout.SPLIT).pool
+    pool = compile_pool(
+        name,
+        node,
+        [card(index, node, model) for index in range(cards)],
+        vocabulary=GPU.vocabulary,
+        layout=SliceLayout.SPLIT,
+    ).pool
     return [
         ResourceSlice(
             metadata=ObjectMeta(name=f"{node}-{number}"),
@@ -71,12 +79,18 @@ def slices(node: str, cards: int = 1, model: str = "h100-80gb-sxm") -> list[Reso
                 driver=KERF_DRIVER,
                 pool=ResourcePool(name=name, generation=1, resource_slice_count=len(pool.slices)),
                 node_name=node,
-                devices=content.devices,
+                devices=tuple(map(_with_start, content.devices)),
                 shared_counters=content.shared_counters,
             ),
         )
         for number, content in enumerate(pool.slices)
     ]
+
+
+def _with_start(device: Device) -> Device:
+    """Return ``device`` with an attribute for its first unit, by which tests choose placements."""
+    start = device.name.rpartition("-at-")[2] if "-at-" in device.name else "0"
+    return replace(device, attributes={**device.attributes, "start": Attribute.of(int(start))})
 
 
 def node(name: str, *, labels: Mapping[str, str] | None = None, taints: Sequence[Taint] = (), **spec: Any) -> Node:
@@ -96,7 +110,7 @@ def profile_class(profile: str) -> DeviceClass:
     """Return a class as ``kerf controller`` compiles it."""
     return device_class(
         profile.replace(".", "-"),
-        f'device.driver == "{KERF_DRIVER}" &&\n{ATTRIBUTES}.kind == "gpu" &&\n{ATTRIBUTES}.cut == "partition" &&\n'
+        f'device.driver == "{KERF_DRIVER}" &&\nhas({ATTRIBUTES}.profile) &&\n{ATTRIBUTES}.cut == "partition" &&\n'
         f'{ATTRIBUTES}.profile == "{profile}"',
     )
 

@@ -6,8 +6,12 @@ from api.model.devices import Attribute
 from api.model.names import ObjectRef
 from driver.allocation.explain.holders import HolderIndex
 from driver.diagnostics.card_usage import build_usage, find_published_cards
-from driver.partitions.catalog import gpu_models, shell
-from driver.partitions.geometry import FpgaCard
+from driver.families.fpga import FPGA
+from driver.families.fpga.catalog import shell
+from driver.families.fpga.geometry import fpga_geometry
+from driver.families.gpu import GPU
+from driver.families.gpu.catalog import gpu_models
+from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
 from tests.diagnostics.clusters import allocate_claims, card, claim, gpu_cluster, replace, slices
@@ -16,17 +20,25 @@ from tests.diagnostics.clusters import allocate_claims, card, claim, gpu_cluster
 @pytest.mark.parametrize("model", [model.id for model in gpu_models()])
 def test_every_gpu_model_comes_back_with_all_its_partitions(model: str) -> None:
     [found] = find_published_cards(slices("node-1", model=model)).known
-    expected = compile_pool("node-1/gpu", "node-1", [card(0, model=model)], layout=SliceLayout.SPLIT)
+    expected = compile_pool(
+        "node-1/gpu", "node-1", [card(0, model=model)], vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT
+    )
     assert found.card == card(0, model=model)
-    assert {name: found.partition(name) for name in found.devices} == expected.partitions
+    assert found.partitions == expected.partitions
     assert (found.node, found.name, found.model) == ("node-1", "gpu-0", model)
 
 
 def test_an_fpga_comes_back_with_functions_and_slots() -> None:
-    fpga = FpgaCard(
-        uuid="FPGA-1", index=0, shell=shell("quad"), pci_bus_id="0", numa_node=0, driver_version="1.0.0", loaded={}
+    fpga = Card(
+        uuid="FPGA-1",
+        index=0,
+        geometry=fpga_geometry(shell("quad")),
+        pci_bus_id="0",
+        numa_node=0,
+        driver_version="1.0.0",
+        loaded={},
     )
-    compiled = compile_pool("node-1/fpga", "node-1", [fpga], layout=SliceLayout.SPLIT)
+    compiled = compile_pool("node-1/fpga", "node-1", [fpga], vocabulary=FPGA.vocabulary, layout=SliceLayout.SPLIT)
     template = slices("node-1")
     published = [
         replace(
@@ -41,7 +53,7 @@ def test_an_fpga_comes_back_with_functions_and_slots() -> None:
     ]
     [found] = find_published_cards(published).known
     assert found.card == fpga
-    assert {name: found.partition(name) for name in found.devices} == compiled.partitions
+    assert found.partitions == compiled.partitions
 
 
 def test_cards_come_in_the_order_of_nodes_and_numbers() -> None:

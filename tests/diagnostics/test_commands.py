@@ -52,7 +52,10 @@ def test_why_tells_obstacles_holders_and_remedies(run: Run, dump: str) -> None:
     assert "1 node: node-1" in lines
     assert "  claim default/big, request r0: 2 devices match, but what they need is taken" in lines
     assert any(
-        line.startswith("    gpu-0 of kerf.dev/node-1/gpu: memory-slice-0…6, held by default/c0,") for line in lines
+        line.startswith(
+            "    gpu-0 of kerf.dev/node-1/gpu: memory, multiprocessors, memory-slice-0…6, held by default/c0,"
+        )
+        for line in lines
     )
     [remedy] = [line for line in lines if line.startswith("  on node-1: ")]
     assert remedy.count("(pod default/c") == 3

@@ -34,7 +34,7 @@ from tests.diagnostics.clusters import (
     templated_pod,
 )
 
-ATTRIBUTE_OF_CARD = "kerf.dev/parent"
+ATTRIBUTE_OF_CARD = "kerf.dev/uuid"
 
 
 def ref(name: str) -> ObjectRef:
@@ -95,7 +95,7 @@ CASES: dict[str, Case] = {
         gpu_cluster(),
         (request("gpu", "1g-10gb", count=2),),
         "constraint",
-        "distinctAttribute kerf.dev/parent cannot hold over the devices that are free",
+        "distinctAttribute kerf.dev/uuid cannot hold over the devices that are free",
         {"constraints": [DeviceConstraint(distinct_attribute=ATTRIBUTE_OF_CARD)]},
     ),
     "taint": Case(

@@ -19,7 +19,7 @@ from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
-START: Final = 'device.attributes["kerf.dev"].start'
+MODEL: Final = 'device.attributes["kerf.dev"].model'
 SETTLED: Final = 20
 """Equal looks at the publish order, five a second: the plugin publishes at most once in some seconds."""
 RULES: Final = f"resource.k8s.io/{chosen_version().taint_rule_version}"
@@ -63,14 +63,14 @@ def obstacles(answer: Document) -> list[tuple[str, str]]:
 
 CASES: Final[Mapping[str, tuple[str, Document, Document, Document, str]]] = {
     # profile, fields of the request, more of the claim, more of the pod, obstacle
-    "selector": ("1g.10gb", {"selectors": [{"cel": {"expression": f"{START} == 9"}}]}, {}, {}, "selector"),
+    "selector": ("1g.10gb", {"selectors": [{"cel": {"expression": f'{MODEL} == "none"'}}]}, {}, {}, "selector"),
     "counters": ("7g.80gb", {}, {}, {}, "counters"),
     "too few": ("1g.10gb", {"count": 8}, {}, {}, "too-few"),
     "too few that are free": ("1g.10gb", {"count": 7}, {}, {}, "too-few"),
     "constraint": (
         "1g.10gb",
         {"count": 2},
-        {"constraints": [{"distinctAttribute": "kerf.dev/parent"}]},
+        {"constraints": [{"distinctAttribute": "kerf.dev/uuid"}]},
         {},
         "constraint",
     ),
@@ -93,7 +93,7 @@ async def test_each_obstacle_of_a_waiting_pod_is_explained(
 async def test_the_nearest_miss_says_what_differs(
     cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]
 ) -> None:
-    selector = {"cel": {"expression": f'{START} == 0 && device.attributes["kerf.dev"].model == "h100-80gb"'}}
+    selector = {"cel": {"expression": f'{MODEL} == "h100-80gb"'}}
     answer = await explained(cluster, namespace, pods.exactly("gpu", busy["1g.10gb"], selectors=[selector]), {})
     nearest = answer["groups"][0]["reasons"][0]["near_misses"][0]
     assert [unmet["has"] for unmet in nearest["unmet"]] == [{"model": '"h100-80gb-sxm"'}]

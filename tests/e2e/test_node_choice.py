@@ -17,7 +17,7 @@ HARDWARE = Hardware(
     options={},
 )
 
-PARENT = "kerf.dev/parent"
+CARD = "kerf.dev/uuid"
 COMBINED = chosen_version().slice_layout is SliceLayout.COMBINED
 
 
@@ -41,7 +41,7 @@ async def test_at_least_18_gib_is_the_smallest_partition_that_has_it_and_then_th
 
 async def test_two_requests_are_met_on_one_card(namespace: Namespace) -> None:
     half = await namespace.resource_class("half", device="gpu", profile="3g.40gb")
-    same = {"requests": ["a", "b"], "matchAttribute": PARENT}
+    same = {"requests": ["a", "b"], "matchAttribute": CARD}
     await namespace.template("pair", pods.exactly("a", half), pods.exactly("b", half), constraints=[same])
     await namespace.create_pods("pair", "p")
     told = (await namespace.wait_running("p")).main
@@ -55,7 +55,7 @@ async def test_two_requests_are_met_on_one_card(namespace: Namespace) -> None:
 @pytest.mark.xfail(COMBINED, reason="the scheduler of 1.34 does not heed distinctAttribute (alpha)", strict=True)
 async def test_two_requests_are_met_on_two_cards(namespace: Namespace) -> None:
     small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")
-    apart = {"requests": ["a", "b"], "distinctAttribute": PARENT}
+    apart = {"requests": ["a", "b"], "distinctAttribute": CARD}
     await namespace.template("pair", pods.exactly("a", small), pods.exactly("b", small), constraints=[apart])
     await namespace.create_pods("pair", "p")
     told = (await namespace.wait_running("p")).main

@@ -29,7 +29,7 @@ SCENARIOS: Final = 50
 MODELS: Final = ("h100-80gb-sxm", "a30-24gb")
 """Of the cards of each node: two on the first, one on the second."""
 
-PARENT: Final = f"{KERF_DRIVER}/parent"
+CARD: Final = f"{KERF_DRIVER}/uuid"
 ATTRIBUTES: Final = f'device.attributes["{KERF_DRIVER}"]'
 CAPACITY: Final = f'device.capacity["{KERF_DRIVER}"]'
 CLASSES: Final = {
@@ -41,9 +41,9 @@ SELECTORS: Final = (
     f'{CAPACITY}.memory.compareTo(quantity("18Gi")) >= 0',
     f'{CAPACITY}.memory.compareTo(quantity("39Gi")) >= 0',
     f'{ATTRIBUTES}.profile.startsWith("1g")',
-    f"{ATTRIBUTES}.start == 4",
-    f"{ATTRIBUTES}.index == 1",
-    f"{ATTRIBUTES}.size >= 2",
+    f'{ATTRIBUTES}.uuid.endsWith("-1")',
+    f'{CAPACITY}.memorySlices.compareTo(quantity("2")) >= 0',
+    f'{CAPACITY}.computeSlices.compareTo(quantity("3")) < 0',
 )
 
 
@@ -103,7 +103,7 @@ def scenario(random: Random) -> Iterator[list[Document]]:
 def claim(random: Random, name: str) -> Document:
     requests = [build_request(random, f"r{index}") for index in range(random.choice([1, 1, 2]))]
     rule = random.choice(["matchAttribute", "distinctAttribute"])
-    constraints = [{rule: PARENT}] if random.random() < 0.3 else []
+    constraints = [{rule: CARD}] if random.random() < 0.3 else []
     return pods.claim(name, pods.devices(*requests, constraints=constraints))
 
 

@@ -1,16 +1,10 @@
 """Small cards: a GPU of four slices and an FPGA of two slots, enough for every kind of device."""
 
-from driver.partitions.geometry import (
-    Engines,
-    FpgaCard,
-    Function,
-    GpuCard,
-    GpuModel,
-    Logic,
-    Placement,
-    Profile,
-    Shell,
-)
+from driver.families.fpga.geometry import fpga_geometry
+from driver.families.fpga.shell import Function, Logic, Shell
+from driver.families.gpu.geometry import gpu_geometry
+from driver.families.gpu.model import Engines, GpuModel, Profile
+from driver.partitions.geometry import Card, Placement
 
 _GIB = 2**30
 
@@ -33,6 +27,7 @@ GPU_MODEL = GpuModel(
     id="toy-4gb",
     product="Toy 4GB",
     architecture="toy",
+    cuda_compute_capability="1.0",
     pci_device_ids=(),
     memory_bytes=4 * _GIB,
     compute_slices=4,
@@ -59,24 +54,23 @@ SHELL = Shell(
 )
 
 
-def gpu(index: int) -> GpuCard:
-    return GpuCard(
+def gpu(index: int) -> Card:
+    return Card(
         uuid=f"GPU-{index}",
         index=index,
-        model=GPU_MODEL,
+        geometry=gpu_geometry(GPU_MODEL),
         pci_bus_id=f"0000:0{index}:00.0",
         numa_node=0,
         driver_version="1.0.0",
     )
 
 
-def fpga(index: int) -> FpgaCard:
-    return FpgaCard(
+def fpga(index: int) -> Card:
+    return Card(
         uuid=f"FPGA-{index}",
         index=index,
-        shell=SHELL,
+        geometry=fpga_geometry(SHELL),
         pci_bus_id=f"0000:1{index}:00.0",
         numa_node=0,
         driver_version="1.0.0",
-        loaded={},
     )

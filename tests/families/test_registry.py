@@ -6,9 +6,13 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from api.model.names import DriverName
-from driver.families.base import InvalidFamilyError
+from driver.families.base import Family, InvalidFamilyError
+from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
+from driver.families.model_names import UnknownModelError
 from driver.families.registry import BUILT_IN, GROUP, FamilyUnavailableError, load_families
+from driver.partitions.device_attributes import check_vocabulary
+from driver.partitions.geometry import Card
 
 NPU = replace(GPU, name="npu", driver=DriverName("npu.acme.example"))
 
@@ -28,7 +32,7 @@ def test_a_third_partys_family_stands_beside_kerfs_own() -> None:
         ("driver.families.gpu:GPU", "family 'gpu' .* is installed twice: Kerf has 'gpu'"),
         ("driver.families.nowhere:GPU", "cannot be imported"),
         ("driver.families.gpu:NOTHING", "cannot be imported"),
-        ("driver.families.gpu:DriverName", "no Family"),
+        ("driver.families.gpu.family:DriverName", "no Family"),
     ],
 )
 def test_an_entry_point_that_is_no_further_family_is_named(value: str, message: str) -> None:
@@ -48,3 +52,35 @@ def test_a_vocabulary_leaves_room_for_later_attributes() -> None:
 
 def test_kerfs_own_families_leave_eight_properties_free() -> None:
     assert all(len(family.attributes) + len(family.capacities) <= 24 for family in BUILT_IN)
+
+
+@pytest.mark.parametrize("name", ["2", "npu-2", "npu-2-x"])
+def test_no_part_of_a_familys_name_is_a_number_because_device_names_end_the_cards_name_with_one(name: str) -> None:
+    with pytest.raises(InvalidFamilyError, match="a part of the name is a number"):
+        replace(NPU, name=name)
+
+
+@pytest.mark.parametrize("family", BUILT_IN, ids=lambda family: family.name)
+def test_a_familys_cards_can_be_described_in_its_vocabulary(family: Family) -> None:
+    geometries = list(family.geometries())
+    assert geometries
+    for index, geometry in enumerate(geometries):
+        assert geometry.kind == family.name
+        check_vocabulary(Card(uuid=f"card-{index}", index=index, geometry=geometry), family.vocabulary)
+
+
+def test_a_geometry_is_built_once_for_all_cards_of_a_model() -> None:
+    again = zip(GPU.geometries(), GPU.geometries(), strict=True)
+    assert all(one is other for one, other in again)
+
+
+def test_a_family_resolves_the_names_of_its_models() -> None:
+    assert GPU.resolve_model("H100-80GB") == "h100-80gb-sxm"
+    assert FPGA.resolve_model("edge") == "edge-3"
+    with pytest.raises(UnknownModelError, match="there is no FPGA shell 'quat': did you mean quad"):
+        FPGA.resolve_model("quat")
+
+
+def test_a_family_without_shipped_models_takes_every_name_as_it_is() -> None:
+    bare = Family(name="npu", driver=NPU.driver, attributes=NPU.attributes, capacities=NPU.capacities)
+    assert (list(bare.geometries()), bare.resolve_model("Duo")) == ([], "Duo")

@@ -10,7 +10,8 @@ import pytest
 from driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
 from driver.demo.manifests import load_manifests
 from driver.demo.processes import Program
-from driver.partitions.catalog import gpu_model, shell
+from driver.families.fpga.catalog import shell
+from driver.families.gpu.catalog import gpu_model
 
 SETTINGS = DemoSettings(
     files=(),

@@ -14,7 +14,8 @@ import anyio
 import pytest
 
 from driver.demo.environment import DemoEnvironment, DemoSettings, open_environment
-from driver.partitions.catalog import gpu_model, shell
+from driver.families.fpga.catalog import shell
+from driver.families.gpu.catalog import gpu_model
 
 SETTINGS = DemoSettings(
     files=(),
@@ -71,10 +72,10 @@ def pod(name: str, claim_name: str, **spec: Any) -> Document:
 
 
 CLASSES = [resource_class(profile) for profile in ("1g.10gb", "3g.40gb", "7g.80gb")]
-START = 'device.attributes["kerf.dev"].start'
+MODEL = 'device.attributes["kerf.dev"].model'
 OBSTACLES: dict[str, tuple[Document, Document, str]] = {
     # name of the pod: the claim, more of the pod's spec, the obstacle
-    "selector": (claim("selector", "1g-10gb", f"{START} == 9"), {}, "selector"),
+    "selector": (claim("selector", "1g-10gb", f'{MODEL} == "none"'), {}, "selector"),
     "counters": (claim("counters", "7g-80gb"), {}, "counters"),
     "too-few": (claim("too-few", "1g-10gb", exactly={"count": 8}), {}, "too-few"),
     "constraint": (
@@ -82,7 +83,7 @@ OBSTACLES: dict[str, tuple[Document, Document, str]] = {
             "constraint",
             "1g-10gb",
             exactly={"count": 2},
-            constraints=[{"distinctAttribute": "kerf.dev/parent"}],
+            constraints=[{"distinctAttribute": "kerf.dev/uuid"}],
         ),
         {},
         "constraint",

@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.partitions.geometry import Card, GpuCard, Partition
+from driver.partitions.geometry import Card, Partition
 from driver.partitions.publish_order import publish_order
 from tests.partitions.cards import gpu_partition, gpus
 
-Policy: TypeAlias = Callable[[Sequence[GpuCard], Collection[Partition], str], Partition | None]
+Policy: TypeAlias = Callable[[Sequence[Card], Collection[Partition], str], Partition | None]
 
 MEMORY_SLICES: Final = {"1g.10gb": 1, "1g.20gb": 2, "2g.20gb": 2, "3g.40gb": 4, "4g.40gb": 4, "7g.80gb": 8}
 MIXES: Final[dict[str, tuple[float, ...]]] = {
@@ -37,12 +37,12 @@ def published_order(cards: Sequence[Card], taken: Collection[Partition], profile
     return next((p for p in order.partitions if p.profile == profile and p in order.available), None)
 
 
-def first_fit(cards: Sequence[GpuCard], taken: Collection[Partition], profile: str) -> Partition | None:
+def first_fit(cards: Sequence[Card], taken: Collection[Partition], profile: str) -> Partition | None:
     """The first card, the lowest start: devices in the order of their names."""
     for card in cards:
-        known = card.model.profile(profile)
-        for placement in known.placements if known else ():
-            partition = gpu_partition(card, profile, placement.start)
+        specs = (spec for spec in card.geometry.specs if spec.profile == profile)
+        for start in sorted(spec.placement.start for spec in specs if spec.placement):
+            partition = gpu_partition(card, profile, start)
             if not any(partition.overlaps(other) for other in taken):
                 return partition
     return None

@@ -8,7 +8,9 @@ than the card. The whole card excludes all partitions.
 from collections.abc import Collection
 from typing import Final
 
-from driver.partitions.geometry import Card, GpuCard, Partition, Profile
+from driver.families.gpu.catalog import gpu_model
+from driver.families.gpu.model import GpuModel, Profile
+from driver.partitions.geometry import Card, Partition
 
 _MEDIA: Final = ("decoders", "encoders", "jpeg", "ofa")
 
@@ -19,17 +21,20 @@ def may_coexist(card: Card, partitions: Collection[Partition]) -> bool:
     slices = [unit for partition in partitions if partition.placement for unit in partition.placement.units]
     if len(slices) != len(set(slices)):
         return False
-    return not isinstance(card, GpuCard) or _engines_suffice(card, [_profile(card, p) for p in partitions])
+    if card.kind != "gpu":
+        return True
+    model = gpu_model(card.geometry.model)
+    return _engines_suffice(model, [_profile(model, partition) for partition in partitions])
 
 
-def _engines_suffice(card: GpuCard, profiles: list[Profile]) -> bool:
+def _engines_suffice(model: GpuModel, profiles: list[Profile]) -> bool:
     counts_hold = all(profiles.count(profile) <= profile.max_instances for profile in profiles)
     media_hold = all(
-        sum(getattr(profile.engines, engine) for profile in profiles) <= getattr(card.model.engines, engine)
+        sum(getattr(profile.engines, engine) for profile in profiles) <= getattr(model.engines, engine)
         for engine in _MEDIA
     )
     return counts_hold and media_hold
 
 
-def _profile(card: GpuCard, partition: Partition) -> Profile:
-    return next(profile for profile in card.model.profiles if profile.name == partition.profile)
+def _profile(model: GpuModel, partition: Partition) -> Profile:
+    return next(profile for profile in model.profiles if profile.name == partition.profile)

@@ -6,23 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.partitions.catalog import gpu_model, gpu_models, shells
+from driver.families.fpga.catalog import shells
+from driver.families.gpu import GPU
+from driver.families.gpu.catalog import gpu_model, gpu_models
+from driver.families.gpu.model import GpuModel
 from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, GpuModel
+from driver.partitions.geometry import NOTHING, Card, Partition
 from driver.partitions.pool_compiler import CompiledPool, SliceLayout, compile_pool
-from tests.partitions.cards import fpga, gpu, gpu_partition, slots, whole
-from tests.partitions.counters import Counters, most_of
+from driver.partitions.publish_order import publish_order
+from driver.partitions.shared_devices import order_shared_partitions
+from driver.partitions.slice_limits import MAX_CONSUMED, MAX_COUNTERS
+from tests.partitions.cards import fpga, gpu, gpu_partition, slots, vocabulary_of, whole
+from tests.partitions.counters import Counters, devices, most_of
 from tests.partitions.oracle import may_coexist
 
+QUOTA = ("memory", "multiprocessors")
 CARDS: list[Card] = [*(gpu(model) for model in gpu_models()), *(fpga(shell) for shell in shells())]
 
 
 def compiled_of(card: Card) -> CompiledPool:
-    return compile_pool(f"n/{card.kind}", "n", [card], layout=SliceLayout.SPLIT)
+    return compile_pool(f"n/{card.kind}", "n", [card], vocabulary=vocabulary_of(card), layout=SliceLayout.SPLIT)
 
 
 def name_of(card: Card) -> str:
-    return card.model.id if hasattr(card, "model") else card.shell.name
+    return card.geometry.model
 
 
 @pytest.mark.parametrize("card", CARDS, ids=name_of)
@@ -46,7 +53,7 @@ def test_counters_admit_exactly_the_sets_that_the_geometry_allows(card: Card) ->
 def test_counters_of_a_node_admit_what_the_geometry_of_each_card_allows(data: st.DataObject) -> None:
     models = data.draw(st.lists(st.sampled_from(gpu_models()), min_size=2, max_size=4))
     cards = [gpu(model, index) for index, model in enumerate(models)]
-    compiled = compile_pool("n/gpu", "n", cards, layout=SliceLayout.COMBINED)
+    compiled = compile_pool("n/gpu", "n", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.COMBINED)
     names = data.draw(st.lists(st.sampled_from(sorted(compiled.partitions)), unique=True, max_size=10))
     taken = [compiled.partitions[name] for name in names]
     allowed = all(may_coexist(card, [p for p in taken if p.card_uuid == card.uuid]) for card in cards)
@@ -66,7 +73,7 @@ def test_placements_and_counters_allow_as_many_of_a_profile_as_nvidia_states(mod
 
 def test_cards_do_not_compete_with_each_other() -> None:
     cards = [gpu(index=0), gpu(index=1)]
-    compiled = compile_pool("n/gpu", "n", cards, layout=SliceLayout.SPLIT)
+    compiled = compile_pool("n/gpu", "n", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT)
     assert Counters(compiled).admit([device_name(card, whole(card)) for card in cards])
 
 
@@ -122,3 +129,59 @@ def test_the_seven_slice_family_never_has_more_than_seven_compute_slices() -> No
         return max(extended, default=sum(slices[name] for name in taken))
 
     assert most([], [name for name in sorted(slices) if "-me-" not in name]) == 7
+
+
+# Quota counters: what a quota system sums over devices. They are never what keeps a partition from being allocated.
+
+
+def fullest_by_search(card: Card, counter: str) -> int:
+    """The most of ``counter`` that partitions consume which NVIDIA's rules let coexist, by exhaustive search."""
+    specs = {spec.of(card.uuid): int(dict(spec.quota).get(counter, NOTHING)) for spec in card.geometry.specs}
+
+    def extend(taken: list[Partition], rest: Sequence[Partition]) -> int:
+        best = sum(specs[partition] for partition in taken)
+        for number, partition in enumerate(rest):
+            together = [*taken, partition]
+            if may_coexist(card, together):
+                best = max(best, extend(together, rest[number + 1 :]))
+        return best
+
+    return extend([], list(specs))
+
+
+@pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
+def test_a_cards_quota_is_the_larger_of_the_card_and_its_fullest_legal_layout(model: GpuModel) -> None:
+    card = gpu(model)
+    have = Counters(compiled_of(card)).have
+    for counter, of_card in (("memory", model.memory_bytes), ("multiprocessors", model.multiprocessors)):
+        expected = max(of_card, fullest_by_search(card, counter))
+        assert have.get(("gpu-0", counter), 0) == expected
+
+
+def test_partitions_of_a_gh200_144gb_have_more_memory_together_than_the_card_states() -> None:
+    have = Counters(compiled_of(gpu("gh200-144gb"))).have
+    assert gpu_model("gh200-144gb").memory_bytes == 149_786_984_448
+    assert have["gpu-0", "memory"] == 151_397_597_184
+
+
+@pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
+def test_every_device_of_a_gpu_consumes_its_memory_and_multiprocessors(model: GpuModel) -> None:
+    """Whole cards and shares, too; nothing where the table has no figure."""
+    cards: list[Card] = [gpu(model)]
+    order = publish_order(cards, ()).partitions
+    profiles = frozenset([None, *(profile.name for profile in model.profiles)])
+    shared = order_shared_partitions(cards, order, profiles, ())
+    compiled = compile_pool("n/gpu", "n", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, shared=shared)
+    for device in devices(compiled.pool):
+        (taken,) = device.consumes_counters
+        consumed = {name: int(taken.counters[name].value) for name in QUOTA if name in taken.counters}
+        assert consumed == {name: int(device.capacity[name].value) for name in QUOTA if device.capacity[name].value}
+
+
+@pytest.mark.parametrize("card", CARDS, ids=name_of)
+def test_before_1_35_the_counters_of_a_card_stay_within_the_limits_of_one_slice(card: Card) -> None:
+    pool = compile_pool("n/x", "n", [card], vocabulary=vocabulary_of(card), layout=SliceLayout.COMBINED).pool
+    (content,) = pool.slices
+    assert sum(len(counters.counters) for counters in content.shared_counters) <= MAX_COUNTERS
+    consumed = sum(len(taken.counters) for device in content.devices for taken in device.consumes_counters)
+    assert consumed <= MAX_CONSUMED

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driver.families.gpu.catalog import gpu_model
 from driver.partitions.fragmentation import fragmentation
 from driver.partitions.geometry import Partition, Placement
 from tests.partitions.cards import fpga, gpu, gpu_partition, slots, whole
@@ -55,7 +56,7 @@ def test_free_instances_are_those_that_fit_at_once() -> None:
 def test_no_more_instances_fit_at_once_than_a_search_over_all_choices_finds(taken: set[int]) -> None:
     held = [gpu_partition(H100, "1g.10gb", start) for start in taken]
     found = fragmentation(H100, held)
-    for profile in H100.model.profiles:
+    for profile in gpu_model("h100-80gb-sxm").profiles:
         free = [
             placement
             for placement in profile.placements

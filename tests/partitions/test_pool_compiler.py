@@ -4,22 +4,25 @@ import dataclasses
 
 import pytest
 
-from api.model import device_attributes
 from api.model.devices import DeviceTaint, SliceContent
 from api.model.names import is_dns_label
 from api.wire import to_builtins
-from driver.partitions.catalog import gpu_model, gpu_models, shells
-from driver.partitions.geometry import Card, DeviceKind, GpuModel, Partition, Placement, Shell
-from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
+from driver.families.fpga.catalog import shell, shells
+from driver.families.fpga.shell import Shell
+from driver.families.gpu import GPU
+from driver.families.gpu.catalog import gpu_model, gpu_models
+from driver.families.gpu.model import GpuModel
+from driver.partitions.geometry import Card, Partition, Placement
+from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, build_monitor_slices, compile_pool
 from driver.partitions.publish_order import publish_order
-from tests.partitions.cards import fpga, gpu, gpu_partition, gpus
+from tests.partitions.cards import fpga, gpu, gpu_partition, gpus, vocabulary_of
 from tests.partitions.counters import devices
 
 LAYOUTS = list(SliceLayout)
 
 
 def compiled_of(cards: list[Card], layout: SliceLayout = SliceLayout.SPLIT) -> CompiledPool:
-    return compile_pool(f"node-1/{cards[0].kind}", "node-1", cards, layout=layout)
+    return compile_pool(f"node-1/{cards[0].kind}", "node-1", cards, vocabulary=vocabulary_of(cards[0]), layout=layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -34,11 +37,11 @@ def test_nodes_with_1_8_and_16_gpus_stay_within_the_limits(model: GpuModel, coun
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("count", [1, 8, 16])
-@pytest.mark.parametrize("shell", shells(), ids=lambda shell: shell.name)
-def test_nodes_with_1_8_and_16_fpgas_stay_within_the_limits(shell: Shell, count: int, layout: SliceLayout) -> None:
-    compiled = compiled_of([fpga(shell, index) for index in range(count)], layout)
-    slots = len(shell.slots)
-    images = sum(len(function.placements) for function in shell.functions)
+@pytest.mark.parametrize("of", shells(), ids=lambda of: of.name)
+def test_nodes_with_1_8_and_16_fpgas_stay_within_the_limits(of: Shell, count: int, layout: SliceLayout) -> None:
+    compiled = compiled_of([fpga(of, index) for index in range(count)], layout)
+    slots = len(of.slots)
+    images = sum(len(function.placements) for function in of.functions)
     assert len(compiled.partitions) == count * (slots * (slots + 1) // 2 + images + 1)
 
 
@@ -78,9 +81,7 @@ def test_fpga_names_say_slots_or_function() -> None:
 def test_a_device_stands_for_its_partition() -> None:
     card = fpga("quad")
     partitions = compiled_of([card]).partitions
-    assert partitions["fpga-0-slots-1-3"] == Partition(
-        kind=DeviceKind.FPGA, card_uuid=card.uuid, placement=Placement(1, 3)
-    )
+    assert partitions["fpga-0-slots-1-3"] == Partition(kind="fpga", card_uuid=card.uuid, placement=Placement(1, 3))
     assert partitions["fpga-0-aes-gcm-at-2"].function == "aes-gcm"
     assert partitions["fpga-0"].is_whole
 
@@ -92,52 +93,54 @@ def test_a_gpu_partition_as_it_is_published() -> None:
         "name": "gpu-0-1g-10gb-me-at-3",
         "attributes": {
             "architecture": {"string": "hopper"},
+            "brand": {"string": "Nvidia"},
+            "cudaComputeCapability": {"version": "9.0.0"},
+            "cudaDriverVersion": {"version": "0.0.0"},
             "cut": {"string": "partition"},
             "driverVersion": {"version": "570.86.15"},
-            "function": {"string": ""},
-            "index": {"int": 0},
-            "kind": {"string": "gpu"},
             "model": {"string": "h100-80gb-sxm"},
             "node": {"string": "node-1"},
-            "parent": {"string": "GPU-0"},
             "productName": {"string": "NVIDIA H100 80GB HBM3"},
             "profile": {"string": "1g.10gb+me"},
             "shared": {"bool": False},
             "resource.kubernetes.io/numaNode": {"int": 0},
             "resource.kubernetes.io/pciBusID": {"string": "0000:00:00.0"},
-            "size": {"int": 1},
-            "start": {"int": 3},
+            "resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"},
+            "uuid": {"string": "GPU-0"},
         },
         "capacity": {
-            "bram": {"value": "0"},
             "computeSlices": {"value": "1"},
             "copyEngines": {"value": "1"},
             "decoders": {"value": "1"},
-            "dsp": {"value": "0"},
             "encoders": {"value": "0"},
-            "ff": {"value": "0"},
             "jpegEngines": {"value": "1"},
-            "lut": {"value": "0"},
             "memory": {"value": "9984Mi"},
             "memorySlices": {"value": "1"},
             "multiprocessors": {"value": "16"},
             "ofaEngines": {"value": "1"},
-            "slots": {"value": "0"},
         },
         "consumesCounters": [
-            {"counterSet": "gpu-0", "counters": {"memory-slice-3": {"value": "1"}, "ofa": {"value": "1"}}}
+            {
+                "counterSet": "gpu-0",
+                "counters": {
+                    "memory-slice-3": {"value": "1"},
+                    "ofa": {"value": "1"},
+                    "memory": {"value": "9984Mi"},
+                    "multiprocessors": {"value": "16"},
+                },
+            }
         ],
     }
 
 
 @pytest.mark.parametrize("card", [gpu("h100-80gb-sxm"), gpu("thor-igpu"), fpga("quad")])
-def test_every_device_has_every_attribute_and_capacity(card: Card) -> None:
+def test_every_device_has_exactly_the_attributes_and_capacities_of_its_family(card: Card) -> None:
     """A selector that meets a missing attribute aborts the pod's whole scheduling attempt."""
-    words = {value for name, value in vars(device_attributes).items() if name.startswith("ATTRIBUTE_")}
-    amounts = {value for name, value in vars(device_attributes).items() if name.startswith("CAPACITY_")}
-    for device in devices(compiled_of([card]).pool):
-        assert device.attributes.keys() == words
-        assert device.capacity.keys() == amounts
+    vocabulary = vocabulary_of(card)
+    monitors = [device for content in build_monitor_slices([card], "node-1", vocabulary) for device in content.devices]
+    for device in (*devices(compiled_of([card]).pool), *monitors):
+        assert device.attributes.keys() == vocabulary.attributes.keys()
+        assert device.capacity.keys() == vocabulary.capacities
         assert all(attribute.value is not None for attribute in device.attributes.values())
 
 
@@ -151,11 +154,14 @@ def test_driver_versions_are_published_as_semantic_versions(version: str, publis
 
 
 @pytest.mark.parametrize("card", [gpu("h100-80gb-sxm"), gpu("rtx-pro-6000"), fpga("big-little")])
-def test_a_whole_card_takes_everything_its_counter_set_has(card: Card) -> None:
+def test_a_whole_card_takes_all_units_and_engines_its_counter_set_has(card: Card) -> None:
     pool = compiled_of([card]).pool
     (counters,) = (one for content in pool.slices for one in content.shared_counters)
     whole = next(device for device in devices(pool) if device.attributes["cut"].string == "whole")
-    assert whole.consumes_counters[0].counters == counters.counters
+    quota = {"memory", "multiprocessors"}
+    exclusive = {name: counter for name, counter in counters.counters.items() if name not in quota}
+    taken = {name: counter for name, counter in whole.consumes_counters[0].counters.items() if name not in quota}
+    assert taken == exclusive
 
 
 def test_from_1_35_counters_stand_in_slices_of_their_own_eight_cards_to_a_slice() -> None:
@@ -176,61 +182,64 @@ def test_before_1_35_each_card_has_a_slice_with_its_counters() -> None:
 def test_before_1_35_the_order_holds_inside_a_card_and_the_fullest_card_comes_first() -> None:
     cards = list(gpus(2))
     order = publish_order(cards, [gpu_partition(cards[1], "3g.40gb", 4)])
-    pool = compile_pool("n/gpu", "n", cards, layout=SliceLayout.COMBINED, order=order).pool
+    pool = compile_pool("n/gpu", "n", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.COMBINED, order=order).pool
     assert [content.shared_counters[0].name for content in pool.slices] == ["gpu-1", "gpu-0"]
     published = [device.name for device in pool.slices[0].devices]
-    compiled = compile_pool("n/gpu", "n", cards, layout=SliceLayout.SPLIT, order=order)
+    compiled = compile_pool("n/gpu", "n", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, order=order)
     assert published == [device.name for device in devices(compiled.pool) if device.name.startswith("gpu-1")]
 
 
 def test_devices_are_published_in_the_given_order() -> None:
     cards = list(gpus(2))
     order = publish_order(cards, [gpu_partition(cards[1], "3g.40gb", 4)])
-    compiled = compile_pool("n/gpu", "n", cards, layout=SliceLayout.SPLIT, order=order)
+    compiled = compile_pool("n/gpu", "n", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, order=order)
     assert [compiled.partitions[device.name] for device in devices(compiled.pool)] == list(order.partitions)
 
 
 def test_a_node_without_cards_has_one_empty_slice() -> None:
-    assert compile_pool("n/gpu", "n", [], layout=SliceLayout.SPLIT).pool.slices == (SliceContent(),)
+    assert compile_pool("n/gpu", "n", [], vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT).pool.slices == (
+        SliceContent(),
+    )
 
 
 def test_taints_are_put_on_the_devices_they_name() -> None:
     taint = DeviceTaint(key="kerf.dev/ill", value="xid-79", effect="NoSchedule")
-    pool = compile_pool("n/gpu", "n", [gpu()], layout=SliceLayout.SPLIT, taints={"gpu-0": (taint,)}).pool
+    pool = compile_pool(
+        "n/gpu", "n", [gpu()], vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, taints={"gpu-0": (taint,)}
+    ).pool
     assert {device.name for device in devices(pool) if device.taints} == {"gpu-0"}
 
 
 def test_a_taint_for_no_device_is_refused() -> None:
     taint = DeviceTaint(key="kerf.dev/ill", effect="NoSchedule")
     with pytest.raises(CompileError, match="device gpu-7: it is to be tainted but there is no such device"):
-        compile_pool("n/gpu", "n", [gpu()], layout=SliceLayout.SPLIT, taints={"gpu-7": (taint,)})
+        compile_pool(
+            "n/gpu", "n", [gpu()], vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, taints={"gpu-7": (taint,)}
+        )
 
 
 def test_two_cards_with_one_index_are_refused_with_the_name_they_share() -> None:
     cards = [gpu(), dataclasses.replace(gpu(), uuid="GPU-other")]
     with pytest.raises(CompileError, match=r"device gpu-0.*twice"):
-        compile_pool("n/gpu", "n", cards, layout=SliceLayout.SPLIT)
+        compile_pool("n/gpu", "n", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT)
 
 
 @pytest.mark.parametrize("others", [0, 1, 3])
 def test_an_order_for_other_cards_is_refused(others: int) -> None:
     order = publish_order(gpus(4)[4 - others :], ())
     with pytest.raises(CompileError, match="order was made for other cards"):
-        compile_pool("n/gpu", "n", [gpu()], layout=SliceLayout.SPLIT, order=order)
+        compile_pool("n/gpu", "n", [gpu()], vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, order=order)
 
 
 def test_a_function_name_that_is_no_dns_label_is_refused_with_card_and_device() -> None:
-    card = fpga("edge-3")
-    named = dataclasses.replace(card.shell.functions[0], name="AES_GCM")
-    odd = dataclasses.replace(card, shell=dataclasses.replace(card.shell, functions=(named,)))
+    named = dataclasses.replace(shell("edge-3").functions[0], name="AES_GCM")
+    odd = fpga(dataclasses.replace(shell("edge-3"), functions=(named,)))
     with pytest.raises(CompileError, match="card fpga-0, device fpga-0-AES_GCM-at-0: the name is no DNS label"):
         compiled_of([odd])
 
 
 def many_slots(count: int) -> Card:
-    card = fpga("quad")
-    slots = card.shell.slots[:1] * count
-    return dataclasses.replace(card, shell=dataclasses.replace(card.shell, slots=slots, functions=()))
+    return fpga(dataclasses.replace(shell("quad"), slots=shell("quad").slots[:1] * count, functions=()))
 
 
 def test_a_card_with_more_devices_than_a_slice_takes_is_refused_only_before_1_35() -> None:

@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.partitions.catalog import gpu_model, gpu_models, shell, shells
+from driver.families.fpga.catalog import shell, shells
+from driver.families.fpga.geometry import fpga_geometry
+from driver.families.fpga.shell import Shell
+from driver.families.gpu.catalog import gpu_model, gpu_models
+from driver.families.gpu.geometry import gpu_geometry
+from driver.families.gpu.model import GpuModel
 from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, GpuModel, Partition, Placement, Shell
-from driver.partitions.partition_specs import list_partition_specs
+from driver.partitions.geometry import Card, Geometry, Partition, Placement
 from driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
 from driver.partitions.unit_map import UnitMap, longest_run
 from tests.partitions import loss_system
@@ -137,11 +141,15 @@ def shapes_of(geometry: GpuModel | Shell) -> set[tuple[int, tuple[Placement, ...
     return runs | {(function.placements[0].size, function.placements) for function in geometry.functions}
 
 
+def built(geometry: GpuModel | Shell) -> Geometry:
+    return gpu_geometry(geometry) if isinstance(geometry, GpuModel) else fpga_geometry(geometry)
+
+
 @pytest.mark.parametrize(
     "geometry", [gpu_model("h100-80gb-sxm"), gpu_model("a30-24gb"), gpu_model("thor-igpu"), *shells()]
 )
 def test_a_free_sets_worth_is_weight_times_how_many_more_fit(geometry: GpuModel | Shell) -> None:
-    unit_map = UnitMap(geometry)
+    unit_map = UnitMap(built(geometry))
     for mask in range(1 << unit_map.units):
         free = {unit for unit in range(unit_map.units) if mask >> unit & 1}
         expected = sum(weight * fits_by_search(placements, free) for weight, placements in shapes_of(geometry))
@@ -150,8 +158,8 @@ def test_a_free_sets_worth_is_weight_times_how_many_more_fit(geometry: GpuModel 
 
 @pytest.mark.parametrize("geometry", [gpu_model("a30-24gb"), gpu_model("h100-80gb-sxm"), *shells()])
 def test_packable_units_are_those_of_the_best_disjoint_cuts(geometry: GpuModel | Shell) -> None:
-    unit_map = UnitMap(geometry)
-    masks = sorted({spec.mask for spec in list_partition_specs(geometry)})
+    unit_map = UnitMap(built(geometry))
+    masks = sorted({spec.mask for spec in unit_map.specs})
     reachable = {0}
     for mask in masks:
         reachable |= {mask | other for other in reachable if not mask & other}

@@ -22,9 +22,11 @@ from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from api.wire import to_builtins
 from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
+from driver.families.gpu import GPU
+from driver.families.gpu.catalog import gpu_models
+from driver.families.gpu.model import GpuModel
 from driver.local.apiserver.kinds.validation.slices import validate_request_policy
-from driver.partitions.catalog import gpu_models
-from driver.partitions.geometry import DeviceKind, GpuModel, Partition
+from driver.partitions.geometry import Partition
 from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
 from driver.partitions.publish_order import publish_order
 from driver.partitions.shared_devices import ShareableProfiles, order_shared_partitions
@@ -39,7 +41,9 @@ SECOND = gpu_partition(CARDS[1], "3g.40gb", 4)
 
 def offered(*names: str | None, taken: tuple[Partition, ...] = ()) -> CompiledPool:
     shared = order_shared_partitions(CARDS, ORDER.partitions, frozenset(names), taken)
-    return compile_pool("node-1/gpu", "node-1", CARDS, layout=SliceLayout.SPLIT, order=ORDER, shared=shared)
+    return compile_pool(
+        "node-1/gpu", "node-1", CARDS, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, order=ORDER, shared=shared
+    )
 
 
 def in_shares(pool: CompiledPool) -> list[Device]:
@@ -97,7 +101,9 @@ def test_every_profile_of_every_model_can_be_shared_with_nothing_left_over(model
     cards = list(gpus(1, model.id))
     shareable: ShareableProfiles = frozenset([None, *(profile.name for profile in model.profiles)])
     shared = order_shared_partitions(cards, publish_order(cards, ()).partitions, shareable, ())
-    pool = compile_pool("node-1/gpu", "node-1", cards, layout=SliceLayout.SPLIT, shared=shared)
+    pool = compile_pool(
+        "node-1/gpu", "node-1", cards, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, shared=shared
+    )
     found = in_shares(pool)
     assert len(found) == len(shared) == len(devices(pool.pool)) / 2
     for device in found:
@@ -123,13 +129,15 @@ def test_a_gpu_without_memory_of_its_own_has_none_to_share() -> None:
 
 def test_before_kubernetes_1_35_nothing_can_be_published_in_shares() -> None:
     with pytest.raises(CompileError, match=r"counters in slices of their own \(Kubernetes 1\.35\)"):
-        compile_pool("n/gpu", "n", CARDS, layout=SliceLayout.COMBINED, shared=[as_shared(FIRST)])
+        compile_pool(
+            "n/gpu", "n", CARDS, vocabulary=GPU.vocabulary, layout=SliceLayout.COMBINED, shared=[as_shared(FIRST)]
+        )
 
 
 def test_shares_of_other_cards_are_refused() -> None:
-    other = Partition(kind=DeviceKind.GPU, card_uuid="GPU-9", shared=True)
+    other = Partition(kind="gpu", card_uuid="GPU-9", shared=True)
     with pytest.raises(CompileError, match="made for other cards"):
-        compile_pool("n/gpu", "n", CARDS, layout=SliceLayout.SPLIT, shared=[other])
+        compile_pool("n/gpu", "n", CARDS, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, shared=[other])
 
 
 def claim_of(memory: str | None, name: str) -> ResourceClaim:

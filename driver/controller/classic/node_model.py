@@ -7,39 +7,31 @@ use is computed once and cached for all such cards of the cluster.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-import msgspec
-from msgspec.structs import asdict
-
 from api.errors import PermanentError
 from api.kerf.node_inventory import (
+    InventoryAmount,
     InventoryCard,
-    InventoryFunction,
-    InventoryGpuModel,
-    InventoryPlacement,
-    InventoryProfile,
-    InventoryShell,
+    InventoryGeometry,
+    InventoryPartitions,
     NodeInventorySpec,
 )
-from driver.partitions.device_names import card_name, device_name
+from driver.partitions.device_names import card_name, device_name, parse_device_name
 from driver.partitions.geometry import (
+    Amounts,
     Card,
-    Engines,
-    FpgaCard,
-    Function,
-    GpuCard,
-    GpuModel,
-    Logic,
+    Geometry,
+    InvalidGeometryError,
+    PartitionSpec,
     Placement,
-    Profile,
-    Shell,
+    order_specs,
+    unit_mask,
 )
-from driver.partitions.partition_specs import PartitionSpec
 from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
 
 WHOLE: Final = ""
@@ -70,7 +62,7 @@ class NodeCard:
     name: str
     """The card's name, which is the prefix of its devices' names."""
     model: str
-    """The name of its model or shell."""
+    """The name of its model."""
     driver_version: tuple[int, ...]
     """The version of the driver on the host; empty: unknown."""
 
@@ -99,16 +91,6 @@ def _availability(unit_map: UnitMap, suffixes: tuple[str, ...]) -> CardAvailabil
     specs, whole = _CUTS[unit_map], unit_map.specs[-1]
     taken = (specs.get(suffix, whole).of("") for suffix in suffixes)
     return CardAvailability(unit_map.free(taken), tuple(suffix for suffix in suffixes if suffix not in specs))
-
-
-def split_name(device: str) -> tuple[str, str]:
-    """Split a device's name into its card's name and its suffix.
-
-    >>> split_name("gpu-0-1g-10gb-at-0"), split_name("fpga-1")
-    (('gpu-0', '-1g-10gb-at-0'), ('fpga-1', ''))
-    """
-    at = device.find("-", device.find("-") + 1)
-    return (device, WHOLE) if at < 0 else (device[:at], device[at:])
 
 
 @lru_cache(maxsize=256)  # driver versions in a cluster, parsed for every card
@@ -143,8 +125,8 @@ class NodeInventoryModel:
 
     def card_of(self, device: str) -> NodeCard | None:
         """The card to which the device of this name belongs; None: the node has no such card."""
-        name, _ = split_name(device)
-        return next((card for card in self.cards if card.name == name), None)
+        parsed = parse_device_name(device)
+        return next((card for card in self.cards if parsed and card.name == parsed.card), None)
 
     def has(self, device: str) -> bool:
         card = self.card_of(device)
@@ -152,13 +134,14 @@ class NodeInventoryModel:
 
 
 def build_node_model(spec: NodeInventorySpec) -> NodeInventoryModel:
-    """Build a node's model. Raises InventoryError when a card's model is not described, or a card appears twice."""
-    models = {model.id: _gpu_model(model) for model in spec.gpu_models}
-    shells = {shell.name: _shell(shell) for shell in spec.shells}
+    """Build a node's model. Raises InventoryError when it contradicts itself."""
     try:
-        cards = tuple(_card(card, models, shells) for card in spec.cards)
+        geometries = {(geometry.kind, geometry.model): _geometry(geometry) for geometry in spec.geometries}
+        cards = tuple(_card(card, geometries) for card in spec.cards)
     except KeyError as error:
         raise InventoryError(f"a card is of {error}, which the inventory does not describe") from error
+    except InvalidGeometryError as error:
+        raise InventoryError(str(error)) from error
     for identities in ([card.uuid for card in cards], [card_name(card) for card in cards]):
         if twice := _first_repeated(identities):
             raise InventoryError(f"{twice} occurs twice")
@@ -176,7 +159,7 @@ def _node_card(card: Card) -> NodeCard:
         card=card,
         unit_map=unit_map,
         name=name,
-        model=card.model.id if isinstance(card, GpuCard) else card.shell.name,
+        model=card.geometry.model,
         driver_version=parse_driver_version(card.driver_version),
     )
 
@@ -185,43 +168,52 @@ def _first_repeated(names: Iterable[str]) -> str | None:
     return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
-def _card(card: InventoryCard, models: Mapping[str, GpuModel], shells: Mapping[str, Shell]) -> Card:
-    fields = {name: getattr(card, name) for name in ("uuid", "index", "pci_bus_id", "numa_node", "driver_version")}
-    if card.kind == "gpu":
-        return GpuCard(**fields, model=models[card.model])
-    loaded = {Placement(function.start, function.size): function.function for function in card.loaded}
-    return FpgaCard(**fields, shell=shells[card.model], loaded=loaded)
+def _card(card: InventoryCard, geometries: Mapping[tuple[str, str], Geometry]) -> Card:
+    return Card(
+        uuid=card.uuid,
+        index=card.index,
+        geometry=geometries[card.kind, card.model],
+        pci_bus_id=card.pci_bus_id,
+        pcie_root=card.pcie_root,
+        numa_node=card.numa_node,
+        driver_version=card.driver_version,
+        attributes={attribute.name: attribute.value for attribute in card.attributes},
+        loaded={Placement(loaded.start, loaded.size): loaded.function for loaded in card.loaded},
+    )
 
 
 @lru_cache(maxsize=256)  # as many as unit maps are kept: nodes of one kind share one object
-def _gpu_model(wire: InventoryGpuModel) -> GpuModel:
-    engines, profiles = (
-        msgspec.convert(wire.engines, Engines, from_attributes=True),
-        tuple(map(_profile, wire.profiles)),
-    )
-    return GpuModel(**asdict(wire) | {"engines": engines, "profiles": profiles})
-
-
-def _profile(wire: InventoryProfile) -> Profile:
-    engines = msgspec.convert(wire.engines, Engines, from_attributes=True)
-    return Profile(**asdict(wire) | {"engines": engines, "placements": _placements(wire.placements)})
-
-
-@lru_cache(maxsize=256)
-def _shell(wire: InventoryShell) -> Shell:
-    slots = tuple(msgspec.convert(slot, Logic, from_attributes=True) for slot in wire.slots)
-    return Shell(**asdict(wire) | {"slots": slots, "functions": tuple(map(_function, wire.functions))})
-
-
-def _function(wire: InventoryFunction) -> Function:
-    return Function(
-        name=wire.name,
-        version=wire.version,
-        afu_id=wire.afu_id,
-        placements=_placements(wire.placements),
-        load_s=wire.load_milliseconds / 1000,
+def _geometry(wire: InventoryGeometry) -> Geometry:
+    return Geometry(
+        kind=wire.kind,
+        model=wire.model,
+        unit=wire.unit,
+        units=wire.units,
+        engines=tuple((engines.name, engines.total) for engines in wire.engines),
+        specs=order_specs(spec for partitions in wire.partitions for spec in _specs(wire, partitions)),
+        attributes=tuple((attribute.name, attribute.value) for attribute in wire.attributes),
+        shareable=wire.shareable,
     )
 
 
-def _placements(wire: Iterable[InventoryPlacement]) -> tuple[Placement, ...]:
-    return tuple(Placement(placement.start, placement.size) for placement in wire)
+def _specs(geometry: InventoryGeometry, partitions: InventoryPartitions) -> Iterator[PartitionSpec]:
+    everything = Placement(0, geometry.units)
+    placements: list[Placement | None] = [Placement(each.start, each.size) for each in partitions.placements]
+    for placement in placements or [None]:
+        yield PartitionSpec(
+            kind=geometry.kind,
+            profile=partitions.profile or None,
+            function=partitions.function or None,
+            placement=placement,
+            mask=unit_mask(placement or everything),
+            engines=partitions.engines,
+            size=partitions.size,
+            weight=partitions.weight,
+            capacity=_amounts(partitions.capacity),
+            quota=_amounts(partitions.quota),
+            load_s=partitions.load_milliseconds / 1000,
+        )
+
+
+def _amounts(wire: Iterable[InventoryAmount]) -> Amounts:
+    return tuple((each.name, each.amount) for each in wire)

@@ -21,8 +21,7 @@ from typing import Final, NamedTuple
 from api.model import device_attributes as v
 from api.model.quantity import Quantity
 from driver.controller.classic.node_model import NodeCard, NodeHardware
-from driver.partitions.geometry import DeviceKind
-from driver.partitions.partition_specs import PartitionSpec
+from driver.partitions.geometry import PartitionSpec
 from driver.partitions.publish_order import rank_placement
 from driver.partitions.unit_map import FreeUnits, UnitMap
 
@@ -37,7 +36,7 @@ _ANSWERS: Final = 2**18
 class DeviceRequirements:
     """The requirements for one device. Hashable, so that one cached result serves all nodes of one signature."""
 
-    kind: DeviceKind
+    kind: str
     models: tuple[str, ...] = ()
     """The accepted models or shells, as cards spell them; empty: all."""
     partition: bool = True
@@ -132,7 +131,7 @@ def place_devices(state: NodeState, requested: Sequence[RequestedDevice]) -> tup
         for one in requested
         if one.requirements.monitor
         for card in state.cards
-        if card.card.kind is one.requirements.kind
+        if card.card.kind == one.requirements.kind
         and _is_model(card.model, one.requirements)
         and has_recent_driver(card, one.requirements)
     ]
@@ -168,15 +167,16 @@ def _candidates(
 ) -> Iterator[tuple[int, NodeCard, PartitionSpec]]:
     """Yield the domain of a requested device: card number, card and partition spec.
 
-    GPUs of one model with equal free units are interchangeable: the first of them stands for all, unless taints
-    distinguish them.
+    Cards of one model with equal free units are interchangeable: the first of them stands for all, unless taints or
+    loaded functions distinguish them.
     """
     tainted = state.signature.tainted
     seen: set[tuple[str, FreeUnits]] = set()
     for number, (card, left) in enumerate(zip(state.cards, free, strict=True)):
-        is_interchangeable = (card.model, left) in seen
+        is_plain = not tainted and not card.card.loaded
+        is_interchangeable = is_plain and (card.model, left) in seen
         if has_recent_driver(card, requirements) and not is_interchangeable:
-            if card.card.kind is DeviceKind.GPU and not tainted:
+            if is_plain:
                 seen.add((card.model, left))
             for spec in matching_specs(card.unit_map, card.model, requirements):
                 if card.unit_map.fits(spec, left) and not (tainted and card.device(spec) in tainted):
@@ -188,7 +188,7 @@ def matching_specs(unit_map: UnitMap, model: str, requirements: DeviceRequiremen
     """Return the partitions of a card, and the whole card, that meet ``requirements``, smallest first."""
     if not _is_model(model, requirements):
         return ()
-    return tuple(spec for spec in unit_map.specs if spec.kind is requirements.kind and _meets(spec, requirements))
+    return tuple(spec for spec in unit_map.specs if spec.kind == requirements.kind and _meets(spec, requirements))
 
 
 def has_recent_driver(card: NodeCard, requirements: DeviceRequirements) -> bool:
@@ -205,13 +205,11 @@ def _meets(spec: PartitionSpec, requirements: DeviceRequirements) -> bool:
         return requirements.whole
     if not requirements.partition:
         return False
-    if requirements.kind is DeviceKind.FPGA:
-        return spec.function is not None and spec.function.name == requirements.function
-    profile = spec.profile
-    assert profile is not None, "every GPU partition has one"
+    if requirements.function is not None:
+        return spec.function == requirements.function
     if requirements.profile is not None:
-        return profile.name == requirements.profile
-    return profile.memory_bytes >= requirements.memory_bytes and profile.compute_slices >= requirements.compute_slices
+        return spec.profile == requirements.profile
+    return all(spec.amount(capacity) >= least for capacity, least in requirements.minimum.items())
 
 
 def _least_units(state: NodeState, requirements: DeviceRequirements) -> int:

@@ -38,7 +38,8 @@ from driver.controller.classic.node_model import parse_driver_version
 from driver.controller.classic.placement import DeviceRequirements
 from driver.controller.classic.state import ClusterView
 from driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
-from driver.partitions.geometry import DeviceKind
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
 
 _DOCUMENT: Final = "parameters"
 """The document name in messages: the parameters of a class and of a claim are checked together."""
@@ -182,14 +183,14 @@ def _is_set(class_spec: ClassParameters, topic: str) -> bool:
 def _gpu(class_spec: GpuClassParametersSpec, claim_spec: GpuClaimParametersSpec) -> DeviceRequirements:
     models = claim_spec.models or class_spec.models
     if class_spec.monitor:
-        return DeviceRequirements(kind=DeviceKind.GPU, models=models, partition=False, whole=True, monitor=True)
+        return DeviceRequirements(kind=GPU.name, models=models, partition=False, whole=True, monitor=True)
     claim_sets_size = (claim_spec.cut, claim_spec.profile, claim_spec.minimum) != (None, None, None)
     size = claim_spec if claim_sets_size else class_spec
     if size.cut == "Whole":
-        return DeviceRequirements(kind=DeviceKind.GPU, models=models, partition=False, whole=True)
+        return DeviceRequirements(kind=GPU.name, models=models, partition=False, whole=True)
     minimum = size.minimum or GpuMinimum()
     return DeviceRequirements(
-        kind=DeviceKind.GPU,
+        kind=GPU.name,
         models=models,
         whole=class_spec.allow_whole and size.profile is None,
         profile=size.profile,
@@ -204,7 +205,7 @@ def _fpga(class_spec: FpgaClassParametersSpec, claim_spec: FpgaClaimParametersSp
     if function is None and not whole:
         message = "is required: the class names no function, so the claim has to"
         raise InvalidDocumentError("claim parameters", [Problem("spec.function", message)])
-    return DeviceRequirements(kind=DeviceKind.FPGA, models=models, partition=not whole, whole=whole, function=function)
+    return DeviceRequirements(kind=FPGA.name, models=models, partition=not whole, whole=whole, function=function)
 
 
 def _gpu_config(class_spec: GpuClassParametersSpec, claim_spec: GpuClaimParametersSpec) -> _Config:

@@ -19,11 +19,9 @@ from api.model.names import ObjectRef
 from driver.controller.classic.node_model import InventoryError, NodeInventoryModel, build_node_model
 from driver.controller.classic.placement import NodeSignature, NodeState
 from driver.controller.classic.usage import UsageIndex, build_node_state, usage_of_claim
-from driver.controller.device_types import DeviceType, device_types_of
+from driver.controller.device_types import DeviceType, device_types_of, is_shipped
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.store import ObjectChange, Store
-from driver.partitions import catalog
-from driver.partitions.geometry import GpuCard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,10 +213,8 @@ def _build_model(spec: NodeInventorySpec) -> NodeInventoryModel | InventoryError
 
 
 def _unshipped_types(model: NodeInventoryModel | InventoryError) -> frozenset[DeviceType]:
-    """The device types of a node's cards whose model or shell is not in the shipped tables."""
+    """The device types of a node's cards whose model no family ships."""
     if isinstance(model, InventoryError):
         return frozenset()
-    shipped = {model.id for model in catalog.gpu_models()} | {shell.name for shell in catalog.shells()}
-    cards = (card.card for card in model.cards if card.model not in shipped)
-    geometries = {card.model if isinstance(card, GpuCard) else card.shell for card in cards}
+    geometries = {card.card.geometry for card in model.cards if not is_shipped(card.card.geometry)}
     return frozenset(each for geometry in geometries for each in device_types_of(geometry))

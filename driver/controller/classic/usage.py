@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 
 from api.model.allocations import DeviceRequestAllocationResult
 from api.model.classic import ClassicAllocation, ClassicClaim
-from driver.controller.classic.node_model import WHOLE, NodeInventoryModel, split_name
+from driver.controller.classic.node_model import WHOLE, NodeInventoryModel
 from driver.controller.classic.placement import NodeSignature, NodeState
+from driver.partitions.device_names import parse_device_name
 
 _HOSTNAME_FIELD: Final = "metadata.name"
 
@@ -113,7 +114,8 @@ def build_node_state(model: NodeInventoryModel, usage: Iterable[ClaimUsage]) -> 
         if one.devices is None:
             contradictions["the devices of a claim cannot be read"] = None
         for device in one.devices or ():
-            card, suffix = split_name(device)
+            parsed = parse_device_name(device)
+            card, suffix = (parsed.card, parsed.suffix) if parsed else (device, WHOLE)
             used.setdefault(card, []).append(suffix)
     takes_all = bool(contradictions)
     cards = [card.availability(used.pop(card.name, ())) for card in model.cards]

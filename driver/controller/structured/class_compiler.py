@@ -1,10 +1,9 @@
 """Compiles a ResourceClass into a DeviceClass of the same name. Pure.
 
-The selector is a conjunction: the driver, the kind, then one requirement for each field of the spec. Each requirement
+The selector is a conjunction: the driver, the family, then one requirement for each field of the spec. Each requirement
 names its field, so that a class that selects nothing can report the faulty field. The CEL is written to be read by
-people. It names only attributes that all Kerf's devices have (``api.model.device_attributes``), and the driver comes
-first, because other drivers' devices lack them: a missing attribute is a run-time error that aborts a pod's whole
-scheduling attempt.
+people. It names only attributes that all devices of the family have, and driver and family come first, because
+other devices lack them: a missing attribute is a run-time error that aborts a pod's whole scheduling attempt.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +37,7 @@ from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.quantity import Quantity
 from driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
 from driver.controller.node_choice import choose_nodes
+from driver.families.registry import installed_families
 
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "kerf"
@@ -162,7 +162,8 @@ def _requirements(
         return Requirement(field=field, wants=what, cel=f"{attribute}{name} in [{', '.join(map(_literal, values))}]")
 
     yield Requirement(field="", wants=f"driver {driver}", cel=f"device.driver == {_literal(driver)}")
-    yield is_("spec.device", "kind", v.ATTRIBUTE_KIND, spec.device)
+    has = f"has({attribute}{_distinctive_attribute(spec.device)})"
+    yield Requirement(field="spec.device", wants=f"kind {spec.device}", cel=has)
     yield is_("spec.cut", "cut", v.ATTRIBUTE_CUT, _CUTS[spec.cut])
     if len(models) == 1:
         yield is_("spec.models", "model", v.ATTRIBUTE_MODEL, models[0])
@@ -182,14 +183,22 @@ def _requirements(
             field=f"spec.minimum.{capacity}", wants=f"{capacity} of at least {amount}", cel=enough, capacity=capacity
         )
     is_shared = spec.allocation == "Shared"
-    yield Requirement(
-        field=_ALLOCATION,
-        wants=_IN_SHARES if is_shared else "exclusive allocation",
-        cel=f"{attribute}{v.ATTRIBUTE_SHARED} == {str(is_shared).lower()}",
-    )
+    if v.ATTRIBUTE_SHARED in installed_families()[spec.device].attributes:
+        yield Requirement(
+            field=_ALLOCATION,
+            wants=_IN_SHARES if is_shared else "exclusive allocation",
+            cel=f"{attribute}{v.ATTRIBUTE_SHARED} == {str(is_shared).lower()}",
+        )
     if spec.nodes is not None and spec.nodes != NodeChoice():
         names = [v.node_attribute(name) for name in choose_nodes(spec.nodes, nodes)]
         yield is_one_of(_NODES, "a chosen node", v.ATTRIBUTE_NODE, names)
+
+
+def _distinctive_attribute(family: str) -> str:
+    """An attribute that devices of this family alone have: the families share one driver name, and no other."""
+    families = installed_families()
+    others = {name for each in families.values() if each.name != family for name in each.attributes}
+    return next(name for name in families[family].attributes if name not in others)
 
 
 def _minimum(spec: ResourceClassSpec) -> dict[str, Quantity]:

@@ -106,9 +106,10 @@ def _slice_groups(spec: ResourceSliceSpec) -> _SliceGroups:
 
 def _groups(spec: ResourceSliceSpec) -> Iterator[DeviceGroup]:
     grouped: dict[tuple[DeviceType, bool, str], list[Device]] = {}
+    kind = v.pool_kind(spec.pool.name)
     for device in spec.devices:
         node = _text(device, v.ATTRIBUTE_NODE) or spec.node_name or ""
-        key = (device_type_of(device), bool(device.allow_multiple_allocations), node)
+        key = (device_type_of(device, kind), bool(device.allow_multiple_allocations), node)
         grouped.setdefault(key, []).append(device)
     for (device_type, shared, node), members in grouped.items():
         yield DeviceGroup(
@@ -117,7 +118,7 @@ def _groups(spec: ResourceSliceSpec) -> Iterator[DeviceGroup]:
             shared=shared,
             node=node,
             total=len(members),
-            cards=frozenset(_text(device, v.ATTRIBUTE_PARENT) or device.name for device in members),
+            cards=frozenset(_text(device, v.ATTRIBUTE_UUID) or device.name for device in members),
             device=members[0],
         )
 

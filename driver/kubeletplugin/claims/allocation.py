@@ -15,11 +15,13 @@ from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.names import DeviceId, ShareId
 from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
+from driver.families.fpga import FPGA
+from driver.families.gpu import GPU
 from driver.kubeletplugin.inventory.devices import DeviceSet
-from driver.partitions.geometry import DeviceKind, Partition
+from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part, to_card_part
 
-_CONFIGURED_KIND: Final = {GpuConfig: DeviceKind.GPU, FpgaConfig: DeviceKind.FPGA}
+_CONFIGURED_KIND: Final = {GpuConfig: GPU.name, FpgaConfig: FPGA.name}
 """The kind of devices that each type of configuration is for."""
 
 
@@ -63,7 +65,7 @@ class _Config(NamedTuple):
 
     requests: tuple[str, ...]
     parameters: JsonObject
-    kind: DeviceKind
+    kind: str
     has_metadata: bool
     path: str
 
@@ -146,10 +148,10 @@ def _choose_config(
     """Return the last entry that applies. An entry for all requests applies to the devices of its kind."""
     chosen: _Config | None = None
     for config in configs:
-        if config.names_request(result) or (not config.requests and config.kind is partition.kind):
+        if config.names_request(result) or (not config.requests and config.kind == partition.kind):
             chosen = config
-    if chosen is not None and chosen.kind is not partition.kind:
-        found = f"is for {chosen.kind.value} devices, request {result.request!r} got the {partition.kind.value} device"
+    if chosen is not None and chosen.kind != partition.kind:
+        found = f"is for {chosen.kind} devices, request {result.request!r} got the {partition.kind} device"
         raise InvalidDocumentError("device configuration", [Problem(chosen.path, f"{found} {result.device}")])
     return chosen
 

@@ -1,113 +1,95 @@
 """The spec of a NodeInventory made from cards, where a controller allocates (Kubernetes 1.27 to 1.31). Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-
-import msgspec
+from dataclasses import replace
+from functools import lru_cache
 
 from api.kerf.node_inventory import (
+    InventoryAmount,
+    InventoryAttribute,
     InventoryCard,
     InventoryEngines,
-    InventoryFunction,
-    InventoryGpuModel,
+    InventoryGeometry,
     InventoryLoaded,
-    InventoryLogic,
+    InventoryPartitions,
     InventoryPlacement,
-    InventoryProfile,
-    InventoryShell,
     InventoryTaints,
     NodeInventorySpec,
 )
-from api.model.devices import DeviceTaint
-from driver.partitions.geometry import Card, Function, GpuCard, GpuModel, Placement, Profile, Shell
+from api.model.devices import Attribute, DeviceTaint
+from driver.partitions.geometry import Amounts, Card, Geometry, PartitionSpec, Placement
 
 
 def build_inventory_spec(
     driver: str, cards: Sequence[Card], taints: Mapping[str, tuple[DeviceTaint, ...]], *, ready: bool, renewed_at: str
 ) -> NodeInventorySpec:
     """Build the spec of ``cards``; ``taints`` are by device name."""
-    models = {card.model.id: card.model for card in cards if isinstance(card, GpuCard)}
-    shells = {card.shell.name: card.shell for card in cards if not isinstance(card, GpuCard)}
+    geometries = {(card.kind, card.geometry.model): card.geometry for card in cards}
     return NodeInventorySpec(
         driver=driver,
         ready=ready,
         renewed_at=renewed_at,
-        gpu_models=tuple(map(_gpu_model, models.values())),
-        shells=tuple(map(_shell, shells.values())),
+        geometries=tuple(map(_geometry, geometries.values())),
         cards=tuple(map(_card, cards)),
         taints=tuple(InventoryTaints(device=device, taints=held) for device, held in sorted(taints.items())),
     )
 
 
 def _card(card: Card) -> InventoryCard:
-    loaded = () if isinstance(card, GpuCard) else sorted(card.loaded.items())
     return InventoryCard(
-        kind=card.kind.value,
+        kind=card.kind,
         uuid=card.uuid,
         index=card.index,
-        model=card.model.id if isinstance(card, GpuCard) else card.shell.name,
+        model=card.geometry.model,
         pci_bus_id=card.pci_bus_id,
+        pcie_root=card.pcie_root,
         numa_node=card.numa_node,
         driver_version=card.driver_version,
+        attributes=_attributes(card.attributes.items()),
         loaded=tuple(
             InventoryLoaded(function=function, start=placement.start, size=placement.size)
-            for placement, function in loaded
+            for placement, function in sorted(card.loaded.items())
         ),
     )
 
 
-def _gpu_model(model: GpuModel) -> InventoryGpuModel:
-    return InventoryGpuModel(
-        id=model.id,
-        product=model.product,
-        architecture=model.architecture,
-        pci_device_ids=model.pci_device_ids,
-        memory_bytes=model.memory_bytes,
-        compute_slices=model.compute_slices,
-        memory_slices=model.memory_slices,
-        multiprocessors=model.multiprocessors,
-        engines=_engines(model),
-        exclusive_engines=model.exclusive_engines,
-        profiles=tuple(map(_profile, model.profiles)),
+@lru_cache(maxsize=16)  # models on one node: an inventory is built anew for each report
+def _geometry(geometry: Geometry) -> InventoryGeometry:
+    groups: dict[PartitionSpec, list[Placement]] = {}
+    for spec in geometry.specs:
+        if spec.placement is None:
+            groups[spec] = []
+        else:
+            groups.setdefault(replace(spec, placement=None, mask=0), []).append(spec.placement)
+    return InventoryGeometry(
+        kind=geometry.kind,
+        model=geometry.model,
+        unit=geometry.unit,
+        units=geometry.units,
+        engines=tuple(InventoryEngines(name=name, total=total) for name, total in geometry.engines),
+        partitions=tuple(_partitions(spec, placements) for spec, placements in groups.items()),
+        attributes=_attributes(geometry.attributes),
+        shareable=geometry.shareable,
     )
 
 
-def _profile(profile: Profile) -> InventoryProfile:
-    return InventoryProfile(
-        name=profile.name,
-        gi_profile_id=profile.gi_profile_id,
-        gi_profile_enum=profile.gi_profile_enum,
-        compute_slices=profile.compute_slices,
-        memory_bytes=profile.memory_bytes,
-        multiprocessors=profile.multiprocessors,
-        engines=_engines(profile),
-        placements=_placements(profile.placements),
-        max_instances=profile.max_instances,
+def _partitions(spec: PartitionSpec, placements: Iterable[Placement]) -> InventoryPartitions:
+    return InventoryPartitions(
+        profile=spec.profile or "",
+        function=spec.function or "",
+        placements=tuple(InventoryPlacement(start=start, size=size) for start, size in placements),
+        engines=spec.engines,
+        size=spec.size,
+        weight=spec.weight,
+        capacity=_amounts(spec.capacity),
+        quota=_amounts(spec.quota),
+        load_milliseconds=round(spec.load_s * 1000),
     )
 
 
-def _engines(owner: GpuModel | Profile) -> InventoryEngines:
-    return msgspec.convert(owner.engines, InventoryEngines, from_attributes=True)
+def _amounts(amounts: Amounts) -> tuple[InventoryAmount, ...]:
+    return tuple(InventoryAmount(name=name, amount=amount) for name, amount in amounts)
 
 
-def _shell(shell: Shell) -> InventoryShell:
-    return InventoryShell(
-        name=shell.name,
-        uuid=shell.uuid,
-        family=shell.family,
-        slots=tuple(msgspec.convert(slot, InventoryLogic, from_attributes=True) for slot in shell.slots),
-        functions=tuple(map(_function, shell.functions)),
-    )
-
-
-def _function(function: Function) -> InventoryFunction:
-    return InventoryFunction(
-        name=function.name,
-        version=function.version,
-        afu_id=function.afu_id,
-        placements=_placements(function.placements),
-        load_milliseconds=round(function.load_s * 1000),
-    )
-
-
-def _placements(placements: Iterable[Placement]) -> tuple[InventoryPlacement, ...]:
-    return tuple(InventoryPlacement(start=placement.start, size=placement.size) for placement in placements)
+def _attributes(attributes: Iterable[tuple[str, Attribute]]) -> tuple[InventoryAttribute, ...]:
+    return tuple(InventoryAttribute(name=name, value=value) for name, value in attributes)

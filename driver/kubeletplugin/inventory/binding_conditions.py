@@ -15,7 +15,8 @@ from api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocation
 from api.model.devices import Device, Pool
 from api.model.metadata import Condition
 from api.model.names import DriverName
-from driver.partitions.geometry import Card, FpgaCard, Partition
+from driver.partitions.geometry import Card, Partition
+from driver.partitions.unit_map import get_unit_map
 
 _MAX_MESSAGE: Final = 32768
 """Characters of a condition's message (``metav1.Condition``)."""
@@ -40,10 +41,8 @@ def loads_slowly(card: Card, partition: Partition, at_least_s: float) -> bool:
 
     Which function goes into slots without one is known only with the claim: the slowest counts.
     """
-    if not isinstance(card, FpgaCard):
-        return False
-    functions = [each for each in card.shell.functions if partition.function in (None, each.name)]
-    return any(function.load_s >= at_least_s for function in functions)
+    spec = get_unit_map(card).find(partition)
+    return spec is not None and spec.load_s > 0 and spec.load_s >= at_least_s
 
 
 def add_binding_conditions(pool: Pool, devices: Collection[str], conditions: BindingConditions) -> Pool:

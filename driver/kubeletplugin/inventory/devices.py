@@ -1,7 +1,7 @@
 """The set of devices that a node publishes, with the partition and the backend of each. Pure.
 
-``build_device_set`` groups cards by kind, orders their partitions for the claims in use (``driver.partitions``), and
-compiles each kind to one pool. A pool whose inputs did not change is not compiled again.
+``build_device_set`` groups cards by family, orders their partitions for the claims in use (``driver.partitions``), and
+compiles each family's to one pool. A pool whose inputs did not change is not compiled again.
 """
 
 import dataclasses
@@ -15,12 +15,13 @@ from api.errors import PermanentError
 from api.model.device_attributes import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, pool_name
 from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
+from driver.families.registry import installed_families
 from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, add_binding_conditions, loads_slowly
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from driver.partitions.device_names import device_name, exclusive_name, monitored_name
-from driver.partitions.geometry import Card, DeviceKind, Partition
-from driver.partitions.pool_compiler import CompiledPool, build_monitor_slices, compile_pool
+from driver.partitions.geometry import Card, Partition
+from driver.partitions.pool_compiler import CompiledPool, Vocabulary, build_monitor_slices, compile_pool
 from driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
 from driver.partitions.shared_devices import order_shared_partitions
 from driver.partitions.slice_limits import MAX_DEVICES, SliceLayout
@@ -30,6 +31,10 @@ class AmbiguousCardError(PermanentError):
     """Two backends report one card, or two cards have one name."""
 
 
+class UnknownFamilyError(PermanentError):
+    """A backend reports cards of a family that is not installed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishTarget:
     """The destination of published devices, and what the API server there keeps of them."""
@@ -37,6 +42,10 @@ class PublishTarget:
     driver: DriverName
     node: str
     layout: SliceLayout
+    vocabularies: Mapping[str, Vocabulary] = field(
+        default_factory=lambda: {family.name: family.vocabulary for family in installed_families().values()}
+    )
+    """The vocabulary of each family whose cards are published, by the family's name."""
     keeps_counters: bool = True
     """False: the API server drops shared counters (its gate DRAPartitionableDevices is off). To the scheduler the
     partitions of one card would look independent, so only whole cards are published."""
@@ -69,7 +78,7 @@ class PartitionDevice:
 
 
 class PoolInputs(NamedTuple):
-    """Everything that determines the published devices of one kind."""
+    """Everything that determines the published devices of one family."""
 
     target: PublishTarget
     cards: tuple[Card, ...]
@@ -84,7 +93,7 @@ class PoolInputs(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPool:
-    """The pool of the devices of one kind."""
+    """The pool of the devices of one family."""
 
     inputs: PoolInputs
     pool: Pool
@@ -107,7 +116,8 @@ class PublishedPool:
 class DeviceSet:
     """The node's devices at one time."""
 
-    published: Mapping[DeviceKind, PublishedPool] = field(default_factory=dict)
+    published: Mapping[str, PublishedPool] = field(default_factory=dict)
+    """The pool of each family that has cards, by the family's name."""
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -141,15 +151,23 @@ def build_device_set(
     """Build the device set of ``cards`` (by backend) while the partitions ``taken`` are in use.
 
     The order of ``previous`` is kept where a new one changes nothing that the scheduler could choose now. Raises
-    AmbiguousCardError when two cards cannot be told apart, and CompileError when a pool does not fit into slices.
+    AmbiguousCardError when two cards cannot be told apart, UnknownFamilyError for a card without a vocabulary, and
+    CompileError when a pool does not fit into slices.
     """
     _check_unambiguous(cards)
-    published = {}
-    for kind in DeviceKind:
-        members = [(card, backend) for backend, held in cards.items() for card in held if card.kind is kind]
-        if members:
-            published[kind] = _build_pool(target, members, taken, health_tracker, previous.published.get(kind))
-    return DeviceSet(published=published)
+    members: dict[str, list[tuple[Card, str]]] = {}
+    for backend, held in cards.items():
+        for card in held:
+            if card.kind not in target.vocabularies:
+                message = f"backend {backend} reports card {card.uuid} of the family {card.kind!r}: it is not installed"
+                raise UnknownFamilyError(message)
+            members.setdefault(card.kind, []).append((card, backend))
+    return DeviceSet(
+        published={
+            kind: _build_pool(target, of_kind, taken, health_tracker, previous.published.get(kind))
+            for kind, of_kind in members.items()
+        }
+    )
 
 
 def _build_pool(
@@ -173,7 +191,17 @@ def _build_pool(
 def _compile(inputs: PoolInputs) -> PublishedPool:
     target, cards, backends, order, shared, taints = inputs
     name = pool_name(target.node, cards[0].kind)
-    compiled = compile_pool(name, target.node, cards, layout=target.layout, order=order, shared=shared, taints=taints)
+    vocabulary = target.vocabularies[cards[0].kind]
+    compiled = compile_pool(
+        name,
+        target.node,
+        cards,
+        vocabulary=vocabulary,
+        layout=target.layout,
+        order=order,
+        shared=shared,
+        taints=taints,
+    )
     backend_of = {card.uuid: backend for card, backend in zip(cards, backends, strict=True)}
     devices = {
         DeviceId(target.driver, name, device.name): PartitionDevice(
@@ -195,7 +223,7 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
         }
         pool = add_binding_conditions(pool, slow, BindingConditions.of_driver(target.driver))
     if cards[0].kind in target.optional_devices.monitors:
-        pool = replace(pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node)))
+        pool = replace(pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node, vocabulary)))
     return PublishedPool(inputs=inputs, pool=pool, devices=devices)
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_resource_class_object
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
-from driver.partitions.geometry import DeviceKind
 from driver.partitions.shared_devices import ShareableProfiles
 
 
@@ -20,8 +19,8 @@ class OptionalDevices(NamedTuple):
 
     shareable: ShareableProfiles = frozenset()
     """The profiles that several claims may share (KEP-5075); None among them: whole cards."""
-    monitors: frozenset[DeviceKind] = frozenset()
-    """The kinds of cards that have monitor devices, for admin access (KEP-5018)."""
+    monitors: frozenset[str] = frozenset()
+    """The families whose cards have monitor devices, for admin access (KEP-5018)."""
 
     def union(self, other: "OptionalDevices") -> "OptionalDevices":
         return OptionalDevices(self.shareable | other.shareable, self.monitors | other.monitors)
@@ -34,7 +33,7 @@ def find_optional_devices(classes: Iterable[ResourceClassObject]) -> OptionalDev
         shareable=frozenset(
             None if spec.cut == "Whole" else spec.profile for spec in specs if spec.allocation == "Shared"
         ),
-        monitors=frozenset(DeviceKind(spec.device) for spec in specs if spec.cut == "Monitor"),
+        monitors=frozenset(spec.device for spec in specs if spec.cut == "Monitor"),
     )
 
 

@@ -4,29 +4,32 @@ from api.core.v1 import Node, NodeStatus
 from api.kerf.node_inventory import NodeInventory
 from api.model.devices import DeviceTaint
 from api.model.metadata import ObjectMeta
+from driver.families.fpga.catalog import shell
+from driver.families.fpga.geometry import fpga_geometry
+from driver.families.gpu.catalog import gpu_model
+from driver.families.gpu.geometry import gpu_geometry
 from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
-from driver.partitions.catalog import gpu_model, shell
-from driver.partitions.geometry import Card, FpgaCard, GpuCard, Placement
+from driver.partitions.geometry import Card, Placement
 
 DRIVER = "kerf.dev"
 
 
-def gpu(node: str, index: int, model: str = "h100-80gb-sxm", driver_version: str = "550.54.15") -> GpuCard:
-    return GpuCard(
+def gpu(node: str, index: int, model: str = "h100-80gb-sxm", driver_version: str = "550.54.15") -> Card:
+    return Card(
         uuid=f"GPU-{node}-{index}",
         index=index,
-        model=gpu_model(model),
+        geometry=gpu_geometry(gpu_model(model)),
         pci_bus_id="",
         numa_node=0,
         driver_version=driver_version,
     )
 
 
-def fpga(node: str, index: int, name: str, loaded: dict[Placement, str] | None = None) -> FpgaCard:
-    return FpgaCard(
+def fpga(node: str, index: int, name: str, loaded: dict[Placement, str] | None = None) -> Card:
+    return Card(
         uuid=f"FPGA-{node}-{index}",
         index=index,
-        shell=shell(name),
+        geometry=fpga_geometry(shell(name)),
         pci_bus_id="",
         numa_node=0,
         driver_version="",

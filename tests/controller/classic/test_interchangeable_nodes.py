@@ -7,7 +7,6 @@ from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocatio
 from api.model.classic import ClassicAllocation
 from api.model.device_attributes import pool_name
 from driver.controller.classic.allocator import ONLY_REQUEST, only_node
-from driver.partitions.geometry import DeviceKind
 from tests.controller.classic.cluster_builder import ClusterBuilder
 from tests.controller.classic.hardware import DRIVER, gpu
 
@@ -17,7 +16,7 @@ DEVICES = ("gpu-0-1g-10gb-at-0", "gpu-0-1g-10gb-at-1", "gpu-0")
 
 def allocation(node: str, device: str) -> ClassicAllocation:
     result = DeviceRequestAllocationResult(
-        request=ONLY_REQUEST, driver=DRIVER, pool=pool_name(node, DeviceKind.GPU), device=device
+        request=ONLY_REQUEST, driver=DRIVER, pool=pool_name(node, "gpu"), device=device
     )
     devices = DeviceAllocationResult(results=(result,))
     return ClassicAllocation(devices=devices, node_selector=only_node(node), drivers=(DRIVER,))

@@ -23,17 +23,18 @@ from driver.controller.classic.placement import DeviceRequirements, NodeState, R
 from driver.controller.classic.requirements import merge_parameters
 from driver.controller.classic.scheduling_contexts import plan_context
 from driver.controller.classic.usage import ClaimUsage, UsageIndex, build_node_state
-from driver.partitions.geometry import Card, DeviceKind, Placement
+from driver.families.fpga.catalog import shell
+from driver.partitions.geometry import Card, Placement
 from tests.controller.classic.cluster_builder import ClusterBuilder, context, pod
 from tests.controller.classic.hardware import DRIVER, fpga, gpu, inventory
 
-SMALL = DeviceRequirements(kind=DeviceKind.GPU, profile="1g.10gb")
-HALF = DeviceRequirements(kind=DeviceKind.GPU, profile="3g.40gb")
-WHOLE = DeviceRequirements(kind=DeviceKind.GPU, partition=False, whole=True)
-FIVE_GI = DeviceRequirements(kind=DeviceKind.GPU, memory_bytes=5 * 2**30)
-FORTY_OR_WHOLE = DeviceRequirements(kind=DeviceKind.GPU, memory_bytes=70 * 2**30, whole=True)
-AES = DeviceRequirements(kind=DeviceKind.FPGA, function="aes-gcm")
-MONITOR = DeviceRequirements(kind=DeviceKind.GPU, partition=False, whole=True, monitor=True)
+SMALL = DeviceRequirements(kind="gpu", profile="1g.10gb")
+HALF = DeviceRequirements(kind="gpu", profile="3g.40gb")
+WHOLE = DeviceRequirements(kind="gpu", partition=False, whole=True)
+FIVE_GI = DeviceRequirements(kind="gpu", memory_bytes=5 * 2**30)
+FORTY_OR_WHOLE = DeviceRequirements(kind="gpu", memory_bytes=70 * 2**30, whole=True)
+AES = DeviceRequirements(kind="fpga", function="aes-gcm")
+MONITOR = DeviceRequirements(kind="gpu", partition=False, whole=True, monitor=True)
 
 
 def state(*cards: Card, taken: tuple[str, ...] = ()) -> NodeState:
@@ -100,7 +101,7 @@ def test_freed_partitions_make_large_ones_possible_again(load: list[tuple[str, i
         )
 
     for number, (profile, leaving) in enumerate(load):
-        devices = free(DeviceRequirements(kind=DeviceKind.GPU, profile=profile))
+        devices = free(DeviceRequirements(kind="gpu", profile=profile))
         assert devices is not None or held, "nothing is taken, yet a partition cannot be had"
         if devices is not None:
             uid = f"claim-{number}"
@@ -117,7 +118,7 @@ def test_freed_partitions_make_large_ones_possible_again(load: list[tuple[str, i
     for uid in held:
         usage.put(uid, ())
     assert free(WHOLE, 2) == ["gpu-0", "gpu-1"]
-    assert free(DeviceRequirements(kind=DeviceKind.GPU, profile="7g.80gb"), 2) == [
+    assert free(DeviceRequirements(kind="gpu", profile="7g.80gb"), 2) == [
         "gpu-0-7g-80gb-at-0",
         "gpu-1-7g-80gb-at-0",
     ]
@@ -142,18 +143,18 @@ def test_small_partitions_are_packed_so_that_the_largest_stay_possible(
     for _ in range(count):
         devices = given_to(
             state(gpu("n1", 0), gpu("n1", 1), taken=tuple(taken)),
-            DeviceRequirements(kind=DeviceKind.GPU, profile=small),
+            DeviceRequirements(kind="gpu", profile=small),
         )
         assert devices is not None
         taken += devices
-    four = given_to(state(gpu("n1", 0), taken=tuple(taken)), DeviceRequirements(kind=DeviceKind.GPU, profile="4g.40gb"))
+    four = given_to(state(gpu("n1", 0), taken=tuple(taken)), DeviceRequirements(kind="gpu", profile="4g.40gb"))
     whole = given_to(state(gpu("n1", 0), gpu("n1", 1), taken=tuple(taken)), WHOLE)
     assert [four and four[0], whole and whole[0]] == large
 
 
 def test_a_function_goes_where_it_is_loaded_already() -> None:
     #
-    placement = fpga("n1", 0, "quad").shell.function("aes-gcm").placements[-1]  # type: ignore[union-attr]
+    placement = shell("quad").functions[0].placements[-1]
     cold = given_to(state(fpga("n1", 0, "quad")), AES)
     warm = given_to(state(fpga("n1", 0, "quad", {placement: "aes-gcm"})), AES)
     assert warm == [f"fpga-0-aes-gcm-at-{placement.start}"] != cold
@@ -183,7 +184,7 @@ def test_an_allocation_that_cannot_be_read_takes_the_whole_node() -> None:
 
 def test_cards_of_two_models_on_one_node_are_kept_apart() -> None:
     cards = (gpu("n1", 0, "a30-24gb"), gpu("n1", 1))
-    assert given_to(state(*cards), DeviceRequirements(kind=DeviceKind.GPU, profile="1g.6gb")) == ["gpu-0-1g-6gb-at-0"]
+    assert given_to(state(*cards), DeviceRequirements(kind="gpu", profile="1g.6gb")) == ["gpu-0-1g-6gb-at-0"]
     assert given_to(state(*cards), SMALL) == ["gpu-1-1g-10gb-at-6"]
 
 
@@ -192,11 +193,7 @@ def test_an_inventory_that_contradicts_itself_is_refused() -> None:
         build_node_model(inventory("n1", gpu("n1", 0), gpu("n2", 0)).spec)
 
 
-@given(
-    st.lists(
-        st.sampled_from([SMALL, HALF, FIVE_GI, DeviceRequirements(kind=DeviceKind.GPU, compute_slices=2)]), max_size=5
-    )
-)
+@given(st.lists(st.sampled_from([SMALL, HALF, FIVE_GI, DeviceRequirements(kind="gpu", compute_slices=2)]), max_size=5))
 def test_what_is_given_never_overlaps(required: list[DeviceRequirements]) -> None:
     #
     found = place_devices(

@@ -5,8 +5,12 @@ from dataclasses import replace
 from api.model.device_attributes import pool_name
 from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
-from driver.partitions.catalog import gpu_model, shell
-from driver.partitions.geometry import Card, FpgaCard, GpuCard
+from driver.families.fpga.catalog import shell
+from driver.families.fpga.geometry import fpga_geometry
+from driver.families.gpu.catalog import gpu_model
+from driver.families.gpu.geometry import gpu_geometry
+from driver.families.registry import load_families
+from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import SliceLayout, compile_pool
 from driver.partitions.publish_order import publish_order
 from driver.partitions.shared_devices import ShareableProfiles, order_shared_partitions
@@ -14,10 +18,10 @@ from driver.partitions.shared_devices import ShareableProfiles, order_shared_par
 
 def gpus(model: str, count: int = 1) -> list[Card]:
     return [
-        GpuCard(
+        Card(
             uuid=f"GPU-{model}-{index}",
             index=index,
-            model=gpu_model(model),
+            geometry=gpu_geometry(gpu_model(model)),
             pci_bus_id=f"0000:{index:02x}:00.0",
             numa_node=0,
             driver_version="580.65.6",
@@ -28,10 +32,10 @@ def gpus(model: str, count: int = 1) -> list[Card]:
 
 def fpgas(name: str, count: int = 1) -> list[Card]:
     return [
-        FpgaCard(
+        Card(
             uuid=f"FPGA-{name}-{index}",
             index=index,
-            shell=shell(name),
+            geometry=fpga_geometry(shell(name)),
             pci_bus_id=f"0000:{64 + index:02x}:00.0",
             numa_node=0,
             driver_version="6.8.0",
@@ -52,8 +56,11 @@ def slices(
     """What the plugin of ``node`` publishes; cards of one kind."""
     kind = str(cards[0].kind)
     cards = [_on(node, card) for card in cards]
+    vocabulary = load_families(installed=())[kind].vocabulary
     shared = order_shared_partitions(cards, publish_order(cards, ()).partitions, shareable, ())
-    compiled = compile_pool(pool_name(node, kind), node, cards, layout=SliceLayout.SPLIT, shared=shared)
+    compiled = compile_pool(
+        pool_name(node, kind), node, cards, vocabulary=vocabulary, layout=SliceLayout.SPLIT, shared=shared
+    )
     contents = compiled.pool.slices
     pool = ResourcePool(name=pool_name(node, kind), generation=generation, resource_slice_count=len(contents))
     return [

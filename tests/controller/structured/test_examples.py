@@ -11,7 +11,8 @@ from api.model.devices import Device
 from driver.cel.compile import compile_selector
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
-from driver.partitions.catalog import gpu_models, shells
+from driver.families.fpga.catalog import shells
+from driver.families.gpu.catalog import gpu_models
 from driver.partitions.geometry import Card
 
 from .hardware import fpgas, gpus, slices
@@ -121,4 +122,4 @@ def test_two_slots_are_two_slots_without_a_function_of_their_own() -> None:
     [document] = of_kind("ResourceClass", documents(EXAMPLES / "fpga-two-slots.yaml")).values()
     device = first_match(document, fpgas("quad"))
     assert device is not None
-    assert (device.attributes["size"].int_value, device.attributes["function"].string) == (2, "")
+    assert (int(device.capacity["slots"].value), device.attributes["function"].string) == (2, "")

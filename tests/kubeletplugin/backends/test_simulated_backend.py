@@ -30,7 +30,7 @@ from driver.kubeletplugin.backends.base import (
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.gpu import MigSwitch
 from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
-from driver.partitions.geometry import Card, FpgaCard, Partition, Placement
+from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.unit_map import get_unit_map
 from tests.kubeletplugin.backends.claims import FPGA_MAKING, GPU_MAKING, GPU_TAKING_BACK, Machine, Notes
 from tests.partitions.cards import gpu_partition, slots, whole
@@ -282,7 +282,7 @@ def test_a_reboot_takes_partitions_functions_and_nothing_else(machine: Machine, 
 
 
 def loaded(backend: SimulatedBackend) -> dict[Placement, str]:
-    (card,) = [card for card in backend.discover() if isinstance(card, FpgaCard)]
+    (card,) = [card for card in backend.discover() if card.kind == "fpga"]
     return dict(card.loaded)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from api.errors import InvalidDocumentError, PermanentError
+from api.model.devices import Attribute
 from api.model.names import ClaimRef, DeviceId, ShareId
 from driver.kubeletplugin.backends.base import AllocatedDevice
 from driver.kubeletplugin.backends.simulated import open_backend, open_fpgas, open_gpus
@@ -31,8 +32,8 @@ def write(directory: Path, text: str) -> Path:
 
 def test_a_document_gives_cards_numbered_by_kind(tmp_path: Path) -> None:
     cards = open_backend(write(tmp_path, GOOD)).discover()
-    assert [(card.kind.value, card.index) for card in cards] == [("gpu", 0), ("gpu", 1), ("gpu", 2), ("fpga", 0)]
-    assert [getattr(card, "model", card).id for card in cards[:3]] == ["h100-80gb-sxm", "h100-80gb-sxm", "a30-24gb"]  # type: ignore[union-attr]
+    assert [(card.kind, card.index) for card in cards] == [("gpu", 0), ("gpu", 1), ("gpu", 2), ("fpga", 0)]
+    assert [card.geometry.model for card in cards[:3]] == ["h100-80gb-sxm", "h100-80gb-sxm", "a30-24gb"]
 
 
 def test_identities_depend_on_the_seed_or_else_on_the_state_directory(tmp_path: Path) -> None:
@@ -106,10 +107,23 @@ def test_each_family_has_its_own_cards_of_one_document(tmp_path: Path) -> None:
     document = write(tmp_path, GOOD)
     gpus, fpgas = open_gpus(document).discover(), open_fpgas(document).discover()
     assert [*gpus, *fpgas] == list(open_backend(document).discover())
-    assert [card.kind.value for card in (*gpus, *fpgas)] == ["gpu", "gpu", "gpu", "fpga"]
+    assert [card.kind for card in (*gpus, *fpgas)] == ["gpu", "gpu", "gpu", "fpga"]
 
 
 def test_a_family_without_cards_in_the_document_has_none(tmp_path: Path) -> None:
     backend = open_fpgas(write(tmp_path, "state: x\ncards: [{kind: gpu, model: a30}]\n"))
     assert backend.discover() == []
     assert backend.wait_for_events(0) == []
+
+
+def test_a_gpu_and_an_fpga_of_one_numa_node_share_a_pcie_root(tmp_path: Path) -> None:
+    cards = open_backend(write(tmp_path, GOOD)).discover()
+    roots = {(card.kind, card.index): (card.numa_node, card.pcie_root) for card in cards}
+    assert roots["gpu", 0] == roots["fpga", 0] == roots["gpu", 2] == (0, "pci0000:00")
+    assert roots["gpu", 1] == (1, "pci0000:80")
+
+
+def test_simulated_gpus_say_which_cuda_their_driver_supports(tmp_path: Path) -> None:
+    cards = open_backend(write(tmp_path, GOOD)).discover()
+    versions = {card.kind: card.attributes.get("cudaDriverVersion") for card in cards}
+    assert versions == {"gpu": Attribute(version="13.0.0"), "fpga": None}

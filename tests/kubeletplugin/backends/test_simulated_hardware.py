@@ -10,15 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driver.families.fpga.catalog import shell
+from driver.families.gpu import GPU
+from driver.families.gpu.catalog import gpu_model, gpu_models
+from driver.families.gpu.model import GpuModel
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated import fpga
 from driver.kubeletplugin.backends.simulated import gpu as nvml
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
-from driver.partitions.catalog import gpu_model, gpu_models, shell
 from driver.partitions.device_names import device_name
-from driver.partitions.geometry import GpuModel, Placement
+from driver.partitions.geometry import Placement
 from driver.partitions.pool_compiler import SliceLayout, compile_pool
 from tests.partitions.cards import gpu
 from tests.partitions.counters import Counters
@@ -37,15 +40,16 @@ def created(state: GpuState, profile: str, start: int, model: GpuModel = H100) -
 @given(data=st.data())
 def test_the_hardware_accepts_exactly_what_the_published_counters_admit(data: st.DataObject) -> None:
     """The scheduler's arithmetic and NVML's rules were written apart; a claim must not be promised what fails."""
-    card = gpu(data.draw(st.sampled_from(gpu_models())))
-    compiled = compile_pool("n/gpu", "n", [card], layout=SliceLayout.SPLIT)
-    counters, state, taken = Counters(compiled), GpuState(model=card.model.id, mig=True), list[str]()
+    model = data.draw(st.sampled_from(gpu_models()))
+    card = gpu(model)
+    compiled = compile_pool("n/gpu", "n", [card], vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT)
+    counters, state, taken = Counters(compiled), GpuState(model=model.id, mig=True), list[str]()
     partitions = [partition for partition in compiled.partitions.values() if partition.placement]
     for partition in data.draw(st.lists(st.sampled_from(partitions), max_size=10)):
         assert partition.placement is not None
         together = [*taken, device_name(card, partition)]
         try:
-            state = nvml.create_gpu_instance(state, card.model, partition.profile or "", partition.placement)
+            state = nvml.create_gpu_instance(state, model, partition.profile or "", partition.placement)
         except (HardwareBusyError, HardwareConflictError):
             assert not counters.admit(together)
         else:

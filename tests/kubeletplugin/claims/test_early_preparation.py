@@ -26,7 +26,7 @@ from driver.kubeletplugin.inventory.binding_conditions import (
     loads_slowly,
 )
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.partitions.geometry import DeviceKind, Partition, Placement
+from driver.partitions.geometry import Partition, Placement
 from driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, claim, ref, result
@@ -268,9 +268,9 @@ def test_what_a_claim_is_told_is_complete() -> None:
     [("aes", 0.2, True), ("aes", 0.3, False), (None, 0.2, True), (None, 0.3, False)],
 )
 def test_which_functions_load_slowly(function: str | None, at_least_s: float, expected: bool) -> None:
-    partition = Partition(kind=DeviceKind.FPGA, card_uuid="FPGA-0", placement=Placement(0, 1), function=function)
+    partition = Partition(kind="fpga", card_uuid="FPGA-0", placement=Placement(0, 1), function=function)
     assert loads_slowly(fpga(0), partition, at_least_s) is expected
-    assert not loads_slowly(gpu(0), Partition(kind=DeviceKind.GPU, card_uuid="GPU-0"), 0)
+    assert not loads_slowly(gpu(0), Partition(kind="gpu", card_uuid="GPU-0"), 0)
 
 
 def test_only_slow_devices_get_conditions() -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HardwareBusyError, HardwareConflictError
 from driver.kubeletplugin.claims.ownership import BEFORE, check_free, find_ours, list_before
-from driver.partitions.geometry import DeviceKind, Partition, Placement
+from driver.partitions.geometry import Partition, Placement
 
-GPU = DeviceKind.GPU
+GPU = "gpu"
 WANTED = Partition(kind=GPU, card_uuid="GPU-0", profile="2g.20gb", placement=Placement(2, 2))
-SLOTS = Partition(kind=DeviceKind.FPGA, card_uuid="GPU-0", placement=Placement(2, 2))
+SLOTS = Partition(kind="fpga", card_uuid="GPU-0", placement=Placement(2, 2))
 WHOLE = Partition(kind=GPU, card_uuid="GPU-0")
 EXACT = FoundPartition(id="gi-3", profile="2g.20gb", placement=Placement(2, 2))
 NEIGHBOR = FoundPartition(id="gi-9", profile="1g.10gb", placement=Placement(1, 1))

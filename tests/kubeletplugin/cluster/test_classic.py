@@ -86,7 +86,7 @@ async def test_the_inventory_says_what_there_is_and_at_the_end_that_nobody_is_th
         "2024-05-01T12:00:00.000000Z",
     )
     assert [card.index for card in found.spec.cards] == [0, 1]
-    assert len(found.spec.gpu_models) == 1, "each geometry once"
+    assert len(found.spec.geometries) == 1, "each geometry once"
     assert [owner.name for owner in found.metadata.owner_references] == ["node-1"]
     after = await inventory(client)
     assert not after.spec.ready

@@ -8,7 +8,7 @@ from api.model.names import DeviceId, DriverName
 from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.inventory.devices import AmbiguousCardError, DeviceSet, PublishTarget, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.partitions.geometry import DeviceKind, Partition, Placement
+from driver.partitions.geometry import Partition, Placement
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
@@ -22,7 +22,7 @@ def names(inventory: DeviceSet, pool: int = 0) -> list[str]:
 
 
 def slice_of(start: int, card: str = "GPU-0") -> Partition:
-    return Partition(kind=DeviceKind.GPU, card_uuid=card, profile="1g.1gb", placement=Placement(start, 1))
+    return Partition(kind="gpu", card_uuid=card, profile="1g.1gb", placement=Placement(start, 1))
 
 
 def test_each_kind_of_device_has_a_pool_and_every_device_its_backend() -> None:
@@ -51,7 +51,7 @@ def test_the_order_follows_what_is_taken_and_stays_when_a_new_one_means_nothing(
     cards = {"one": [gpu(0), gpu(1)]}
     empty = build_device_set(TARGET, cards, (), HEALTHY, DeviceSet())
     again = build_device_set(TARGET, cards, (), HEALTHY, empty)
-    assert again.published[DeviceKind.GPU] is empty.published[DeviceKind.GPU], "not even compiled again"
+    assert again.published["gpu"] is empty.published["gpu"], "not even compiled again"
     taken = build_device_set(TARGET, cards, [slice_of(0, "GPU-1")], HEALTHY, empty)
     assert names(taken)[0] == "gpu-1-1g-1gb-at-1", "beside what is taken, so that the other card stays whole"
     full = [slice_of(start, card) for card in ("GPU-0", "GPU-1") for start in range(4)]

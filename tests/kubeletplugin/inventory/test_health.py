@@ -5,13 +5,13 @@ import pytest
 from api.dra.health import Health
 from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.partitions.geometry import DeviceKind, Partition, Placement
+from driver.partitions.geometry import Partition, Placement
 from tests.kubeletplugin.records import device, record
 
 
 def part(start: int | None, size: int = 1, card: str = "GPU-0") -> Partition:
     placement = None if start is None else Placement(start, size)
-    return Partition(kind=DeviceKind.GPU, card_uuid=card, placement=placement)
+    return Partition(kind="gpu", card_uuid=card, placement=placement)
 
 
 def change(

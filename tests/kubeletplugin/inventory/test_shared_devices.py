@@ -17,7 +17,7 @@ from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
-from driver.partitions.geometry import DeviceKind, Partition, Placement
+from driver.partitions.geometry import Partition, Placement
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, claim, ref, result
@@ -174,7 +174,7 @@ def test_shares_are_published_while_a_class_offers_them_or_a_claim_has_one() -> 
     both = build_device_set(offering, cards, (), HEALTHY, plain)
     assert names(both) == [*names(plain), "gpu-0-2g-2gb-at-0-shared", "gpu-0-2g-2gb-at-2-shared"]
     placement = Placement(2, 2)
-    held = Partition(kind=DeviceKind.GPU, card_uuid="GPU-0", profile="2g.2gb", placement=placement, shared=True)
+    held = Partition(kind="gpu", card_uuid="GPU-0", profile="2g.2gb", placement=placement, shared=True)
     kept = build_device_set(TARGET, cards, [held], HEALTHY, both)
     assert [name for name in names(kept) if name.endswith("-shared")] == ["gpu-0-2g-2gb-at-2-shared"]
     assert not [name for name in names(build_device_set(TARGET, cards, (), HEALTHY, kept)) if name.endswith("-shared")]

@@ -12,6 +12,9 @@ import msgspec
 from api.errors import PermanentError
 from api.kerf.v1alpha1 import DeviceConfigBase
 from cdi import ContainerEdits
+from driver.families.fpga.catalog import shell
+from driver.families.gpu import GPU
+from driver.families.gpu.catalog import gpu_model
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
@@ -35,7 +38,7 @@ from driver.kubeletplugin.backends.simulated.handles import container_edits, fro
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, Sleep, StepRunner, die
 from driver.partitions.device_names import card_name, device_name
-from driver.partitions.geometry import Card, GpuCard, Partition
+from driver.partitions.geometry import Card, Partition
 from driver.partitions.unit_map import get_unit_map
 
 _log = logging.getLogger(__name__)
@@ -211,13 +214,14 @@ def _open(config: Path | None, rows: tuple[type[GpuCards] | type[FpgaCards], ...
 
 
 def _simulated(card: Card, directory: Path, step_runner: StepRunner) -> SimulatedCard:
-    if isinstance(card, GpuCard):
-        gpu_file = StateFile(directory, card_name(card), GpuState(model=card.model.id))
-        _check_same(card, gpu_file.read().model, card.model.id, directory)
-        return SimulatedGpu(card, gpu_file, step_runner)
-    fpga_file = StateFile(directory, card_name(card), FpgaState(shell=card.shell.name))
-    _check_same(card, fpga_file.read().shell, card.shell.name, directory)
-    return SimulatedFpga(card, fpga_file, step_runner)
+    model = card.geometry.model
+    if card.kind == GPU.name:
+        gpu_file = StateFile(directory, card_name(card), GpuState(model=model))
+        _check_same(card, gpu_file.read().model, model, directory)
+        return SimulatedGpu(card, gpu_model(model), gpu_file, step_runner)
+    fpga_file = StateFile(directory, card_name(card), FpgaState(shell=model))
+    _check_same(card, fpga_file.read().shell, model, directory)
+    return SimulatedFpga(card, shell(model), fpga_file, step_runner)
 
 
 def _check_same(card: Card, remembered: str, configured: str, directory: Path) -> None:

@@ -21,20 +21,28 @@ import yaml
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.scalar_types import PositiveInt
 from api.kerf.v1alpha1 import Strict
+from api.model.devices import Attribute
+from driver.families.fpga.catalog import shell
+from driver.families.fpga.geometry import fpga_geometry
+from driver.families.gpu.catalog import gpu_model
+from driver.families.gpu.geometry import gpu_geometry
+from driver.families.model_names import UnknownModelError
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
-from driver.partitions.catalog import UnknownModelError, gpu_model, shell
-from driver.partitions.geometry import Card, FpgaCard, GpuCard
+from driver.partitions.geometry import Card
 
 _NAMESPACE: Final = uuid.UUID("2a6f0d0e-94c2-5d1b-8c8e-0d7f4d7a1f3b")
 """The namespace of the UUIDs of simulated cards (RFC 9562, version 5)."""
 _DRIVER_VERSION: Final = "1.0.0"
+_CUDA_DRIVER_VERSION: Final = Attribute(version="13.0.0")
 _GPU_DOMAIN: Final = 0
 _FPGA_DOMAIN: Final = 1
 """PCI domain of each kind, so that no two cards have one address."""
 _BUS: Final = 32
 """Devices on one PCI bus."""
 _SOCKETS: Final = 2
-"""NUMA nodes of a simulated machine; consecutive cards alternate between them."""
+"""NUMA nodes of a simulated machine; consecutive cards of a kind alternate between them."""
+_PCIE_ROOTS: Final = ("pci0000:00", "pci0000:80")
+"""The PCIe root complex of each NUMA node, which its GPUs and FPGAs share, so that a pod can have aligned ones."""
 
 NonNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -43,7 +51,7 @@ class GpuCards(Strict, tag_field="kind", tag="gpu"):
     """Some GPUs of one model."""
 
     model: str
-    """A model that ``gpu_model`` knows (``driver.partitions``)."""
+    """A model that ``gpu_model`` knows (``driver.families.gpu``)."""
     count: PositiveInt = 1
 
 
@@ -100,26 +108,28 @@ def cards_of(config: SimulatedConfig) -> tuple[Card, ...]:
     )
 
 
-def _gpu(seed: str, index: int, model: str) -> GpuCard:
-    return GpuCard(
+def _gpu(seed: str, index: int, model: str) -> Card:
+    return Card(
         uuid=f"GPU-{_uuid(seed, 'gpu', index)}",
         index=index,
-        model=gpu_model(model),
+        geometry=gpu_geometry(gpu_model(model)),
         pci_bus_id=_address(_GPU_DOMAIN, index),
+        pcie_root=_PCIE_ROOTS[index % _SOCKETS],
         numa_node=index % _SOCKETS,
         driver_version=_DRIVER_VERSION,
+        attributes={"cudaDriverVersion": _CUDA_DRIVER_VERSION},
     )
 
 
-def _fpga(seed: str, index: int, name: str) -> FpgaCard:
-    return FpgaCard(
+def _fpga(seed: str, index: int, name: str) -> Card:
+    return Card(
         uuid=f"FPGA-{_uuid(seed, 'fpga', index)}",
         index=index,
-        shell=shell(name),
+        geometry=fpga_geometry(shell(name)),
         pci_bus_id=_address(_FPGA_DOMAIN, index),
+        pcie_root=_PCIE_ROOTS[index % _SOCKETS],
         numa_node=index % _SOCKETS,
         driver_version=_DRIVER_VERSION,
-        loaded={},
     )
 
 

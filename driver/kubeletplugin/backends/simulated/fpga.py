@@ -6,9 +6,10 @@ the same function is skipped. Nothing says for whom a function was loaded: one t
 
 import msgspec
 
+from driver.families.fpga.shell import Function, Shell
 from driver.kubeletplugin.backends.base import HardwareConflictError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
-from driver.partitions.geometry import Function, Placement, Shell
+from driver.partitions.geometry import Placement
 
 
 class Region(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from driver.families.fpga.shell import Shell
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardSurvey,
@@ -23,7 +24,7 @@ from driver.kubeletplugin.backends.simulated.handles import FpgaHandle, Simulate
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner, TimeBudget
 from driver.partitions.device_names import card_name
-from driver.partitions.geometry import DeviceKind, FpgaCard, Partition, Placement
+from driver.partitions.geometry import Card, Partition, Placement
 
 _LOADS: Final = 3
 _LEAST_S: Final = 30
@@ -38,14 +39,15 @@ _PORTS: Final = 8
 class SimulatedFpga:
     """One simulated FPGA; its methods have the contracts of Backend's."""
 
-    def __init__(self, card: FpgaCard, file: StateFile[FpgaState], step_runner: StepRunner) -> None:
-        self.kind = DeviceKind.FPGA
+    def __init__(self, card: Card, shell: Shell, file: StateFile[FpgaState], step_runner: StepRunner) -> None:
+        self.kind = card.kind
         self.name = card_name(card)
         self.file = file
         self._card = card
+        self._shell = shell
         self._step_runner = step_runner
 
-    def discover(self) -> FpgaCard:
+    def discover(self) -> Card:
         """Return the card as it is now."""
         return replace(self._card, loaded=self.file.read().loaded)
 
@@ -109,7 +111,7 @@ class SimulatedFpga:
         return partition.placement or Placement(0, self._card.units)
 
     def _load(self, name: str, slots: Placement, timeout_s: float | None, journal: Journal) -> None:
-        image = fpga.image_for(self._card.shell, name, slots)
+        image = fpga.image_for(self._shell, name, slots)
         fpga.check_unused(self.file.read(), slots, HardwareStep.CHECK)
         if _LOADING not in journal.notes:
             journal.write(**{_LOADING: name})
@@ -117,7 +119,7 @@ class SimulatedFpga:
         region = self.file.read().region(image)
         if region is not None and region.is_ready:
             return
-        function = self._card.shell.function(name)
+        function = self._shell.function(name)
         assert function is not None  # image_for has found it
         budget = TimeBudget(timeout_s or max(_LEAST_S, _LOADS * function.load_s))
         self._step(HardwareStep.DISABLE_BRIDGES, budget=budget)

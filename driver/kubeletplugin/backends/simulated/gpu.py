@@ -12,9 +12,10 @@ from typing import Final
 
 import msgspec
 
+from driver.families.gpu.model import GpuModel, Profile
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
-from driver.partitions.geometry import GpuModel, Placement, Profile
+from driver.partitions.geometry import Placement
 
 _NO_RESOURCES: Final = "Insufficient Resources"
 _IN_USE: Final = "In use by another client"

@@ -7,6 +7,7 @@ import msgspec
 
 from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
 from api.model.device_attributes import CAPACITY_MEMORY
+from driver.families.gpu.model import GpuModel
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardSurvey,
@@ -20,7 +21,7 @@ from driver.kubeletplugin.backends.simulated.handles import GpuHandle, Simulated
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner
 from driver.partitions.device_names import card_name
-from driver.partitions.geometry import DeviceKind, GpuCard, Partition
+from driver.partitions.geometry import Card, Partition
 
 _ID: Final = "gi-"
 """Begins the id of a GPU instance in a survey."""
@@ -29,14 +30,15 @@ _ID: Final = "gi-"
 class SimulatedGpu:
     """One simulated GPU; its methods have the contracts of Backend's."""
 
-    def __init__(self, card: GpuCard, file: StateFile[GpuState], step_runner: StepRunner) -> None:
-        self.kind = DeviceKind.GPU
+    def __init__(self, card: Card, model: GpuModel, file: StateFile[GpuState], step_runner: StepRunner) -> None:
+        self.kind = card.kind
         self.name = card_name(card)
         self.file = file
         self._card = card
+        self._model = model
         self._step_runner = step_runner
 
-    def discover(self) -> GpuCard:
+    def discover(self) -> Card:
         """Return the card as it is now."""
         return self._card
 
@@ -118,9 +120,9 @@ class SimulatedGpu:
                 self._step(HardwareStep.SET_MIG_MODE, lambda state: gpu.set_mig_mode(state, True))
             self._step(
                 HardwareStep.CREATE_GPU_INSTANCE,
-                lambda state: gpu.create_gpu_instance(state, self._card.model, profile, placement),
+                lambda state: gpu.create_gpu_instance(state, self._model, profile, placement),
             )
-            id_ = gpu.instance_id(self._card.model, placement)
+            id_ = gpu.instance_id(self._model, placement)
             journal.write(instance=id_)
         else:
             id_ = _number(found)

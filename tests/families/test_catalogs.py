@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
-from driver.partitions.catalog import UnknownModelError, gpu_model, gpu_models, shell, shells
-from driver.partitions.geometry import GpuModel, Placement, Profile, Shell
+from driver.families.fpga.catalog import shell, shells
+from driver.families.fpga.shell import Shell
+from driver.families.gpu.catalog import gpu_model, gpu_models
+from driver.families.gpu.model import GpuModel, Profile
+from driver.families.model_names import UnknownModelError
+from driver.partitions.geometry import Placement
 
-TABLE: dict[str, Any] = json.loads((resources.files("driver.partitions") / "data" / "mig.json").read_text())
+TABLE: dict[str, Any] = json.loads((resources.files("driver.families.gpu") / "data" / "mig.json").read_text())
 ROWS: dict[str, Any] = {row["id"]: row for row in TABLE["models"]}
 MIB = 2**20
 

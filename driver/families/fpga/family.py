@@ -1,5 +1,6 @@
 """The family ``fpga``: FPGAs into whose slots functions are loaded (partial reconfiguration)."""
 
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
@@ -7,13 +8,25 @@ from api.kerf.v1alpha1 import FpgaConfig
 from api.model.devices import Attribute
 from api.model.names import DriverName
 from driver.families.base import AttributeDefinition, Family
+from driver.families.fpga.catalog import shell, shells
+from driver.families.fpga.geometry import KIND, fpga_geometry
+from driver.partitions.geometry import Geometry
 
 _TEXT: Final = Attribute.of("")
 _NUMBER: Final = Attribute.of(0)
 _VERSION: Final = Attribute(version="0.0.0")
 
+
+def _geometries() -> Iterator[Geometry]:
+    return map(fpga_geometry, shells())
+
+
+def _resolve_model(name: str) -> str:
+    return shell(name).name
+
+
 FPGA: Final = Family(
-    name="fpga",
+    name=KIND,
     driver=DriverName("fpga.kerf.dev"),
     attributes=MappingProxyType(
         {
@@ -65,6 +78,8 @@ FPGA: Final = Family(
     class_fields=frozenset({"minimum", "function", "config"}),
     configurations=MappingProxyType({"FpgaConfig": FpgaConfig}),
     default_configuration="FpgaConfig",
+    geometries=_geometries,
+    resolve_model=_resolve_model,
     backends=MappingProxyType({"simulated": "driver.kubeletplugin.backends.simulated:open_fpgas"}),
     call_timeout_s=3700.0,
 )

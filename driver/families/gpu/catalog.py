@@ -1,35 +1,20 @@
-"""The geometries that Kerf ships: GPU models and FPGA shells, from the tables in ``data``.
+"""The GPU models that Kerf ships, from the table ``data/mig.json``.
 
-A backend that can query the hardware replaces the values of these tables with those that the hardware reports.
+A backend that can query the hardware replaces the values of this table with those that the hardware reports.
 """
 
-from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from api.errors import PermanentError
-from driver.partitions.geometry import Engines, Function, GpuModel, Logic, Placement, Profile, Shell
+from driver.families.gpu.model import Engines, GpuModel, Profile
+from driver.families.model_names import find_model
+from driver.partitions.geometry import Placement
 
-_DATA: Final = resources.files("driver.partitions") / "data"
+_DATA: Final = resources.files("driver.families.gpu") / "data"
 _MIB: Final = 2**20
-_SUGGESTIONS: Final = 4
-"""The number of similar names in an error: enough for the variants of a model, few enough to read."""
-
-GeometryT = TypeVar("GeometryT", GpuModel, Shell)
-
-
-class UnknownModelError(PermanentError):
-    """No GPU model or FPGA shell has this name, or several do. ``close`` holds similar names."""
-
-    def __init__(self, kind: str, name: str, close: Iterable[str]) -> None:
-        self.kind = kind
-        self.name = name
-        self.close = tuple(close)
-        advice = f"did you mean {', '.join(self.close)}?" if self.close else "`kerf models` lists what is known"
-        super().__init__(f"there is no {kind} {name!r}: {advice}")
 
 
 def gpu_models() -> tuple[GpuModel, ...]:
@@ -45,34 +30,7 @@ def gpu_model(name: str) -> GpuModel:
     >>> gpu_model("H100-80GB").id
     'h100-80gb-sxm'
     """
-    return _find("GPU model", name, _gpu_models(), _aliases())
-
-
-def shells() -> tuple[Shell, ...]:
-    """Every known FPGA shell, by name."""
-    return tuple(_shells().values())
-
-
-def shell(name: str) -> Shell:
-    """The shell named ``name``, or the only one whose name begins with it; letter case does not matter.
-
-    Raises UnknownModelError when no shell matches, or several do.
-    """
-    return _find("FPGA shell", name, _shells(), {})
-
-
-def _find(kind: str, name: str, known: Mapping[str, GeometryT], aliases: Mapping[str, str]) -> GeometryT:
-    wanted = name.strip().lower()
-    found = known.get(aliases.get(wanted, wanted))
-    if found is not None:
-        return found
-    beginning = [id_ for id_ in known if wanted and id_.startswith(wanted)]
-    if len(beginning) == 1:
-        return known[beginning[0]]
-    import difflib  # only after a misspelled name: daemons never need it
-
-    close = beginning or difflib.get_close_matches(wanted, known, n=_SUGGESTIONS)
-    raise UnknownModelError(kind, name, close)
+    return find_model("GPU model", name, _gpu_models(), _aliases())
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,6 +75,7 @@ class _Model(_Row, frozen=True, kw_only=True):
     aliases: tuple[str, ...]
     product: str
     architecture: str
+    cuda_compute_capability: str
     pci_device_ids: tuple[str, ...]
     nominal_gb: int
     grid: str
@@ -136,24 +95,6 @@ class _MigTable(_Row, frozen=True, kw_only=True):
     models: tuple[_Model, ...]
 
 
-class _Function(_Row, frozen=True, kw_only=True):
-    name: str
-    version: str
-    afu_id: str
-    load_s: float
-    placements: tuple[tuple[int, int], ...]
-
-
-class _ShellTable(_Row, frozen=True, kw_only=True):
-    schema: int
-    about: str
-    name: str
-    uuid: str
-    family: str
-    slots: tuple[dict[str, int], ...]
-    functions: tuple[_Function, ...]
-
-
 @cache
 def _mig_table() -> _MigTable:
     return msgspec.json.decode((_DATA / "mig.json").read_bytes(), type=_MigTable)
@@ -170,19 +111,13 @@ def _aliases() -> dict[str, str]:
     return {alias: row.id for row in _mig_table().models for alias in row.aliases}
 
 
-@cache
-def _shells() -> dict[str, Shell]:
-    files = sorted((file for file in (_DATA / "fpga").iterdir() if file.name.endswith(".json")), key=lambda f: f.name)
-    tables = [msgspec.json.decode(file.read_bytes(), type=_ShellTable) for file in files]
-    return {table.name: _shell(table) for table in tables}
-
-
 def _model(row: _Model, geometry: _ModelGeometry) -> GpuModel:
     profiles = [_profile(amounts, geometry.cuts[cut]) for cut, amounts in row.profiles.items()]
     return GpuModel(
         id=row.id,
         product=row.product,
         architecture=row.architecture,
+        cuda_compute_capability=row.cuda_compute_capability,
         pci_device_ids=row.pci_device_ids,
         memory_bytes=row.whole.memory_mib * _MIB,
         compute_slices=geometry.compute_slices,
@@ -210,22 +145,3 @@ def _profile(amounts: _Amounts, geometry: _ProfileGeometry) -> Profile:
 
 def _engines(row: _Engines) -> Engines:
     return Engines(copy=row.copy, decoders=row.decoders, encoders=row.encoders, jpeg=row.jpeg, ofa=row.ofa)
-
-
-def _shell(table: _ShellTable) -> Shell:
-    return Shell(
-        name=table.name,
-        uuid=table.uuid,
-        family=table.family,
-        slots=tuple(Logic(**slot) for slot in table.slots),
-        functions=tuple(
-            Function(
-                name=row.name,
-                version=row.version,
-                afu_id=row.afu_id,
-                placements=tuple(Placement(*placement) for placement in row.placements),
-                load_s=row.load_s,
-            )
-            for row in table.functions
-        ),
-    )

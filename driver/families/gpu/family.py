@@ -1,5 +1,6 @@
 """The family ``gpu``: GPUs that are cut into partitions, as NVIDIA MIG does."""
 
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
@@ -7,14 +8,26 @@ from api.kerf.v1alpha1 import GpuConfig
 from api.model.devices import Attribute
 from api.model.names import DriverName
 from driver.families.base import AttributeDefinition, Family
+from driver.families.gpu.catalog import gpu_model, gpu_models
+from driver.families.gpu.geometry import KIND, gpu_geometry
+from driver.partitions.geometry import Geometry
 
 _TEXT: Final = Attribute.of("")
 _NUMBER: Final = Attribute.of(0)
 _NO: Final = Attribute.of(False)
 _VERSION: Final = Attribute(version="0.0.0")
 
+
+def _geometries() -> Iterator[Geometry]:
+    return map(gpu_geometry, gpu_models())
+
+
+def _resolve_model(name: str) -> str:
+    return gpu_model(name).id
+
+
 GPU: Final = Family(
-    name="gpu",
+    name=KIND,
     driver=DriverName("gpu.kerf.dev"),
     attributes=MappingProxyType(
         {
@@ -73,6 +86,8 @@ GPU: Final = Family(
     class_fields=frozenset({"profile", "minimum", "sharing", "allocation", "config"}),
     configurations=MappingProxyType({"GpuConfig": GpuConfig}),
     default_configuration="GpuConfig",
+    geometries=_geometries,
+    resolve_model=_resolve_model,
     backends=MappingProxyType({"simulated": "driver.kubeletplugin.backends.simulated:open_gpus"}),
     call_timeout_s=120.0,
 )

@@ -1,0 +1,56 @@
+"""A node's cards, as the controller reads them from the inventory that the plugin writes."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from api.kerf.node_inventory import NODE_INVENTORIES
+from api.model.devices import Attribute
+from driver.controller.classic.node_model import InventoryError, build_node_model
+from driver.families.registry import BUILT_IN
+from driver.partitions.geometry import Card, Geometry, Placement
+from tests.controller.classic.hardware import fpga, gpu, inventory
+
+GEOMETRIES = [geometry for family in BUILT_IN for geometry in family.geometries()]
+
+
+def written_by_plugin(*cards: Card) -> bytes:
+    return msgspec.json.encode(NODE_INVENTORIES.encode(inventory("n1", *cards)))
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda geometry: geometry.model)
+def test_plugin_and_controller_have_the_same_geometry(geometry: Geometry) -> None:
+    written = written_by_plugin(Card(uuid="card-1", index=0, geometry=geometry))
+    (found,) = build_node_model(NODE_INVENTORIES.decode(written).spec).cards
+    assert found.card.geometry == geometry
+    assert found.unit_map.specs == geometry.specs
+
+
+def test_everything_that_is_known_of_a_card_comes_back() -> None:
+    card = replace(
+        fpga("n1", 3, "quad", {Placement(1, 1): "aes-gcm"}),
+        pci_bus_id="0001:00:03.0",
+        pcie_root="pci0000:80",
+        numa_node=1,
+        attributes={"interfaceUUID": Attribute.of("another")},
+    )
+    written = written_by_plugin(card)
+    (found,) = build_node_model(NODE_INVENTORIES.decode(written).spec).cards
+    assert found.card == card
+
+
+def test_cards_of_one_model_share_one_geometry() -> None:
+    first, second = build_node_model(inventory("n1", gpu("n1", 0), gpu("n1", 1)).spec).cards
+    assert first.unit_map is second.unit_map
+    assert len(inventory("n1", gpu("n1", 0), gpu("n1", 1)).spec.geometries) == 1
+
+
+def test_an_inventory_with_a_geometry_that_contradicts_itself_is_refused() -> None:
+    spec = inventory("n1", gpu("n1", 0)).spec
+    (geometry,) = spec.geometries
+    broken = geometry.__class__(
+        kind=geometry.kind, model=geometry.model, unit=geometry.unit, units=8, partitions=geometry.partitions
+    )
+    with pytest.raises(InventoryError, match="the geometry of 'h100-80gb-sxm' has not the engines"):
+        build_node_model(spec.__class__(driver=spec.driver, geometries=(broken,), cards=spec.cards))
