@@ -17,6 +17,7 @@ from api.kerf.v1alpha1 import DeviceConfigBase
 from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
+    CardAbsentError,
     CardChange,
     CardSurvey,
     FoundPartition,
@@ -158,12 +159,15 @@ class FakeBackend:
             self._events.notify_all()
 
     def survey(self, card_uuid: str) -> CardSurvey:
-        found = (
-            FoundPartition(id=id_, profile=made.profile, placement=made.placement, uuid=made.uuid)
-            for id_, made in self.made.items()
-            if made.card_uuid == card_uuid
-        )
-        return CardSurvey(card_uuid=card_uuid, partitions=tuple(found))
+        if card_uuid not in {card.uuid for card in self.cards}:
+            raise CardAbsentError(f"there is no card {card_uuid}")
+        with self._changes:
+            found = tuple(
+                FoundPartition(id=id_, profile=made.profile, placement=made.placement, uuid=made.uuid)
+                for id_, made in self.made.items()
+                if made.card_uuid == card_uuid
+            )
+        return CardSurvey(card_uuid=card_uuid, partitions=found)
 
     def discover(self) -> Sequence[Card]:
         if self.discovery_error is not None:

@@ -21,13 +21,13 @@ def find_factory_fault(factory: object) -> str:
     return ""
 
 
-def find_protocol_fault(backend: object, name: str) -> str:
-    """Return what is missing or wrong in a backend that was chosen as ``name``; empty: nothing."""
+def find_protocol_fault(backend: object) -> str:
+    """Return what is missing or wrong in a backend; empty: nothing."""
     if inspect.iscoroutine(backend):
         backend.close()
         return "its factory returned a coroutine; it must be a plain function"
-    if getattr(backend, "name", None) != name:
-        return f"its attribute 'name' is {getattr(backend, 'name', None)!r}; it must be {name!r}, as it was chosen"
+    if not (isinstance(name := getattr(backend, "name", None), str) and name):
+        return f"its attribute 'name' is {name!r}; it must be the name by which claims record it"
     for method, wanted in vars(Backend).items():
         if method.startswith("_") or not inspect.isfunction(wanted):
             continue

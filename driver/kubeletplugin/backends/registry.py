@@ -11,6 +11,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from api.errors import PermanentError
+from driver.kubeletplugin.backends.backend_validation import find_factory_fault, find_protocol_fault
 from driver.kubeletplugin.backends.base import Backend
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class BackendChoice:
 
 
 class BackendUnavailableError(PermanentError):
-    """A chosen backend is not installed, cannot be imported, or is chosen twice."""
+    """A chosen backend is not installed, cannot be imported or called, breaks the protocol, or is chosen twice."""
 
 
 def load_backends(
@@ -67,4 +68,9 @@ def _open(choice: BackendChoice, known: Mapping[str, str]) -> Backend:
         factory: BackendFactory = resolve_name(where)
     except (ImportError, AttributeError) as error:
         raise BackendUnavailableError(f"backend {choice.name!r} ({where}) cannot be imported: {error}") from error
-    return factory(choice.config)
+    if fault := find_factory_fault(factory):
+        raise BackendUnavailableError(f"backend {choice.name!r} ({where}) cannot be made: {fault}")
+    backend = factory(choice.config)
+    if fault := find_protocol_fault(backend):
+        raise BackendUnavailableError(f"backend {choice.name!r} ({where}) breaks the protocol of backends: {fault}")
+    return backend

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from api.errors import InvalidDocumentError
+from driver.kubeletplugin.backends.eventless import EventlessBackend
 from driver.kubeletplugin.backends.registry import GROUP, BackendChoice, BackendUnavailableError, load_backends
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
+from driver.partitions.geometry import Card
 
 VENDOR = EntryPoint(name="vendor", value="driver.kubeletplugin.backends.simulated:open_backend", group=GROUP)
 MISSING = EntryPoint(name="missing", value="no_such_vendor.kerf:open_backend", group=GROUP)
@@ -68,3 +70,31 @@ def test_the_simulated_backend_is_there_without_reading_what_is_installed(config
     )
     found = subprocess.run([sys.executable, "-c", script, str(config)], capture_output=True, text=True, check=True)
     assert found.stdout == "simulated False\n"
+
+
+def open_too_early() -> SimulatedBackend:
+    raise AssertionError("it is not called")
+
+
+class WithoutSurvey(EventlessBackend):
+    name = "incomplete"
+
+    def discover(self) -> list[Card]:
+        return []
+
+
+def open_incomplete(config: Path | None) -> WithoutSurvey:
+    return WithoutSurvey()
+
+
+@pytest.mark.parametrize(
+    ("factory", "problem"),
+    [
+        ("open_too_early", r"cannot be made: it takes \(\); it must take \(config\)"),
+        ("open_incomplete", r"breaks the protocol of backends: it has no method survey\(card_uuid\)"),
+    ],
+)
+def test_a_backend_that_cannot_be_called_as_the_protocol_says_is_refused(factory: str, problem: str) -> None:
+    point = EntryPoint(name="vendor", value=f"{__name__}:{factory}", group=GROUP)
+    with pytest.raises(BackendUnavailableError, match=problem):
+        load_backends([BackendChoice(name="vendor")], installed=[point])

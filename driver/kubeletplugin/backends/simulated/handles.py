@@ -68,7 +68,7 @@ SimulatedHandle: TypeAlias = GpuHandle | FpgaHandle
 
 
 def to_json(handle: SimulatedHandle) -> Handle:
-    plain: Handle = msgspec.to_builtins(handle)
+    plain: Handle = msgspec.json.decode(msgspec.json.encode(handle))  # as the checkpoint gives it back: no tuples
     return plain
 
 
