@@ -158,7 +158,7 @@ class DemoCluster:
         with open_checkpoint(self.paths.state(node)) as checkpoint:
             records = len(checkpoint.records)
         return LeftoverReport(
-            partitions=len(open_backend(self.paths.hardware_config(node)).partitions()),
+            partitions=len(open_backend(self.paths.hardware_config(node)).occupied()),
             cdi_files=len(list(cdi_dir.iterdir())) if cdi_dir.is_dir() else 0,
             checkpoint_records=records,
             claims=0,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,10 @@ from driver.kubeletplugin.backends.base import (
     HardwareBusyError,
     HardwareConflictError,
     HardwareRefusedError,
-    HealthChange,
-    HealthState,
 )
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.gpu import MigSwitch
-from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
+from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, HardwareStep
 from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.unit_map import get_unit_map
 from tests.kubeletplugin.backends.claims import FPGA_MAKING, GPU_MAKING, GPU_TAKING_BACK, Machine, Notes
@@ -495,38 +492,6 @@ def every_partition(machine: Machine) -> list[Partition]:
     return [spec.of(card.uuid) for card in machine.cards.values() for spec in get_unit_map(card).specs]
 
 
-# Health
-
-
-def health_changes(backend: SimulatedBackend) -> list[HealthChange]:
-    return [event for event in backend.wait_for_events(0) if isinstance(event, HealthChange)]
-
-
-def test_an_ill_card_is_told_of_once_and_once_more_when_it_is_well(machine: Machine, gpu: Card) -> None:
-    backend = machine.open()
-    backend.inject(HardwareFaults(ill={"gpu-0": "Xid 79", "fpga-0-slot-3": "hot", "gpu-9": "no such card"}))
-    first, second = health_changes(backend)
-    assert [(first.reason, first.partition, first.state), (second.reason, second.card_uuid)] == [
-        ("hot", slots(machine.card(2), 3, 1), HealthState.UNHEALTHY),
-        ("Xid 79", gpu.uuid),
-    ]
-    backend.inject(HardwareFaults(ill={"fpga-0-slot-3": "hot"}))
-    well = HealthChange(card_uuid=gpu.uuid, partition=None, state=HealthState.HEALTHY, reason="recovered")
-    assert health_changes(backend) == [well]
-
-
-def test_a_device_can_fall_ill_be_lost_and_heal_while_the_plugin_runs(machine: Machine, gpu: Card) -> None:
-    backend = machine.open()
-    for faults, condition in (
-        (HardwareFaults(ill={"gpu-0": "Xid 63"}), HealthState.UNHEALTHY),
-        (HardwareFaults(ill={"gpu-0": "Xid 63"}, lost={"gpu-0": "Xid 79"}), HealthState.LOST),
-        (HardwareFaults(), HealthState.HEALTHY),
-    ):
-        machine.open().inject(faults)
-        [change] = health_changes(backend)
-        assert (change.card_uuid, change.state) == (gpu.uuid, condition)
-
-
 def test_a_lost_card_refuses_new_work_but_lets_go_of_old(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
     device = machine.device(gpu_partition(gpu, "1g.10gb", 0))
@@ -549,55 +514,3 @@ def test_an_ill_card_does_what_it_is_told(machine: Machine, gpu: Card) -> None:
 
 def test_every_step_has_a_place_in_one_of_the_sequences() -> None:
     assert {*GPU_MAKING, *GPU_TAKING_BACK, *FPGA_MAKING, HardwareStep.KEEP, HardwareStep.BLANK} == set(HardwareStep)
-
-
-# Events
-
-
-def test_changes_by_others_are_reported_once_and_own_ones_not(machine: Machine, gpu: Card, fpga: Card) -> None:
-    backend = machine.open()
-    backend.open()
-    assert backend.wait_for_events(0) == []
-    machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None, backend)
-    assert backend.wait_for_events(0) == []
-    machine.open().cut_by_hand(machine.device(gpu_partition(gpu, "1g.10gb", 1)))
-    machine.open().use_slots(Placement(0, 1))
-    assert backend.wait_for_events(0) == [CardChange(card_uuid=gpu.uuid), CardChange(card_uuid=fpga.uuid)]
-    assert backend.wait_for_events(0) == []
-
-
-def test_what_is_ill_is_reported_again_after_the_backend_was_opened_again(machine: Machine) -> None:
-    backend = machine.open()
-    backend.inject(HardwareFaults(ill={"gpu-0": "Xid 63"}))
-    for _ in range(2):
-        backend.open()
-        assert len(health_changes(backend)) == 1
-        assert health_changes(backend) == []
-        backend.close()
-        backend.close()
-
-
-def test_closing_ends_a_wait_for_events_and_a_step_that_hangs(machine: Machine, gpu: Card) -> None:
-    backend, ends = SimulatedBackend(machine.config), list[str]()
-    machine.open().inject(HardwareFaults(faults=(HardwareFault(step=HardwareStep.CREATE_GPU_INSTANCE, effect="hang"),)))
-
-    def prepare() -> None:
-        try:
-            backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None, Notes(), None)
-        except HardwareBusyError as error:
-            ends.append(str(error))
-
-    def wait() -> None:
-        ends.append(f"{backend.wait_for_events(3600)}")
-
-    threads = [threading.Thread(target=work) for work in (prepare, wait)]
-    for thread in threads:
-        thread.start()
-    while machine.open()._faults.read().faults:
-        pass
-    backend.close()
-    for thread in threads:
-        thread.join()
-    assert max(ends) == "the backend was closed in the middle of a call"
-    assert len(ends) == 2
-    assert backend.wait_for_events(3600) == []

@@ -124,6 +124,10 @@ class SimulatedBackend:
         """Return what is on the cards, whoever made it: GPU instances, functions, half-made ones included."""
         return [partition for card in self._cards.values() for partition in card.partitions()]
 
+    def occupied(self) -> list[Partition]:
+        """Return what keeps others from the cards. A loaded function does not: it gives way to the next one."""
+        return [partition for partition in self.partitions() if partition.function is None]
+
     def _sleep(self, delay_s: float) -> None:
         left_s = delay_s
         while left_s > 0:

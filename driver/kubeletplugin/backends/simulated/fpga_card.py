@@ -98,13 +98,13 @@ class SimulatedFpga:
             self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, slots))
 
     def partitions(self) -> Iterator[Partition]:
-        """Yield what is loaded, and the slots in the middle of a load."""
+        """Yield the slots with a function that is ready, and without one those in the middle of a load."""
         for region in self.file.read().regions:
             yield Partition(
                 kind=self.kind,
                 card_uuid=self._card.uuid,
                 placement=region.image,
-                function=region.function or None,
+                function=region.function if region.is_ready else None,
             )
 
     def _slots(self, partition: Partition) -> Placement:
