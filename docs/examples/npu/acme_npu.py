@@ -62,7 +62,7 @@ class AcmeBackend(EventlessBackend):
         folder, place = self._folder(device.partition.card_uuid), device.partition.placement
         if not (found or device.admin_access):
             for other in map(_found, folder.iterdir()):
-                if place is None or place.overlaps(other.placement):
+                if not (place and other.placement and not place.overlaps(other.placement)):
                     raise base.HardwareConflictError(f"held by somebody else: {other}")
             if place is not None:
                 file = folder / f"{device.partition.profile}-{place.start}-{uuid.uuid4()}"

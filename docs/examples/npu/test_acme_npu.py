@@ -1,6 +1,6 @@
 """The contract of backends, for Acme's: ``pip install kerf[testing] .``, then ``pytest``."""
 
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any, ClassVar
 
 from acme_npu import NPU, AcmeBackend
@@ -9,7 +9,7 @@ from driver.partitions.geometry import Partition
 from driver.testing import BackendContract, MachineUnderTest, ProcessKilled
 
 
-class DyingPath(type(Path())):  # type: ignore[misc]  (the class for this operating system)
+class DyingPath(PosixPath):
     """A file or folder on which a process can be killed before and after each change."""
 
     points_left: ClassVar[int | None] = None
@@ -34,8 +34,7 @@ class DyingPath(type(Path())):  # type: ignore[misc]  (the class for this operat
 
 class DyingBackend(AcmeBackend):
     def _folder(self, card_uuid: str) -> Path:
-        folder: Path = DyingPath(super()._folder(card_uuid))
-        return folder
+        return DyingPath(super()._folder(card_uuid))
 
 
 class AcmeMachine(MachineUnderTest):
