@@ -14,6 +14,7 @@ from driver.cli.cluster_options import (
     format_count,
     node_option,
     read_state,
+    require_scheduler_allocation,
     with_exit_codes,
 )
 from driver.cli.options import option
@@ -43,7 +44,9 @@ def command(
 
     Exit code 0, also when nothing is free; 2: bad input; 3: no answer.
     """
-    cluster = build_cluster_index(read_state(kubeconfig, context, dump))
+    source = read_state(kubeconfig, context, dump)
+    require_scheduler_allocation(source, "frag")
+    cluster = build_cluster_index(source)
     answer = measure_fragmentation(cluster, nodes=choose_nodes(cluster, nodes), size=size, track=Progress())
     if output == "text":
         click.echo("\n".join(_lines(answer)))
