@@ -152,7 +152,7 @@ CASES = {
     "the plugin is away": Case(
         lambda: replace(placed(), slices=()),
         "driver-absent",
-        f"driver {DRIVER} publishes no device on node-1: its plugin does not run there, and claim default/p has devices",
+        f"driver {DRIVER} publishes no device on node-1: its plugin does not run there, and claim default/p",
         "kubectl get pods -A --field-selector spec.nodeName=node-1",
     ),
     "the device is gone": Case(

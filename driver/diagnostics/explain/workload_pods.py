@@ -60,11 +60,10 @@ def _report(cluster: ClusterIndex, subject: Subject, pods: Sequence[Pod], track:
     ordered = sorted(pods, key=lambda pod: pod.ref)
     reports: list[WhyReport] = [explain_pod(cluster, pod.ref) for pod in track(ordered, "explaining pods")]
     waiting = [report for report in reports if report.verdict not in _IN_ORDER]
+    total = len(reports)
     return WorkloadReport(
         subject=subject,
-        message=f"{len(waiting)} of {len(reports)} pods wait"
-        if waiting
-        else f"{len(reports) or 'no'} pods, none waits",
+        message=f"{len(waiting)} of {total} pods with devices wait" if total else "no pod with devices waits",
         pods=(*waiting, *(report for report in reports if report.verdict in _IN_ORDER)),
     )
 
