@@ -167,9 +167,10 @@ class _ClassicExplainer:
             )
         users = {user.uid for user in claim.status.reserved_for}
         if pod is not None and claim.is_full and pod.metadata.uid not in users:
+            names = list_names([user.name for user in claim.status.reserved_for])
             yield Cause(
                 code=CauseCode.CLAIM_FULL,
-                message=f"{name} is full: {len(users)} pods use it (status.reservedFor), its class allows no more",
+                message=f"{name} is full: pod {names} has it (status.reservedFor), and its class allows no more",
                 next_step="wait until one of them ends, or let the class allow more pods (maxPods of its parameters)",
                 objects=(name, f"pod {pod.ref}"),
             )
