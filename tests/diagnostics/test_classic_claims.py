@@ -60,7 +60,8 @@ def claim(parameters: ParametersReference | None = None, **status: Any) -> Class
 def allocated(**status: Any) -> ClassicClaim:
     result = DeviceRequestAllocationResult(request="", driver=DRIVER, pool="node-1/gpu", device="gpu-0")
     allocation = ClassicAllocation(devices=DeviceAllocationResult(results=(result,)), drivers=(DRIVER,))
-    return claim(**({"driver_name": DRIVER, "allocation": allocation, "reserved_for": (USER,)} | status))
+    fields: dict[str, Any] = {"driver_name": DRIVER, "allocation": allocation, "reserved_for": (USER,)} | status
+    return claim(**fields)
 
 
 def pod(on: str = "", **status: Any) -> Pod:
