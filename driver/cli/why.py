@@ -154,23 +154,31 @@ def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport) -> Iterato
 
 def _report(answer: WhyReport) -> Iterator[str]:
     subject = answer.subject
-    kind = "pod" if subject.kind == "Pod" else "claim"
     color = _COLORS[_EXITS[answer.verdict]]
-    about = f"{kind} {subject.namespace}/{subject.name}:"
-    first, *others = _wrapped(f"{about} {answer.message}")
+    about = f"{'pod' if subject.kind == 'Pod' else 'claim'} {subject.namespace}/{subject.name}:"
+    said, *more = answer.causes if answer.causes[:1] and answer.causes[0].message == answer.message else (None,)
+    first, *others = _wrapped(f"{about} {answer.message}" + (f" ({said.code})" if said else ""))
     yield about + click.style(first.removeprefix(about), fg=color)
     yield from (click.style(line, fg=color) for line in others)
+    if said is not None:
+        yield from _step(said.next_step)
     if any(claim.state != "pending" for claim in answer.claims) or len(answer.claims) > 1:
         yield ""
         for claim in answer.claims:
             yield from _claim(claim)
     yield from reason_lines(answer)
-    if answer.groups and answer.verdict in (Verdict.DOES_NOT_FIT, Verdict.UNDECIDED):
-        yield from _steps(answer)
-    else:
-        yield from _causes(answer)
-    says_it = any(answer.scheduler_says in cause.message for cause in answer.causes)
-    if answer.scheduler_says and answer.verdict is not Verdict.DOES_NOT_FIT and not says_it:
+    shown = {reason.obstacle for group in answer.groups for reason in group.reasons}
+    for cause in more if said else answer.causes:
+        if cause.code not in shown:
+            yield ""
+            yield from _cause(cause)
+    if steps := dict.fromkeys(cause.next_step for cause in answer.causes if cause.code in shown):
+        yield "\nwhat to do"
+        for step in steps:
+            yield from _step(step)
+    if answer.scheduler_says and not any(
+        cause.is_fault or answer.scheduler_says in cause.message for cause in answer.causes
+    ):
         yield ""
         yield from _wrapped(f"the scheduler says: {answer.scheduler_says}")
 
@@ -184,25 +192,16 @@ def _claim(claim: ClaimState) -> Iterator[str]:
         yield f"    waits for {waits_for}"
 
 
-def _causes(answer: WhyReport) -> Iterator[str]:
-    for cause in answer.causes:
-        yield ""
-        yield from _cause(cause)
-
-
 def _cause(cause: Cause) -> Iterator[str]:
     code = click.style(cause.code, bold=True)
     first, *others = _wrapped(f"{cause.code}: {cause.message}")
     yield first.replace(cause.code, code, 1)
     yield from others
-    yield from _wrapped(cause.next_step, "  -> ", "     ")
+    yield from _step(cause.next_step)
 
 
-def _steps(answer: WhyReport) -> Iterator[str]:
-    """Yield what to do where no node fits; the claims that would have to end are listed already."""
-    yield "\nwhat to do"
-    for step in dict.fromkeys(cause.next_step for cause in answer.causes):
-        yield from _wrapped(step, "  -> ", "     ")
+def _step(step: str) -> list[str]:
+    return _wrapped(step, "  -> ", "     ")
 
 
 def _wrapped(text: str, first: str = "", others: str = "  ") -> list[str]:
@@ -230,7 +229,7 @@ def reason_lines(answer: WhyReport) -> Iterator[str]:
 def _group(group: NodeGroup) -> Iterator[str]:
     yield click.style(f"{format_count(len(group.nodes), 'node')}: {abbreviate(group.nodes, 6)}", bold=True)
     for reason in group.reasons:
-        yield f"  {_where(reason)}{reason.message}"
+        yield from _wrapped(f"{_where(reason)}{reason.message}", "  ", "    ")
         for miss in reason.near_misses:
             yield from _near_miss(miss)
     for one in group.in_the_way[:_CARDS]:
@@ -248,7 +247,8 @@ def _near_miss(miss: NearMiss) -> Iterator[str]:
     yield f"    nearest: {miss.device}{alike}"
     for unmet in miss.unmet:
         has = ", ".join(f"{name} is {value}" for name, value in unmet.has.items())
-        yield f"      {' '.join(unmet.condition.split())}" + (f": {has}" if has else "") + f"  ({unmet.source})"
+        condition = " ".join(unmet.condition.split())
+        yield from _wrapped(condition + (f": {has}" if has else "") + f"  ({unmet.source})", "      ", "        ")
 
 
 def _in_the_way(one: BlockedCard, *, with_node: bool) -> str:

@@ -84,6 +84,13 @@ CASES: dict[str, tuple[ClusterState, Verdict, str, str, str]] = {
         "the kubelet of node-1 cannot end the pod: the card does not answer",
         "read the log of the driver's plugin",
     ),
+    "the kubelet does not reach the plugin": (
+        replace(ending(SOON, ENDED), events=(kill_failure("dial unix dra.sock: connect: connection refused"),)),
+        Verdict.CANNOT_END,
+        "driver-absent",
+        "cannot end the pod: dial unix dra.sock: connect: connection refused",
+        "start the plugin of",
+    ),
     "the node is gone": (
         replace(ending(SOON), nodes=()),
         Verdict.CANNOT_END,

@@ -14,7 +14,7 @@ from api.model.names import ObjectRef
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.device_faults import absent_step, why_absent
 from driver.diagnostics.explain.next_steps import list_names, merge_causes
-from driver.diagnostics.explain.pod_start import check_node_of_pod, events_about
+from driver.diagnostics.explain.pod_start import check_node_of_pod, events_about, is_plugin_away
 from driver.diagnostics.explain.pod_status import HeldClaim, running_containers
 from driver.diagnostics.explain.report import Cause, CauseCode, Verdict
 from driver.diagnostics.times import format_seconds, seconds_between
@@ -55,10 +55,17 @@ def _check_kubelet(
     running = running_containers(pod)
     failures = events_about(cluster, pod, _KILL_FAILED)
     if failures:
+        said, drivers = (
+            failures[0].message,
+            list_names(list(dict.fromkeys(d for claim in claims for d in claim.drivers))),
+        )
+        away = is_plugin_away(said)
         yield Cause(
-            code=CauseCode.UNPREPARE_FAILED,
-            message=f"the kubelet of {pod.spec.node_name} cannot end the pod: {failures[0].message}",
-            next_step=f"read the log of the driver's plugin on {pod.spec.node_name}; the kubelet tries again by itself",
+            code=CauseCode.DRIVER_ABSENT if away else CauseCode.UNPREPARE_FAILED,
+            message=f"the kubelet of {pod.spec.node_name} cannot end the pod: {said}",
+            next_step=absent_step(drivers, pod.spec.node_name)
+            if away
+            else f"read the log of the driver's plugin on {pod.spec.node_name}; the kubelet tries again by itself",
             objects=(f"pod {pod.ref}", *(f"claim {claim.ref}" for claim in claims)),
         )
     elif running:

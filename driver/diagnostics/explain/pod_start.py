@@ -24,6 +24,8 @@ from driver.scheduling.binding_conditions import TIMEOUT_S
 
 PREPARE_FAILED: Final = "FailedPrepareDynamicResources"
 """The reason of the kubelet's event about a failed prepare."""
+_ANYWHERE: Final = frozenset({CauseCode.PARAMETERS_REFUSED, CauseCode.NOT_RESERVED})
+"""Failures that another node does not cure."""
 _PREFIXES: Final = re.compile(r"(?i:failed to prepare dynamic resources: |prepare dynamic resources: )+")
 """What kubelets write before every message."""
 _MOST_MESSAGES: Final = 3
@@ -42,7 +44,7 @@ class _Failure:
 
 _FAILURES: Final = (
     _Failure(
-        re.compile(r"is not registered|not found in the list of registered"),
+        re.compile(r"is not registered|not found in the list of registered|code = Unavailable|[Cc]onnection refused"),
         CauseCode.DRIVER_ABSENT,
         "start the driver's plugin on {node} (kubectl get pods -A --field-selector spec.nodeName={node} shows what "
         "runs there): the kubelet tries again by itself",
@@ -238,15 +240,26 @@ def _failed_prepares(
         if message in shown or len(shown) == _MOST_MESSAGES:
             continue
         shown.add(message)
-        failure = next((each for each in _FAILURES if each.pattern.search(message)), _OTHER_FAILURE)
+        failure = _classify(message)
         claim = _claim_in(message, claims)
         what = f"claim {claim.ref}" if claim else "the pod's claims"
         yield Cause(
             code=failure.code,
             message=f"{what} cannot be prepared on {pod.spec.node_name}{_times(event)}: {message}",
-            next_step=failure.step.format(recreate=recreate_step(pod, alternatives), node=pod.spec.node_name),
+            next_step=failure.step.format(
+                recreate=recreate_step(pod, () if failure.code in _ANYWHERE else alternatives), node=pod.spec.node_name
+            ),
             objects=(f"pod {pod.ref}", *([f"claim {claim.ref}"] if claim else [])),
         )
+
+
+def _classify(message: str) -> _Failure:
+    return next((each for each in _FAILURES if each.pattern.search(message)), _OTHER_FAILURE)
+
+
+def is_plugin_away(message: str) -> bool:
+    """Whether a kubelet's message says that it does not reach the driver's plugin."""
+    return _classify(message).code is CauseCode.DRIVER_ABSENT
 
 
 def events_about(cluster: ClusterIndex, pod: Pod, *reasons: str) -> list[Event]:
