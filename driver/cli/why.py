@@ -221,7 +221,7 @@ def reason_lines(answer: WhyReport) -> Iterator[str]:
     for group in answer.groups:
         yield ""
         yield from _group(group)
-    if answer.verdict is Verdict.DOES_NOT_FIT:
+    if answer.verdict is Verdict.DOES_NOT_FIT and answer.groups:
         yield ""
         yield from _remedies(answer)
 

@@ -1,5 +1,8 @@
 """Classes that claims name and that are missing, not compiled, or without devices; and other causes of waiting."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
@@ -8,7 +11,7 @@ from api.model.names import ObjectRef
 from driver.allocation import Obstacle
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.next_steps import _STEPS
-from driver.diagnostics.explain.report import Verdict, WhyReport
+from driver.diagnostics.explain.report import CauseCode, Verdict, WhyReport
 from driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
 
@@ -95,3 +98,10 @@ def test_a_claim_that_fits_waits_for_a_pod_that_names_it() -> None:
     now = replace(gpu_cluster(), claims=(claim("c", "7g-80gb"),))
     answer = explain_claim(ClusterIndex(now), ObjectRef("default", "c"))
     assert (answer.verdict, [cause.code for cause in answer.causes]) == (Verdict.FITS, ["no-pod"])
+
+
+def test_the_documentation_has_every_code_and_every_verdict() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "diagnostics.md").read_text()
+    documented = set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE))
+    assert {*CauseCode, *Obstacle} - documented <= {Obstacle.POOL_INVALID, Obstacle.SELECTOR}, "two share a row"
+    assert all(str(verdict) in page for verdict in Verdict)

@@ -179,6 +179,12 @@ CASES = {
         "controller-silent",
         "60 min after the scheduler asked",
     ),
+    "the controller is away though a node is selected": Case(
+        lambda: cluster(contexts=(context("node-1", BOTH, age="07:00:00"),)),
+        Verdict.BLOCKED,
+        "controller-silent",
+        "the controller of gpu.example.com has not said",
+    ),
     "no node suits": Case(
         lambda: cluster(contexts=(context(potential=BOTH, unsuitable=BOTH),), events=(says("nothing is free (2)"),)),
         Verdict.DOES_NOT_FIT,
@@ -358,10 +364,13 @@ def test_until_1_27_the_name_of_a_claim_follows_from_its_pod() -> None:
 
 def test_a_claim_is_explained_by_itself() -> None:
     def ask(held: ClassicClaim, *events: Event) -> WhyReport:
-        return explain_claim(ClusterIndex(cluster(held, events=events)), ObjectRef("default", "c"))
+        now = replace(cluster(held, events=events), pods=())
+        return explain_claim(ClusterIndex(now), ObjectRef("default", "c"))
 
     assert ask(allocated()).verdict is Verdict.HAS_DEVICES
     assert [cause.code for cause in ask(claim()).causes] == ["no-pod"]
+    waited_for = explain_claim(ClusterIndex(cluster(contexts=(context("node-1", BOTH, ()),))), claim().ref)
+    assert [cause.code for cause in waited_for.causes] == ["allocation-pending"]
     immediate = replace(claim(), spec=replace(claim().spec, immediate=True))
     refused = ask(immediate, says("no node has free devices for the claim", "uid-c"))
     assert [(cause.code, cause.is_fault) for cause in refused.causes] == [("allocation-pending", True)]
@@ -369,6 +378,15 @@ def test_a_claim_is_explained_by_itself() -> None:
     assert [cause.code for cause in ask(deleted).causes] == ["claim-in-use"]
     with pytest.raises(QueryError, match="there is no ResourceClaim default/d; there is default/c"):
         explain_claim(ClusterIndex(cluster()), ObjectRef("default", "d"))
+
+
+def test_nothing_is_said_of_remedies_that_nobody_could_try(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    dump = tmp_path / "dump.json"
+    dump.write_bytes(encode_dump(cluster(contexts=(context(potential=BOTH, unsuitable=BOTH),))))
+    assert main(["why", "pod/p", "--from", str(dump)]) == 1
+    out = capsys.readouterr().out
+    assert "its driver reports every node as unsuitable" in out
+    assert "no end of running claims" not in out
 
 
 @pytest.mark.parametrize("arguments", [["frag"], ["plan", "-f", "FILE"]])

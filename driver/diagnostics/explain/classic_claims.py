@@ -105,7 +105,8 @@ class _ClassicExplainer:
         if claim.is_terminating:
             causes = check_claim_deletion(claim.metadata, users, is_allocated=is_allocated)
             return self._report(*verdict_of_deletion(causes), causes, [claim])
-        causes = merge_causes(self._check_claim(claim, None, None))
+        pod, entry = self._find_waiting_pod(claim)
+        causes = merge_causes(self._check_claim(claim, pod, entry))
         if is_allocated and not causes:
             return self._report(Verdict.HAS_DEVICES, "the claim has its devices", (), [claim])
         return self._report_waiting(causes or (_no_pod(claim),), [claim])
@@ -127,6 +128,16 @@ class _ClassicExplainer:
         name = pod.claim_names().get(entry.name) or (generated if entry.template_name else "")
         ref = ObjectRef(pod.metadata.namespace, name)
         return next((claim for claim in self.state.claims if claim.ref == ref), None)
+
+    def _find_waiting_pod(self, claim: ClassicClaim) -> tuple[Pod, PodResourceClaim] | tuple[None, None]:
+        """Return the first pod, by name, that waits for ``claim``, with its entry for it."""
+        for _, pod in sorted(self.cluster.pods.items()):
+            if pod.metadata.namespace != claim.metadata.namespace or pod.is_terminating or pod.spec.node_name:
+                continue
+            for entry in pod.spec.resource_claims:
+                if self._claim_of(pod, entry) is claim:
+                    return pod, entry
+        return None, None
 
     def _is_needed(self, pod: Pod, entry: PodResourceClaim) -> bool:
         statuses = pod.status.resource_claim_statuses
@@ -257,7 +268,7 @@ class _ClassicExplainer:
         unsuitable = set(answer.unsuitable_nodes) if answer else set()
         potential, selected = context.spec.potential_nodes, context.spec.selected_node
         waited_s = seconds_between(context.metadata.creation_timestamp, self.cluster.state.gathered_at) or 0.0
-        if answer is None and not selected:
+        if answer is None and (not selected or waited_s > _PATIENCE_S):
             yield Cause(
                 code=CauseCode.CONTROLLER_SILENT,
                 message=f"{name}: the controller of {drivers} has not said which of {len(potential)} nodes do not suit"

@@ -59,12 +59,12 @@ def _check_kubelet(
             failures[0].message,
             list_names(list(dict.fromkeys(d for claim in claims for d in claim.drivers))),
         )
-        away = is_plugin_away(said)
+        is_away = is_plugin_away(said)
         yield Cause(
-            code=CauseCode.DRIVER_ABSENT if away else CauseCode.UNPREPARE_FAILED,
+            code=CauseCode.DRIVER_ABSENT if is_away else CauseCode.UNPREPARE_FAILED,
             message=f"the kubelet of {pod.spec.node_name} cannot end the pod: {said}",
             next_step=absent_step(drivers, pod.spec.node_name)
-            if away
+            if is_away
             else f"read the log of the driver's plugin on {pod.spec.node_name}; the kubelet tries again by itself",
             objects=(f"pod {pod.ref}", *(f"claim {claim.ref}" for claim in claims)),
         )
