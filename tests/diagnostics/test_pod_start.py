@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from api.core.v1 import ContainerState, ContainerStateWaiting, ContainerStatus, Event, NodeStatus
+from api.core.v1 import (
+    ContainerState,
+    ContainerStateWaiting,
+    ContainerStatus,
+    Event,
+    NodeStatus,
+    PodExtendedResourceClaimStatus,
+)
 from api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocationResult
 from api.model.claims import ResourceClaim
 from api.model.devices import (
@@ -429,3 +436,19 @@ def test_a_few_messages_are_told_the_newest_first() -> None:
     [cause] = answer.causes
     assert [number for number in range(6) if f"message {number}" in cause.message] == [3, 4, 5]
     assert cause.message.index("message 5") < cause.message.index("message 4")
+
+
+def test_a_plugin_that_is_away_from_one_node_is_one_cause() -> None:
+    now = placed(nodes=2)
+    elsewhere = tuple(each for each in now.slices if each.spec.node_name != "node-1")
+    assert [cause.code for cause in explain(replace(now, slices=elsewhere)).causes] == ["driver-absent"]
+
+
+def test_the_claim_for_extended_resources_is_explained_like_any_other() -> None:
+    now = placed()
+    status = PodExtendedResourceClaimStatus(resource_claim_name="p")
+    pod_of_limits = placed_pod("p", extended_resource_claim_status=status)
+    now = replace(now, pods=(pod_of_limits,), events=(prepare_failure("p", "Insufficient Resources"),))
+    answer = explain(now)
+    assert [each.name for each in answer.claims] == ["p"]
+    assert answer.causes[0].message.startswith("claim default/p cannot be prepared on node-1")

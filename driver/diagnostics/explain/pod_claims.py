@@ -24,7 +24,7 @@ class PodClaims:
 
 
 def find_pod_claims(cluster: ClusterIndex, pod: Pod) -> PodClaims:
-    """Return the claims of ``pod``, including the one that the scheduler would create for extended resources."""
+    """Return the claims of ``pod``, including the one that the scheduler has or would create for extended resources."""
     states: list[ClaimState] = []
     found: list[ResourceClaim] = []
     missing: Cause | None = None
@@ -36,7 +36,11 @@ def find_pod_claims(cluster: ClusterIndex, pod: Pod) -> PodClaims:
         else:
             states.append(ClaimState(name=name or entry.name, state="missing"))
             missing = missing or _why_missing(cluster, pod, entry)
-    extended = None if pod.spec.node_name else expected_claim(pod, cluster.classes.values())
+    created = pod.extended_claim_name
+    if created is not None:
+        extended = cluster.claims.get(ObjectRef(pod.metadata.namespace, created))
+    else:
+        extended = None if pod.spec.node_name else expected_claim(pod, cluster.classes.values())
     if extended is not None:
         states.append(describe_claim(extended))
         found.append(extended)

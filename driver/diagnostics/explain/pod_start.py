@@ -163,12 +163,14 @@ def check_start(
     ``found`` are the claims where the scheduler allocates; ``alternatives`` are other nodes that fit.
     """
     node = pod.spec.node_name
+    away = tuple(find_driver_faults(cluster, node, claims))
+    published = [claim for claim in claims if not any(f"claim {claim.ref}" in cause.objects for cause in away)]
     causes = [
         *check_node_of_pod(cluster, pod),
-        *find_driver_faults(cluster, node, claims),
+        *away,
         *find_double_allocations(cluster, found),
         *_check_reservations(pod, claims),
-        *find_device_faults(cluster, claims),
+        *find_device_faults(cluster, published),
     ]
     for failure in _failed_prepares(cluster, pod, claims, alternatives):
         index = next((index for index, cause in enumerate(causes) if cause.code == failure.code), None)
