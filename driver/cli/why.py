@@ -76,8 +76,15 @@ class _Question(NamedTuple):
     """Empty for all waiting pods of the namespace."""
 
 
+def _complete_kind(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the kinds that the first word may become."""
+    return [] if context.params.get("subject") else [name for name in _KINDS if name.startswith(incomplete)]
+
+
 @click.command(short_help="Say why a pod or a claim waits for devices, and what to do.")
-@click.argument("subject", nargs=-1, required=True, metavar="KIND NAME | KIND/NAME | pods")
+@click.argument(
+    "subject", nargs=-1, required=True, metavar="KIND NAME | KIND/NAME | pods", shell_complete=_complete_kind
+)
 @namespace_option
 @cluster_options
 @deadline_option

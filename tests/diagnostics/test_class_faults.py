@@ -43,10 +43,19 @@ ACCEPTED = Condition(type="Accepted", status="True")
             "kubectl edit resourceclass big",
         ),
         (resource_class("big", ACCEPTED, TAKEN), "condition Ready is False, NameTaken: somebody else's", "describe"),
-        (resource_class("big", generation=2), "has not looked at generation 2", "whether Kerf's controller runs"),
+        (
+            resource_class("big", generation=1, observed=0),
+            "has not looked at generation 1",
+            "whether Kerf's controller runs",
+        ),
+        (
+            resource_class("big", REFUSED, generation=2),
+            "has not looked at generation 2",
+            "whether Kerf's controller runs",
+        ),
         (resource_class("big", ACCEPTED, observed=1), "somebody has deleted it", "creates it again"),
     ],
-    ids=["refused", "name taken", "controller away", "deleted"],
+    ids=["refused", "name taken", "new", "changed", "deleted"],
 )
 def test_a_class_that_is_there_but_not_compiled_is_told_with_the_reason(
     given: ResourceClassObject, message: str, step: str

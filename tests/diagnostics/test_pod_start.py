@@ -17,6 +17,8 @@ from api.core.v1 import (
 from api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocationResult
 from api.model.claims import ResourceClaim
 from api.model.devices import (
+    Counter,
+    Device,
     DeviceTaint,
     DeviceTaintRule,
     DeviceTaintRuleSpec,
@@ -396,6 +398,31 @@ def test_partitions_that_overlap_are_one_hardware_given_twice() -> None:
 def test_partitions_that_do_not_overlap_are_nobodys_concern() -> None:
     now = allocate_claims(placed(), claim("q", "1g-10gb"), claim("r", "3g-40gb"))
     assert [cause.code for cause in explain(now).causes] == ["preparing"]
+
+
+def test_a_device_that_takes_nothing_of_an_overdrawn_counter_is_not_to_blame() -> None:
+    """The counters of the third claim's device name every slice, and are 0 where it has none."""
+    now = allocate_claims(placed(), claim("r", "1g-10gb"))
+    whole = allocate_claims(gpu_cluster(), claim("q", "7g-80gb")).claims[0]
+    idle = result_of(now.claims[1]).device
+
+    def spread(device: Device) -> Device:
+        if device.name != idle:
+            return device
+        [consumption] = device.consumes_counters
+        return replace(
+            device,
+            consumes_counters=(
+                replace(consumption, counters={f"memory-slice-{n}": Counter(value=Quantity(0)) for n in range(8)}),
+            ),
+        )
+
+    changed = [
+        replace(each, spec=replace(each.spec, devices=tuple(map(spread, each.spec.devices)))) for each in now.slices
+    ]
+    causes = explain(replace(now, slices=tuple(changed), claims=(*now.claims, whole))).causes
+    assert causes[0].code == "double-allocation"
+    assert "claim default/r" not in causes[0].objects
 
 
 def test_admin_access_shares_a_device_without_having_it() -> None:

@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from api.model.names import ObjectRef
 from driver.cli import main
+from driver.cli.why import command
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import encode_dump, redact
@@ -66,6 +68,12 @@ def test_a_replica_set_without_a_deployment_is_not_taken_for_one() -> None:
     now = replace(gpu_cluster(), claims=(claim("c", "1g-10gb"),), pods=(owned(pod("c", "c"), "ReplicaSet", "web-1"),))
     with pytest.raises(QueryError, match="there is no pod that requests devices of Deployment default/web"):
         explain_workload(ClusterIndex(now), "Deployment", ObjectRef("default", "web"))
+
+
+def test_a_job_whose_name_ends_with_a_word_is_of_no_cron_job() -> None:
+    now = replace(gpu_cluster(), claims=(claim("c", "1g-10gb"),), pods=(owned(pod("c", "c"), "Job", "night-watch"),))
+    with pytest.raises(QueryError, match="of CronJob default/night"):
+        explain_workload(ClusterIndex(now), "CronJob", ObjectRef("default", "night"))
 
 
 @pytest.fixture
@@ -145,3 +153,15 @@ def test_lists_that_could_not_be_read_are_told(capsys: pytest.CaptureFixture[str
     file.write_bytes(encode_dump(replace(busy(), unread={"events": "events is forbidden"})))
     main(["why", "pod/b", "--from", str(file)])
     assert "events could not be read, so what they say is missing here: events is forbidden" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "code"), [("deploy/web", 1), ("job/night-29400000", 3)])
+def test_a_certain_no_is_worse_than_no_answer(dump: str, words: str, code: int) -> None:
+    assert main(["why", words, "--from", dump, "--deadline", "0.000000001"]) == code
+
+
+def test_shells_complete_the_kind_and_no_name() -> None:
+    subject, context = command.params[0], click.Context(command)
+    assert {item.value for item in subject.shell_complete(context, "de")} >= {"deploy", "deployment"}
+    context.params["subject"] = ("pod",)
+    assert subject.shell_complete(context, "de") == []
