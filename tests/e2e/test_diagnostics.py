@@ -157,6 +157,22 @@ async def test_a_missing_template_is_explained(cluster: Cluster, namespace: Name
     assert f"ResourceClaimTemplate {namespace.name}/none-such does not exist" in answer["message"]
 
 
+async def test_a_pod_that_has_its_devices_and_cannot_start_is_explained(
+    cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]
+) -> None:
+    """The codes follow from the words of the real kubelet."""
+    parameters = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "sharin": {}}
+    await namespace.template("bad", pods.exactly("gpu", busy["1g.10gb"]), config=[pods.opaque(parameters, "gpu")])
+    await namespace.create_pods("bad", "asking")
+    await namespace.wait_event("asking", "FailedPrepareDynamicResources")
+    answer = await why(cluster, "pod/asking", "-n", namespace.name)
+    assert answer["verdict"] == "cannot-start"
+    [cause] = answer["causes"]
+    assert cause["code"] == "parameters-refused"
+    assert "opaque.parameters.sharin: unknown field" in cause["message"]
+    assert "kubectl delete pod asking" in cause["next_step"]
+
+
 async def test_what_is_named_to_end_makes_room(cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]) -> None:
     answer = await explained(cluster, namespace, pods.exactly("gpu", busy["7g.80gb"]), {})
     [remedy] = answer["remedies"]
