@@ -5,7 +5,7 @@ Decoding drops all other fields, so such an object must never be written back as
 
 import msgspec
 
-from api.model.base import Value
+from api.model.base import JsonObject, Value
 from api.model.metadata import Condition, NodeSelector, Object
 from api.model.quantity import Quantity
 from api.wire import Kind, identity_kind
@@ -136,11 +136,34 @@ class PodExtendedResourceClaimStatus(Value):
     request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
 
 
+class ContainerStateWaiting(Value):
+    """Why a container has not started (again), such as ``ContainerCreating`` or ``ImagePullBackOff``."""
+
+    reason: str = ""
+
+
+class ContainerState(Value):
+    """The state of a container: at most one field is set, none stands for waiting."""
+
+    waiting: ContainerStateWaiting | None = None
+    running: JsonObject | None = None
+    terminated: JsonObject | None = None
+
+
+class ContainerStatus(Value):
+    """The kubelet's report on one container."""
+
+    name: str
+    state: ContainerState = ContainerState()
+
+
 class PodStatus(Value):
     """The phase of a pod (Pending, Running, Succeeded, Failed or Unknown), its conditions and its claims."""
 
     phase: str = "Pending"
     conditions: tuple[Condition, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     message: str = ""

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, ParamSpec, TypeVar
 import anyio
 import click
 
-from api.errors import InvalidDocumentError, KerfError
+from api.errors import InvalidDocumentError, KerfError, UnsupportedError
 from driver.allocation import Budget
 from driver.cli.options import FILE, option
 from driver.cli.output import EXIT_BAD_INPUT, EXIT_NO_ANSWER
@@ -131,22 +131,39 @@ class StateSource(NamedTuple):
     """The context's, as for kubectl."""
 
 
+def require_scheduler_allocation(source: StateSource, command: str) -> None:
+    """Raise UnsupportedError for ``command`` on a cluster where drivers' controllers allocate."""
+    if source.state.classic is not None:
+        raise UnsupportedError(
+            f"`kerf {command}` works from Kubernetes 1.32 on: this cluster has {source.state.kubernetes}, where each "
+            "driver's controller allocates by rules of its own and no ResourceSlices are published, so nothing can be "
+            "tried out; `kerf why` works here"
+        )
+
+
 def build_cluster_index(source: StateSource, deadline_s: float = _DEADLINE_S) -> ClusterIndex:
     """Build the index of the cluster of ``source``; its searches are given up after ``deadline_s``."""
     budget = Budget(steps=int(deadline_s * _STEPS_PER_S), seconds=deadline_s, clock=time.monotonic)
     return ClusterIndex(source.state, budget=budget)
 
 
-def read_state(kubeconfig: Path | None, context: str | None, dump: Path | None) -> StateSource:
-    """Read the state from the file ``dump``, or else from the cluster. Raises KerfError when it cannot be read."""
+def read_state(
+    kubeconfig: Path | None, context: str | None, dump: Path | None, namespace: str | None = None
+) -> StateSource:
+    """Read the state from the file ``dump``, or else from the cluster.
+
+    Events of ``namespace``, else of the context's, are read if those of all namespaces may not be.
+
+    Raises KerfError when the state cannot be read.
+    """
     if dump is not None:
         if kubeconfig is not None or context is not None:
             raise click.UsageError("--from reads a file; --kubeconfig and --context have no meaning beside it")
         return StateSource(decode_dump(dump.read_bytes(), str(dump)), "default")
-    return anyio.run(_gather, kubeconfig, context)
+    return anyio.run(_gather, kubeconfig, context, namespace)
 
 
-async def _gather(kubeconfig: Path | None, context: str | None) -> StateSource:
+async def _gather(kubeconfig: Path | None, context: str | None, namespace: str | None) -> StateSource:
     from driver.diagnostics.collector import collect_state  # aiohttp is not needed offline
     from driver.kube.http.client import Client
     from driver.kube.http.config import load_access
@@ -154,7 +171,8 @@ async def _gather(kubeconfig: Path | None, context: str | None) -> StateSource:
     access = await load_access(kubeconfig, context)
     async with Client(access, user_agent="kerf-answers") as client, anyio.create_task_group() as tasks:
         tasks.start_soon(_report_when_slow, f"reading the cluster at {access.server}")
-        state = redact(await collect_state(client, lambda: datetime.now(UTC).isoformat(timespec="seconds")))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        state = redact(await collect_state(client, lambda: now, namespace or access.namespace))
         tasks.cancel_scope.cancel()
     return StateSource(state, access.namespace)
 

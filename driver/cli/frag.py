@@ -1,10 +1,13 @@
 """``kerf frag``: reports how fragmented the cards are, and which claims to recreate for a large partition."""
 
-from collections.abc import Iterator
+import string
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import wrap
 
 import click
 
+from api.model.quantity import Quantity
 from driver.cli.cluster_options import (
     Progress,
     abbreviate,
@@ -14,13 +17,21 @@ from driver.cli.cluster_options import (
     format_count,
     node_option,
     read_state,
+    require_scheduler_allocation,
     with_exit_codes,
 )
 from driver.cli.options import option
 from driver.cli.output import OutputFormat, format_table, output_option, print_document
+from driver.diagnostics.counter_usage import CounterSetFigures
 from driver.diagnostics.defragmentation import Advice
 from driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
 
+_LETTERS = string.ascii_lowercase + string.ascii_uppercase
+"""The letters of the claims in a drawing; further claims are drawn as ``#``."""
+_BAR = 20
+"""Characters of a bar."""
+_WIDTH = 80
+"""Columns of a legend: the width of a terminal that nobody has resized."""
 _CARDS = 40
 """Cards listed as text; of larger clusters only those with stranded units are shown."""
 
@@ -43,19 +54,21 @@ def command(
 
     Exit code 0, also when nothing is free; 2: bad input; 3: no answer.
     """
-    cluster = build_cluster_index(read_state(kubeconfig, context, dump))
+    source = read_state(kubeconfig, context, dump)
+    require_scheduler_allocation(source, "frag")
+    cluster = build_cluster_index(source)
     answer = measure_fragmentation(cluster, nodes=choose_nodes(cluster, nodes), size=size, track=Progress())
     if output == "text":
-        click.echo("\n".join(_lines(answer)))
+        click.echo("\n".join(_lines(answer)).lstrip("\n"))
     else:
         print_document(answer, output)
     return 0
 
 
 def _lines(answer: FragmentationReport) -> Iterator[str]:
-    if not answer.cards:
-        yield "no card that Kerf publishes"
-    else:
+    if not (answer.cards or answer.counter_sets or answer.whole_devices):
+        yield "no card is published"
+    if answer.cards:
         rows = [(each.model, each.size, each.free, each.possible) for each in answer.sizes]
         yield format_table(("MODEL", "SIZE", "FREE", "OF"), rows)
         yield ""
@@ -67,7 +80,56 @@ def _lines(answer: FragmentationReport) -> Iterator[str]:
         sizes = abbreviate([f"{each.size} of {each.model}" for each in answer.no_advice], 8)
         yield f"\nno claims could be recreated elsewhere to win {sizes}"
     for unknown in answer.unknown_cards:
-        yield f"\nskipped, because its geometry is unknown: {unknown}"
+        yield f"\nshown by its counters only, because its geometry is unknown: {unknown}"
+    yield from _counter_sets(answer.counter_sets)
+    if answer.whole_devices:
+        yield ""
+        rows = [(each.driver, each.pool, each.devices, each.in_use) for each in answer.whole_devices[:_CARDS]]
+        yield format_table(("DRIVER", "POOL", "WHOLE DEVICES", "IN USE"), rows)
+        if len(answer.whole_devices) > _CARDS:
+            yield f"and {format_count(len(answer.whole_devices) - _CARDS, 'pool')} more; --output json has them all"
+
+
+def _counter_sets(sets: tuple[CounterSetFigures, ...]) -> Iterator[str]:
+    for each in sets[:_CARDS]:
+        yield ""
+        where = f"{each.node}  {each.driver}" if each.node else f"{each.driver}/{each.pool}"
+        yield click.style(f"{where}  {each.counter_set}", bold=True)
+        devices = format_count(each.devices, "device")
+        yield f"  {each.in_use} of {devices} in use; any one of {each.would_fit} others would fit"
+        yield from _drawing(each)
+    if len(sets) > _CARDS:
+        yield f"\nand {format_count(len(sets) - _CARDS, 'card')} more; --output json has them all"
+
+
+def _drawing(card: CounterSetFigures) -> Iterator[str]:
+    """Draw the units of a card with a letter for each claim, and its other counters as bars."""
+    letters = dict(zip(card.claims, _LETTERS, strict=False))
+    rows = [
+        (
+            f"{row.name} {row.first}-{row.first + len(row.holders) - 1}",
+            f"[ {' '.join(_letter(claims, letters) for claims in row.holders)} ]",
+            "",
+        )
+        for row in card.units
+    ]
+    for counter in card.counters:
+        used, total = Quantity(counter.used), Quantity(counter.total)
+        filled = min(_BAR, -(-used.nano * _BAR // total.nano)) if total else 0
+        rows.append((counter.name, f"[{'#' * filled}{'.' * (_BAR - filled)}]", f"{counter.used} of {counter.total}"))
+    widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
+    for name, picture, amounts in rows:
+        yield f"  {name.ljust(widths[0])}  {picture.ljust(widths[1])}  {amounts}".rstrip()
+    if card.units and letters:
+        legend = ", ".join(f"{letter} = {claim}" for claim, letter in letters.items())
+        yield from wrap(legend, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _letter(claims: tuple[str, ...], letters: Mapping[str, str]) -> str:
+    """Return the letter of the claim that holds a unit; a dot for a free unit, ``!`` for one that several hold."""
+    if len(claims) > 1:
+        return "!"
+    return letters.get(claims[0], "#") if claims else "."
 
 
 def _cards(cards: tuple[CardFigures, ...]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from driver.diagnostics.dump import encode_dump
 )
 @with_exit_codes
 def command(kubeconfig: Path | None, context: str | None, output_file: Path) -> int:
-    """Write nodes, claims, classes, slices and pods with claims into one JSON file.
+    """Write nodes, claims, classes, slices, pods with claims and events about devices into one JSON file.
 
     Secrets stay out: no environments, commands, annotations or drivers' parameters. The option --from of `kerf why`,
     `kerf plan` and `kerf frag` reads the file.

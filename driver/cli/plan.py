@@ -24,6 +24,7 @@ from driver.cli.cluster_options import (
     namespace_option,
     node_option,
     read_state,
+    require_scheduler_allocation,
     with_exit_codes,
 )
 from driver.cli.options import option
@@ -82,6 +83,7 @@ def command(
     """
     documents = [document for file in files for document in _documents(file)]
     source = read_state(kubeconfig, context, dump)
+    require_scheduler_allocation(source, "plan")
     cluster = build_cluster_index(source, deadline_s)
     manifests = read_workloads(
         cluster, documents, namespace=namespace or source.namespace, compile_classes=compile_classes

@@ -1,8 +1,9 @@
-"""``kerf why``: explains why a pod or a claim waits for devices."""
+"""``kerf why``: explains why a pod or a claim waits for devices, does not start, or does not end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from textwrap import wrap
+from typing import Final, NamedTuple
 
 import click
 
@@ -18,41 +19,79 @@ from driver.cli.cluster_options import (
     read_state,
     with_exit_codes,
 )
-from driver.cli.output import (
-    EXIT_DOES_NOT_FIT,
-    EXIT_NO_ANSWER,
-    OutputFormat,
-    format_table,
-    output_option,
-    print_document,
+from driver.cli.output import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER, OutputFormat, output_option, print_document
+from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.explain.report import (
+    BlockedCard,
+    Cause,
+    ClaimState,
+    NearMiss,
+    NodeGroup,
+    NodeReason,
+    Verdict,
+    Victims,
+    WhyReport,
+    WorkloadReport,
 )
-from driver.diagnostics.explain.report import BlockedCard, NearMiss, NodeGroup, NodeReason, Verdict, Victims, WhyReport
 from driver.diagnostics.explain.why import explain_claim, explain_pod
+from driver.diagnostics.explain.workload_pods import explain_waiting_pods, explain_workload
 
 _EXITS: Final = {
     Verdict.HAS_DEVICES: 0,
+    Verdict.STARTING: 0,
+    Verdict.CANNOT_START: EXIT_DOES_NOT_FIT,
+    Verdict.ENDING: 0,
+    Verdict.CANNOT_END: EXIT_DOES_NOT_FIT,
     Verdict.FITS: 0,
+    Verdict.WAITING: 0,
     Verdict.DOES_NOT_FIT: EXIT_DOES_NOT_FIT,
     Verdict.BLOCKED: EXIT_DOES_NOT_FIT,
     Verdict.INVALID: EXIT_DOES_NOT_FIT,
     Verdict.UNDECIDED: EXIT_NO_ANSWER,
 }
+_WORST_FIRST: Final = (EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER, 0)
+"""The exit codes of several pods: a certain no is worse than no answer."""
 _COLORS: Final = {0: "green", EXIT_DOES_NOT_FIT: "red", EXIT_NO_ANSWER: "yellow"}
 _CARDS: Final = 8
 """Cards listed for each group of nodes: as many as one node has."""
+_WIDTH: Final = 80
+"""Columns of sentences: the width of a terminal that nobody has resized. Tables and names may be wider."""
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": ("pod", "pods", "po"),
+    "ResourceClaim": ("claim", "claims", "resourceclaim", "resourceclaims", "resourceclaims.resource.k8s.io"),
+    "Deployment": ("deployment", "deployments", "deploy", "deployments.apps", "deployment.apps"),
+    "ReplicaSet": ("replicaset", "replicasets", "rs", "replicasets.apps", "replicaset.apps"),
+    "StatefulSet": ("statefulset", "statefulsets", "sts", "statefulsets.apps", "statefulset.apps"),
+    "DaemonSet": ("daemonset", "daemonsets", "ds", "daemonsets.apps", "daemonset.apps"),
+    "Job": ("job", "jobs", "jobs.batch", "job.batch"),
+    "CronJob": ("cronjob", "cronjobs", "cj", "cronjobs.batch", "cronjob.batch"),
+}
+"""The names of each kind that kubectl understands, and ``claim``."""
+_KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names}
 
 
-@click.command(short_help="Say why a pod or a claim waits for devices, and what would help.")
-@click.argument("kind", type=click.Choice(["claim", "pod"]))
-@click.argument("name")
+class _Question(NamedTuple):
+    kind: str
+    name: str
+    """Empty for all waiting pods of the namespace."""
+
+
+def _complete_kind(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the kinds that the first word may become."""
+    return [] if context.params.get("subject") else [name for name in _KINDS if name.startswith(incomplete)]
+
+
+@click.command(short_help="Say why a pod or a claim waits for devices, and what to do.")
+@click.argument(
+    "subject", nargs=-1, required=True, metavar="KIND NAME | KIND/NAME | pods", shell_complete=_complete_kind
+)
 @namespace_option
 @cluster_options
 @deadline_option
 @output_option
 @with_exit_codes
 def command(
-    kind: str,
-    name: str,
+    subject: tuple[str, ...],
     namespace: str | None,
     kubeconfig: Path | None,
     context: str | None,
@@ -60,35 +99,128 @@ def command(
     deadline_s: float,
     output: OutputFormat,
 ) -> int:
-    """Say why a pod or a claim waits for devices: the obstacles on each node, and which claims to end.
+    """Say why a pod or a claim waits for devices, does not start, or does not end, and what to do.
 
-    Exit code 0: it has its devices, or it fits; 1: it does not fit; 2: bad input; 3: no answer.
+    KIND is pod, claim (resourceclaim), deployment, replicaset, statefulset, daemonset, job or cronjob, or kubectl's
+    short name of it. `pods` without a name stands for all pods of the namespace that wait.
+
+    Exit code 0: it has its devices, it fits, or it comes or goes by itself; 1: it does not, and somebody has to act; 2:
+    bad input; 3: no answer. Of several pods the worst counts: 1, then 3, then 0.
     """
-    source = read_state(kubeconfig, context, dump)
-    ask = explain_pod if kind == "pod" else explain_claim
-    answer = ask(build_cluster_index(source, deadline_s), ObjectRef(namespace or source.namespace, name), Progress())
+    question = _parse_subject(subject)
+    source = read_state(kubeconfig, context, dump, namespace)
+    cluster = build_cluster_index(source, deadline_s)
+    answer = _ask(cluster, question, namespace or source.namespace)
     if output == "text":
-        click.echo("\n".join(_lines(answer)))
+        click.echo("\n".join(_lines(cluster, answer)))
     else:
         print_document(answer, output)
-    return _EXITS[answer.verdict]
+    reports = answer.pods if isinstance(answer, WorkloadReport) else (answer,)
+    exits = {_EXITS[report.verdict] for report in reports}
+    return next((code for code in _WORST_FIRST if code in exits), 0)
 
 
-def _lines(answer: WhyReport) -> Iterator[str]:
-    subject = answer.subject
-    kind = "pod" if subject.kind == "Pod" else "claim"
-    color = _COLORS[_EXITS[answer.verdict]]
-    yield f"{kind} {subject.namespace}/{subject.name}: " + click.style(answer.message, fg=color)
-    if len(answer.claims) > 1 or any(claim.devices for claim in answer.claims):
-        rows = [
-            (claim.name, claim.state, abbreviate(claim.devices, 4) or "-", abbreviate(claim.waits_for) or "-")
-            for claim in answer.claims
-        ]
+def _parse_subject(subject: Sequence[str]) -> _Question:
+    """Return what the arguments ask for. Raises UsageError."""
+    parts = subject[0].split("/") if len(subject) == 1 else list(subject)
+    kind = _KINDS.get(parts[0].lower())
+    if kind is None:
+        known = ", ".join(names[0] for names in _NAMES.values())
+        raise click.UsageError(f"{parts[0]!r} is no kind that uses devices; there is {known}")
+    if len(parts) == 1 and kind == "Pod":
+        return _Question(kind, "")
+    if len(parts) != 2 or not parts[1]:
+        raise click.UsageError(f"name one {kind}: `kerf why {parts[0]} NAME` or `kerf why {parts[0]}/NAME`")
+    return _Question(kind, parts[1])
+
+
+def _ask(cluster: ClusterIndex, question: _Question, namespace: str) -> WhyReport | WorkloadReport:
+    ref = ObjectRef(namespace, question.name)
+    if not question.name:
+        return explain_waiting_pods(cluster, namespace, Progress())
+    if question.kind in ("Pod", "ResourceClaim"):
+        explain: Callable[..., WhyReport] = explain_pod if question.kind == "Pod" else explain_claim
+        return explain(cluster, ref, Progress())
+    return explain_workload(cluster, question.kind, ref, Progress())
+
+
+def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport) -> Iterator[str]:
+    if isinstance(answer, WorkloadReport):
+        subject = answer.subject
+        name = f"{subject.namespace}/{subject.name}".removeprefix("/")
+        yield f"{subject.kind.lower()} {name}: {answer.message}"
+        for report in answer.pods:
+            yield ""
+            yield from _report(report)
+    else:
+        yield from _report(answer)
+    for plural, why in cluster.state.unread.items():
         yield ""
-        yield format_table(("CLAIM", "STATE", "DEVICES", "WAITS FOR"), rows)
+        yield from _wrapped(f"{plural} could not be read, so what they say is missing here: {why}")
+
+
+def _report(answer: WhyReport) -> Iterator[str]:
+    subject = answer.subject
+    color = _COLORS[_EXITS[answer.verdict]]
+    about = f"{'pod' if subject.kind == 'Pod' else 'claim'} {subject.namespace}/{subject.name}:"
+    said, *more = answer.causes if answer.causes[:1] and answer.causes[0].message == answer.message else (None,)
+    first, *others = _wrapped(f"{about} {answer.message}" + (f" ({said.code})" if said else ""))
+    yield about + click.style(first.removeprefix(about), fg=color)
+    yield from (click.style(line, fg=color) for line in others)
+    if said is not None:
+        yield from _step(said.next_step)
+    if any(claim.state != "pending" for claim in answer.claims) or len(answer.claims) > 1:
+        yield ""
+        for claim in answer.claims:
+            yield from _claim(claim)
     yield from reason_lines(answer)
-    if answer.scheduler_says and answer.verdict is not Verdict.DOES_NOT_FIT:
-        yield f"\nthe scheduler says: {answer.scheduler_says}"
+    shown = {reason.obstacle for group in answer.groups for reason in group.reasons}
+    for cause in more if said else answer.causes:
+        if cause.code not in shown:
+            yield ""
+            yield from _cause(cause)
+    if steps := dict.fromkeys(cause.next_step for cause in answer.causes if cause.code in shown):
+        yield "\nwhat to do"
+        for step in steps:
+            yield from _step(step)
+    if answer.scheduler_says and not any(
+        cause.is_fault or answer.scheduler_says in cause.message for cause in answer.causes
+    ):
+        yield ""
+        yield from _wrapped(f"the scheduler says: {answer.scheduler_says}")
+
+
+def _claim(claim: ClaimState) -> Iterator[str]:
+    state = f"claim {claim.name} is {claim.state}" + (":" if claim.devices else "")
+    yield f"  {state}"
+    for device in claim.devices:
+        yield f"    {device}"
+    for waits_for in claim.waits_for:
+        yield f"    waits for {waits_for}"
+
+
+def _cause(cause: Cause) -> Iterator[str]:
+    code = click.style(cause.code, bold=True)
+    first, *others = _wrapped(f"{cause.code}: {cause.message}")
+    yield first.replace(cause.code, code, 1)
+    yield from others
+    yield from _step(cause.next_step)
+
+
+def _step(step: str) -> list[str]:
+    return _wrapped(step, "  -> ", "     ")
+
+
+def _wrapped(text: str, first: str = "", others: str = "  ") -> list[str]:
+    """Return ``text`` in lines with these indents; names are never broken, because people copy them."""
+    return wrap(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def reason_lines(answer: WhyReport) -> Iterator[str]:
@@ -96,7 +228,7 @@ def reason_lines(answer: WhyReport) -> Iterator[str]:
     for group in answer.groups:
         yield ""
         yield from _group(group)
-    if answer.verdict is Verdict.DOES_NOT_FIT:
+    if answer.verdict is Verdict.DOES_NOT_FIT and answer.groups:
         yield ""
         yield from _remedies(answer)
 
@@ -104,7 +236,7 @@ def reason_lines(answer: WhyReport) -> Iterator[str]:
 def _group(group: NodeGroup) -> Iterator[str]:
     yield click.style(f"{format_count(len(group.nodes), 'node')}: {abbreviate(group.nodes, 6)}", bold=True)
     for reason in group.reasons:
-        yield f"  {_where(reason)}{reason.message}"
+        yield from _wrapped(f"{_where(reason)}{reason.message}", "  ", "    ")
         for miss in reason.near_misses:
             yield from _near_miss(miss)
     for one in group.in_the_way[:_CARDS]:
@@ -122,7 +254,8 @@ def _near_miss(miss: NearMiss) -> Iterator[str]:
     yield f"    nearest: {miss.device}{alike}"
     for unmet in miss.unmet:
         has = ", ".join(f"{name} is {value}" for name, value in unmet.has.items())
-        yield f"      {' '.join(unmet.condition.split())}" + (f": {has}" if has else "") + f"  ({unmet.source})"
+        condition = " ".join(unmet.condition.split())
+        yield from _wrapped(condition + (f": {has}" if has else "") + f"  ({unmet.source})", "      ", "        ")
 
 
 def _in_the_way(one: BlockedCard, *, with_node: bool) -> str:

@@ -161,6 +161,10 @@ class ClusterIndex:
             by_pool[slice_.spec.driver, slice_.spec.pool.name].append(slice_)
         return by_pool
 
+    def slices_of_pool(self, pool: PoolKey) -> Sequence[ResourceSlice]:
+        """Return the slices of all generations of ``pool``."""
+        return self._slices_by_pool.get(pool, ())
+
     def attempt(
         self, claims: Sequence[ResourceClaim], node: Node, held: Iterable[ResourceClaim] | None = None
     ) -> Outcome:

@@ -2,10 +2,28 @@
 
 import msgspec
 
-from api.core.v1 import Node, Pod
+from api.core.v1 import Event, Node, Pod
+from api.kerf.classic_parameters import ParametersObject
+from api.kerf.node_inventory import NodeInventory
+from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.base import Value
 from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from api.model.classic import ClassicClaim, ClassicClass, ClassicTemplate, PodSchedulingContext
 from api.model.devices import DeviceTaintRule, ResourceSlice
+
+
+class ClassicState(Value):
+    """The objects of a cluster where a driver's own controller allocates (KEP-3063, Kubernetes 1.27 to 1.31)."""
+
+    claims: tuple[ClassicClaim, ...] = ()
+    templates: tuple[ClassicTemplate, ...] = ()
+    classes: tuple[ClassicClass, ...] = ()
+    """ResourceClasses, from 1.31 on DeviceClasses."""
+    contexts: tuple[PodSchedulingContext, ...] = ()
+    inventories: tuple[NodeInventory, ...] = ()
+    """What Kerf's plugins report of their nodes; other drivers report nothing."""
+    parameters: dict[str, tuple[ParametersObject, ...]] = {}
+    """The parameters of Kerf's classes and claims, by kind."""
 
 
 class ClusterState(Value):
@@ -23,3 +41,11 @@ class ClusterState(Value):
     classes: tuple[DeviceClass, ...] = msgspec.field(default=(), name="deviceClasses")
     slices: tuple[ResourceSlice, ...] = msgspec.field(default=(), name="resourceSlices")
     taint_rules: tuple[DeviceTaintRule, ...] = msgspec.field(default=(), name="deviceTaintRules")
+    resource_classes: tuple[ResourceClassObject, ...] = msgspec.field(default=(), name="resourceClasses")
+    """Kerf's ResourceClasses, from which its controller compiles DeviceClasses."""
+    events: tuple[Event, ...] = ()
+    """The events that say why devices are not prepared, not released, or not allocated by a driver's controller."""
+    unread: dict[str, str] = {}
+    """Lists that could not be read and without which a report is less exact: the reason, by plural."""
+    classic: ClassicState | None = None
+    """The claims of a cluster where a driver's controller allocates; None: the scheduler does."""

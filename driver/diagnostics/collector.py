@@ -1,46 +1,149 @@
-"""The collector, which reads a ``ClusterState`` from an API server: the only I/O of diagnostics."""
+"""The collector, which reads a ``ClusterState`` from an API server: the only I/O of diagnostics.
 
-from collections.abc import Callable
+Lists that Kerf's own API or events have are optional: where they may not be read, the state names them in ``unread``,
+and reports say so. Of events only those are read that kubelets and drivers' controllers write about devices.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import anyio
 
-from api.core.v1 import NODES, PODS, Pod
+from api.core.v1 import EVENTS, NODES, PODS, Event, Pod
+from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kerf.node_inventory import NODE_INVENTORIES
+from api.kerf.v1alpha1 import RESOURCE_CLASSES
 from api.wire import Kind
-from driver.diagnostics.cluster_state import ClusterState
-from driver.kube.discovery import discover
+from driver.diagnostics.cluster_state import ClassicState, ClusterState
+from driver.kube.discovery import ClassicFeatures, discover, discover_classic
 from driver.kube.http.client import Client
+from driver.kube.http.errors import ForbiddenError, NotFoundError
 
-_FINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """A field selector without finished pods, which neither hold nor need devices."""
+_KUBELET_REASONS: Final = ("FailedPrepareDynamicResources", "FailedKillPod")
+"""The reasons of a kubelet's events about devices: a pod that cannot start, and one that cannot end."""
+_CONTROLLER_REASON: Final = "Failed"
+"""The reason of a driver's controller's events (upstream's controller has the same); others use it as well."""
+_CONTROLLER: Final = "resource driver "
+"""How the component of a driver's controller begins (upstream's controller has the same name)."""
+_EVENTS_OF_AN_OBJECT: Final = 8
+"""The newest events that are kept of one object: a report shows each message once, and few differ."""
 
 
-async def collect_state(client: Client, now: Callable[[], str]) -> ClusterState:
+async def collect_state(client: Client, now: Callable[[], str], namespace: str = "") -> ClusterState:
     """Return the state of the cluster; ``now`` gives the time in RFC 3339.
 
     The lists are read concurrently, not at one resource version: a claim may name a pod that no longer exists.
+    ``namespace`` is where events are read if they may not be read in all namespaces.
 
     Raises UnsupportedError when the server serves no usable version of the API, ApiError and AccessError when discovery
     fails, and an exception group of these when a list fails.
     """
-    api = await discover(client)
+    classic = await discover_classic(client)
+    reader = _Reader(client)
     gathered_at = now()
-    lists: dict[str, tuple[Any, ...]] = {}
-
-    async def read(field: str, kind: Kind[Any] | None, field_selector: str = "") -> None:
-        if kind is not None:
-            lists[field] = (await client.list(kind, field_selector=field_selector)).items
-
+    if classic is not None:
+        return await _collect_classic(reader, classic, gathered_at, namespace)
+    api = await discover(client)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(read, "nodes", NODES)
-        tasks.start_soon(read, "pods", PODS, _FINISHED)
-        tasks.start_soon(read, "claims", api.resource.resource_claims)
-        tasks.start_soon(read, "templates", api.resource.resource_claim_templates)
-        tasks.start_soon(read, "classes", api.resource.device_classes)
-        tasks.start_soon(read, "slices", api.resource.resource_slices)
-        tasks.start_soon(read, "taint_rules", api.device_taint_rules)
-    lists["pods"] = tuple(pod for pod in lists["pods"] if _uses_devices(pod))
-    return ClusterState(kubernetes=".".join(map(str, api.kubernetes)), gathered_at=gathered_at, **lists)
+        tasks.start_soon(reader.read, "nodes", NODES)
+        tasks.start_soon(reader.read, "pods", PODS, _UNFINISHED)
+        tasks.start_soon(reader.read, "claims", api.resource.resource_claims)
+        tasks.start_soon(reader.read, "templates", api.resource.resource_claim_templates)
+        tasks.start_soon(reader.read, "classes", api.resource.device_classes)
+        tasks.start_soon(reader.read, "slices", api.resource.resource_slices)
+        tasks.start_soon(reader.read, "taint_rules", api.device_taint_rules)
+        tasks.start_soon(reader.read_optional, "resource_classes", RESOURCE_CLASSES)
+        for reason in _KUBELET_REASONS:
+            tasks.start_soon(reader.read_events, f"reason={reason}", namespace)
+    lists = reader.lists
+    pods = tuple(pod for pod in lists["pods"] if _uses_devices(pod))
+    return ClusterState(
+        kubernetes=".".join(map(str, api.kubernetes)),
+        gathered_at=gathered_at,
+        nodes=lists["nodes"],
+        pods=pods,
+        claims=lists["claims"],
+        templates=lists["templates"],
+        classes=lists["classes"],
+        slices=lists["slices"],
+        taint_rules=lists.get("taint_rules", ()),
+        resource_classes=lists["resource_classes"],
+        events=tuple(_relevant(reader.events, pods)),
+        unread=reader.unread,
+    )
+
+
+async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at: str, namespace: str) -> ClusterState:
+    kinds = (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reader.read, "nodes", NODES)
+        tasks.start_soon(reader.read, "pods", PODS, _UNFINISHED)
+        tasks.start_soon(reader.read, "claims", api.resource.claims)
+        tasks.start_soon(reader.read, "templates", api.resource.templates)
+        tasks.start_soon(reader.read, "classes", api.resource.classes)
+        tasks.start_soon(reader.read, "contexts", api.resource.scheduling_contexts)
+        tasks.start_soon(reader.read_optional, "inventories", NODE_INVENTORIES)
+        for kind in kinds:
+            tasks.start_soon(reader.read_optional, kind.kind, kind)
+        for reason in (*_KUBELET_REASONS, _CONTROLLER_REASON):
+            tasks.start_soon(reader.read_events, f"reason={reason},type=Warning", namespace)
+    lists = reader.lists
+    pods = tuple(pod for pod in lists["pods"] if pod.spec.resource_claims)
+    return ClusterState(
+        kubernetes=".".join(map(str, api.kubernetes)),
+        gathered_at=gathered_at,
+        nodes=lists["nodes"],
+        pods=pods,
+        events=tuple(_relevant(reader.events, pods)),
+        unread=reader.unread,
+        classic=ClassicState(
+            claims=lists["claims"],
+            templates=lists["templates"],
+            classes=lists["classes"],
+            contexts=lists["contexts"],
+            inventories=lists["inventories"],
+            parameters={kind.kind: lists[kind.kind] for kind in kinds},
+        ),
+    )
+
+
+class _Reader:
+    """Reads lists concurrently into ``lists`` and ``events``; what it may not read, it notes in ``unread``."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.lists: dict[str, tuple[Any, ...]] = {}
+        self.events: list[Event] = []
+        self.unread: dict[str, str] = {}
+
+    async def read(self, field: str, kind: Kind[Any] | None, field_selector: str = "") -> None:
+        if kind is not None:
+            self.lists[field] = (await self._client.list(kind, field_selector=field_selector)).items
+
+    async def read_optional(self, field: str, kind: Kind[Any]) -> None:
+        """Read a list of a kind that may not be installed, or that the user may not read."""
+        self.lists[field] = ()
+        try:
+            await self.read(field, kind)
+        except NotFoundError:
+            pass  # Kerf's API is not installed: nothing of Kerf's is there
+        except ForbiddenError as error:
+            self.unread[kind.plural] = str(error)
+
+    async def read_events(self, field_selector: str, namespace: str) -> None:
+        """Read events of all namespaces, or of ``namespace`` where that is forbidden."""
+        try:
+            self.events += (await self._client.list(EVENTS, field_selector=field_selector)).items
+        except ForbiddenError as error:
+            if not namespace:
+                self.unread[EVENTS.plural] = str(error)
+                return
+            try:
+                self.events += (await self._client.list(EVENTS, namespace, field_selector=field_selector)).items
+            except ForbiddenError as again:
+                self.unread[EVENTS.plural] = str(again)
 
 
 def _uses_devices(pod: Pod) -> bool:
@@ -49,3 +152,19 @@ def _uses_devices(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or any(
         "/" in name for container in containers for name in container.resources.limits
     )
+
+
+def _relevant(events: Iterable[Event], pods: Iterable[Pod]) -> Iterator[Event]:
+    """Yield the newest events of each object: those of kubelets about ``pods``, and those of drivers' controllers."""
+    uids = {pod.metadata.uid for pod in pods}
+    kept: dict[str, int] = {}
+    for event in sorted(events, key=lambda event: event.last_timestamp or "", reverse=True):
+        about = event.involved_object
+        if event.reason == _CONTROLLER_REASON:
+            component = event.source.component or event.reporting_component
+            is_relevant = component.startswith(_CONTROLLER)
+        else:
+            is_relevant = about.uid in uids
+        if is_relevant and kept.setdefault(about.uid, 0) < _EVENTS_OF_AN_OBJECT:
+            kept[about.uid] += 1
+            yield event

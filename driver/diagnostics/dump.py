@@ -1,8 +1,10 @@
 """Dumps: the state of a cluster as one JSON file without secrets, which later versions of Kerf can read.
 
-Redaction removes everything of containers but their resources (commands and environments hold passwords), annotations,
-opaque parameters of drivers, device data that drivers report, messages of conditions other than the scheduler's, and
-the labels of all objects but nodes. What allocation depends on, and what identifies devices and their users, stays.
+Redaction removes everything of containers but their resources and states (commands and environments hold passwords),
+annotations, opaque parameters of other drivers, device data that drivers report, the labels of all objects but nodes
+(of pods the hash of their template stays), and messages of conditions other than the scheduler's, those of Kerf's
+classes, and those on which the binding of a pod depends. What allocation depends on, what identifies devices and their
+users, and the events that say why devices are not ready, stays.
 """
 
 import gzip
@@ -11,8 +13,20 @@ from typing import Final
 
 import msgspec
 
-from api.core.v1 import Container, Node, Pod, PodSpec, PodStatus
+from api.core.v1 import (
+    Container,
+    ContainerState,
+    ContainerStateWaiting,
+    ContainerStatus,
+    Event,
+    Node,
+    ObjectReference,
+    Pod,
+    PodSpec,
+    PodStatus,
+)
 from api.errors import InvalidDocumentError, InvalidQuantityError, Problem
+from api.kerf.v1alpha1 import GROUP, ResourceClassObject, ResourceClassStatus
 from api.model.allocations import (
     AllocatedDeviceStatus,
     AllocationResult,
@@ -20,7 +34,7 @@ from api.model.allocations import (
     DeviceAllocationResult,
     ResourceClaimStatus,
 )
-from api.model.base import Value
+from api.model.base import JsonObject, Value
 from api.model.claims import (
     DeviceClaim,
     DeviceClaimConfiguration,
@@ -30,9 +44,10 @@ from api.model.claims import (
     ResourceClaimSpec,
     ResourceClaimTemplate,
 )
+from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicTemplate
 from api.model.metadata import Condition, ObjectMeta, ObjectT
 from api.wire import dec_hook, enc_hook
-from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.cluster_state import ClassicState, ClusterState
 
 API_VERSION: Final = "kerf.dev/v1alpha1"
 KIND: Final = "ClusterDump"
@@ -43,6 +58,10 @@ _LEVEL: Final = 4
 """The compression level: slices are repetitive, and higher levels take three times as long to save a tenth."""
 _SCHEDULER: Final = "PodScheduled"
 """The condition in which kube-scheduler reports why a pod waits."""
+_SANDBOX: Final = "PodReadyToStartContainers"
+"""The condition that is true once the kubelet has prepared a pod's devices and made its sandbox (KEP-3085)."""
+POD_TEMPLATE_HASH: Final = "pod-template-hash"
+"""The label of a Deployment's pods that ends the name of their ReplicaSet after the Deployment's."""
 
 _replace = msgspec.structs.replace
 
@@ -86,6 +105,9 @@ def redact(state: ClusterState) -> ClusterState:
         classes=tuple(map(_class, state.classes)),
         slices=tuple(map(_bare, state.slices)),
         taint_rules=tuple(map(_bare, state.taint_rules)),
+        resource_classes=tuple(map(_resource_class, state.resource_classes)),
+        events=tuple(map(_event, state.events)),
+        classic=None if state.classic is None else _classic(state.classic),
     )
 
 
@@ -99,23 +121,25 @@ def _bare(value: ObjectT, labels: dict[str, str] | None = None) -> ObjectT:
             uid=metadata.uid,
             creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
+            generation=metadata.generation,
             labels=labels or {},
+            finalizers=metadata.finalizers,
             owner_references=metadata.owner_references,
         ),
     )
 
 
-def _conditions(conditions: tuple[Condition, ...], type_: str) -> tuple[Condition, ...]:
+def _conditions(conditions: tuple[Condition, ...], *types: str) -> tuple[Condition, ...]:
     return tuple(
         Condition(
             type=each.type,
             status=each.status,
             reason=each.reason,
-            message=each.message if type_ == _SCHEDULER else "",
+            message=each.message if each.type == _SCHEDULER else "",
             last_transition_time=each.last_transition_time,
         )
         for each in conditions
-        if each.type == type_
+        if each.type in types
     )
 
 
@@ -126,8 +150,9 @@ def _node(node: Node) -> Node:
 
 def _pod(pod: Pod) -> Pod:
     spec, status = pod.spec, pod.status
+    template_hash = pod.metadata.labels.get(POD_TEMPLATE_HASH)
     return _replace(
-        _bare(pod),
+        _bare(pod, labels=None if template_hash is None else {POD_TEMPLATE_HASH: template_hash}),
         spec=PodSpec(
             containers=tuple(map(_container, spec.containers)),
             init_containers=tuple(map(_container, spec.init_containers)),
@@ -141,14 +166,29 @@ def _pod(pod: Pod) -> Pod:
         ),
         status=PodStatus(
             phase=status.phase,
-            conditions=_conditions(status.conditions, _SCHEDULER),
+            conditions=_conditions(status.conditions, _SCHEDULER, _SANDBOX),
+            init_container_statuses=tuple(map(_container_status, status.init_container_statuses)),
+            container_statuses=tuple(map(_container_status, status.container_statuses)),
             resource_claim_statuses=status.resource_claim_statuses,
+            extended_resource_claim_status=status.extended_resource_claim_status,
         ),
     )
 
 
 def _container(container: Container) -> Container:
     return Container(name=container.name, resources=container.resources)
+
+
+def _container_status(status: ContainerStatus) -> ContainerStatus:
+    state = status.state
+    return ContainerStatus(
+        name=status.name,
+        state=ContainerState(
+            waiting=None if state.waiting is None else ContainerStateWaiting(reason=state.waiting.reason),
+            running=None if state.running is None else {},
+            terminated=None if state.terminated is None else {},
+        ),
+    )
 
 
 def _claim(claim: ResourceClaim) -> ResourceClaim:
@@ -171,6 +211,12 @@ def _spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
 
 
 def _status(status: ResourceClaimStatus) -> ResourceClaimStatus:
+    results = status.allocation.devices.results if status.allocation else ()
+    of_binding = {
+        (*each.id, condition)
+        for each in results
+        for condition in (*each.binding_conditions, *each.binding_failure_conditions)
+    }
     return ResourceClaimStatus(
         allocation=None if status.allocation is None else _allocation(status.allocation),
         reserved_for=status.reserved_for,
@@ -180,7 +226,12 @@ def _status(status: ResourceClaimStatus) -> ResourceClaimStatus:
                 pool=each.pool,
                 device=each.device,
                 share_id=each.share_id,
-                conditions=tuple(_replace(condition, message="") for condition in each.conditions),
+                conditions=tuple(
+                    condition
+                    if (each.driver, each.pool, each.device, condition.type) in of_binding
+                    else _replace(condition, message="")
+                    for condition in each.conditions
+                ),
             )
             for each in status.devices
         ),
@@ -196,3 +247,64 @@ def _allocation(allocation: AllocationResult) -> AllocationResult:
 def _class(class_: DeviceClass) -> DeviceClass:
     config = tuple(DeviceClassConfiguration() for _ in class_.spec.config)
     return _replace(_bare(class_), spec=_replace(class_.spec, config=config))
+
+
+def _resource_class(class_: ResourceClassObject) -> ResourceClassObject:
+    """Return the class with what its controller says of it, without its spec."""
+    status = ResourceClassStatus(
+        observed_generation=class_.status.observed_generation, conditions=class_.status.conditions
+    )
+    return _replace(_bare(class_), spec={}, status=status)
+
+
+def _event(event: Event) -> Event:
+    about = event.involved_object
+    return Event(
+        involved_object=ObjectReference(kind=about.kind, namespace=about.namespace, name=about.name, uid=about.uid),
+        reason=event.reason,
+        message=event.message,
+        type=event.type,
+        count=event.count,
+        first_timestamp=event.first_timestamp,
+        last_timestamp=event.last_timestamp,
+    )
+
+
+def _classic(state: ClassicState) -> ClassicState:
+    return ClassicState(
+        claims=tuple(map(_classic_claim, state.claims)),
+        templates=tuple(map(_classic_template, state.templates)),
+        classes=tuple(map(_classic_class, state.classes)),
+        contexts=tuple(map(_bare, state.contexts)),
+        inventories=tuple(map(_bare, state.inventories)),
+        parameters={kind: tuple(map(_bare, objects)) for kind, objects in state.parameters.items()},
+    )
+
+
+def _classic_claim(claim: ClassicClaim) -> ClassicClaim:
+    status, allocation = claim.status, claim.status.allocation
+    if allocation is not None:
+        allocation = _replace(allocation, devices=_replace(allocation.devices, config=()))
+    return _replace(_bare(claim), spec=_classic_spec(claim.spec), status=_replace(status, allocation=allocation))
+
+
+def _classic_template(template: ClassicTemplate) -> ClassicTemplate:
+    spec = _replace(template.spec, metadata=ObjectMeta(), spec=_classic_spec(template.spec.spec))
+    return _replace(_bare(template), spec=spec)
+
+
+def _classic_spec(spec: ClassicClaimSpec) -> ClassicClaimSpec:
+    """Return the spec; of opaque parameters only those of Kerf's own API stay, which hold sizes and names."""
+    requests = tuple(
+        _replace(request, parameters=tuple(filter(_is_ours, request.parameters))) for request in spec.requests
+    )
+    return _replace(spec, requests=requests)
+
+
+def _classic_class(class_: ClassicClass) -> ClassicClass:
+    ours = {driver: parameters for driver, parameters in class_.parameters.items() if _is_ours(parameters)}
+    return _replace(_bare(class_), parameters=ours)
+
+
+def _is_ours(parameters: JsonObject) -> bool:
+    return str(parameters.get("apiVersion", "")).startswith(f"{GROUP}/")

@@ -1,7 +1,8 @@
 """``kerf frag``: the fragmentation of a cluster's cards, and which claims to recreate to free a large partition.
 
 The numbers follow from the geometry of the cards alone (``driver.partitions.fragmentation``); every piece of advice has
-been tried with the allocator (``defragmentation``).
+been tried with the allocator (``defragmentation``). Cards of other drivers, and of models whose geometry is not known,
+are reported by their shared counters (``counter_usage``).
 """
 
 from collections import Counter
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from driver.diagnostics.card_usage import CardUsage
 from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures, measure_counters
 from driver.diagnostics.defragmentation import SLOTS, WHOLE, Advice, find_advice
 from driver.diagnostics.errors import QueryError
 from driver.diagnostics.progress import ProgressTracker, without_progress
@@ -58,7 +60,11 @@ class FragmentationReport:
     no_advice: tuple[SizeFigures, ...]
     """Sizes for which advice was sought and none was found."""
     unknown_cards: tuple[str, ...]
-    """Cards whose model is in no table, each as ``node/card: model``."""
+    """Cards whose model is in no table, each as ``node/card: model``; ``counter_sets`` has what is used of them."""
+    counter_sets: tuple[CounterSetFigures, ...]
+    """The cards whose geometry is not known, of all drivers."""
+    whole_devices: tuple[PoolFigures, ...]
+    """The devices that consume no counters, of all drivers."""
 
 
 def measure_fragmentation(
@@ -85,7 +91,13 @@ def measure_fragmentation(
     advice = [
         find_advice(cluster, cards, each.model, each.size, usable) for each in track(wanted, "searching for advice")
     ]
+    drawn = {card.id_of(name) for card in cluster.cards.known for name in card.partitions}
+    counter_sets, whole_devices = measure_counters(
+        cluster.state.slices, cluster.all_holdings.holders, drawn=drawn, nodes=nodes
+    )
     return FragmentationReport(
+        counter_sets=counter_sets,
+        whole_devices=whole_devices,
         cards=tuple(_describe_card(card, each) for card, each in figures),
         sizes=sizes,
         advice=tuple(each for each in advice if each is not None),

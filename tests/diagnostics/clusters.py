@@ -7,9 +7,11 @@ import msgspec
 
 from api.core.v1 import (
     Container,
+    Event,
     Node,
     NodeSpec,
     NodeStatus,
+    ObjectReference,
     Pod,
     PodResourceClaim,
     PodResourceClaimStatus,
@@ -33,7 +35,7 @@ from api.model.claims import (
 )
 from api.model.device_attributes import pool_name
 from api.model.devices import Attribute, Device, DeviceTaintRule, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import Condition, ObjectMeta
+from api.model.metadata import Condition, ObjectMeta, OwnerReference
 from driver.allocation import Fits
 from driver.cli.plan import compile_classes
 from driver.diagnostics.cluster_index import ClusterIndex
@@ -203,3 +205,27 @@ def gpu_cluster(nodes: int = 1, cards: int = 1) -> ClusterState:
 def parse(cluster: ClusterIndex, *documents: JsonObject, namespace: str = "default") -> ParsedManifests:
     """Return the content of ``documents``, with ResourceClasses compiled as ``kerf plan`` does."""
     return read_workloads(cluster, documents, namespace=namespace, compile_classes=compile_classes)
+
+
+def placed_pod(name: str, *claims: str, on: str = "node-1", **status: Any) -> Pod:
+    """Return a pod on a node, which has not started, with these fields of its status."""
+    return replace(pod(name, *claims, node_name=on), status=PodStatus(**status))
+
+
+def prepare_failure(name: str, message: str, count: int = 1) -> Event:
+    """Return the kubelet's event about a pod whose claims cannot be prepared."""
+    return Event(
+        involved_object=ObjectReference(kind="Pod", namespace="default", name=name, uid=f"uid-{name}"),
+        reason="FailedPrepareDynamicResources",
+        message=f"Failed to prepare dynamic resources: prepare dynamic resources: {message}",
+        type="Warning",
+        count=count,
+        first_timestamp="2026-11-21T07:59:00Z",
+        last_timestamp="2026-11-21T07:59:30Z",
+    )
+
+
+def owned(pod: Pod, kind: str, name: str, **labels: str) -> Pod:
+    """Return the pod with a controlling owner."""
+    owner = OwnerReference(api_version="apps/v1", kind=kind, name=name, uid=f"uid-{name}", controller=True)
+    return replace(pod, metadata=replace(pod.metadata, owner_references=(owner,), labels=labels))

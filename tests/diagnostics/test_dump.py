@@ -5,9 +5,11 @@ import json
 import msgspec
 import pytest
 
-from api.core.v1 import Container, EnvVar, ResourceRequirements
+from api.core.v1 import Container, ContainerState, ContainerStatus, EnvVar, Event, ObjectReference, ResourceRequirements
 from api.errors import InvalidDocumentError
+from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
+from api.model.base import JsonObject
 from api.model.claims import (
     DeviceClaimConfiguration,
     DeviceClassConfiguration,
@@ -15,10 +17,19 @@ from api.model.claims import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
+from api.model.classic import (
+    ClassicClaim,
+    ClassicClaimSpec,
+    ClassicClass,
+    ClassicRequest,
+    ClassicTemplate,
+    ClassicTemplateSpec,
+    PodSchedulingContext,
+)
 from api.model.metadata import Condition, ObjectMeta
 from api.model.quantity import Quantity
 from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.cluster_state import ClassicState, ClusterState
 from driver.diagnostics.dump import decode_dump, encode_dump, redact
 from driver.diagnostics.explain.why import explain_claim
 from tests.diagnostics.clusters import CLASSES, allocate_claims, claim, gpu_cluster, node, pod, replace, slices, state
@@ -37,7 +48,6 @@ def with_secrets() -> ClusterState:
         annotations={"a": SECRET},
         generate_name=SECRET,
         resource_version=SECRET,
-        finalizers=(SECRET,),
     )
     config = (DeviceClaimConfiguration(requests=("r0",), opaque=OPAQUE),)
     held = allocate_claims(gpu_cluster(), claim("held", "1g-10gb")).claims[0]
@@ -73,7 +83,14 @@ def with_secrets() -> ClusterState:
                 waiting,
                 metadata=metadata,
                 spec=replace(waiting.spec, containers=(container,), init_containers=(container,)),
-                status=replace(waiting.status, message=SECRET, reason=SECRET),
+                status=replace(
+                    waiting.status,
+                    message=SECRET,
+                    reason=SECRET,
+                    container_statuses=(
+                        ContainerStatus(name="main", state=ContainerState(terminated={"message": SECRET})),
+                    ),
+                ),
             )
         ],
         classes=[
@@ -95,9 +112,55 @@ def test_no_secret_gets_into_a_dump() -> None:
             spec=ResourceClaimTemplateSpec(metadata=full.claims[0].metadata, spec=full.claims[0].spec),
         ),
     )
-    full = replace(full, templates=templates)
+    about = ObjectReference(kind="Pod", namespace="default", name="x", uid="u", field_path=SECRET)
+    full = replace(
+        full,
+        templates=templates,
+        resource_classes=(ResourceClassObject(metadata=full.claims[0].metadata, spec={"device": SECRET}),),
+        events=(Event(metadata=full.claims[0].metadata, involved_object=about, reporting_instance=SECRET),),
+    )
     assert encode_dump(full).decode().count(SECRET) > 20
     assert SECRET not in encode_dump(redact(full)).decode()
+
+
+def test_classic_claims_and_classes_lose_the_parameters_of_other_drivers_only() -> None:
+    ours: JsonObject = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuClaimParameters"}
+    metadata = ObjectMeta(name="c", namespace="default", annotations={"a": SECRET})
+    spec = ClassicClaimSpec(requests=(ClassicRequest(class_name="gpu", parameters=({"token": SECRET}, ours)),))
+    classic = ClassicState(
+        claims=(ClassicClaim(metadata=metadata, spec=spec),),
+        templates=(ClassicTemplate(metadata=metadata, spec=ClassicTemplateSpec(metadata=metadata, spec=spec)),),
+        classes=(ClassicClass(metadata=metadata, parameters={"other": {"token": SECRET}, "ours": ours}),),
+        contexts=(PodSchedulingContext(metadata=metadata),),
+    )
+    full = ClusterState(classic=classic)
+    assert encode_dump(full).decode().count(SECRET) > 5
+    kept = redact(full)
+    assert SECRET not in encode_dump(kept).decode()
+    assert kept.classic is not None
+    assert kept.classic.claims[0].spec.requests[0].parameters == (ours,)
+    assert kept.classic.classes[0].parameters == {"ours": ours}
+    assert decode_dump(encode_dump(kept), "dump.json") == kept
+
+
+def test_messages_on_which_binding_depends_and_the_hash_of_a_template_stay() -> None:
+    full = with_secrets()
+    [held] = full.claims
+    allocation = held.status.allocation
+    assert allocation is not None
+    [result] = allocation.devices.results
+    waiting = replace(result, binding_conditions=("Loaded",), binding_failure_conditions=("Broken",))
+    said = (
+        Condition(type="Broken", status="True", message="the image is damaged"),
+        Condition(type="Ready", status="True", message=SECRET),
+    )
+    status = AllocatedDeviceStatus(driver=result.driver, pool=result.pool, device=result.device, conditions=said)
+    allocation = replace(allocation, devices=replace(allocation.devices, results=(waiting,)))
+    claims = (replace(held, status=replace(held.status, allocation=allocation, devices=(status,))),)
+    labeled = replace(pod("p"), metadata=ObjectMeta(name="p", labels={"pod-template-hash": "5d4f", "l": SECRET}))
+    kept = redact(replace(full, claims=claims, pods=(labeled,)))
+    assert [one.message for one in kept.claims[0].status.devices[0].conditions] == ["the image is damaged", ""]
+    assert kept.pods[0].metadata.labels == {"pod-template-hash": "5d4f"}
 
 
 def test_what_decides_over_devices_stays() -> None:

@@ -16,7 +16,7 @@ from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import Hardware
+from tests.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 MODEL: Final = 'device.attributes["gpu.kerf.dev"].model'
@@ -40,12 +40,19 @@ async def busy(namespace: Namespace) -> AsyncIterator[Mapping[str, str]]:
         await namespace.api.delete("v1", "Pod", name, namespace.name)
 
 
-async def why(cluster: Cluster, *arguments: str) -> Document:
-    """Return the document of ``kerf why``, which ends with exit code 1."""
+async def ask(cluster: Cluster, *arguments: str) -> tuple[int, Document]:
+    """Return the exit code and the document of ``kerf why``."""
     command = [sys.executable, "-m", "driver.cli", "why", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
     result = await anyio.run_process([*command, "-o", "json"], check=False, stderr=subprocess.PIPE)
-    assert result.returncode == 1, result.stderr.decode() + result.stdout.decode()
+    assert result.stdout, result.stderr.decode()
     document: Document = json.loads(result.stdout)
+    return result.returncode, document
+
+
+async def why(cluster: Cluster, *arguments: str) -> Document:
+    """Return the document of ``kerf why``, which ends with exit code 1."""
+    code, document = await ask(cluster, *arguments)
+    assert code == 1, document
     return document
 
 
@@ -155,6 +162,48 @@ async def test_a_missing_template_is_explained(cluster: Cluster, namespace: Name
     answer = await why(cluster, "pod", "asking", "-n", namespace.name)
     assert answer["verdict"] == "blocked"
     assert f"ResourceClaimTemplate {namespace.name}/none-such does not exist" in answer["message"]
+
+
+async def test_a_pod_that_has_its_devices_and_cannot_start_is_explained(
+    cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]
+) -> None:
+    """The codes follow from the words of the real kubelet."""
+    parameters = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "sharin": {}}
+    await namespace.template("bad", pods.exactly("gpu", busy["1g.10gb"]), config=[pods.opaque(parameters, "gpu")])
+    await namespace.create_pods("bad", "asking")
+    await namespace.wait_event("asking", "FailedPrepareDynamicResources")
+    answer = await why(cluster, "pod/asking", "-n", namespace.name)
+    assert answer["verdict"] == "cannot-start"
+    [cause] = answer["causes"]
+    assert cause["code"] == "parameters-refused"
+    assert "opaque.parameters.sharin: unknown field" in cause["message"]
+    assert "kubectl delete pod asking" in cause["next_step"]
+
+
+async def test_pods_that_a_missing_plugin_keeps_from_starting_and_ending_are_explained(
+    cluster: Cluster, kerf: Kerf, namespace: Namespace, busy: Mapping[str, str]
+) -> None:
+    node = namespace.node.name
+    await kerf.crash_plugin(node)
+    try:
+        await namespace.create_pods("small", "asking")
+        await namespace.wait_event("asking", "FailedPrepareDynamicResources")
+        answer = await why(cluster, "pod/asking", "-n", namespace.name)
+        assert (answer["verdict"], answer["causes"][0]["code"]) == ("cannot-start", "driver-absent"), answer["causes"]
+
+        await namespace.api.delete("v1", "Pod", "holder", namespace.name)
+
+        async def cannot_end() -> bool:
+            _, answer = await ask(cluster, "pod/holder", "-n", namespace.name)
+            return str(answer["verdict"]) == "cannot-end"
+
+        await eventually("the slices of the missing plugin go", cannot_end)
+        answer = await why(cluster, "pod/holder", "-n", namespace.name)
+        assert answer["causes"][0]["code"] == "driver-absent", answer["causes"]
+        assert "start the plugin of" in answer["causes"][0]["next_step"]
+    finally:
+        await kerf.start_plugin(node)
+    await namespace.wait_running("asking")
 
 
 async def test_what_is_named_to_end_makes_room(cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from api.core.v1 import Pod, PodResourceClaim
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
 from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.report import ClaimState
+from driver.diagnostics.explain.report import Cause, CauseCode, ClaimState
 from driver.scheduling.extended_resources import expected_claim
 
 
@@ -19,15 +19,15 @@ class PodClaims:
     """The states of all claims, in the order of the pod."""
     found: tuple[ResourceClaim, ...]
     """The claims that exist."""
-    missing: str = ""
-    """Why the first other claim does not exist; empty when all do."""
+    missing: Cause | None = None
+    """Why the first other claim does not exist; None when all do."""
 
 
 def find_pod_claims(cluster: ClusterIndex, pod: Pod) -> PodClaims:
-    """Return the claims of ``pod``, including the one that the scheduler would create for extended resources."""
+    """Return the claims of ``pod``, including the one that the scheduler has or would create for extended resources."""
     states: list[ClaimState] = []
     found: list[ResourceClaim] = []
-    missing = ""
+    missing: Cause | None = None
     for entry, name in _needed(pod):
         claim = cluster.claims.get(ObjectRef(pod.metadata.namespace, name)) if name else None
         if claim is not None:
@@ -36,11 +36,35 @@ def find_pod_claims(cluster: ClusterIndex, pod: Pod) -> PodClaims:
         else:
             states.append(ClaimState(name=name or entry.name, state="missing"))
             missing = missing or _why_missing(cluster, pod, entry)
-    extended = None if pod.spec.node_name else expected_claim(pod, cluster.classes.values())
+    created = pod.extended_claim_name
+    if created is not None:
+        extended = cluster.claims.get(ObjectRef(pod.metadata.namespace, created))
+    else:
+        extended = None if pod.spec.node_name else expected_claim(pod, cluster.classes.values())
     if extended is not None:
         states.append(describe_claim(extended))
         found.append(extended)
     return PodClaims(tuple(states), tuple(found), missing)
+
+
+def find_pod_blocker(pod: Pod) -> Cause | None:
+    """Return what of the pod itself has to change before its claims matter; None when nothing has to."""
+    if pod.is_finished:
+        return Cause(
+            code=CauseCode.POD_FINISHED,
+            message="the pod is finished: it gets no more devices",
+            next_step="nothing; create a new pod to run it again",
+            objects=(f"pod {pod.ref}",),
+        )
+    if pod.spec.scheduling_gates:
+        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+        return Cause(
+            code=CauseCode.SCHEDULING_GATE,
+            message=f"the pod waits for its scheduling gate {gates} (spec.schedulingGates)",
+            next_step="whoever set the gate must remove it: a quota or queue system, for example Kueue",
+            objects=(f"pod {pod.ref}",),
+        )
+    return None
 
 
 def describe_claim(claim: ResourceClaim) -> ClaimState:
@@ -84,10 +108,34 @@ def _needed(pod: Pod) -> Iterator[tuple[PodResourceClaim, str | None]]:
     return ((entry, names.get(entry.name)) for entry in pod.spec.resource_claims if entry.name not in none_needed)
 
 
-def _why_missing(cluster: ClusterIndex, pod: Pod, entry: PodResourceClaim) -> str:
-    namespace, template = pod.metadata.namespace, entry.resource_claim_template_name
+def _why_missing(cluster: ClusterIndex, pod: Pod, entry: PodResourceClaim) -> Cause:
+    template = entry.template_name
+    has_template = template is not None and ObjectRef(pod.metadata.namespace, template) in cluster.templates
+    return missing_claim(pod, entry, has_template=has_template)
+
+
+def missing_claim(pod: Pod, entry: PodResourceClaim, *, has_template: bool) -> Cause:
+    """Return why ``entry`` of ``pod`` has no claim; ``has_template``: whether the template that it names exists."""
+    namespace, claim, template = pod.metadata.namespace, entry.claim_name, entry.template_name
+    path = f"spec.resourceClaims[{pod.spec.resource_claims.index(entry)}]"
     if template is None:
-        return f"claim {namespace}/{entry.resource_claim_name} does not exist; create it, or correct resourceClaimName"
-    if ObjectRef(namespace, template) not in cluster.templates:
-        return f"ResourceClaimTemplate {namespace}/{template} does not exist; create it, or correct the pod"
-    return f"no claim has been made from ResourceClaimTemplate {namespace}/{template} yet: kube-controller-manager does"
+        return Cause(
+            code=CauseCode.CLAIM_MISSING,
+            message=f"claim {namespace}/{claim} does not exist ({path}.resourceClaimName)",
+            next_step="create the claim, or correct the name and create the pod again",
+            objects=(f"claim {namespace}/{claim}", f"pod {pod.ref}"),
+        )
+    if not has_template:
+        return Cause(
+            code=CauseCode.TEMPLATE_MISSING,
+            message=f"ResourceClaimTemplate {namespace}/{template} does not exist ({path}.resourceClaimTemplateName)",
+            next_step="create the template, or correct the name and create the pod again",
+            objects=(f"resourceclaimtemplate {namespace}/{template}", f"pod {pod.ref}"),
+        )
+    return Cause(
+        code=CauseCode.CLAIM_NOT_CREATED,
+        message=f"no claim has been created from ResourceClaimTemplate {namespace}/{template} yet ({path})",
+        next_step="wait some seconds: kube-controller-manager creates it; if it stays, kubectl describe pod "
+        f"{pod.metadata.name} -n {namespace}, and see whether kube-controller-manager runs",
+        objects=(f"resourceclaimtemplate {namespace}/{template}", f"pod {pod.ref}"),
+    )

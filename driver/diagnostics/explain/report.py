@@ -13,9 +13,19 @@ class Verdict(StrEnum):
     """The result of a report in one word."""
 
     HAS_DEVICES = "has-devices"
-    """All claims are allocated."""
+    """All claims are allocated, and the pod, if there is one, has started."""
+    STARTING = "starting"
+    """All claims are allocated, the pod has not started yet, and no fault is found."""
+    CANNOT_START = "cannot-start"
+    """All claims are allocated, and a fault keeps the pod from starting."""
+    ENDING = "ending"
+    """It is being deleted, and no fault is found."""
+    CANNOT_END = "cannot-end"
+    """It is being deleted, and a fault keeps it from ending."""
     FITS = "fits"
     """A node has free devices now; the pod waits for the scheduler, or for something other than devices."""
+    WAITING = "waiting"
+    """Its claims are not allocated, and no fault is found: the scheduler and drivers' controllers negotiate."""
     DOES_NOT_FIT = "does-not-fit"
     """No node has devices for it."""
     BLOCKED = "blocked"
@@ -26,12 +36,113 @@ class Verdict(StrEnum):
     """The search exceeded its budget on some node, and no node fits."""
 
 
+class CauseCode(StrEnum):
+    """A reason why a pod or claim waits, besides those of ``driver.allocation.Obstacle``. Values never change."""
+
+    POD_FINISHED = "pod-finished"
+    """The pod has ended: it gets no devices any more."""
+    SCHEDULING_GATE = "scheduling-gate"
+    """A scheduling gate of the pod excludes it from scheduling."""
+    CLAIM_MISSING = "claim-missing"
+    """A claim that the pod names does not exist."""
+    TEMPLATE_MISSING = "template-missing"
+    """A template that the pod names does not exist."""
+    CLAIM_NOT_CREATED = "claim-not-created"
+    """A claim has not been created from its template yet."""
+    CLAIM_DELETING = "claim-deleting"
+    """A claim of the pod is being deleted."""
+    CLASS_MISSING = "class-missing"
+    """The class that a claim names does not exist."""
+    CLASS_NOT_COMPILED = "class-not-compiled"
+    """There is a ResourceClass of this name, but no DeviceClass: its conditions say why."""
+    CLASS_MATCHES_NOTHING = "class-matches-nothing"
+    """No published device matches the ResourceClass: its condition says why."""
+    CLAIM_INVALID = "claim-invalid"
+    """A claim cannot be evaluated on any node, for example because a selector fails."""
+    NO_NODE = "no-node"
+    """The cluster has no node."""
+    NO_POD = "no-pod"
+    """No pod uses the claim: the scheduler allocates claims for pods only."""
+    SCHEDULER = "scheduler"
+    """Devices are free: the pod waits for the scheduler, or for something other than devices."""
+    DEVICE_LOADING = "device-loading"
+    """A device is made ready before the pod is bound (binding conditions, KEP-5007)."""
+    DEVICE_FAILED = "device-failed"
+    """A device reports that it cannot be made ready (binding failure conditions, KEP-5007)."""
+    NOT_BOUND = "not-bound"
+    """All claims are allocated, and the scheduler has not bound the pod to a node yet."""
+    NODE_MISSING = "node-missing"
+    """The pod's node does not exist."""
+    NODE_NOT_READY = "node-not-ready"
+    """The kubelet of the pod's node does not report."""
+    DRIVER_ABSENT = "driver-absent"
+    """The driver's plugin does not run on the node, or is not registered with the kubelet."""
+    DOUBLE_ALLOCATION = "double-allocation"
+    """Two claims hold hardware that only one of them can have."""
+    DEVICE_GONE = "device-gone"
+    """An allocated device is no longer published."""
+    DEVICE_TAINTED = "device-tainted"
+    """An allocated device is tainted."""
+    PARAMETERS_REFUSED = "parameters-refused"
+    """The configuration of a claim or its class does not fit: the message has the field."""
+    HARDWARE_HELD = "hardware-held"
+    """Somebody else than the cluster's claims holds the hardware."""
+    NOT_RESERVED = "not-reserved"
+    """A claim is not reserved for the pod, so the kubelet does not start it."""
+    PREPARE_SLOW = "prepare-slow"
+    """The driver has not answered within the kubelet's time limit."""
+    PREPARE_FAILED = "prepare-failed"
+    """The driver refuses to prepare a claim: the message has its reason."""
+    PREPARING = "preparing"
+    """No fault is found: the kubelet is preparing the devices, or has not begun."""
+    CONTAINER_WAITING = "container-waiting"
+    """The devices are prepared, and a container waits for something else."""
+    CONTAINERS_STOPPING = "containers-stopping"
+    """The pod's containers are being stopped."""
+    UNPREPARE_PENDING = "unprepare-pending"
+    """The containers have ended, and the kubelet waits for the driver to release the devices."""
+    UNPREPARE_FAILED = "unprepare-failed"
+    """The devices cannot be released: the message has the reason."""
+    FINALIZER = "finalizer"
+    """A finalizer keeps the object: whoever set it has to remove it."""
+    CLAIM_IN_USE = "claim-in-use"
+    """Pods use the claim that is being deleted."""
+    CLAIM_FULL = "claim-full"
+    """As many pods use the claim as its class allows (classic DRA)."""
+    CLAIM_CONTRADICTION = "claim-contradiction"
+    """The allocation of a claim cannot be read or names hardware that is not there (classic DRA)."""
+    DEALLOCATION_REQUESTED = "deallocation-requested"
+    """The claim's devices are being given back, before it is allocated again (classic DRA)."""
+    PARAMETERS_MISSING = "parameters-missing"
+    """The parameters that a claim or class refers to do not exist (classic DRA)."""
+    CONTROLLER_SILENT = "controller-silent"
+    """The controller of the claim's driver has not answered the scheduler (classic DRA)."""
+    NO_SUITABLE_NODE = "no-suitable-node"
+    """The driver's controller reports every potential node as unsuitable (classic DRA)."""
+    ALLOCATION_PENDING = "allocation-pending"
+    """A node is selected, and the driver's controller has not allocated the claim yet (classic DRA)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One reason why the subject waits, and what to do about it."""
+
+    code: str
+    """A value of CauseCode or of ``driver.allocation.Obstacle``, or ``node-filter``, ``error`` or ``undecided``."""
+    message: str
+    next_step: str
+    objects: tuple[str, ...] = ()
+    """The objects that are concerned, as ``kind namespace/name`` or ``device driver/pool/device``."""
+    is_fault: bool = True
+    """Whether it stays until somebody acts; else it passes by itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The pod or claim that a report is about."""
+    """The pod or claim that a report is about, or the object that has made the pods."""
 
     kind: str
-    """``Pod`` or ``ResourceClaim``."""
+    """``Pod`` or ``ResourceClaim``; of several pods their owner's, such as ``Deployment``, or ``Namespace``."""
     namespace: str
     name: str
 
@@ -128,15 +239,29 @@ class WhyReport:
     verdict: Verdict
     message: str
     """The verdict in one sentence."""
+    causes: tuple[Cause, ...]
+    """Why the subject waits, the most important first; at least one for each pod that waits or is being deleted."""
     scheduler_says: str
     """The message of the pod's condition PodScheduled; empty without one."""
     claims: tuple[ClaimState, ...]
     nodes: int
     """The number of nodes in the cluster."""
     fitting_nodes: tuple[str, ...]
+    """The nodes that fit; if the pod cannot start on its own node, those that would take one in its place."""
     groups: tuple[NodeGroup, ...]
     """The nodes that do not fit, the largest group first."""
     remedies: tuple[Victims, ...]
     """The smallest set first."""
     remedies_searched: int
     """The number of nodes that were searched for ``remedies``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadReport:
+    """The reports on the pods of an owner, such as a Deployment, or of a namespace."""
+
+    subject: Subject
+    message: str
+    """How many of the pods wait, in one sentence."""
+    pods: tuple[WhyReport, ...]
+    """The reports, those on pods that wait first."""

@@ -1,25 +1,42 @@
-"""Explanations of why a pod or a claim waits: the obstacles on each node, and the claims whose end would help.
+"""Explanations of why a pod or a claim waits: before allocation, between allocation and start, and at its end.
 
-A claim is checked together with the pod that waits for it: the scheduler allocates all claims of a pod together, and
-only on nodes that the pod itself accepts.
+Before allocation these are the obstacles on each node, and the claims whose end would help. A claim is checked together
+with the pod that waits for it: the scheduler allocates all claims of a pod together, and only on nodes that the pod
+itself accepts.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from api.core.v1 import Pod
+from api.model.allocations import ResourceClaimStatus
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
-from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.cluster_index import ClusterIndex, pods_of
 from driver.diagnostics.errors import QueryError
+from driver.diagnostics.explain.class_faults import find_classes_without_devices, find_missing_classes
+from driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
+from driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
+from driver.diagnostics.explain.next_steps import list_names, merge_causes, misfit_causes
 from driver.diagnostics.explain.node_check import UNDECIDED, InvalidClaimsError, NodeCheck, check_node, group_nodes
-from driver.diagnostics.explain.pod_claims import PodClaims, describe_claim, find_pod_claims, find_waiting_pod
-from driver.diagnostics.explain.report import Subject, Verdict, Victims, WhyReport
+from driver.diagnostics.explain.pod_claims import (
+    PodClaims,
+    describe_claim,
+    find_pod_blocker,
+    find_pod_claims,
+    find_waiting_pod,
+)
+from driver.diagnostics.explain.pod_start import check_binding, check_running, check_start, verdict_of_start
+from driver.diagnostics.explain.pod_status import has_started, held_claims, scheduler_message
+from driver.diagnostics.explain.report import Cause, CauseCode, Subject, Verdict, Victims, WhyReport
 from driver.diagnostics.explain.victims import Candidate, find_victims
 from driver.diagnostics.progress import ProgressTracker, without_progress
 
-_POD_SCHEDULED: Final = "PodScheduled"
+_NODES_INSTEAD: Final = 64
+"""Other nodes that are tried for a pod that cannot start on its own: enough for a proposal in large clusters."""
 
 
 def explain_pod(cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = without_progress) -> WhyReport:
@@ -28,18 +45,23 @@ def explain_pod(cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = 
     if pod is None:
         raise QueryError.unknown("pod that requests devices", ref, cluster.pods)
     subject = Subject(kind="Pod", namespace=ref.namespace, name=ref.name)
+    if cluster.state.classic is not None:
+        return explain_classic_pod(cluster, cluster.state.classic, pod, subject)
     return _Explainer(cluster, subject, pod, find_pod_claims(cluster, pod), track).explain()
 
 
 def explain_claim(cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = without_progress) -> WhyReport:
-    """Return why the claim ``ref`` has no devices. Raises QueryError when there is no such claim."""
+    """Return why the claim ``ref`` has no devices, or is not in use. Raises QueryError when there is no such claim."""
+    subject = Subject(kind="ResourceClaim", namespace=ref.namespace, name=ref.name)
+    if cluster.state.classic is not None:
+        return explain_classic_claim(cluster, cluster.state.classic, subject)
     claim = cluster.claims.get(ref)
     if claim is None:
         raise QueryError.unknown("ResourceClaim", ref, cluster.claims)
-    subject = Subject(kind="ResourceClaim", namespace=ref.namespace, name=ref.name)
-    pod = None if claim.status.allocation else find_waiting_pod(cluster, claim)
-    if pod is None:
-        return explain_misfit(cluster, subject, None, [claim], track=track)
+    pod = _user_in_trouble(cluster, claim) if claim.status.allocation else find_waiting_pod(cluster, claim)
+    if pod is None or claim.is_terminating:
+        claims = PodClaims((describe_claim(claim),), (claim,))
+        return _Explainer(cluster, subject, None, claims, track).explain()
     return _Explainer(cluster, subject, pod, find_pod_claims(cluster, pod), track).explain()
 
 
@@ -60,6 +82,13 @@ def explain_misfit(
     return _Explainer(cluster, subject, pod, pod_claims, track, staying).explain()
 
 
+def _user_in_trouble(cluster: ClusterIndex, claim: ResourceClaim) -> Pod | None:
+    """Return the first pod that uses the allocated ``claim`` and has not started, or is being deleted."""
+    users = (cluster.pods.get(ref) for ref in sorted(pods_of(claim)))
+    found = (pod for pod in users if pod is not None and (pod.is_terminating or not has_started(pod)))
+    return next(found, None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Explainer:
     """Explains why ``pod``, which needs all of ``claims``, waits."""
@@ -73,35 +102,100 @@ class _Explainer:
 
     def explain(self) -> WhyReport:
         pod = self.pod
+        if pod is not None and pod.is_terminating:
+            return self._report_deletion(check_pod_deletion(self.cluster, pod, held_claims(self.claims.found)))
+        if pod is None and (ending := [claim for claim in self.claims.found if claim.is_terminating]):
+            return self._report_deletion(_check_claim_deletion(ending[0]))
         if blocker := self._find_blocker():
-            return self._report(Verdict.BLOCKED, blocker)
-        if not self._unallocated and (pod is None or pod.spec.node_name):
-            where = f" and the pod is on node {pod.spec.node_name}" if pod else ""
-            return self._report(Verdict.HAS_DEVICES, f"all claims have their devices{where}")
+            return self._report(Verdict.BLOCKED, blocker.message, (blocker,))
+        if not self._unallocated:
+            if pod is None:
+                faults = check_running(self.cluster, Pod(), held_claims(self.claims.found), self.claims.found)
+                return self._report(Verdict.HAS_DEVICES, "all claims have their devices", faults)
+            if pod.spec.node_name:
+                return self._report_allocated(pod)
+            if binding := check_binding(self.cluster, self.claims.found):
+                return self._report_binding(binding)
+        return self._report_nodes()
+
+    def _find_blocker(self) -> Cause | None:
+        """Return what has to change before devices matter; None when nothing has to."""
+        if self.pod is not None and (blocker := find_pod_blocker(self.pod)):
+            return blocker
+        if self.claims.missing is not None:
+            return self.claims.missing
+        for claim in self.claims.found:
+            if claim.is_terminating and claim.status.allocation is None:
+                return Cause(
+                    code=CauseCode.CLAIM_DELETING,
+                    message=f"claim {claim.metadata.name} is being deleted",
+                    next_step="wait until it is gone, then create it again, or the pod if a template makes its claim",
+                    objects=(f"claim {claim.ref}",),
+                )
+        return None
+
+    def _report_deletion(self, causes: tuple[Cause, ...]) -> WhyReport:
+        return self._report(*verdict_of_deletion(causes), causes)
+
+    def _report_allocated(self, pod: Pod) -> WhyReport:
+        held = held_claims(self.claims.found)
+        instead: tuple[str, ...] = ()
+        if has_started(pod):
+            causes = check_running(self.cluster, pod, held, self.claims.found)
+        else:
+            causes = check_start(self.cluster, pod, held, self.claims.found)
+            if any(cause.is_fault for cause in causes):
+                instead = self._find_nodes_instead(pod)
+                causes = check_start(self.cluster, pod, held, self.claims.found, instead)
+        return self._report(*verdict_of_start(pod, causes), causes, (), instead)
+
+    def _report_binding(self, causes: tuple[Cause, ...]) -> WhyReport:
+        verdict = Verdict.CANNOT_START if any(cause.is_fault for cause in causes) else Verdict.STARTING
+        return self._report(verdict, "its devices are allocated, and it is not bound to a node yet", causes)
+
+    def _find_nodes_instead(self, pod: Pod) -> tuple[str, ...]:
+        """Return other nodes on which a pod like ``pod`` would get devices now, if its claims are its own."""
+        own = [
+            msgspec.structs.replace(claim, status=ResourceClaimStatus())
+            for claim in self.claims.found
+            if set(pods_of(claim)) <= {pod.ref}
+        ]
+        if len(own) < len(self.claims.found):
+            return ()
+        cluster = self.cluster.with_claims(own)
+        others = [node for node in cluster.nodes if node.metadata.name != pod.spec.node_name][:_NODES_INSTEAD]
+        try:
+            checks = [check_node(cluster, pod, own, node) for node in self.track(others, "checking other nodes")]
+        except InvalidClaimsError:
+            return ()
+        return tuple(check.node.metadata.name for check in checks if not check.reasons)
+
+    def _report_nodes(self) -> WhyReport:
+        """Report on which nodes the unallocated claims fit."""
         nodes = self.track(self.cluster.nodes, "checking nodes")
         try:
-            checks = [check_node(self.cluster, pod, self.claims.found, node) for node in nodes]
+            checks = [check_node(self.cluster, self.pod, self.claims.found, node) for node in nodes]
         except InvalidClaimsError as error:
-            return self._report(Verdict.INVALID, str(error))
+            return self._report_invalid(str(error))
         if not all(check.reasons for check in checks):
             return self._report_fit(checks)
         if any(reason.obstacle == UNDECIDED for check in checks for reason in check.reasons):
             message = "it may fit on some node: the search was given up there; a longer --deadline may decide it"
-            return self._report(Verdict.UNDECIDED, message, checks)
+            return self._report(Verdict.UNDECIDED, message, (), checks)
         return self._report_misfit(checks)
 
-    def _find_blocker(self) -> str:
-        """Return what has to change before devices matter; empty when nothing has to."""
-        pod = self.pod
-        if pod is not None and (pod.is_terminating or pod.is_finished):
-            return f"the pod is {'being deleted' if pod.is_terminating else 'finished'}: it gets no more devices"
-        if pod is not None and pod.spec.scheduling_gates:
-            gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
-            return f"the pod waits for its scheduling gate {gates}; whoever set it must remove it"
-        if self.claims.missing:
-            return self.claims.missing
-        deleting = (f"claim {claim.name} is being deleted" for claim in self.claims.states if claim.state == "deleting")
-        return next(deleting, "")
+    def _report_invalid(self, message: str) -> WhyReport:
+        missing = tuple(find_missing_classes(self.cluster, self._unallocated))
+        if missing:
+            is_compiled_later = missing[0].code == CauseCode.CLASS_NOT_COMPILED
+            return self._report(Verdict.BLOCKED if is_compiled_later else Verdict.INVALID, missing[0].message, missing)
+        invalid = Cause(
+            code=CauseCode.CLAIM_INVALID,
+            message=message,
+            next_step="correct the claim, its template or the class that the message names: no node can evaluate it",
+            objects=tuple(f"claim {claim.ref}" for claim in self._unallocated),
+        )
+        return self._report(Verdict.INVALID, message, (invalid,))
 
     def _report_fit(self, checks: Sequence[NodeCheck]) -> WhyReport:
         fitting = tuple(check.node.metadata.name for check in checks if not check.reasons)
@@ -109,7 +203,33 @@ class _Explainer:
         message = f"devices for it are free on {fitting[0]}{others}"
         if self._scheduler_says:
             message += "; it waits for something else, or no longer waits"
-        return self._report(Verdict.FITS, message, checks, fitting)
+        return self._report(Verdict.FITS, message, (self._cause_of_fit(fitting),), checks, fitting)
+
+    def _cause_of_fit(self, fitting: tuple[str, ...]) -> Cause:
+        pod, claims = self.pod, tuple(f"claim {claim.ref}" for claim in self.claims.found)
+        if pod is None:
+            return Cause(
+                code=CauseCode.NO_POD,
+                message="no pod waits for it: the scheduler allocates claims only for pods that name them",
+                next_step="create a pod that names the claim in spec.resourceClaims",
+                objects=claims,
+                is_fault=False,
+            )
+        said = f"; it says: {self._scheduler_says}" if self._scheduler_says else ""
+        if self._unallocated:
+            what = f"devices are free on {list_names(fitting)}: the pod waits for the scheduler{said}"
+        else:
+            what = f"its claims are allocated, and {list_names(fitting)} accepts it: it is not bound yet{said}"
+        name = pod.spec.scheduler_name or "default-scheduler"
+        return Cause(
+            code=CauseCode.SCHEDULER if self._unallocated else CauseCode.NOT_BOUND,
+            message=what,
+            next_step="see what the scheduler says: CPU, memory and other pods count, too"
+            if said
+            else f"wait some seconds; if it stays, see whether the scheduler {name} (spec.schedulerName) runs",
+            objects=(f"pod {pod.ref}", *claims),
+            is_fault=False,
+        )
 
     def _report_misfit(self, checks: Sequence[NodeCheck]) -> WhyReport:
         total = len(checks)
@@ -120,8 +240,15 @@ class _Explainer:
             if check.is_releasable
         ]
         victims, searched = find_victims(self.cluster, self._unallocated, candidates, self.staying, self.track)
+        causes = find_classes_without_devices(self.cluster, self._unallocated)
         return self._report(
-            Verdict.DOES_NOT_FIT, message if total else "the cluster has no node", checks, (), victims, searched
+            Verdict.DOES_NOT_FIT,
+            message if total else "the cluster has no node",
+            (*misfit_causes(group_nodes(checks), victims), *causes) if total else (_NO_NODE,),
+            checks,
+            (),
+            victims,
+            searched,
         )
 
     @property
@@ -130,28 +257,38 @@ class _Explainer:
 
     @property
     def _scheduler_says(self) -> str:
-        conditions = self.pod.status.conditions if self.pod else ()
-        messages = (each.message for each in conditions if each.type == _POD_SCHEDULED and each.status != "True")
-        return next(messages, "")
+        return scheduler_message(self.pod) if self.pod else ""
 
     def _report(
         self,
         verdict: Verdict,
         message: str,
+        causes: Sequence[Cause] = (),
         checks: Sequence[NodeCheck] = (),
         fitting: tuple[str, ...] = (),
         victims: tuple[Victims, ...] = (),
         searched: int = 0,
     ) -> WhyReport:
+        groups = group_nodes(check for check in checks if check.reasons)
         return WhyReport(
             subject=self.subject,
             verdict=verdict,
             message=message,
+            causes=merge_causes(causes or misfit_causes(groups, victims)),
             scheduler_says=self._scheduler_says,
             claims=self.claims.states,
             nodes=len(self.cluster.nodes),
             fitting_nodes=fitting,
-            groups=group_nodes(check for check in checks if check.reasons),
+            groups=groups,
             remedies=victims,
             remedies_searched=searched,
         )
+
+
+_NO_NODE: Final = Cause(
+    code=CauseCode.NO_NODE, message="the cluster has no node", next_step="add a node with such devices"
+)
+
+
+def _check_claim_deletion(claim: ResourceClaim) -> tuple[Cause, ...]:
+    return check_claim_deletion(claim.metadata, pods_of(claim), is_allocated=claim.status.allocation is not None)

@@ -1,0 +1,216 @@
+"""What is used of shared counters, for cards of any driver whose geometry is not known.
+
+A counter set is a card (KEP-4815): its devices are the partitions that consume from it. Counters of amount 1 that are
+numbered, such as ``memory-slice-0`` to ``memory-slice-7``, are units of the card, each of which one claim can hold.
+Drivers whose devices consume no counters publish whole devices, which are only counted.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from api.model.devices import CounterSet, Device, ResourceSlice
+from api.model.names import DeviceId, ObjectRef
+from api.model.quantity import NANO, Quantity
+
+_NUMBERED: Final = re.compile(r"(?P<stem>.+?)-?(?P<number>\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterFigures:
+    """One counter of a card."""
+
+    name: str
+    used: str
+    """The amount that the devices in use consume, as a quantity."""
+    total: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFigures:
+    """Numbered counters of amount 1 of a card: its units, in the order of their numbers."""
+
+    name: str
+    """What the names of the counters have in common."""
+    first: int
+    """The number of the first unit."""
+    holders: tuple[tuple[str, ...], ...]
+    """The claims that hold each unit; none: it is free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterSetFigures:
+    """What is used of one counter set."""
+
+    node: str
+    """The node of the card; empty for hardware that several nodes can use."""
+    driver: str
+    pool: str
+    counter_set: str
+    devices: int
+    """The devices that consume from it."""
+    in_use: int
+    """Those that claims hold."""
+    would_fit: int
+    """Those that what is left of all their counters would allow, each by itself."""
+    claims: tuple[str, ...]
+    units: tuple[UnitFigures, ...]
+    counters: tuple[CounterFigures, ...]
+    """The other counters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFigures:
+    """The devices of one pool that consume no counters: whole devices."""
+
+    node: str
+    driver: str
+    pool: str
+    devices: int
+    in_use: int
+    """Those that claims hold, or of which they have shares."""
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The newest generation of a pool."""
+
+    driver: str
+    name: str
+    generation: int
+    slices: list[ResourceSlice]
+
+    @property
+    def node(self) -> str:
+        return next((slice_.spec.node_name for slice_ in self.slices if slice_.spec.node_name), "")
+
+    @property
+    def devices(self) -> list[Device]:
+        return [device for slice_ in self.slices for device in slice_.spec.devices]
+
+    @property
+    def counter_sets(self) -> list[CounterSet]:
+        return [set_ for slice_ in self.slices for set_ in slice_.spec.shared_counters]
+
+
+def measure_counters(
+    slices: Iterable[ResourceSlice],
+    holders: Mapping[DeviceId, tuple[ObjectRef, ...]],
+    *,
+    drawn: Collection[DeviceId],
+    nodes: Collection[str] = (),
+) -> tuple[tuple[CounterSetFigures, ...], tuple[PoolFigures, ...]]:
+    """Return the counter sets and the whole devices of all drivers, without cards that have a device in ``drawn``.
+
+    ``holders`` are the claims that hold each device. With ``nodes`` only their hardware counts.
+    """
+    sets: list[CounterSetFigures] = []
+    whole: list[PoolFigures] = []
+    for pool in _newest_pools(slices):
+        if nodes and pool.node not in nodes:
+            continue
+        held = {device.name: holders.get(DeviceId(pool.driver, pool.name, device.name), ()) for device in pool.devices}
+        known = {device.name for device in pool.devices if DeviceId(pool.driver, pool.name, device.name) in drawn}
+        skipped = {name for device in pool.devices if device.name in known for name in _sets_of(device)}
+        for set_ in pool.counter_sets:
+            if set_.name not in skipped:
+                sets.append(_measure_set(pool, set_, held))
+        without = [device for device in pool.devices if not device.consumes_counters and device.name not in known]
+        if without:
+            whole.append(
+                PoolFigures(
+                    node=pool.node,
+                    driver=pool.driver,
+                    pool=pool.name,
+                    devices=len(without),
+                    in_use=sum(bool(held[device.name]) for device in without),
+                )
+            )
+    return tuple(sets), tuple(whole)
+
+
+def _newest_pools(slices: Iterable[ResourceSlice]) -> list[_Pool]:
+    pools: dict[tuple[str, str], _Pool] = {}
+    for slice_ in slices:
+        spec = slice_.spec
+        pool = pools.setdefault((spec.driver, spec.pool.name), _Pool(spec.driver, spec.pool.name, -1, []))
+        if spec.pool.generation > pool.generation:
+            pool.generation, pool.slices = spec.pool.generation, []
+        if spec.pool.generation == pool.generation:
+            pool.slices.append(slice_)
+    return [pools[key] for key in sorted(pools)]
+
+
+def _sets_of(device: Device) -> list[str]:
+    return [consumption.counter_set for consumption in device.consumes_counters]
+
+
+def _measure_set(pool: _Pool, set_: CounterSet, held: Mapping[str, tuple[ObjectRef, ...]]) -> CounterSetFigures:
+    devices = [device for device in pool.devices if set_.name in _sets_of(device)]
+    in_use = [device for device in devices if held[device.name]]
+    used: dict[str, int] = defaultdict(int)
+    by: dict[str, list[ObjectRef]] = defaultdict(list)
+    for device in in_use:
+        for name, amount in _consumption(device, set_.name).items():
+            used[name] += amount
+            by[name] += held[device.name] if amount else ()
+    left = {name: counter.value.nano - used[name] for name, counter in set_.counters.items()}
+    free = [device for device in devices if not held[device.name]]
+    fitting = [
+        device
+        for device in free
+        if all(amount <= left.get(name, 0) for name, amount in _consumption(device, set_.name).items())
+    ]
+    units = _units(set_, by)
+    in_units = {name for name, _ in _numbered(set_)}
+    return CounterSetFigures(
+        node=pool.node,
+        driver=pool.driver,
+        pool=pool.name,
+        counter_set=set_.name,
+        devices=len(devices),
+        in_use=len(in_use),
+        would_fit=len(fitting),
+        claims=tuple(sorted({str(ref) for device in in_use for ref in held[device.name]})),
+        units=units,
+        counters=tuple(
+            CounterFigures(
+                name=name,
+                used=str(Quantity.of_nano(used[name], counter.value.family)),
+                total=str(counter.value),
+            )
+            for name, counter in sorted(set_.counters.items())
+            if name not in in_units
+        ),
+    )
+
+
+def _consumption(device: Device, counter_set: str) -> Mapping[str, int]:
+    return {
+        name: counter.value.nano
+        for consumption in device.consumes_counters
+        if consumption.counter_set == counter_set
+        for name, counter in consumption.counters.items()
+    }
+
+
+def _numbered(set_: CounterSet) -> list[tuple[str, re.Match[str]]]:
+    """Return the counters of amount 1 whose names end with a number."""
+    ones = (name for name, counter in set_.counters.items() if counter.value.nano == NANO)
+    return [(name, match) for name in ones if (match := _NUMBERED.fullmatch(name))]
+
+
+def _units(set_: CounterSet, by: Mapping[str, Collection[ObjectRef]]) -> tuple[UnitFigures, ...]:
+    rows: dict[str, dict[int, str]] = defaultdict(dict)
+    for name, match in _numbered(set_):
+        rows[match["stem"]][int(match["number"])] = name
+    return tuple(
+        UnitFigures(
+            name=stem,
+            first=min(names),
+            holders=tuple(tuple(sorted({str(ref) for ref in by.get(names[number], ())})) for number in sorted(names)),
+        )
+        for stem, names in sorted(rows.items())
+    )

@@ -1,0 +1,81 @@
+"""What to do about a cause: a step for each obstacle of allocation, and steps that several causes share."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from api.core.v1 import Pod
+from api.model.names import ObjectRef
+from driver.allocation import Obstacle
+from driver.diagnostics.explain.report import Cause, NodeGroup, NodeReason, Victims
+
+_LISTED: Final = 3
+"""Names in a sentence: the report has all of them in other fields."""
+_STEPS: Final[Mapping[str, str]] = {
+    "node-filter": "change the pod's node selector, affinity or tolerations, or the node's labels or taints",
+    Obstacle.NO_POOL: "install a DRA driver for the node's devices, or start its plugin there: kubectl get "
+    "resourceslices shows who publishes",
+    Obstacle.POOL_INCOMPLETE: "wait some seconds: the driver is publishing; if it stays, restart the driver's plugin",
+    Obstacle.POOL_INVALID: "restart the driver's plugin of the node, and report the message to the driver's authors",
+    Obstacle.CLASS: "name another class in the request (kubectl get deviceclasses), or add a node with such devices",
+    Obstacle.SELECTOR: "change the request's selectors in the claim or its template; near misses show what differs",
+    Obstacle.NODE: "let the pod run on the nodes that the devices are for, or ask for other devices",
+    Obstacle.CAPACITY: "ask for less, wait until what is held is given back, or add a node with larger devices",
+    Obstacle.TAINTED: "have the devices repaired, or add a toleration for the taint to the claim's request",
+    Obstacle.IN_USE: "wait until a claim gives its devices back, delete the pod of one, or add a node",
+    Obstacle.COUNTERS: "wait until a claim gives its devices back, delete the pod of one, or add a node",
+    Obstacle.CONSTRAINT: "relax the constraint in the claim, or wait until the claims end that hold the other devices",
+    Obstacle.TOO_FEW: "ask for fewer devices in one claim, or wait until claims give theirs back",
+    Obstacle.COMBINATION: "ask for less in one pod, or wait until a claim gives its devices back",
+    "error": "report the message to the authors of the driver that publishes the node's devices",
+    "undecided": "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",
+}
+
+
+def misfit_causes(groups: Sequence[NodeGroup], remedies: Sequence[Victims]) -> tuple[Cause, ...]:
+    """Return one cause for each reason of ``groups``, the one of most nodes first."""
+    causes: dict[tuple[str, str, str, str], tuple[NodeReason, list[str]]] = {}
+    for group in groups:
+        for reason in group.reasons:
+            key = reason.claim, reason.request, reason.obstacle, reason.message
+            causes.setdefault(key, (reason, []))[1].extend(group.nodes)
+    return tuple(_misfit_cause(reason, nodes, remedies) for reason, nodes in causes.values())
+
+
+def _misfit_cause(reason: NodeReason, nodes: Sequence[str], remedies: Sequence[Victims]) -> Cause:
+    where = f"claim {reason.claim}, request {reason.request}: " if reason.claim else ""
+    step = _STEPS[reason.obstacle]
+    ending = [remedy for remedy in remedies if remedy.node in nodes]
+    if ending:
+        claims = ", ".join(claim.claim for claim in ending[0].claims)
+        step = f"wait until {claims} on {ending[0].node} ends, or delete its pod; or add a node"
+    objects = [f"claim {reason.claim}"] if reason.claim else []
+    return Cause(
+        code=reason.obstacle,
+        message=f"on {list_names(nodes)}: {where}{reason.message}",
+        next_step=step,
+        objects=(*objects, *(f"node {node}" for node in nodes)),
+    )
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return the first names, and the number of others."""
+    listed = ", ".join(names[:_LISTED])
+    return listed if len(names) <= _LISTED else f"{listed} and {len(names) - _LISTED} more"
+
+
+def delete_command(pod: ObjectRef) -> str:
+    """Return the command that deletes a pod."""
+    return f"kubectl delete pod {pod.name} -n {pod.namespace}"
+
+
+def recreate_step(pod: Pod, alternatives: Sequence[str] = ()) -> str:
+    """Return how ``pod`` gets other devices; ``alternatives`` are nodes that have free devices for it."""
+    owner = next((each for each in pod.metadata.owner_references if each.controller), None)
+    then = f"its {owner.kind} makes a new one" if owner else "then create it again: nothing makes a new one"
+    free = f"; devices for it are free on {list_names(alternatives)}" if alternatives else ""
+    return f"{delete_command(pod.ref)} ({then}{free})"
+
+
+def merge_causes(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    """Return ``causes`` without repetitions, faults first."""
+    return tuple(sorted(dict.fromkeys(causes), key=lambda cause: not cause.is_fault))

@@ -1,0 +1,306 @@
+"""Why a pod whose claims are all allocated does not start: binding conditions, its node, its devices, failed prepares.
+
+What published objects show is found first; what the kubelet reports in events completes it, or is a cause of its own.
+A kubelet's message is classified by the words of kubelets and of Kerf's plugin (``_FAILURES``); a message of another
+driver is repeated as it is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from api.core.v1 import Event, Pod
+from api.model.claims import ResourceClaim
+from api.model.metadata import Condition
+from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.explain.device_faults import find_device_faults, find_driver_faults
+from driver.diagnostics.explain.double_allocation import find_double_allocations
+from driver.diagnostics.explain.next_steps import list_names, merge_causes, recreate_step
+from driver.diagnostics.explain.pod_status import HeldClaim, has_started, waiting_containers
+from driver.diagnostics.explain.report import Cause, CauseCode, Verdict
+from driver.diagnostics.times import format_seconds, seconds_between
+from driver.scheduling.binding_conditions import TIMEOUT_S
+
+PREPARE_FAILED: Final = "FailedPrepareDynamicResources"
+"""The reason of the kubelet's event about a failed prepare."""
+_ANYWHERE: Final = frozenset({CauseCode.PARAMETERS_REFUSED, CauseCode.NOT_RESERVED})
+"""Failures that another node does not cure."""
+_PREFIXES: Final = re.compile(r"(?i:failed to prepare dynamic resources: |prepare dynamic resources: )+")
+"""What kubelets write before every message."""
+_MOST_MESSAGES: Final = 3
+"""Messages that are shown: a kubelet that tries again repeats a few."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A kind of failed prepare, which is recognized by words of its message."""
+
+    pattern: re.Pattern[str]
+    code: CauseCode
+    step: str
+    """``{recreate}`` stands for how the pod gets other devices, ``{node}`` for its node."""
+
+
+_FAILURES: Final = (
+    _Failure(
+        re.compile(r"is not registered|not found in the list of registered|code = Unavailable|[Cc]onnection refused"),
+        CauseCode.DRIVER_ABSENT,
+        "start the driver's plugin on {node} (kubectl get pods -A --field-selector spec.nodeName={node} shows what "
+        "runs there): the kubelet tries again by itself",
+    ),
+    _Failure(
+        re.compile(r"two claims for one exclusive device"),
+        CauseCode.DOUBLE_ALLOCATION,
+        "wait until the other claim ends, or {recreate}; run one scheduler only for pods with such claims",
+    ),
+    _Failure(
+        re.compile(r"this node does not have it"),
+        CauseCode.DEVICE_GONE,
+        "see whether the card is there, or {recreate}",
+    ),
+    _Failure(
+        re.compile(r"held by somebody else"),
+        CauseCode.HARDWARE_HELD,
+        "end what holds the hardware on {node}: the kubelet then tries again by itself; or {recreate}",
+    ),
+    _Failure(
+        re.compile(r"opaque\.parameters|device configuration"),
+        CauseCode.PARAMETERS_REFUSED,
+        "correct the field in the claim's template or in the class, then {recreate}: an allocation keeps the "
+        "configuration with which it was made",
+    ),
+    _Failure(
+        re.compile(r"not reserved for|allowed to use"),
+        CauseCode.NOT_RESERVED,
+        "{recreate}: the scheduler reserves a claim when it places a pod; a pod with spec.nodeName passes it by",
+    ),
+    _Failure(
+        re.compile(r"DeadlineExceeded|deadline exceeded"),
+        CauseCode.PREPARE_SLOW,
+        "wait: the kubelet asks again, and the driver goes on meanwhile; if it stays, read the log of the driver's "
+        "plugin on {node}, or {recreate}",
+    ),
+)
+_OTHER_FAILURE: Final = _Failure(
+    re.compile(""),
+    CauseCode.PREPARE_FAILED,
+    "read the log of the driver's plugin on {node}; the kubelet tries again by itself; for other devices {recreate}",
+)
+
+
+def check_binding(cluster: ClusterIndex, claims: Sequence[ResourceClaim]) -> tuple[Cause, ...]:
+    """Return the devices of ``claims`` for which the binding of a pod waits, or that cannot be made ready."""
+    return merge_causes(cause for claim in claims for cause in _check_binding(cluster, claim))
+
+
+def _check_binding(cluster: ClusterIndex, claim: ResourceClaim) -> Iterator[Cause]:
+    allocation = claim.status.allocation
+    if allocation is None:
+        return
+    waited_s = seconds_between(allocation.allocation_timestamp, cluster.state.gathered_at)
+    for result in allocation.devices.results:
+        conditions: Mapping[str, Condition] = {
+            condition.type: condition
+            for device in claim.status.devices
+            if (device.driver, device.pool, device.device) == (result.driver, result.pool, result.device)
+            for condition in device.conditions
+            if condition.status == "True"
+        }
+        objects = f"device {result.id}", f"claim {claim.ref}"
+        failed = [conditions[type_] for type_ in result.binding_failure_conditions if type_ in conditions]
+        pending = [type_ for type_ in result.binding_conditions if type_ not in conditions]
+        if failed:
+            said = "; ".join(f"{each.type}: {each.message or each.reason}" for each in failed)
+            yield Cause(
+                code=CauseCode.DEVICE_FAILED,
+                message=f"{result.device} of claim {claim.ref} cannot be made ready: {said}",
+                next_step="nothing: the scheduler takes the device back and tries others; if it comes again, read the "
+                f"log of the plugin of {result.driver}",
+                objects=objects,
+            )
+        elif pending:
+            since = "" if waited_s is None else f" for {format_seconds(waited_s)}"
+            is_late = waited_s is not None and waited_s >= TIMEOUT_S
+            yield Cause(
+                code=CauseCode.DEVICE_LOADING,
+                message=f"{result.device} of claim {claim.ref} is being made ready{since}: the pod is bound once "
+                f"status.devices has the condition {', '.join(pending)}",
+                next_step=f"see whether the plugin of {result.driver} runs: it sets the condition"
+                if is_late
+                else f"wait: the scheduler gives up after {format_seconds(TIMEOUT_S)} and tries other devices",
+                objects=objects,
+                is_fault=is_late,
+            )
+
+
+def check_running(
+    cluster: ClusterIndex, pod: Pod, claims: Sequence[HeldClaim], found: Sequence[ResourceClaim]
+) -> tuple[Cause, ...]:
+    """Return what a pod that has started should know: containers that wait, and faults of its devices."""
+    waiting = tuple(
+        Cause(
+            code=CauseCode.CONTAINER_WAITING,
+            message=f"the devices are prepared, and container {name} waits: {reason}",
+            next_step=f"kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace}, not about devices",
+            objects=(f"pod {pod.ref}",),
+            is_fault=False,
+        )
+        for name, reason in waiting_containers(pod).items()
+    )
+    return merge_causes((*find_device_faults(cluster, claims), *find_double_allocations(cluster, found), *waiting))
+
+
+def check_start(
+    cluster: ClusterIndex,
+    pod: Pod,
+    claims: Sequence[HeldClaim],
+    found: Sequence[ResourceClaim],
+    alternatives: Sequence[str] = (),
+) -> tuple[Cause, ...]:
+    """Return why ``pod``, which is on a node with its allocated ``claims``, has not started; never empty.
+
+    ``found`` are the claims where the scheduler allocates; ``alternatives`` are other nodes that fit.
+    """
+    node = pod.spec.node_name
+    away = tuple(find_driver_faults(cluster, node, claims))
+    published = [claim for claim in claims if not any(f"claim {claim.ref}" in cause.objects for cause in away)]
+    causes = [
+        *check_node_of_pod(cluster, pod),
+        *away,
+        *find_double_allocations(cluster, found),
+        *_check_reservations(pod, claims),
+        *find_device_faults(cluster, published),
+    ]
+    for failure in _failed_prepares(cluster, pod, claims, alternatives):
+        index = next((index for index, cause in enumerate(causes) if cause.code == failure.code), None)
+        if index is None:
+            causes.append(failure)
+        else:
+            said = f"{causes[index].message}; {failure.message}"
+            causes[index] = replace(causes[index], message=said)
+    waits = waiting_containers(pod)
+    if not any(cause.is_fault for cause in causes) and not waits:
+        causes.append(_preparing(cluster, pod, claims))
+    return merge_causes((*causes, *(check_running(cluster, pod, (), ()) if waits else ())))
+
+
+def verdict_of_start(pod: Pod, causes: Sequence[Cause]) -> tuple[Verdict, str]:
+    """Return the verdict on a pod that is on a node with its allocated claims, with its sentence."""
+    node = pod.spec.node_name
+    if has_started(pod):
+        if any(cause.code == CauseCode.CONTAINER_WAITING for cause in causes):
+            return Verdict.STARTING, f"its devices are prepared on {node}, and a container waits"
+        return Verdict.HAS_DEVICES, f"all claims have their devices and the pod is on node {node}"
+    if any(cause.is_fault for cause in causes):
+        return Verdict.CANNOT_START, f"it has its devices on {node} and cannot start"
+    return Verdict.STARTING, f"it has its devices on {node} and has not started yet"
+
+
+def check_node_of_pod(cluster: ClusterIndex, pod: Pod) -> Iterator[Cause]:
+    """Yield why the pod's node cannot do anything for it, if it cannot."""
+    name = pod.spec.node_name
+    node = next((node for node in cluster.nodes if node.metadata.name == name), None)
+    if node is None:
+        yield Cause(
+            code=CauseCode.NODE_MISSING,
+            message=f"node {name} does not exist",
+            next_step=f"{recreate_step(pod)}; for a pod that stays, add --force --grace-period=0",
+            objects=(f"node {name}", f"pod {pod.ref}"),
+        )
+    elif not node.is_ready:
+        ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+        reason = f" ({ready.reason}, since {ready.last_transition_time})" if ready and ready.reason else ""
+        yield Cause(
+            code=CauseCode.NODE_NOT_READY,
+            message=f"node {name} is not ready{reason}: its kubelet does nothing, or cannot say so",
+            next_step=f"bring the node back; if its machine is off for good, taint it: kubectl taint node {name} "
+            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+            objects=(f"node {name}",),
+        )
+
+
+def _check_reservations(pod: Pod, claims: Sequence[HeldClaim]) -> Iterator[Cause]:
+    for claim in claims:
+        if not claim.is_reserved_for(pod):
+            users = list_names([user.name for user in claim.reserved_for]) or "no pod"
+            yield Cause(
+                code=CauseCode.NOT_RESERVED,
+                message=f"claim {claim.ref} is reserved for {users} (status.reservedFor), not for this pod",
+                next_step="wait some seconds: the controller manager reserves it if the claim may have more pods; else "
+                f"wait until the others end, or {recreate_step(pod)}",
+                objects=(f"claim {claim.ref}", f"pod {pod.ref}"),
+            )
+
+
+def _failed_prepares(
+    cluster: ClusterIndex, pod: Pod, claims: Sequence[HeldClaim], alternatives: Sequence[str]
+) -> Iterator[Cause]:
+    shown: set[str] = set()
+    for event in events_about(cluster, pod, PREPARE_FAILED):
+        message = _PREFIXES.sub("", event.message, count=1)
+        if message in shown or len(shown) == _MOST_MESSAGES:
+            continue
+        shown.add(message)
+        failure = _classify(message)
+        claim = _claim_in(message, claims)
+        what = f"claim {claim.ref}" if claim else "the pod's claims"
+        yield Cause(
+            code=failure.code,
+            message=f"{what} cannot be prepared on {pod.spec.node_name}{_times(event)}: {message}",
+            next_step=failure.step.format(
+                recreate=recreate_step(pod, () if failure.code in _ANYWHERE else alternatives), node=pod.spec.node_name
+            ),
+            objects=(f"pod {pod.ref}", *([f"claim {claim.ref}"] if claim else [])),
+        )
+
+
+def _classify(message: str) -> _Failure:
+    return next((each for each in _FAILURES if each.pattern.search(message)), _OTHER_FAILURE)
+
+
+def is_plugin_away(message: str) -> bool:
+    """Whether a kubelet's message says that it does not reach the driver's plugin."""
+    return _classify(message).code is CauseCode.DRIVER_ABSENT
+
+
+def events_about(cluster: ClusterIndex, pod: Pod, *reasons: str) -> list[Event]:
+    """Return the events about ``pod`` with one of ``reasons``, the newest first."""
+    found = [
+        event
+        for event in cluster.state.events
+        if event.reason in reasons
+        and (about := event.involved_object).name == pod.metadata.name
+        and about.namespace == pod.metadata.namespace
+        and about.uid in ("", pod.metadata.uid)
+    ]
+    return sorted(found, key=lambda event: event.last_timestamp or "", reverse=True)
+
+
+def _times(event: Event) -> str:
+    lasted_s = seconds_between(event.first_timestamp, event.last_timestamp)
+    if event.count < 2:
+        return ""
+    return f", {event.count} times" + (f" in {format_seconds(lasted_s)}" if lasted_s else "")
+
+
+def _claim_in(message: str, claims: Sequence[HeldClaim]) -> HeldClaim | None:
+    """Return the claim that a message names, or the only one."""
+    named = [claim for claim in claims if re.search(rf"(?<![\w.-]){re.escape(claim.ref.name)}(?![\w-])", message)]
+    if len(named) == 1:
+        return named[0]
+    return claims[0] if len(claims) == 1 else None
+
+
+def _preparing(cluster: ClusterIndex, pod: Pod, claims: Sequence[HeldClaim]) -> Cause:
+    drivers = list_names(list(dict.fromkeys(driver for claim in claims for driver in claim.drivers)))
+    events = "events could not be read" if "events" in cluster.state.unread else "no event tells of a failed prepare"
+    return Cause(
+        code=CauseCode.PREPARING,
+        message=f"no fault is found: node {pod.spec.node_name} is ready, the plugin of {drivers} is there, the devices "
+        f"are published, not tainted and of no other claim, and {events}",
+        next_step=f"wait some seconds; if it stays, kubectl describe pod {pod.metadata.name} -n "
+        f"{pod.metadata.namespace}, and read the log of the plugin of {drivers} on {pod.spec.node_name}",
+        objects=(f"pod {pod.ref}",),
+        is_fault=False,
+    )

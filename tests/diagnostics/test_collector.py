@@ -1,0 +1,140 @@
+"""The collector reads both generations of DRA, and says what it may not read."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+
+from api.core.v1 import (
+    EVENTS,
+    NODES,
+    PODS,
+    Container,
+    Event,
+    EventSource,
+    Node,
+    ObjectReference,
+    Pod,
+    PodResourceClaim,
+    PodSpec,
+)
+from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicRequest, PodSchedulingContext
+from api.model.metadata import ObjectMeta
+from api.resource.v1alpha2 import KINDS as CLASSIC
+from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.collector import collect_state
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.local.apiserver import ApiServer, ApiServerSettings
+from driver.local.apiserver.faults import InjectedFault
+
+IN_TIME_S = 20
+"""For what takes milliseconds on an idle machine."""
+FORBIDDEN = InjectedFault(code=HTTPStatus.FORBIDDEN)
+
+
+@asynccontextmanager
+async def cluster(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[ApiServer, Client]]:
+    server = ApiServer(settings=ApiServerSettings(**settings))
+    async with anyio.create_task_group() as group:
+        await group.start(server.serve)
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        async with Client(await load_access(kubeconfig), user_agent="kerf-test/1") as client:
+            with anyio.fail_after(IN_TIME_S):
+                yield server, client
+        group.cancel_scope.cancel()
+
+
+async def collect(client: Client, namespace: str = "") -> ClusterState:
+    return await collect_state(client, lambda: "2026-11-21T08:00:00+00:00", namespace)
+
+
+async def create_pod(client: Client, name: str) -> Pod:
+    spec = PodSpec(
+        containers=(Container(name="main", image="busybox"),),
+        resource_claims=(PodResourceClaim(name="gpu", resource_claim_name=name),),
+    )
+    return await client.create(PODS, Pod(metadata=ObjectMeta(name=name, namespace="default"), spec=spec))
+
+
+async def report(client: Client, about: ObjectReference, reasons: Sequence[str], component: str = "kubelet") -> None:
+    for number, reason in enumerate(reasons):
+        event = Event(
+            metadata=ObjectMeta(name=f"{about.name}.{about.kind}.{number}".lower(), namespace="default"),
+            involved_object=about,
+            reason=reason,
+            message=f"message {number}",
+            type="Warning",
+            count=1,
+            last_timestamp=f"2026-11-21T07:{number:02}:00Z",
+            source=EventSource(component=component),
+        )
+        await client.create(EVENTS, event)
+
+
+def about(pod: Pod, **fields: str) -> ObjectReference:
+    metadata = pod.metadata
+    named = {"kind": "Pod", "namespace": "default", "name": metadata.name, "uid": metadata.uid} | fields
+    return ObjectReference(api_version="v1", **named)
+
+
+async def test_events_about_devices_are_read_the_newest_of_each_pod(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (_, client):
+        made = await create_pod(client, "p")
+        await report(client, about(made), ["FailedPrepareDynamicResources"] * 12)
+        await report(client, about(made, name="gone", uid="of-another-pod"), ["FailedPrepareDynamicResources"])
+        await report(client, about(made, name="other"), ["BackOff"])
+        state = await collect(client)
+    assert [event.message for event in state.events] == [f"message {number}" for number in range(11, 3, -1)]
+    assert (state.unread, state.resource_classes, state.classic) == ({}, (), None)
+
+
+async def test_without_permission_for_all_namespaces_events_of_one_are_read(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (server, client):
+        made = await create_pod(client, "p")
+        await report(client, about(made), ["FailedPrepareDynamicResources"])
+        server.faults.add(FORBIDDEN, verb="list", resource="events", times=2)
+        state = await collect(client, namespace="default")
+    assert len(state.events) == 1
+    assert state.unread == {}
+
+
+@pytest.mark.parametrize("namespace", ["", "default"])
+async def test_events_that_may_not_be_read_are_named_and_all_else_is_there(tmp_path: Path, namespace: str) -> None:
+    async with cluster(tmp_path) as (server, client):
+        await create_pod(client, "p")
+        server.faults.add(FORBIDDEN, verb="list", resource="events", times=4)
+        state = await collect(client, namespace)
+    assert list(state.unread) == ["events"]
+    assert "403" in state.unread["events"]
+    assert len(state.pods) == 1
+
+
+async def test_a_classic_cluster_is_collected_as_one(tmp_path: Path) -> None:
+    async with cluster(tmp_path, kubernetes=(1, 30), resource_versions=("v1alpha2",)) as (_, client):
+        await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
+        made = await create_pod(client, "p")
+        metadata = ObjectMeta(name="p", namespace="default")
+        spec = ClassicClaimSpec(requests=(ClassicRequest(class_name="gpu"),))
+        await client.create(CLASSIC.claims, ClassicClaim(metadata=metadata, spec=spec))
+        await client.create(
+            CLASSIC.classes, ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="gpu.example.com")
+        )
+        await client.create(CLASSIC.scheduling_contexts, PodSchedulingContext(metadata=metadata))
+        await report(client, about(made, kind="Pod"), ["Failed"], "resource driver gpu.example.com")
+        await report(client, about(made, kind="PodSchedulingContext"), ["Failed"], "kubelet")
+        state = await collect(client)
+    classic = state.classic
+    assert classic is not None
+    assert state.kubernetes == "1.30"
+    assert [claim.metadata.name for claim in classic.claims] == ["p"]
+    assert [class_.driver_name for class_ in classic.classes] == ["gpu.example.com"]
+    assert [context.metadata.name for context in classic.contexts] == ["p"]
+    assert [event.involved_object.kind for event in state.events] == ["Pod"], "the kubelet's `Failed` is about images"
+    assert (classic.inventories, state.unread) == ((), {})
