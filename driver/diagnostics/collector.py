@@ -26,10 +26,13 @@ async def collect_state(client: Client, now: Callable[[], str]) -> ClusterState:
     api = await discover(client)
     gathered_at = now()
     lists: dict[str, tuple[Any, ...]] = {}
+    unreadable: list[str] = []
 
     async def read(field: str, kind: Kind[Any] | None, field_selector: str = "") -> None:
         if kind is not None:
-            lists[field] = (await client.list(kind, field_selector=field_selector)).items
+            listed = await client.list_all(kind, field_selector=field_selector)
+            lists[field] = listed.items
+            unreadable.extend(f"{kind.kind} {ref}" for ref in listed.unreadable)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(read, "nodes", NODES)
@@ -40,7 +43,12 @@ async def collect_state(client: Client, now: Callable[[], str]) -> ClusterState:
         tasks.start_soon(read, "slices", api.resource.resource_slices)
         tasks.start_soon(read, "taint_rules", api.device_taint_rules)
     lists["pods"] = tuple(pod for pod in lists["pods"] if _uses_devices(pod))
-    return ClusterState(kubernetes=".".join(map(str, api.kubernetes)), gathered_at=gathered_at, **lists)
+    return ClusterState(
+        kubernetes=".".join(map(str, api.kubernetes)),
+        gathered_at=gathered_at,
+        unreadable=tuple(sorted(unreadable)),
+        **lists,
+    )
 
 
 def _uses_devices(pod: Pod) -> bool:

@@ -5,7 +5,7 @@ allocates, so two decisions never allocate one device.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -64,11 +64,13 @@ class ClusterView:
         silence_s: float = 180.0,
         names_are_generated: bool = True,
         pods_can_be_limited: bool = True,
+        unknown_claims: Callable[[], Collection[ObjectRef]] = tuple,
     ) -> None:
         """``driver`` is ours; ``monotonic`` is a clock, in seconds; a plugin without reports for ``silence_s`` is down.
 
         ``names_are_generated``: the pod's status has the name of a claim from a template (from Kubernetes 1.28), which
         else follows from the pod's. ``pods_can_be_limited``: a policy can limit the pods of a claim (from 1.30).
+        ``unknown_claims`` returns the claims that exist and cannot be read.
         """
         self.driver: Final = driver
         self.stores: Final = stores
@@ -81,6 +83,7 @@ class ClusterView:
         self.usage: Final = UsageIndex(self._forget_state)
         self._monotonic = monotonic
         self._silence_s = silence_s
+        self._unknown_claims = unknown_claims
         self._claims = AssumeCache(stores.claims, monotonic=monotonic)
         self._counted: dict[str, int] = {}
         """The claim's version in ``usage``, by UID, because a later claim may have the same name already."""
@@ -163,6 +166,9 @@ class ClusterView:
         """Why no device of ``node`` may be allocated; None: its plugin runs, and its inventory is valid."""
         known = self._inventories.get(node)
         inventory = self.stores.inventories.get(ObjectRef("", node))
+        if unknown := len(self._unknown_claims()):
+            # No name: the reason reaches users of other namespaces. The client has logged which.
+            return f"{unknown} claims cannot be read, and may hold any device; the controller's log names them"
         if self.node(node) is None:
             return "the node does not exist"
         if known is None or inventory is None:

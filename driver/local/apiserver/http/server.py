@@ -24,7 +24,7 @@ from driver.local.apiserver.http.request_handler import ApiRequest, RequestHandl
 from driver.local.apiserver.http.request_info import parse_path
 from driver.local.apiserver.http.serializer import encode
 from driver.local.apiserver.kinds.served_kinds import ServedKinds, builtin_types
-from driver.local.apiserver.meta.status_errors import ApiStatusError, internal_error
+from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, internal_error
 from driver.local.apiserver.registry.create_update import WriteRequest
 from driver.local.apiserver.registry.garbage_collector import GarbageCollector
 from driver.local.apiserver.registry.watch import Watch, WatchNotifier
@@ -139,6 +139,8 @@ class ApiServer:
             return await self._respond(http)
         except ApiStatusError as refusal:
             return _status_response(refusal)
+        except RecursionError:
+            return _status_response(bad_request("the request is nested too deeply"))
         except Exception as error:  # noqa: BLE001  (the boundary: the client learns of an internal error)
             _log.exception("cannot answer %s %s", http.method, http.path)
             return _status_response(internal_error(str(error)))
