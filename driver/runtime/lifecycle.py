@@ -8,6 +8,7 @@ import ctypes
 import gc
 import logging
 import os
+import resource
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
@@ -22,6 +23,10 @@ FAILED: Final = 1
 
 _log = logging.getLogger(__name__)
 
+_OPEN_FILES: Final = 65_536
+"""The open files of a process, where its hard limit allows. Many systems start programs with 1,024, for those that use
+select(2), which Python's event loops do not."""
+
 _M_ARENA_MAX: Final = -8
 """Parameter of mallopt(3) in glibc's ``malloc.h``."""
 
@@ -33,6 +38,7 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
     is logged as a message, any other error with its traceback.
     """
     _share_one_heap()
+    _raise_open_files()
     gc.freeze()  # modules stay for good: a full collection would traverse them all, in the time of ten claims
     try:
         anyio.run(_until_signalled, main, backend="asyncio")
@@ -51,6 +57,13 @@ def _share_one_heap() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # only glibc has it
         mallopt(_M_ARENA_MAX, 1)
+
+
+def _raise_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _until_signalled(main: Callable[[], Awaitable[None]]) -> None:
