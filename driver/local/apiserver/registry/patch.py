@@ -43,7 +43,7 @@ _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "managedField
 
 def decode_document(body: bytes, content_type: str) -> JsonObject:
     """Return the one object in the body of a request. Raises ApiStatusError (400, 415)."""
-    if content_type and content_type not in _BODIES:
+    if content_type not in _BODIES:  # kube-apiserver takes none for JSON; a web page can send a body without one
         raise _unsupported_media_type(_BODIES)
     document = _decode(body, content_type)
     if not isinstance(document, dict):
