@@ -27,7 +27,7 @@ async def serving() -> AsyncIterator[ApiServer]:
         group.cancel_scope.cancel()
 
 
-async def send(server: ApiServer, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
+async def send(server: ApiServer, method: str, path: str, body: bytes = b"", /, **headers: str) -> tuple[int, str]:
     """Send a request as it is; ``Host`` is the server's own unless it is given."""
     given = {"Host": server.address.removeprefix("http://"), "Connection": "close", **headers}
     lines = [f"{method} {path} HTTP/1.1", f"Content-Length: {len(body)}"]

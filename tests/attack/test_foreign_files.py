@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from driver.cli import main
-from driver.kube.http.credentials import AccessError
+from driver.kube.http.errors import AccessError
 from driver.kube.http.kubeconfig import _parse
 
 SECRET = "hunter2canary"
@@ -31,10 +31,10 @@ FILES = {
 }
 
 
-@pytest.fixture(params=FILES.values(), ids=FILES.keys())
+@pytest.fixture(params=list(FILES))
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / "theirs"
-    path.write_text(request.param)
+    path.write_text(FILES[request.param])
     return path
 
 
