@@ -17,14 +17,22 @@ from hypothesis import strategies as st
 from api.core.v1 import NODES
 from api.errors import InvalidDocumentError
 from api.kerf.classic_parameters import CLAIM_PARAMETERS
-from api.kerf.decoder import decode_device_config, decode_parameters_object, decode_resource_class_object
+from api.kerf.decoder import (
+    decode_device_config,
+    decode_parameters,
+    decode_parameters_object,
+    decode_resource_class_object,
+)
 from api.kerf.v1alpha1 import RESOURCE_CLASSES
 from api.model.json_limits import CUT, MAX_LEVELS, check_levels, make_readable
 from api.model.names import ObjectRef
+from api.resource import v1alpha2, v1alpha3
 from api.resource.registry import choose_kinds
 from api.resource.v1 import KINDS
 from api.wire import UndecodableObjectError
+from driver.cli import main
 from driver.demo.manifests import BadManifestsError, load_manifests
+from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.collector import collect_state
 from driver.diagnostics.dump import decode_dump, encode_dump, redact
 from driver.kube.http.client import Client
@@ -157,6 +165,34 @@ def test_the_classic_controller_allocates_nothing_while_it_cannot_read_what_a_cl
     assert builder.view.problem_of("n1") is None
 
 
+CONTROLLED = b'"spec":{"controller":"kerf.dev",'
+ALLOCATED = b'"allocation":{"controller":"kerf.dev",'
+
+
+def test_a_claim_that_the_classic_controller_allocates_is_read_and_refused_by_the_name_of_its_field() -> None:
+    text = claim("evil", parameters=b'{"spec":' + DEEP + b"}", device="gpu-0", driver="kerf.dev")
+    text = text.replace(b'"spec":{', CONTROLLED, 1).replace(b'"allocation":{', ALLOCATED)
+    value = decode_object(v1alpha3.KINDS.claims, text.replace(b'"exactly":{"deviceClassName":"c"}', b'"x":1')).value
+    assert value.status.allocation is not None
+    assert [result.device for result in value.status.allocation.devices.results] == ["gpu-0"]
+    ((parameters,),) = (request.parameters for request in value.spec.requests)
+    with pytest.raises(InvalidDocumentError, match=r"config\.kind"):
+        decode_parameters(parameters, "config")
+
+
+def test_a_resource_handle_like_this_is_unreadable_and_its_claim_is_not() -> None:
+    handle = json.dumps(
+        {"driverName": "kerf.dev", "data": '{"apiVersion":"kerf.dev/v1alpha1","x":' + DEEP.decode() + "}"}
+    )
+    text = (
+        '{"metadata":{"name":"evil"},"spec":{"resourceClassName":"c"},"status":{"driverName":"kerf.dev",'
+        '"allocation":{"resourceHandles":[' + handle + "]}}}"
+    )
+    allocation = decode_object(v1alpha2.KINDS.claims, text.encode()).value.status.allocation
+    assert allocation is not None
+    assert list(allocation.unreadable) == ["kerf.dev"]
+
+
 def test_parameters_for_kerf_are_not_shortened_unnoticed() -> None:
     parameters = b'{"apiVersion":"kerf.dev/v1alpha1","kind":"GpuConfig","x":' + DEEP + b"}"
     decoded = decode_object(CLAIMS, claim("evil", parameters=parameters, device="d")).value
@@ -228,6 +264,13 @@ async def test_the_diagnostics_read_a_cluster_with_such_objects_and_name_what_th
     assert state.claims[0].status.allocation is not None
     assert state.unreadable == ("ResourceClaim team-a/odd",)
     assert decode_dump(encode_dump(state), "dump").unreadable == state.unreadable
+
+
+def test_a_command_names_what_it_cannot_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "dump.json"
+    file.write_bytes(encode_dump(ClusterState(unreadable=("ResourceClaim team-a/odd",))))
+    assert main(["frag", "--from", str(file)]) == 0
+    assert "ResourceClaim team-a/odd cannot be read; devices that it may hold count as free" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("data", [DEEP, b'{"state":' + DEEP + b"}"])
