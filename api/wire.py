@@ -19,6 +19,7 @@ class UndecodableObjectError(KerfError):
 
     def __init__(self, kind: str, version: str, reason: str) -> None:
         self.kind = kind
+        self.reason = reason
         super().__init__(f"cannot read a {kind} of {version}: {reason}")
 
 
@@ -45,7 +46,8 @@ class Kind(Generic[ObjectT]):
     """One object kind in one API version.
 
     ``decode`` takes the JSON of one object, ``decode_list`` that of one page of a list. Both ignore unknown fields, as
-    every Kubernetes client must, and raise UndecodableObjectError for JSON of another shape. ``encode`` returns a JSON
+    every Kubernetes client must, and raise UndecodableObjectError for JSON of another shape, which ``json_limits``
+    may make readable. ``encode`` returns a JSON
     object with ``apiVersion`` and ``kind``.
     """
 
@@ -147,14 +149,14 @@ def converted_kind(
     def decode(data: bytes | msgspec.Raw) -> ObjectT:
         try:
             return to_model(decoder.decode(data))
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise UndecodableObjectError(kind, api_version, str(error)) from error
 
     def decode_list(data: bytes) -> ObjectList[ObjectT]:
         try:
             page: Any = page_decoder.decode(data)
             return ObjectList(page.metadata, tuple(to_model(item) for item in page.items or ()))
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise UndecodableObjectError(f"{kind}List", api_version, str(error)) from error
 
     def encode(value: ObjectT) -> JsonObject:

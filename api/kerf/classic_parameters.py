@@ -14,6 +14,7 @@ from api.kerf.scalar_types import DeviceWord, DriverVersion, PositiveInt
 from api.kerf.v1alpha1 import GROUP, VERSION, Cut, GpuSharing, Models, NodeChoice, Strict
 from api.model.base import JsonObject
 from api.model.classic import MAX_CONSUMERS
+from api.model.json_limits import check_levels
 from api.model.metadata import Object
 from api.model.quantity import Quantity
 from api.wire import Kind, identity_kind
@@ -153,6 +154,9 @@ class ParametersObject(Object):
     """Parameters with an undecoded spec, so that an invalid object does not make others of its list unreadable."""
 
     spec: JsonObject = {}
+
+    def __post_init__(self) -> None:
+        check_levels(self.spec)
 
 
 def _kind(name: str, plural: str, *, namespaced: bool) -> Kind[ParametersObject]:

@@ -24,6 +24,7 @@ from api.kerf.scalar_types import (
 )
 from api.model.base import JsonObject, Value
 from api.model.devices import DeviceToleration
+from api.model.json_limits import check_levels
 from api.model.metadata import Condition, LabelSelectorRequirement, Object
 from api.model.quantity import Quantity
 from api.wire import Kind, identity_kind, to_builtins
@@ -233,6 +234,9 @@ class ResourceClassObject(Object):
 
     spec: JsonObject = {}
     status: ResourceClassStatus = ResourceClassStatus()
+
+    def __post_init__(self) -> None:
+        check_levels(self.spec)
 
 
 RESOURCE_CLASSES: Kind[ResourceClassObject] = identity_kind(

@@ -6,6 +6,7 @@ import msgspec
 
 from api.model.base import JsonObject, Value
 from api.model.devices import DeviceToleration
+from api.model.json_limits import check_levels
 from api.model.metadata import Condition, NodeSelector
 from api.model.names import DeviceId, RequestName, ShareId
 from api.model.quantity import Quantity
@@ -46,6 +47,9 @@ class OpaqueAllocationConfiguration(Value):
 
     driver: str
     parameters: JsonObject
+
+    def __post_init__(self) -> None:
+        check_levels(self.parameters)
 
 
 class DeviceAllocationConfiguration(Value):
@@ -98,6 +102,9 @@ class AllocatedDeviceStatus(Value):
     conditions: tuple[Condition, ...] = ()
     data: JsonObject | None = None
     network_data: NetworkDeviceData | None = None
+
+    def __post_init__(self) -> None:
+        check_levels(self.data)
 
 
 class ResourceClaimStatus(Value):

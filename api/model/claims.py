@@ -5,6 +5,7 @@ from typing import TypeAlias
 from api.model.allocations import ResourceClaimStatus
 from api.model.base import JsonObject, Value
 from api.model.devices import DeviceToleration
+from api.model.json_limits import check_levels
 from api.model.metadata import Object, ObjectMeta
 from api.model.quantity import Quantity
 
@@ -84,6 +85,9 @@ class OpaqueDeviceConfiguration(Value):
 
     driver: str
     parameters: JsonObject
+
+    def __post_init__(self) -> None:
+        check_levels(self.parameters)
 
 
 class DeviceClassConfiguration(Value):

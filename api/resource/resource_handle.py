@@ -72,7 +72,7 @@ def decode_handle(driver: str, data: str) -> Handle:
     """Decode a handle. Raises UnreadableHandleError when it is not from Kerf, or has devices not of ``driver``."""
     try:
         handle = _decoder.decode(data)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UnreadableHandleError(f"it is not JSON of a {KIND}: {error}") from error
     if (handle.api_version, handle.kind) != (API_VERSION, KIND):
         raise UnreadableHandleError(f"it is a {handle.kind} of {handle.api_version}, not a {KIND} of {API_VERSION}")

@@ -142,7 +142,12 @@ def require_scheduler_allocation(source: StateSource, command: str) -> None:
 
 
 def build_cluster_index(source: StateSource, deadline_s: float = _DEADLINE_S) -> ClusterIndex:
-    """Build the index of the cluster of ``source``; its searches are given up after ``deadline_s``."""
+    """Build the index of the cluster of ``source``; its searches are given up after ``deadline_s``.
+
+    What the source has without being able to read it is named on stderr: the answer does not count it.
+    """
+    for name in source.state.unreadable:
+        click.echo(f"kerf: {name} cannot be read; devices that it may hold count as free", err=True)
     budget = Budget(steps=int(deadline_s * _STEPS_PER_S), seconds=deadline_s, clock=time.monotonic)
     return ClusterIndex(source.state, budget=budget)
 

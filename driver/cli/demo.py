@@ -1,12 +1,13 @@
 """``kerf demo``: runs the demo's scenario on an embedded cluster."""
 
 import logging
+import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import click
@@ -19,6 +20,7 @@ from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, OutputFormat, output_
 from driver.demo.display import Display, LiveDisplay, PlainDisplay
 from driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
 from driver.demo.manifests import BadManifestsError, Manifest, load_manifests
+from driver.demo.processes import kill_programs
 from driver.demo.report import to_document
 from driver.demo.scenario import Scenario
 from driver.families.fpga.catalog import shell
@@ -26,7 +28,7 @@ from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.model import GpuModel
 from driver.families.model_names import UnknownModelError
-from driver.runtime import logs
+from driver.runtime import lifecycle, logs
 
 _LONGEST_ROOT: Final = 40
 """Characters of the temporary folder's path, so that the paths of sockets in it stay below 107 bytes."""
@@ -34,6 +36,8 @@ _LOG_TAIL: Final = 15
 """Lines of each program's log that are shown when the demo fails."""
 _INTERRUPTED: Final = 128 + signal.SIGINT
 """The exit code that a shell reports for a program that Ctrl-C ended."""
+_QUIET_S: Final = 0.2
+"""Seconds for killed programs to end, so that none writes to the folder while it is removed."""
 
 
 class _Geometry(click.ParamType[object]):
@@ -109,78 +113,108 @@ def command(
         verbose=verbose,
     )
     if classic:
-        return anyio.run(_run_classic, settings)
+        return anyio.run(_run_in_folder, _ClassicRun(settings))
     try:
         manifests = load_manifests(files or [find_packaged_folder("examples")])
     except BadManifestsError as error:
         for line in error.lines:
             click.echo(line, err=True)
         return EXIT_BAD_INPUT
-    return anyio.run(_run, settings, manifests, output)
+    return anyio.run(_run_in_folder, _DemoRun(settings, manifests, output))
 
 
-async def _run(settings: DemoSettings, manifests: list[Manifest], output: OutputFormat) -> int:
-    root = _temporary_folder()
-    try:
-        async with anyio.create_task_group() as tasks:
-            demo = _DemoRun(settings, manifests, output)
-            await tasks.start(demo.watch_signals)
-            with demo.scope:
-                await demo.run(root)
-            tasks.cancel_scope.cancel()
-        return _INTERRUPTED if demo.scope.cancelled_caught else demo.code
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+class _Interruption:
+    """What Ctrl-C and its like do to a run: they end its pause, else cancel it, and the next one ends it at once."""
+
+    def __init__(self) -> None:
+        self._kept: anyio.Event | None = None
+        self.scope = anyio.CancelScope()
+        self.folder: Path | None = None
+        """The folder of the run, once there is one."""
+
+    async def watch(self, *, task_status: TaskStatus[None]) -> None:
+        """Handle signals until cancelled."""
+        with anyio.open_signal_receiver(*lifecycle.stop_signals(), signal.SIGQUIT) as signals:
+            task_status.started()
+            async for number in signals:
+                if self._kept is not None and not self._kept.is_set():
+                    self._kept.set()
+                elif not self.scope.cancel_called:
+                    self.scope.cancel()
+                else:
+                    await self._end_at_once(number)
+
+    async def pause(self) -> None:
+        """Wait for a signal, which lets the run go on to its end."""
+        self._kept = anyio.Event()
+        await self._kept.wait()
+
+    async def _end_at_once(self, number: signal.Signals) -> None:
+        kill_programs()
+        await anyio.sleep(_QUIET_S)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        os._exit(128 + number)
 
 
-async def _run_classic(settings: DemoSettings) -> int:
-    from driver.demo.classic_scenario import open_classic_scenario
+class _Run(Protocol):
+    """One run of a demo in a folder of its own."""
 
-    root = _temporary_folder()
-    _log_to(root / "cluster.log")
-    try:
-        async with open_classic_scenario(settings, root, click.echo) as scenario:
-            await scenario.run()
-            if settings.keep:
-                click.echo(f"the cluster stays up until Ctrl-C: kubectl --kubeconfig {scenario.cluster.kubeconfig}")
-                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                    await anext(signals)
-        if left := scenario.find_leftovers():
-            click.echo("kerf demo: left behind: " + "; ".join(left), err=True)
+    async def run(self, root: Path, interruption: _Interruption) -> int:
+        """Run; returns the exit code."""
+        ...
+
+
+async def _run_in_folder(demo: _Run) -> int:
+    """Run ``demo`` in a temporary folder that is removed at its end, and whatever signal ends it."""
+    code, interruption = EXIT_FAILED, _Interruption()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(interruption.watch)
+        root = interruption.folder = _temporary_folder()
+        try:
+            with interruption.scope:
+                code = await demo.run(root, interruption)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+        tasks.cancel_scope.cancel()
+    return _INTERRUPTED if interruption.scope.cancelled_caught else code
+
+
+class _ClassicRun:
+    """One run of the scenario where drivers allocate."""
+
+    def __init__(self, settings: DemoSettings) -> None:
+        self._settings = settings
+
+    async def run(self, root: Path, interruption: _Interruption) -> int:
+        from driver.demo.classic_scenario import open_classic_scenario
+
+        _log_to(root / "cluster.log")
+        try:
+            async with open_classic_scenario(self._settings, root, click.echo) as scenario:
+                await scenario.run()
+                if self._settings.keep:
+                    click.echo(f"the cluster stays up until Ctrl-C: kubectl --kubeconfig {scenario.cluster.kubeconfig}")
+                    await interruption.pause()
+            if left := scenario.find_leftovers():
+                click.echo("kerf demo: left behind: " + "; ".join(left), err=True)
+                return EXIT_FAILED
+            click.echo("nothing is left: no partition, no CDI file, no record")
+        except KerfError as error:
+            click.echo(f"kerf demo: {error}", err=True)
             return EXIT_FAILED
-        click.echo("nothing is left: no partition, no CDI file, no record")
-    except KerfError as error:
-        click.echo(f"kerf demo: {error}", err=True)
-        return EXIT_FAILED
-    else:
         return 0
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
 
 
 class _DemoRun:
-    """One run of the scenario, which Ctrl-C ends."""
+    """One run of the scenario."""
 
     def __init__(self, settings: DemoSettings, manifests: list[Manifest], output: OutputFormat) -> None:
         self._settings = settings
         self._manifests = manifests
         self._output = output
-        self._kept = anyio.Event()
-        self._is_keeping = False
-        self.scope = anyio.CancelScope()
-        self.code = EXIT_FAILED
 
-    async def watch_signals(self, *, task_status: TaskStatus[None]) -> None:
-        """Handle Ctrl-C: while the cluster is kept it goes on to the clean-up, at any other time it cancels the run."""
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            task_status.started()
-            async for _ in signals:
-                if self._is_keeping:
-                    self._kept.set()
-                else:
-                    self.scope.cancel()
-
-    async def run(self, root: Path) -> None:
+    async def run(self, root: Path, interruption: _Interruption) -> int:
         _log_to(root / "cluster.log")
         with _display(self._output) as display:
             async with open_environment(self._settings, root) as environment:
@@ -191,24 +225,22 @@ class _DemoRun:
                     is_user_supplied=bool(self._settings.files),
                 )
                 try:
-                    await self._run_scenario(scenario)
+                    await self._run_scenario(scenario, interruption)
                 except KerfError as error:
                     click.echo(f"kerf demo: {error}", err=True)
                     _show_logs(environment)
-                    return
+                    return EXIT_FAILED
         if self._output != "text":
             print_document(to_document(scenario.report), self._output)
-        self.code = 0
+        return 0
 
-    async def _run_scenario(self, scenario: Scenario) -> None:
+    async def _run_scenario(self, scenario: Scenario, interruption: _Interruption) -> None:
         await scenario.run()
         if self._settings.keep:
             await scenario.rerun_examples()
             kubeconfig = scenario.environment.cluster.kubeconfig
             scenario.display.say(f"\nthe cluster stays up until Ctrl-C: kubectl --kubeconfig {kubeconfig} get pods -A")
-            self._is_keeping = True
-            await self._kept.wait()
-            self._is_keeping = False
+            await interruption.pause()
         await scenario.finish()
 
 

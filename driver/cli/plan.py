@@ -13,6 +13,7 @@ from api.kerf.v1alpha1 import ResourceClass
 from api.model.base import JsonObject
 from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
+from api.model.json_limits import check_levels
 from api.model.names import DriverName
 from driver.cli.cluster_options import (
     Progress,
@@ -142,7 +143,13 @@ def _documents(path: Path) -> Iterator[JsonObject]:
         bodies: list[Any] = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidDocumentError(str(path), [Problem("", f"is no YAML: {' '.join(str(error).split())}")]) from error
+    except RecursionError as error:
+        raise InvalidDocumentError(str(path), [Problem("", "is nested too deeply")]) from error
     for number, body in enumerate(bodies, start=1):
+        try:
+            check_levels(body)
+        except ValueError as error:
+            raise InvalidDocumentError(str(path), [Problem(f"document {number}", str(error))]) from error
         if isinstance(body, dict) and body.get("kind") == "List" and isinstance(body.get("items"), list):
             yield from (item for item in body["items"] if isinstance(item, dict))
         elif isinstance(body, dict):

@@ -15,6 +15,7 @@ from api.errors import InvalidDocumentError, KerfError, Problem
 from api.kerf.decoder import decode_device_config, decode_resource_class
 from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
+from api.model.json_limits import check_levels
 from driver.families.class_validation import check_class
 from driver.families.registry import load_families
 
@@ -110,9 +111,17 @@ def _documents(file: Path, lines: list[str]) -> Iterator[Manifest]:
     except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         lines.append(f"{file}: cannot be read: {' '.join(str(error).split())}")
         return
+    except RecursionError:
+        lines.append(f"{file}: cannot be read: it is nested too deeply")
+        return
     for number, body in enumerate(documents, start=1):
         if isinstance(body, dict):
-            yield Manifest(file=file, document=number, body=body)
+            try:
+                check_levels(body)
+            except ValueError as error:
+                lines.append(f"{file}: document {number}: {error}")
+            else:
+                yield Manifest(file=file, document=number, body=body)
         elif body is not None:
             lines.append(f"{file}: document {number}: is a {type(body).__name__}, not an object")
 

@@ -1,4 +1,4 @@
-"""Kerf's own programs as child processes, which end with the demo."""
+"""Kerf's own programs as child processes, which end with the demo, however it ends (``lifecycle.PARENT_PID``)."""
 
 import os
 import signal
@@ -14,11 +14,16 @@ import anyio
 from anyio.abc import Process
 
 from api.errors import KerfError
+from driver.runtime.lifecycle import PARENT_PID
 
 _STOP_S: Final = 10.0
 """Seconds between SIGTERM and SIGKILL."""
+_COMMAND: Final = (sys.executable, "-m", "driver.cli")
 _TAIL: Final = 20
 """Lines of a dead program's log in the error."""
+
+
+_running: Final[set[Process]] = set()
 
 
 class ProgramDiedError(KerfError):
@@ -55,21 +60,30 @@ async def run_program(
 
     The child is in its own session: Ctrl-C reaches the demo only, which then stops its programs in order.
     """
-    command = [sys.executable, "-m", "driver.cli", *arguments]
+    command = [*_COMMAND, *arguments]
     with log.open("ab") as out:
         process = await anyio.open_process(
             command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, PARENT_PID: str(os.getpid()), **(environment or {})},
             start_new_session=True,
         )
+    _running.add(process)
     try:
         yield Program(name=name, arguments=arguments, log=log, process=process)
     finally:
         with anyio.CancelScope(shield=True):
             await _stop(process)
+            _running.discard(process)
+
+
+def kill_programs() -> None:
+    """Kill all programs that run, at once: for a demo that may not even wait for their end."""
+    for process in _running:
+        if process.returncode is None:
+            process.kill()
 
 
 async def _stop(process: Process) -> None:

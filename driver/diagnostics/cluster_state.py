@@ -40,6 +40,8 @@ class ClusterState(Value):
     templates: tuple[ResourceClaimTemplate, ...] = msgspec.field(default=(), name="resourceClaimTemplates")
     classes: tuple[DeviceClass, ...] = msgspec.field(default=(), name="deviceClasses")
     slices: tuple[ResourceSlice, ...] = msgspec.field(default=(), name="resourceSlices")
+    unreadable: tuple[str, ...] = ()
+    """Kind and name of the objects that exist and cannot be read; they are in none of the other lists."""
     taint_rules: tuple[DeviceTaintRule, ...] = msgspec.field(default=(), name="deviceTaintRules")
     resource_classes: tuple[ResourceClassObject, ...] = msgspec.field(default=(), name="resourceClasses")
     """Kerf's ResourceClasses, from which its controller compiles DeviceClasses."""

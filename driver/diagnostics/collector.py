@@ -72,6 +72,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         resource_classes=lists["resource_classes"],
         events=tuple(_relevant(reader.events, pods)),
         unread=reader.unread,
+        unreadable=tuple(sorted(reader.unreadable)),
     )
 
 
@@ -98,6 +99,7 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
         pods=pods,
         events=tuple(_relevant(reader.events, pods)),
         unread=reader.unread,
+        unreadable=tuple(sorted(reader.unreadable)),
         classic=ClassicState(
             claims=lists["claims"],
             templates=lists["templates"],
@@ -110,17 +112,23 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
 
 
 class _Reader:
-    """Reads lists concurrently into ``lists`` and ``events``; what it may not read, it notes in ``unread``."""
+    """Reads lists concurrently into ``lists`` and ``events``; what it may not read, it notes in ``unread``.
+
+    Single objects that nobody can decode are named in ``unreadable``.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.lists: dict[str, tuple[Any, ...]] = {}
         self.events: list[Event] = []
         self.unread: dict[str, str] = {}
+        self.unreadable: list[str] = []
 
     async def read(self, field: str, kind: Kind[Any] | None, field_selector: str = "") -> None:
         if kind is not None:
-            self.lists[field] = (await self._client.list(kind, field_selector=field_selector)).items
+            listed = await self._client.list_all(kind, field_selector=field_selector)
+            self.lists[field] = listed.items
+            self.unreadable += (f"{kind.kind} {ref}" for ref in listed.unreadable)
 
     async def read_optional(self, field: str, kind: Kind[Any]) -> None:
         """Read a list of a kind that may not be installed, or that the user may not read."""

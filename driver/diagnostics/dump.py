@@ -86,7 +86,15 @@ def decode_dump(data: bytes, subject: str) -> ClusterState:
     """Return the state in a dump, compressed or not. Raises InvalidDocumentError for ``subject`` when it is no dump."""
     try:
         dump = _DECODER.decode(gzip.decompress(data) if data.startswith(_GZIP) else data)
-    except (msgspec.DecodeError, InvalidQuantityError, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
+    except (
+        msgspec.DecodeError,
+        InvalidQuantityError,
+        UnicodeDecodeError,
+        RecursionError,
+        OSError,
+        EOFError,
+        zlib.error,
+    ) as error:
         raise InvalidDocumentError(subject, [Problem("", f"is no dump of a cluster: {error}")]) from error
     if (dump.api_version, dump.kind) != (API_VERSION, KIND):
         message = f"is {dump.api_version} {dump.kind}, not {API_VERSION} {KIND}: use the kerf that wrote it"

@@ -11,7 +11,7 @@ server that fails every call gets less than a request a second after the first f
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
 from functools import partial
 from random import Random
@@ -76,12 +76,18 @@ class Informer(Generic[ObjectT]):
         self._version = ""  # where the next watch starts; empty: list first
         self._progressed = False  # in this round
         self._synced = anyio.Event()
+        self._unreadable: set[ObjectRef] = set()
         self.store = Store(indexers)
 
     @property
     def synced(self) -> bool:
         """Whether the store has held a complete list; it stays true while the server is unreachable."""
         return self._synced.is_set()
+
+    @property
+    def unknown(self) -> Collection[ObjectRef]:
+        """The objects that exist and have never been readable: nothing of them is in the store."""
+        return [ref for ref in self._unreadable if self.store.get(ref) is None]
 
     async def wait_synced(self) -> None:
         await self._synced.wait()
@@ -124,6 +130,7 @@ class Informer(Generic[ObjectT]):
                 self._remove(ref)
         for value in listed.items:
             self._put(value)
+        self._unreadable = set(listed.unreadable)
         self._version = listed.resource_version
         self._synced.set()
 
@@ -137,10 +144,15 @@ class Informer(Generic[ObjectT]):
                 self._handle(event)
 
     def _handle(self, event: WatchEvent[ObjectT]) -> None:
-        if event.type is EventType.DELETED and event.ref is not None:
+        if event.ref is None:
+            return
+        self._unreadable.discard(event.ref)
+        if event.type is EventType.DELETED:
             self._remove(event.ref)
         elif event.object is not None:
             self._put(event.object)
+        else:
+            self._unreadable.add(event.ref)
 
     def _put(self, value: ObjectT) -> None:
         old = self.store.get(value.ref)

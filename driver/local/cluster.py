@@ -71,6 +71,7 @@ class LocalCluster:
         """Run until cancelled."""
         async with anyio.create_task_group() as tasks:
             await tasks.start(self.server.serve)
+            self.kubeconfig.touch(mode=0o600)  # it holds the token
             self.kubeconfig.write_text(yaml.safe_dump(self.server.kubeconfig()))
             async with Client(await load_access(self.kubeconfig), user_agent="kerf-local") as client:
                 await self._install_kinds(client)

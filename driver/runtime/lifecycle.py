@@ -1,13 +1,16 @@
 """The start and the end of a process.
 
-The first SIGTERM or SIGINT cancels ``main``, which cleans up in shielded scopes with deadlines. A second signal ends
-the process at once.
+The first SIGTERM, SIGINT or SIGHUP cancels ``main``, which cleans up in shielded scopes with deadlines. A second
+signal ends the process at once. A SIGHUP that the process was started to ignore (nohup) stays ignored.
+
+A process that was started with PARENT_PID in its environment gets a SIGTERM when that parent ends, however it ends.
 """
 
 import ctypes
 import gc
 import logging
 import os
+import resource
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
@@ -20,7 +23,16 @@ from api.errors import KerfError
 FAILED: Final = 1
 """Exit code when ``main`` raised."""
 
+PARENT_PID: Final = "KERF_PARENT_PID"
+"""The environment variable with the number of the process without which this one has no purpose."""
+
 _log = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG: Final = 1
+"""Option of prctl(2) in Linux's ``prctl.h``: the signal that the end of the parent sends."""
+_OPEN_FILES: Final = 65_536
+"""The open files of a process, where its hard limit allows. Many systems start programs with 1,024, for those that use
+select(2), which Python's event loops do not."""
 
 _M_ARENA_MAX: Final = -8
 """Parameter of mallopt(3) in glibc's ``malloc.h``."""
@@ -33,6 +45,9 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
     is logged as a message, any other error with its traceback.
     """
     _share_one_heap()
+    _raise_open_files()
+    if not _ends_with_parent():
+        return FAILED
     gc.freeze()  # modules stay for good: a full collection would traverse them all, in the time of ten claims
     try:
         anyio.run(_until_signalled, main, backend="asyncio")
@@ -53,6 +68,27 @@ def _share_one_heap() -> None:
         mallopt(_M_ARENA_MAX, 1)
 
 
+def _ends_with_parent() -> bool:
+    """Have the parent's end stop this process, if it was started so; returns False when the parent has ended before."""
+    parent = os.environ.get(PARENT_PID, "")
+    if not parent:
+        return True
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+    if prctl is None or prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0):
+        _log.warning("this process does not end with its parent: %s", os.strerror(ctypes.get_errno()))
+    if str(os.getppid()) == parent:
+        return True
+    _log.critical("the process that started this one has ended")
+    return False
+
+
+def _raise_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 async def _until_signalled(main: Callable[[], Awaitable[None]]) -> None:
     async with anyio.create_task_group() as group:
         with anyio.CancelScope() as stopping:
@@ -61,10 +97,16 @@ async def _until_signalled(main: Callable[[], Awaitable[None]]) -> None:
         group.cancel_scope.cancel()
 
 
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that stop a process in order."""
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    return (signal.SIGTERM, signal.SIGINT, *hangup)
+
+
 async def _cancel_on_signal(
     stopping: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with anyio.open_signal_receiver(*stop_signals()) as signals:
         task_status.started()
         async for number in signals:
             if stopping.cancel_called:

@@ -4,13 +4,16 @@
 - ``/readyz``: 200 when every check passes, else 503; one line per check.
 - ``/metrics``: Prometheus, in the format that the scraper asks for.
 
+The port is open to every pod of the cluster, so a connection serves one request, and connections are limited in number
+and time: none of them may take the file descriptors that the process needs for its work.
+
 Three paths need no router: aiohttp's bare server is used, whose modules take 1.3 MB less than those of ``aiohttp.web``.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
 from aiohttp.web_request import BaseRequest
@@ -21,12 +24,19 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from api.errors import PermanentError
+from driver.runtime.connection_limiter import BACKLOG, ConnectionLimiter
 
 Check: TypeAlias = Callable[[], str | None]
 """A readiness check: returns what is wrong, for people, or None."""
 
 _STOP_S: Final = 1.0
 """Time for requests in flight when serving ends; each takes milliseconds."""
+_MOST_CONNECTIONS: Final = 64
+"""Connections at a time. The kubelet and a few scrapers need one each; a process has at least 1,024 descriptors."""
+_CONNECTION_S: Final = 10.0
+"""The longest life of a connection: the kubelet waits 1 s for an answer, Prometheus 10 s by default."""
+_LONGEST_HEADERS: Final[Mapping[str, Any]] = {"max_line_size": 1024, "max_field_size": 8190, "max_headers": 64}
+"""Limits of a request: what the kubelet and Prometheus send has a tenth of it."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,8 +48,17 @@ class AddressError(PermanentError):
 class Probes:
     """The server of the endpoints. Checks may be added at any time; each request to ``/readyz`` runs them all."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        most_connections: int = _MOST_CONNECTIONS,
+        connection_s: float = _CONNECTION_S,
+    ) -> None:
+        """At most ``most_connections`` are open, each at most ``connection_s`` seconds."""
         self._registry = registry
+        self._most_connections = most_connections
+        self._connection_s = connection_s
         self._checks: dict[str, Check] = {}
 
     def add_check(self, name: str, check: Check) -> None:
@@ -52,8 +71,9 @@ class Probes:
         The task's start value is the address in use. Raises AddressError when the address is malformed or taken.
         """
         host, port = parse_address(address)
-        server = Server(self._answer, access_log=None)
-        listening = await _listen(server, host, port)
+        server = Server(self._answer, access_log=None, lingering_time=0.0, **_LONGEST_HEADERS)
+        limiter = ConnectionLimiter(server, most_pending=self._most_connections, pending_s=self._connection_s)
+        listening = await _listen(limiter, host, port)
         try:
             bound_host, bound_port, *_ = listening.sockets[0].getsockname()
             task_status.started(f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}")
@@ -64,6 +84,11 @@ class Probes:
                 await server.shutdown(_STOP_S)
 
     async def _answer(self, request: BaseRequest) -> Response:
+        response = await self._respond(request)
+        response.force_close()  # nobody asks more than once in a while
+        return response
+
+    async def _respond(self, request: BaseRequest) -> Response:
         endpoints: Mapping[str, Callable[[BaseRequest], Awaitable[Response]]] = {
             "/healthz": self._healthz,
             "/readyz": self._readyz,
@@ -88,9 +113,9 @@ class Probes:
         return Response(body=encode(self._registry), headers={"Content-Type": content_type})
 
 
-async def _listen(server: Server, host: str | None, port: int) -> asyncio.Server:
+async def _listen(limiter: ConnectionLimiter, host: str | None, port: int) -> asyncio.Server:
     try:
-        return await asyncio.get_running_loop().create_server(server, host, port)
+        return await asyncio.get_running_loop().create_server(limiter, host, port, backlog=BACKLOG)
     except OSError as error:
         raise AddressError(f"cannot serve probes at {host or ''}:{port}: {error.strerror or error}") from error
 

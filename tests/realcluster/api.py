@@ -50,7 +50,7 @@ class Api:
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-        self._session = aiohttp.ClientSession(self._server, headers=self._headers, timeout=timeout)
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
         return self
 
     async def __aexit__(
@@ -71,7 +71,7 @@ class Api:
         ``message``."""
         async with self._session.request(
             method,
-            path,
+            self._server + path,
             params=query,
             data=body if body is None or isinstance(body, bytes) else json.dumps(body, separators=_COMPACT),
             headers={"Content-Type": content_type},
@@ -138,7 +138,7 @@ class Api:
         path = await self.path(api_version, kind)
         endless = aiohttp.ClientTimeout(total=None)
         query = {"watch": "true", **query}
-        async with self._session.get(path, params=query, ssl=self._ssl, timeout=endless) as response:
+        async with self._session.get(self._server + path, params=query, ssl=self._ssl, timeout=endless) as response:
             if response.status >= 400:
                 raise StatusError(response.status, await response.json())
             yield (json.loads(line) async for line in response.content)

@@ -106,6 +106,7 @@ class ClassicController:
             monotonic=time.monotonic,
             names_are_generated=features.kubernetes >= _GENERATED_NAMES,
             pods_can_be_limited=features.kubernetes >= _POLICIES,
+            unknown_claims=lambda: self._claims.unknown,
         )
         self._event_handlers = ClaimEventHandlers(self._queue, self._view)
         claim_client = KubeClaimClient(client, self._kinds, lease=settings.lease, identity=settings.identity)

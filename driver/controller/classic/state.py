@@ -5,7 +5,7 @@ allocates, so two decisions never allocate one device.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -65,11 +65,13 @@ class ClusterView:
         silence_s: float = 180.0,
         names_are_generated: bool = True,
         pods_can_be_limited: bool = True,
+        unknown_claims: Callable[[], Collection[ObjectRef]] = tuple,
     ) -> None:
         """``monotonic`` is a clock, in seconds; a plugin without reports for ``silence_s`` is down.
 
         ``names_are_generated``: the pod's status has the name of a claim from a template (from Kubernetes 1.28), which
         else follows from the pod's. ``pods_can_be_limited``: a policy can limit the pods of a claim (from 1.30).
+        ``unknown_claims`` returns the claims that exist and cannot be read.
         """
         self.stores: Final = stores
         self.names_are_generated: Final = names_are_generated
@@ -81,6 +83,7 @@ class ClusterView:
         self.usage: Final = UsageIndex(self._forget_state)
         self._monotonic = monotonic
         self._silence_s = silence_s
+        self._unknown_claims = unknown_claims
         self._claims = AssumeCache(stores.claims, monotonic=monotonic)
         self._counted: dict[str, int] = {}
         """The claim's version in ``usage``, by UID, because a later claim may have the same name already."""
@@ -174,6 +177,9 @@ class ClusterView:
 
     def problem_of(self, node: str, drivers: Iterable[str]) -> str | None:
         """Why no device of ``drivers`` on ``node`` may be allocated; None: their plugins run, and have valid cards."""
+        if unknown := len(self._unknown_claims()):
+            # No name: the reason reaches users of other namespaces. The client has logged which.
+            return f"{unknown} claims cannot be read, and may hold any device; the controller's log names them"
         if self.node(node) is None:
             return "the node does not exist"
         for driver in drivers:

@@ -22,7 +22,8 @@ from api.wire import Kind, ListMeta, ObjectList, UndecodableObjectError
 from driver.kube.http.credentials import Access
 from driver.kube.http.errors import ExpiredError, InvalidError
 from driver.kube.http.transport import ClientSettings, HttpRequest, HttpTransport, Transport
-from driver.kube.watch_decoder import EventType, ListPage, WatchEvent, decode_event, decode_page
+from driver.kube.watch_decoder import EventType, ListPage, WatchEvent, decode_event, decode_object, decode_page
+from driver.runtime import metrics
 
 PAGE: Final = 500
 """Objects per page of a list, as in client-go: some 3 MB of slices."""
@@ -30,7 +31,16 @@ PAGE: Final = 500
 JsonPatch: TypeAlias = list[JsonObject]
 """Operations of RFC 6902."""
 
+_MOST_REPORTED: Final = 10_000
+"""The unreadable objects that one client reports: whoever creates them must not fill memory or log."""
+
 _log = logging.getLogger(__name__)
+
+_unreadable: Final = metrics.counter(
+    "kerf_unreadable_objects_total",
+    "Objects of the API server that cannot be read, as a whole (object) or in part; each name counts once.",
+    ("resource", "extent"),
+)
 
 
 class PatchType(StrEnum):
@@ -92,7 +102,13 @@ class Client:
         await self._transport.__aexit__(kind, error, traceback)
 
     async def get(self, kind: Kind[ObjectT], name: str, namespace: str = "") -> ObjectT:
-        return kind.decode(await self._call("GET", kind, namespace, name))
+        """Read one object. What is nested too deeply in it is cut off (``json_limits``), and logged once."""
+        body = await self._call("GET", kind, namespace, name)
+        try:
+            return self._decode(kind, body)
+        except UndecodableObjectError as error:
+            named = f"{kind.kind} {ObjectRef(namespace, name)}"
+            raise UndecodableObjectError(named, kind.api_version, error.reason) from error
 
     async def list(
         self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -141,7 +157,7 @@ class Client:
         if dry_run:
             query["dryRun"] = "All"
         namespace = namespace or value.metadata.namespace
-        return kind.decode(await self._call("POST", kind, namespace, query=query, body=kind.encode(value)))
+        return self._decode(kind, await self._call("POST", kind, namespace, query=query, body=kind.encode(value)))
 
     async def create_subresource(self, kind: Kind[ObjectT], value: ObjectT, subresource: str) -> None:
         """Create the ``subresource`` of the existing object of ``value``'s name, such as a pod's binding.
@@ -157,7 +173,8 @@ class Client:
         Raises ConflictError when it is no longer at ``value``'s resource version, NotFoundError when it does not exist.
         """
         namespace, name = value.ref
-        return kind.decode(await self._call("PUT", kind, namespace, name, subresource, body=kind.encode(value)))
+        body = kind.encode(value)
+        return self._decode(kind, await self._call("PUT", kind, namespace, name, subresource, body=body))
 
     async def patch(
         self,
@@ -175,11 +192,10 @@ class Client:
         query = {"fieldManager": field_manager} if field_manager else {}
         if force:
             query["force"] = "true"
-        return kind.decode(
-            await self._call(
-                "PATCH", kind, namespace, name, subresource, query=query, body=patch, content_type=type.value
-            )
+        answer = await self._call(
+            "PATCH", kind, namespace, name, subresource, query=query, body=patch, content_type=type.value
         )
+        return self._decode(kind, answer)
 
     async def apply(
         self,
@@ -254,15 +270,16 @@ class Client:
             async for line in lines:
                 event = decode_event(kind, str(request), line)
                 if event.unreadable is not None and event.ref is not None:
-                    self._report(kind, event.ref, event.unreadable)
+                    self._report(kind, event.ref, event.unreadable, is_ignored=event.object is None)
                 yield event
 
     async def get_json(self, path: str) -> JsonObject:
         """Read the JSON object at ``path``, for discovery and version."""
         request = HttpRequest(method="GET", path=path, resource="discovery")
+        body = await self._transport.call(request)
         try:
-            return msgspec.json.decode(await self._transport.call(request), type=JsonObject)
-        except msgspec.DecodeError as error:
+            return msgspec.json.decode(body, type=JsonObject)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UndecodableObjectError("JSON object", path, str(error)) from error
 
     async def _pages(
@@ -273,7 +290,9 @@ class Client:
             body = await self._call("GET", kind, namespace, query={**query, "continue": more} if more else query)
             page = decode_page(kind, body)
             for ref, error in page.unreadable.items():
-                self._report(kind, ref, error)
+                self._report(kind, ref, error, is_ignored=True)
+            for ref, error in page.shortened.items():
+                self._report(kind, ref, error, is_ignored=False)
             yield page
             more = page.metadata.continue_
             if not more:
@@ -304,10 +323,20 @@ class Client:
             _check_name(request, kind, ObjectRef(namespace, name))
         return await self._transport.call(request)
 
-    def _report(self, kind: Kind[ObjectT], ref: ObjectRef, error: UndecodableObjectError) -> None:
-        if (kind.plural, ref) not in self._reported:
-            self._reported.add((kind.plural, ref))
-            _log.error("%s %s: %s; it is ignored until it can be read", kind.kind, ref, error)
+    def _decode(self, kind: Kind[ObjectT], body: bytes) -> ObjectT:
+        decoded = decode_object(kind, body)
+        if decoded.unreadable is not None:
+            self._report(kind, decoded.value.ref, decoded.unreadable, is_ignored=False)
+        return decoded.value
+
+    def _report(self, kind: Kind[ObjectT], ref: ObjectRef, error: UndecodableObjectError, *, is_ignored: bool) -> None:
+        """Log and count an object that cannot be read as a whole, once."""
+        if (kind.plural, ref) in self._reported or len(self._reported) >= _MOST_REPORTED:
+            return
+        self._reported.add((kind.plural, ref))
+        _unreadable.labels(kind.plural, "object" if is_ignored else "part").inc()
+        consequence = "it is ignored until it can be read" if is_ignored else "the rest of it counts"
+        _log.error("%s %s: %s; %s", kind.kind, ref, error, consequence)
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:

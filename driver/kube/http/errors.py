@@ -133,7 +133,7 @@ def build_status_error(
     """
     try:
         details = _status_decoder.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         details = _Status(message=bytes(body).decode(errors="replace"))
     status = status or details.code or 500
     leaf = _BY_STATUS.get(status, ServerError if status >= 500 else StatusError)

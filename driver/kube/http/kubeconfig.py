@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
-import yaml
 
 from api.errors import Problem
 from driver.kube.http.credentials import Access, CredentialPlugin, Pem
 from driver.kube.http.errors import AccessError
+from driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _log = logging.getLogger(__name__)
 
@@ -184,12 +184,12 @@ def _combine(
 
 def _parse(path: Path) -> _Config:
     try:
-        document = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        document = parse_yaml(path.read_bytes())
         return msgspec.convert({} if document is None else document, _Config)
     except OSError as error:
         raise AccessError(f"cannot read kubeconfig {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise AccessError(f"kubeconfig {path} is no YAML: {error}") from error
+    except NotYamlError as error:
+        raise AccessError(f"kubeconfig {path} {error}") from error
     except msgspec.ValidationError as error:
         raise AccessError(f"kubeconfig {path}: {error}") from error
 

@@ -6,6 +6,8 @@ or the socket is removed, a new socket makes it try again.
 """
 
 import logging
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,40 @@ _log = logging.getLogger(__name__)
 _REGISTERED: Final = metrics.gauge(
     "kerf_registered", "1 while the kubelet has this driver registered, else 0.", ["driver"]
 )
+
+
+def remove_abandoned_sockets(own: Path, driver: str) -> None:
+    """Remove the registration sockets of ``driver`` beside ``own`` at which no process listens.
+
+    An instance that was killed leaves its socket, which the kubelet then calls every few seconds for as long as it is
+    there. A socket that cannot be removed is left alone.
+    """
+    for path in _sockets_of(driver, own.parent):
+        if path != own and not _is_served(path):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                _log.warning("cannot remove the socket of an instance that is gone: %s", error)
+            else:
+                _log.info("removed %s, the socket of an instance that is gone", path)
+
+
+def _sockets_of(driver: str, directory: Path) -> Iterator[Path]:
+    names = [path for path in directory.glob("*-reg.sock") if path.name.startswith(f"{driver}-")]
+    return (path for path in names if path.is_socket())
+
+
+def _is_served(path: Path) -> bool:
+    """Whether a process listens at a socket, as far as can be told: only a refused connection says that none does."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        try:
+            client.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            return True
+    return True
 
 
 class Registrar:
@@ -67,6 +103,7 @@ class Registrar:
 
         Cancelling removes the socket, which makes the kubelet forget the plugin.
         """
+        remove_abandoned_sockets(self._socket, self._info.name)
         try:
             while True:
                 for delay_s in self._backoff.delays():

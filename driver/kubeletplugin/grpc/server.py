@@ -20,6 +20,16 @@ from api.grpc_method import GrpcMethod, RefusedCallError, RequestT, ResponseT
 MAX_PATH_BYTES: Final = 107
 """Longest path of a unix socket: ``sun_path`` has 108 bytes, the last of them zero (unix(7))."""
 
+OPTIONS: Final = (
+    ("grpc.max_allowed_incoming_connections", 64),
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_concurrent_streams", 1_000),
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
+)
+"""Limits of each server, so that no client takes the descriptors and the memory that hardware work needs. The kubelet
+has one connection and a call for each pod that starts; a connection that says nothing ends after 5 s. One that has
+spoken stays: a kubelet that loses its connection withdraws the driver's slices (KEP-4381, from 1.34)."""
+
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Handlers: TypeAlias = "Mapping[str, Handler]"
 """The handlers by their methods' paths."""
@@ -82,7 +92,7 @@ async def serving_at(path: Path, handlers: Handlers, *, grace_s: float) -> Async
     the path is too long or cannot be served at.
     """
     check_path(path)
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=OPTIONS)
     server.add_generic_rpc_handlers((_ByPath(handlers),))
     _bind(server, path)
     with anyio.CancelScope(shield=True):

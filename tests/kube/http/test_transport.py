@@ -380,5 +380,5 @@ async def test_missing_credentials_are_an_error_that_names_the_file(tmp_path: Pa
 
 async def test_a_body_that_is_no_object_is_an_error() -> None:
     async with Stub([respond_bytes(b"<html>")]).serving() as stub, stub.client() as client:
-        with pytest.raises(UndecodableObjectError, match="cannot read a Node of v1"):
+        with pytest.raises(UndecodableObjectError, match="cannot read a Node n1 of v1"):
             await client.get(NODES, "n1")

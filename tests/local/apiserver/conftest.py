@@ -23,7 +23,8 @@ def cluster() -> Cluster:
         server = ApiServer(clock=clock, uid=lambda: f"uid-{next(uids)}", settings=ApiServerSettings(**settings))
         async with anyio.create_task_group() as group:
             await group.start(server.serve)
-            async with aiohttp.ClientSession(server.url, headers={"User-Agent": "tester/1.0"}) as session:
+            headers = {"User-Agent": "tester/1.0", "Authorization": f"Bearer {server.token}"}
+            async with aiohttp.ClientSession(server.address, headers=headers) as session:
                 yield Api(server, session, clock)
             group.cancel_scope.cancel()
 

@@ -28,7 +28,7 @@ async def test_a_chosen_port_is_used() -> None:
     server = ApiServer()
     async with anyio.create_task_group() as group:
         await group.start(lambda *, task_status: server.serve(port=port, task_status=task_status))
-        assert server.url == f"http://127.0.0.1:{port}"
+        assert server.address == f"http://127.0.0.1:{port}"
         group.cancel_scope.cancel()
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
-import yaml
 
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.scalar_types import PositiveInt
@@ -29,6 +28,7 @@ from driver.families.gpu.geometry import gpu_geometry
 from driver.families.model_names import UnknownModelError
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from driver.partitions.geometry import Card
+from driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _NAMESPACE: Final = uuid.UUID("2a6f0d0e-94c2-5d1b-8c8e-0d7f4d7a1f3b")
 """The namespace of the UUIDs of simulated cards (RFC 9562, version 5)."""
@@ -85,9 +85,11 @@ def read_config(path: Path) -> SimulatedConfig:
     type, a model or shell that is not in the catalog, and a file that cannot be read.
     """
     try:
-        document = yaml.safe_load(path.read_bytes())
+        document = parse_yaml(path.read_bytes())
+        if not isinstance(document, dict) or document.keys().isdisjoint(SimulatedConfig.__struct_fields__):
+            raise NotYamlError("is no object with the fields state and cards")  # nothing of another's file is shown
         config = msgspec.convert(document, type=SimulatedConfig)
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, NotYamlError) as error:
         raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error
     except msgspec.ValidationError as error:
         raise InvalidDocumentError(str(path), [_problem(str(error))]) from error

@@ -1,11 +1,15 @@
 """The API server as a task: it serves HTTP, and puts its parts together.
 
-It listens on the loopback interface without TLS and without authentication: whoever can reach it may do everything.
-Clients send no credentials over plain HTTP (client-go ``clientcmd``).
+It listens on the loopback interface, without TLS. Who knows its token may do everything, nobody else anything: other
+users of the machine reach the port, and so does every web page in a browser on it. Clients send no credentials over
+plain HTTP (client-go ``clientcmd``), so the token is a part of the address in the kubeconfig, as the path before
+``/api``; those that do send a bearer token are let in by it as well.
 """
 
+import asyncio
 import logging
 import random
+import secrets
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
@@ -24,17 +28,25 @@ from driver.local.apiserver.http.request_handler import ApiRequest, RequestHandl
 from driver.local.apiserver.http.request_info import parse_path
 from driver.local.apiserver.http.serializer import encode
 from driver.local.apiserver.kinds.served_kinds import ServedKinds, builtin_types
-from driver.local.apiserver.meta.status_errors import ApiStatusError, internal_error
+from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, internal_error
 from driver.local.apiserver.registry.create_update import WriteRequest
 from driver.local.apiserver.registry.garbage_collector import GarbageCollector
 from driver.local.apiserver.registry.watch import Watch, WatchNotifier
 from driver.local.apiserver.settings import ApiServerSettings
 from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StorageEvent
+from driver.runtime.connection_limiter import ConnectionLimiter
 
 _log: Final = logging.getLogger(__name__)
 _HOST: Final = "127.0.0.1"
 _SHUTDOWN_S: Final = 1.0
 """The time that open requests get when the server stops; watches end at once by themselves."""
+_TOKEN_BYTES: Final = 24
+"""Random bytes of the token: more than anybody can try."""
+_MOST_PENDING: Final = 64
+"""Connections that have not sent the token yet: clients do so at once."""
+_PENDING_S: Final = 10.0
+_BACKLOG: Final = 128
+"""As aiohttp's own listener."""
 _JSON: Final = {"Content-Type": "application/json"}
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
@@ -58,6 +70,7 @@ class ApiServer:
         settings: ApiServerSettings = ApiServerSettings(),  # noqa: B008  (immutable)
     ) -> None:
         self.settings = settings
+        self.token: Final = secrets.token_urlsafe(_TOKEN_BYTES)
         self.faults = FaultPlan()
         self._watch_notifier = WatchNotifier()
         self._port = 0
@@ -82,11 +95,16 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """The address of the server, known once ``serve`` has started."""
+        """The address for clients, with the token; known once ``serve`` has started."""
+        return f"{self.address}/{self.token}"
+
+    @property
+    def address(self) -> str:
+        """The address without the token."""
         return f"http://{_HOST}:{self._port}"
 
     def kubeconfig(self) -> JsonObject:
-        """Return a kubeconfig for clients on this machine."""
+        """Return a kubeconfig for clients on this machine. It holds the secret: keep it from other users."""
         name = "kerf"
         return {
             "apiVersion": "v1",
@@ -104,13 +122,17 @@ class ApiServer:
         # The handler of a watch whose client has disconnected is cancelled, instead of waiting for the next change.
         runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
+        assert runner.server is not None, "it is set up"
+        self._limiter = ConnectionLimiter(runner.server, most_pending=_MOST_PENDING, pending_s=_PENDING_S)
+        listening: asyncio.Server | None = None
         try:
-            site = web.TCPSite(runner, _HOST, port)
-            await site.start()
-            self._port = runner.addresses[0][1]
+            listening = await asyncio.get_running_loop().create_server(self._limiter, _HOST, port, backlog=_BACKLOG)
+            self._port = listening.sockets[0].getsockname()[1]
             task_status.started()
             await self._garbage_collector.run()
         finally:
+            if listening is not None:
+                listening.close()
             self._watch_notifier.close()
             with anyio.CancelScope(shield=True):
                 await runner.cleanup()
@@ -135,18 +157,46 @@ class ApiServer:
             self._handler.writer.create(request, {"metadata": {"name": name}})
 
     async def _handle_http(self, http: web.Request) -> web.StreamResponse:
+        path = ""
         try:
-            return await self._respond(http)
+            path = self._authenticate(http)
+            return await self._respond(http, path)
         except ApiStatusError as refusal:
             return _status_response(refusal)
+        except RecursionError:
+            return _status_response(bad_request("the request is nested too deeply"))
         except Exception as error:  # noqa: BLE001  (the boundary: the client learns of an internal error)
-            _log.exception("cannot answer %s %s", http.method, http.path)
+            _log.exception("cannot answer %s %s", http.method, path)
             return _status_response(internal_error(str(error)))
 
-    async def _respond(self, http: web.Request) -> web.StreamResponse:
-        info = parse_path(http.path)
+    def _authenticate(self, http: web.Request) -> str:
+        """Return the path of a request without the token. Raises ApiStatusError (401, 403)."""
+        own = {f"{host}:{self._port}" for host in (_HOST, "localhost")}
+        origin = http.headers.get("Origin")
+        if http.headers.get("Host", "") not in own or (
+            origin is not None and origin not in {f"http://{o}" for o in own}
+        ):
+            message = "the request comes from a web page, or names another host"
+            raise ApiStatusError(HTTPStatus.FORBIDDEN, "Forbidden", message)
+        _, _, beneath = http.path.partition("/")
+        given, slash, path = beneath.partition("/")
+        if self._is_token(given):
+            path = slash + path or "/"
+        else:
+            scheme, _, token = http.headers.get("Authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not self._is_token(token):
+                raise ApiStatusError(HTTPStatus.UNAUTHORIZED, "Unauthorized", "use the kubeconfig of this cluster")
+            path = http.path
+        self._limiter.admit(http.protocol)
+        return path
+
+    def _is_token(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode("utf-8", "surrogateescape"), self.token.encode())
+
+    async def _respond(self, http: web.Request, path: str) -> web.StreamResponse:
+        info = parse_path(path)
         if info is None:
-            return self._respond_about_api(http)
+            return self._respond_about_api(path, http.headers.get("Accept", ""))
         if not self._served_kinds.has_group(info.group):
             return _page_not_found()
         request = ApiRequest(
@@ -189,16 +239,15 @@ class ApiServer:
                 f"Request entity too large: limit is {limit}",
             ) from error
 
-    def _respond_about_api(self, http: web.Request) -> web.StreamResponse:
+    def _respond_about_api(self, path: str, accept: str) -> web.StreamResponse:
         """Return the response to all that is not about objects: discovery, version, health."""
-        if http.path.rstrip("/") in {"/healthz", "/livez", "/readyz"}:
+        if path.rstrip("/") in {"/healthz", "/livez", "/readyz"}:
             return web.Response(text="ok")
-        if http.path.startswith("/openapi/v3"):
-            document = openapi.build_document(http.path, self._served_kinds, self.settings)
+        if path.startswith("/openapi/v3"):
+            document = openapi.build_document(path, self._served_kinds, self.settings)
             found = None if document is None else discovery.DiscoveryDocument(document)
         else:
-            accept = http.headers.get("Accept", "")
-            found = discovery.build_document(http.path, accept, self._served_kinds, self.settings)
+            found = discovery.build_document(path, accept, self._served_kinds, self.settings)
         if found is None:
             return _page_not_found()
         return web.Response(body=encode(found.body), headers={"Content-Type": found.media_type})

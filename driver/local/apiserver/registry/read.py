@@ -45,7 +45,7 @@ class _ContinueToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def decode(cls, text: str) -> "_ContinueToken":
         try:
             return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=cls)
-        except (binascii.Error, ValueError) as error:
+        except (binascii.Error, ValueError, RecursionError) as error:
             raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
 
 

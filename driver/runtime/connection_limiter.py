@@ -1,0 +1,59 @@
+"""A limit on the connections of an HTTP server to which anybody may connect.
+
+Every connection takes a file descriptor, and one process has a limited number of them: whoever opens enough connections
+and says nothing would end what else the process does. So a connection is *pending* until ``admit`` names it, the number
+of pending ones is limited, and each is ended after a time. Where there is no room a new one takes the place of the
+oldest, not the other way round: else a few silent connections would keep the kubelet's probes out, and the kubelet
+would restart the container.
+
+Connections that are closed are counted for a while as well, which needs no notice of their end: at the limit the oldest
+is dropped all the same, and it is the first that is likely to be done.
+"""
+
+import asyncio
+from typing import Final
+
+from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_server import Server
+
+BACKLOG: Final = 16
+"""Connections that wait to be accepted: asyncio accepts so many at once, before a first one can be ended."""
+_ACCEPTED_S: Final = 0.05
+"""Seconds until a connection that was just accepted has its transport, without which it cannot be ended."""
+
+
+class ConnectionLimiter:
+    """The protocol factory of a listener, in place of ``server`` itself."""
+
+    def __init__(self, server: Server, *, most_pending: int, pending_s: float) -> None:
+        """At most ``most_pending`` connections are pending, each at most ``pending_s`` seconds."""
+        self._server = server
+        self._most_pending = most_pending
+        self._pending_s = pending_s
+        self._pending: dict[RequestHandler, asyncio.TimerHandle] = {}
+        """The pending connections with their ends, the oldest first."""
+
+    def __call__(self) -> RequestHandler:
+        while len(self._pending) >= self._most_pending:
+            self._end(next(iter(self._pending)))
+        handler = self._server()
+        self._pending[handler] = asyncio.get_running_loop().call_later(self._pending_s, self._end, handler)
+        return handler
+
+    def admit(self, handler: RequestHandler) -> None:
+        """Let a connection stay as long as its client likes."""
+        timer = self._pending.pop(handler, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _end(self, handler: RequestHandler) -> None:
+        self.admit(handler)
+        if handler.transport is None:
+            asyncio.get_running_loop().call_later(_ACCEPTED_S, _abort, handler)
+        else:
+            _abort(handler)
+
+
+def _abort(handler: RequestHandler) -> None:
+    if handler.transport is not None:
+        handler.transport.abort()

@@ -1,0 +1,1 @@
+"""What somebody without rights, or outside of the cluster, can try: each attack is a test that must hold."""
