@@ -1,7 +1,10 @@
-"""One cluster with Kerf for each module of tests, one namespace for each test; logs are kept when a test fails."""
+"""One cluster with Kerf for each module of tests, one namespace for each test; logs are kept when a test fails.
+
+A module may say which nodes with a kubelet it needs (``NODES``), and which without (``BARE_NODES``).
+"""
 
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +49,9 @@ def version() -> KubernetesVersion:
 
 @pytest.fixture(scope="module")
 async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    nodes = getattr(request.module, "NODES", (NODE,))
     bare_nodes = getattr(request.module, "BARE_NODES", ())
-    async with running(version, nodes=(NODE,), bare_nodes=bare_nodes) as cluster:
+    async with running(version, nodes=nodes, bare_nodes=bare_nodes) as cluster:
         with keep_logs_on_failure(cluster, request.session, request.module.__name__):
             yield cluster
 
@@ -65,23 +69,31 @@ async def kerf(cluster: Cluster, api: Api, request: pytest.FixtureRequest) -> Ke
     kerf = Kerf(cluster, api)
     await kerf.install()
     await kerf.start_controller()
-    kerf.describe_hardware(NODE, getattr(request.module, "HARDWARE", DEFAULT_HARDWARE))
-    await kerf.start_plugin(NODE, getattr(request.module, "PLUGIN_ARGUMENTS", ()))
+    for name in cluster.nodes:
+        kerf.describe_hardware(name, getattr(request.module, "HARDWARE", DEFAULT_HARDWARE))
+        await kerf.start_plugin(name, getattr(request.module, "PLUGIN_ARGUMENTS", ()))
     return kerf
 
 
 @pytest.fixture(scope="module")
-def node(cluster: Cluster, kerf: Kerf) -> NodeView:
-    return NodeView(cluster, kerf, NODE)
+def nodes(cluster: Cluster, kerf: Kerf) -> Mapping[str, NodeView]:
+    """The nodes with a kubelet, by name."""
+    return {name: NodeView(cluster, kerf, name) for name in cluster.nodes}
 
 
 @pytest.fixture(scope="module")
-async def idle_order(api: Api, node: NodeView) -> Sequence[str]:
+def node(nodes: Mapping[str, NodeView]) -> NodeView:
+    """The first node."""
+    return next(iter(nodes.values()))
+
+
+@pytest.fixture(scope="module")
+async def idle_order(api: Api, nodes: Mapping[str, NodeView]) -> Sequence[str]:
     """The order in which devices are published while none is allocated.
 
     The order may change once: a plugin notices with its first slices that the API server drops fields.
     """
-    namespace = Namespace(api, "", {node.name: node})
+    namespace = Namespace(api, "", nodes)
     order: Sequence[str] = ()
     while order != (now := await eventually("devices are published", namespace.published_devices)):
         order = now
@@ -90,13 +102,14 @@ async def idle_order(api: Api, node: NodeView) -> Sequence[str]:
 
 
 @pytest.fixture
-async def namespace(api: Api, node: NodeView, idle_order: Sequence[str]) -> AsyncIterator[Namespace]:
-    """A new namespace on an idle node, of which nothing may be left at the end."""
-    namespace = Namespace(api, f"t{secrets.token_hex(3)}", {node.name: node})
+async def namespace(api: Api, nodes: Mapping[str, NodeView], idle_order: Sequence[str]) -> AsyncIterator[Namespace]:
+    """A new namespace on idle nodes, of which nothing may be left at the end."""
+    namespace = Namespace(api, f"t{secrets.token_hex(3)}", nodes)
     await namespace.wait_published(idle_order)
     await namespace.open()
     yield namespace
-    node.repair()
+    for node in nodes.values():
+        node.repair()
     await namespace.close()
 
 

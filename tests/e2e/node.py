@@ -1,16 +1,22 @@
 """The state of one node: partitions of its cards, CDI files, and the metrics and logs of its plugin and pods."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
+from driver.runtime import file_lock
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import Kerf
 
 _FAULTS: Final = "faults.json"
+_BY_HAND_ID: Final = 7
+"""The first GPU instance id of the smallest profile (NVML's ids): none that a larger one in these tests has."""
+_MODEL: Final = "h100-80gb-sxm"
+"""The model of the cards that are cut by hand before anything else was cut on them."""
 
 
 class NodeView:
@@ -68,6 +74,43 @@ class NodeView:
         starts = sorted(folder.glob("*.log"), key=lambda file: int(file.stem))
         return starts[-1] if starts else folder / "0.log"
 
+    def cdi_contents(self) -> Mapping[str, object]:
+        """Return the documents of the CDI files by name."""
+        return {file.name: json.loads(file.read_text()) for file in self._paths.cdi.glob("*.json")}
+
+    def remove_cdi_files(self) -> None:
+        for file in self._paths.cdi.iterdir():
+            file.unlink()
+
+    @contextmanager
+    def cut_by_hand(self, card: str, profile: str, *, start: int, size: int) -> Iterator[str]:
+        """Cut a partition as an administrator would, without Kerf; destroyed at the end of the context.
+
+        Returns its UUID.
+        """
+        by_hand = f"MIG-by-hand-{card}-{start}"
+        instance = {"id": _BY_HAND_ID + start, "profile": profile, "placement": [start, size], "mig_uuid": by_hand}
+
+        def cut(state: dict[str, Any]) -> dict[str, Any]:
+            return {**state, "mig": True, "instances": [*state["instances"], instance]}
+
+        def destroy(state: dict[str, Any]) -> dict[str, Any]:
+            return {**state, "instances": [one for one in state["instances"] if one["mig_uuid"] != by_hand]}
+
+        self._change(card, cut)
+        try:
+            yield by_hand
+        finally:
+            self._change(card, destroy)
+
+    def holds(self, uuid: str) -> bool:
+        """Whether a partition with this UUID is on the node's cards."""
+        return any(one["mig_uuid"] == uuid for _, state in self._cards("gpu-*.json") for one in state["instances"])
+
+    def take_card_away(self, card: str) -> None:
+        """Let a card vanish from the bus until ``repair``."""
+        self._write_faults({"absent": [card]})
+
     def make_unhealthy(self, device: str, reason: str) -> None:
         """Make a device unhealthy until ``repair``: it works, and gets no new claims."""
         self._write_faults({"ill": {device: reason}})
@@ -91,6 +134,15 @@ class NodeView:
         new = self._state / ".new-faults"
         new.write_text(json.dumps(document))
         new.replace(self._state / _FAULTS)
+
+    def _change(self, card: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Change the state of a card under the lock that the simulated hardware takes."""
+        path = self._state / f"{card}.json"
+        with file_lock.acquire(self._state):
+            state = json.loads(path.read_text()) if path.exists() else {"model": _MODEL, "instances": []}
+            new = path.with_name(f".{path.name}.by-hand")
+            new.write_text(json.dumps(change(state)))
+            new.replace(path)
 
     def _cards(self, pattern: str) -> Sequence[tuple[str, Any]]:
         return [(file.stem, json.loads(file.read_text())) for file in sorted(self._state.glob(pattern))]

@@ -19,6 +19,10 @@ HARDWARE = Hardware(
 )
 
 API_AWAY_S = 30.0
+# Nothing on the hardware says whose a partition is. Between two of these steps the plugin writes its journal, so that
+# "after" one step and "before" the next are before and after that write.
+CREATING = ("nvmlDeviceSetMigMode", "nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstance")
+DESTROYING = ("nvmlComputeInstanceDestroy", "nvmlGpuInstanceDestroy")
 
 
 async def small_pods(namespace: Namespace, *names: str) -> None:
@@ -81,7 +85,7 @@ async def test_running_pods_do_not_notice_a_restart_of_containerd(namespace: Nam
     assert set(cut) < set(namespace.node.gpu_partitions)
 
 
-@pytest.mark.parametrize("step", ["nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstance"])
+@pytest.mark.parametrize("step", CREATING)
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_plugin_killed_while_it_cuts_leaves_one_partition_for_the_pod(
     namespace: Namespace, kerf: Kerf, step: str, when: str
@@ -101,12 +105,14 @@ async def test_a_plugin_killed_while_it_cuts_leaves_one_partition_for_the_pod(
     assert len(namespace.node.gpu_partitions) == 1
 
 
+@pytest.mark.parametrize("step", DESTROYING)
+@pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_plugin_killed_while_the_pod_goes_still_takes_its_partition_back(
-    namespace: Namespace, kerf: Kerf
+    namespace: Namespace, kerf: Kerf, step: str, when: str
 ) -> None:
     await small_pods(namespace, "p")
     await namespace.wait_running("p")
-    namespace.node.break_step("nvmlComputeInstanceDestroy", effect="crash", when="after")
+    namespace.node.break_step(step, effect="crash", when=when)
     await namespace.api.delete("v1", "Pod", "p", namespace.name)
 
     async def has_died() -> bool:
@@ -115,7 +121,7 @@ async def test_a_plugin_killed_while_the_pod_goes_still_takes_its_partition_back
     await eventually("the plugin is killed", has_died)
     await kerf.crash_plugin(NODE)
     namespace.node.repair()
-    assert len(namespace.node.gpu_partitions) == 1
+    assert len(namespace.node.gpu_partitions) == (0 if (step, when) == (DESTROYING[-1], "after") else 1)
     await kerf.start_plugin(NODE)
     await namespace.wait_gone("v1", "Pod", "p")
     await namespace.wait_clean()

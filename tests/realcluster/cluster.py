@@ -1,5 +1,6 @@
 """A cluster: starting and ending it, and its nodes with and without a kubelet."""
 
+import ipaddress
 import secrets
 import shutil
 import subprocess
@@ -20,12 +21,14 @@ from tests.realcluster.builds import build
 from tests.realcluster.image import write_image
 from tests.realcluster.machine import Machine
 from tests.realcluster.parts import Plan
-from tests.realcluster.paths import ROOTS, ClusterPaths, NodePaths, Ports, free_ports
+from tests.realcluster.paths import ROOTS, ClusterPaths, NodePaths, Ports, free_port, free_ports
 from tests.realcluster.processes import Processes
 from tests.realcluster.versions import VERSIONS, KubernetesVersion, find
 
 READY_S: Final = 120.0
 """The time limit for the control plane or a node: they take 4 s and 10 s on an idle machine."""
+_NODE_PREFIX: Final = 26
+"""Four nodes with a kubelet in a cluster, and 61 pods on each: more than two cores can run."""
 _POLL_S: Final = 0.1
 _PRIVATE: Final = 0o700
 """The mode of folders with tokens and keys, which only root may read."""
@@ -232,16 +235,16 @@ class Cluster:
         for name, token in {**users, **kubelets}.items():
             self.write_kubeconfig(name, {"token": token})
         write_image(documents.IMAGE, paths.image)
-        for name in self.nodes:
-            self._write_node_documents(self.node_paths(name))
+        for number, name in enumerate(self.nodes):
+            self._write_node_documents(number, self.node_paths(name))
 
-    def _write_node_documents(self, node: NodePaths) -> None:
+    def _write_node_documents(self, number: int, node: NodePaths) -> None:
         for directory in (node.root, node.cdi, node.cni):
             directory.mkdir()
-        kubelet = documents.kubelet(self.version, node, self.ports.kubelet)
+        kubelet = documents.kubelet(self.version, node, free_port() if number else self.ports.kubelet)
         node.kubelet_config.write_text(yaml.safe_dump(kubelet))
         node.containerd_config.write_text(documents.containerd(node, shutil.which("runc") or "runc"))
-        cni = documents.cni(node, self._state.pod_network)
+        cni = documents.cni(node, _node_network(self._state.pod_network, number))
         (node.cni / "10-ptp.conflist").write_bytes(msgspec.json.encode(cni))
 
     async def _wait(self, part: str, condition: Callable[[], Awaitable[bool]]) -> None:
@@ -293,6 +296,12 @@ def _paths(version: KubernetesVersion, instance: int) -> ClusterPaths:
 def _pod_network(version: KubernetesVersion, instance: int) -> str:
     """Return the pod network, which differs between concurrent clusters: the host has a route to each pod address."""
     return f"10.88.{VERSIONS.index(version) * instances.COUNT + instance}.0/24"
+
+
+def _node_network(pod_network: str, number: int) -> str:
+    """Return the part of the pod network that the kubelet's node ``number`` gives to its pods."""
+    parts = list(ipaddress.ip_network(pod_network).subnets(new_prefix=_NODE_PREFIX))
+    return str(parts[number])
 
 
 async def add_bare_node(api: Api, name: str) -> None:

@@ -98,7 +98,8 @@ class Kerf:
         """
         plugin = self._plugins.get(node)
         if plugin is None:
-            probes, pod = f"127.0.0.1:{self._cluster.ports.plugin_probes}", await self.plugin_pod(node)
+            port = free_port() if self._plugins else self._cluster.ports.plugin_probes
+            probes, pod = f"127.0.0.1:{port}", await self.plugin_pod(node)
             plugin = _Plugin(process=f"{node}-{PLUGIN}", bound_object=pod, probes=probes, arguments=arguments)
         elif await self._api.find("v1", "Pod", plugin.bound_object["metadata"]["name"], NAMESPACE) is None:
             plugin = replace(plugin, bound_object=await self.plugin_pod(node))
