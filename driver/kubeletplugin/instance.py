@@ -7,8 +7,10 @@ plugin, calls in flight end, hardware work in flight ends, and the lock is relea
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 import anyio
@@ -33,6 +35,9 @@ from driver.runtime.probes import Check
 _ACTIVE: Final = metrics.gauge("kerf_instance_active", "1 while this instance is the active one, else 0.", ["driver"])
 
 _log = logging.getLogger(__name__)
+
+HANGING_EXIT_CODE: Final = 70
+"""Exit code of a process that ends because a hardware call hangs (``EX_SOFTWARE`` of sysexits.h)."""
 
 
 CHECKS: Final = ("cards", "kubelet", "handover")
@@ -74,12 +79,15 @@ class Instance:
         instance_lock: InstanceLock,
         *,
         boot_id: str,
+        end_process: Callable[[], None] = partial(os._exit, HANGING_EXIT_CODE),
     ) -> None:
+        """Tests give ``end_process``, which ends this process at once, with all its threads."""
         self._settings = settings
         self._cluster = cluster
         self._backends = {backend.name: backend for backend in backends}
         self._instance_lock = instance_lock
         self._boot_id = boot_id
+        self._end_process = end_process
         self._proxy = ActiveInstanceProxy()
         self._health_feed = HealthFeed(self._proxy.report_health, interval_s=settings.health_interval_s)
         self._registrar = self._make_registrar()
@@ -160,6 +168,19 @@ class Instance:
                     self._deactivate()
                     with anyio.CancelScope(shield=True):
                         await plugin.preparer.drain(self._settings.shutdown_grace_s)
+                        await plugin.close()
+                    if plugin.card_executor.has_hanging_calls:
+                        self._end_hanging_process(plugin.card_executor.stuck.values())
+
+    def _end_hanging_process(self, reasons: Iterable[str]) -> None:
+        """End the process while it still has the lock: a call that hangs may yet change its card.
+
+        The kernel releases the lock when the last thread is gone, and only then another instance may work on the card.
+        """
+        _log.critical(
+            "the process ends with its hardware calls, as no other instance may start before: %s", "; ".join(reasons)
+        )
+        self._end_process()
 
     async def _run_until_requested(self, plugin: NodePlugin) -> None:
         async with anyio.create_task_group() as services:

@@ -68,7 +68,7 @@ class NodePlugin:
         self._on_health_change = on_health_change
         self.card_executor = CardExecutor(
             backends,
-            call_timeout_s=settings.hardware_timeout_s,
+            call_timeout_s=settings.family.call_timeout_s,
             discovery_timeout_s=settings.discovery_timeout_s,
             on_change=self._stuck_cards_changed,
         )
@@ -97,6 +97,11 @@ class NodePlugin:
         await self.publisher.refresh()
         self._garbage_collector.remove_stray_files()
         await self.preparer.restore_files()
+
+    async def close(self) -> None:
+        """Close the backends. No more work may run: calls that hang would go on (``has_hanging_calls``)."""
+        await self.card_executor.close_backends()
+        self.card_executor.close()
 
     async def run(self) -> None:
         """Publish the devices, watch and survey their cards, and collect garbage, until cancelled."""

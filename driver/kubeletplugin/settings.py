@@ -76,12 +76,10 @@ class Settings:
     gone_grace_s: float = 90.0
     """Time for which a prepared claim must be gone before its devices are released: the kubelet looks for claims to
     unprepare every 60 s, and should come first."""
-    hardware_timeout_s: float = 3700.0
-    """Limit of a backend call, as a last resort: above the 3600 s that a FpgaConfig may allow for one load."""
     shutdown_grace_s: float = 20.0
     """Time for hardware work in flight when the process ends: below the 30 s after which Kubernetes kills a pod."""
     handover_grace_s: float = 3700.0
-    """Time for hardware work in flight when another instance takes over: as ``hardware_timeout_s``, because the old
+    """Time for hardware work in flight when another instance takes over: as the longest ``Family.call_timeout_s``, because the old
     instance is in no hurry, and a load that is cut off is a prepare that fails."""
     rpc_grace_s: float = 1.0
     """Time for calls in flight when a socket closes: they wait for the work above, so a longer time gains nothing."""

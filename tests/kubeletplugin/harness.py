@@ -12,9 +12,10 @@ import anyio
 import cdi
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.grpc.server import check_path
-from driver.kubeletplugin.handover import InstanceLock
+from driver.kubeletplugin.handover import LOCK, InstanceLock
 from driver.kubeletplugin.instance import Instance, acquire_free_lock
 from driver.kubeletplugin.settings import Settings
+from driver.runtime.file_lock import is_held
 from driver.runtime.probes import Check
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import FAMILY, NODE
@@ -46,6 +47,8 @@ class Machine:
     boot_id: str = BOOT
     checks: Mapping[str, Check] = field(default_factory=dict)
     """The readiness checks of the plugin that runs."""
+    ended_with_lock_held: list[bool] = field(default_factory=list)
+    """For each time that the process would have ended because of a call that hangs: whether it had its lock then."""
 
     @property
     def store(self) -> cdi.Store:
@@ -73,7 +76,14 @@ class Machine:
         check_path(self.settings.dra_socket)
         instance_lock = InstanceLock(self.settings.state)
         with acquire_free_lock(self.settings, instance_lock) or nullcontext() as lock:
-            instance = Instance(self.settings, self.cluster, [self.backend], instance_lock, boot_id=self.boot_id)
+            instance = Instance(
+                self.settings,
+                self.cluster,
+                [self.backend],
+                instance_lock,
+                boot_id=self.boot_id,
+                end_process=lambda: self.ended_with_lock_held.append(is_held(self.settings.state / LOCK)),
+            )
             self.checks = instance.checks
             await instance.run(lock, task_status=task_status)
 

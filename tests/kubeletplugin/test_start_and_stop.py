@@ -217,6 +217,7 @@ async def test_hardware_work_in_flight_ends_before_the_plugin_does() -> None:
         with open_checkpoint(node.settings.state) as checkpoint:
             assert checkpoint.records[held.uid].state is ClaimState.PREPARED
         assert len(node.cdi_files) == 1
+        assert node.ended_with_lock_held == []
 
 
 async def test_hardware_work_that_does_not_end_in_time_is_left_to_the_next_start() -> None:
@@ -228,6 +229,7 @@ async def test_hardware_work_that_does_not_end_in_time_is_left_to_the_next_start
             await gate.reached.wait()
         with open_checkpoint(node.settings.state) as checkpoint:
             assert checkpoint.records[held.uid].state is ClaimState.STARTED
+        assert node.ended_with_lock_held == [True], "the call may yet change the card: nobody else may start before"
         gate.opened.set()
         async with node.plugin():
             await node.kubelet.prepare(held)

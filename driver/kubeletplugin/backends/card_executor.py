@@ -10,6 +10,7 @@ Whoever must compare hardware with records holds the card's lock meanwhile: no o
 
 import asyncio
 import contextvars
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -38,10 +39,12 @@ ArgsT = TypeVarTuple("ArgsT")
 
 EVENTS_S: Final = 60.0
 """A backend waits at most so long for events in one call: a thread that waits costs nothing."""
+_log = logging.getLogger(__name__)
+
 _EVENTS_GRACE_S: Final = 30.0
 """A backend may take so much longer than it was told to wait for events: it reads states of its cards then."""
 _OPEN_S: Final = 120.0
-"""Limit of opening a backend: a driver that loads its first card was seen to take more than 30 s
+"""Limit of opening or closing a backend: a driver that loads its first card was seen to take more than 30 s
 (dra-driver-nvidia-gpu#774)."""
 
 _WAITING: Final = metrics.gauge("kerf_hardware_queue_length", "Calls that wait for another one on their card.")
@@ -148,6 +151,8 @@ class CardExecutor:
         self._start = start or self._threads.start
         self._cards: dict[str, CallQueue] = {}
         self._backend_queues: dict[tuple[str, str], CallQueue] = {}
+        self._open_backends: set[str] = set()
+        self._stuck_count = 0
         self._units: dict[str, int] = {}
         """The units of every card that was ever discovered, by its UUID."""
 
@@ -201,12 +206,14 @@ class CardExecutor:
         async with self.lock(card_uuid) as card:
             apply(await card.call("survey", survey_card, backend, card_uuid, self.units(card_uuid)))
 
-    async def open(self, backend_name: str) -> None:
-        """Open a backend. Raises what it raises, and HardwareBusyError when it does not answer."""
-        await self._call_backend(backend_name, "open", _OPEN_S, self.backend(backend_name).open)
-
     async def discover(self, backend_name: str) -> tuple[Card, ...]:
-        """Return the cards that a backend finds. Raises what it raises, and HardwareBusyError as ``open`` does."""
+        """Return the cards that a backend finds; it is opened before the first time, and again if that has failed.
+
+        Raises what the backend raises, and HardwareBusyError when it does not answer.
+        """
+        if backend_name not in self._open_backends:
+            await self._call_backend(backend_name, "open", _OPEN_S, self.backend(backend_name).open)
+            self._open_backends.add(backend_name)
         discover = self.backend(backend_name).discover
         cards = tuple(await self._call_backend(backend_name, "discover", self._discovery_timeout_s, discover))
         self._units.update((card.uuid, card.units) for card in cards)
@@ -217,8 +224,20 @@ class CardExecutor:
         wait = self.backend(backend_name).wait_for_events
         return await self._call_backend(backend_name, "wait_for_events", EVENTS_S + _EVENTS_GRACE_S, wait, EVENTS_S)
 
+    async def close_backends(self) -> None:
+        """Close the backends that are open, which ends their waits.
+
+        A backend that cannot be closed is logged: the others are.
+        """
+        for name in sorted(self._open_backends):
+            try:
+                await self._call_backend(name, "close", _OPEN_S, self.backend(name).close)
+            except Exception as error:  # noqa: BLE001  (backends are third parties': the others are closed)
+                _log.error("backend %s cannot be closed: %r", name, error)
+        self._open_backends.clear()
+
     def close(self) -> None:
-        """End the idle threads. The backends are closed by whoever opened them."""
+        """End the idle threads."""
         self._threads.close()
 
     async def _call_backend(
@@ -236,7 +255,8 @@ class CardExecutor:
         return CallQueue(subject, limit_s, start=self._start, now=self._now, on_change=self._report_change)
 
     def _report_change(self) -> None:
-        _STUCK.set(len(self.stuck))
+        before, self._stuck_count = self._stuck_count, len(self.stuck)
+        _STUCK.inc(self._stuck_count - before)  # the executors of other families count in the same gauge
         self._on_change()
 
 

@@ -231,10 +231,27 @@ async def test_a_discovery_that_hangs_is_given_up_and_its_backends_cards_work_on
     assert list(await node.executor.wait_for_events("fake")) == [CARD_EVENT]
 
 
-async def test_backends_are_opened_in_a_thread(node: Node) -> None:
-    node.backend.close()
-    await node.executor.open("fake")
+async def test_a_backend_is_opened_in_a_thread_before_its_cards_are_discovered_and_closed_at_the_end(
+    node: Node,
+) -> None:
+    node.backend.is_open = False
+    await node.executor.discover("fake")
     assert node.backend.is_open
+    await node.executor.close_backends()
+    assert not node.backend.is_open
+
+
+async def test_a_backend_that_cannot_be_opened_is_tried_again_by_the_next_discovery(node: Node) -> None:
+    failures = [OSError("the driver is not loaded")]
+
+    def open_with_failures() -> None:
+        if failures:
+            raise failures.pop()
+
+    node.backend.open = open_with_failures  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="not loaded"):
+        await node.executor.discover("fake")
+    assert await node.executor.discover("fake")
 
 
 def test_idle_threads_are_used_again_and_end_when_the_pool_is_closed() -> None:
