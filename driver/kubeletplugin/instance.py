@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Final
 
 import anyio
@@ -36,12 +35,15 @@ _ACTIVE: Final = metrics.gauge("kerf_instance_active", "1 while this instance is
 
 _log = logging.getLogger(__name__)
 
+CHECKS: Final = ("cards", "kubelet", "handover")
+"""The names of an instance's readiness checks."""
 HANGING_EXIT_CODE: Final = 70
 """Exit code of a process that ends because a hardware call hangs (``EX_SOFTWARE`` of sysexits.h)."""
 
 
-CHECKS: Final = ("cards", "kubelet", "handover")
-"""The names of an instance's readiness checks."""
+def end_process() -> None:
+    """End this process at once with all its threads; what it has locked is released when the last of them is gone."""
+    os._exit(HANGING_EXIT_CODE)
 
 
 class SocketRemovedError(PermanentError):
@@ -79,7 +81,7 @@ class Instance:
         instance_lock: InstanceLock,
         *,
         boot_id: str,
-        end_process: Callable[[], None] = partial(os._exit, HANGING_EXIT_CODE),
+        end_process: Callable[[], None] = end_process,
     ) -> None:
         """Tests give ``end_process``, which ends this process at once, with all its threads."""
         self._settings = settings

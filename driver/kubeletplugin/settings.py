@@ -79,8 +79,8 @@ class Settings:
     shutdown_grace_s: float = 20.0
     """Time for hardware work in flight when the process ends: below the 30 s after which Kubernetes kills a pod."""
     handover_grace_s: float = 3700.0
-    """Time for hardware work in flight when another instance takes over: as the longest ``Family.call_timeout_s``, because the old
-    instance is in no hurry, and a load that is cut off is a prepare that fails."""
+    """Time for hardware work in flight when another instance takes over: as the longest ``Family.call_timeout_s``,
+    because the old instance is in no hurry, and a load that is cut off is a prepare that fails."""
     rpc_grace_s: float = 1.0
     """Time for calls in flight when a socket closes: they wait for the work above, so a longer time gains nothing."""
     registration_silence_s: float = 30.0

@@ -153,7 +153,7 @@ class DevicePublisher:
                 change.state,
                 f": {change.reason}" if change.reason else "",
             )
-            _UNHEALTHY.set(len(self._health_tracker.unhealthy))
+            _UNHEALTHY.labels(self._settings.driver_name).set(len(self._health_tracker.unhealthy))
             self.request_refresh()
             self._on_health_change()
 

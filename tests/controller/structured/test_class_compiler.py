@@ -78,6 +78,8 @@ NPU: Final = replace(
     capacities={"cores": "Cores."},
     minimums=("cores",),
     class_fields=frozenset({"minimum"}),
+    geometries=tuple,
+    resolve_model=str,
 )
 
 
