@@ -1,4 +1,4 @@
-"""Schema 1 of the kubelet plugin's checkpoint: one record for each prepared claim.
+"""Schema 1 of the kubelet plugin's checkpoint: one record for each prepared claim, and notes on its devices.
 
 A record is a JSON envelope ``{"schema": 1, "sha256": "...", "record": {...}}``. The checksum covers the bytes of
 ``record``, so a field that is added later does not make old records unreadable. Such a field needs a default here; a
@@ -6,16 +6,18 @@ reader that does not know it ignores it. Only a change that an older reader woul
 """
 
 import hashlib
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from api.errors import PermanentError
 from api.model.base import JsonObject, Value
 from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.prepared import CardPart, ClaimState, DeviceDescription, PreparedClaim, PreparedDevice
+from api.model.prepared import CardPart, ClaimState, DeviceDescription, DeviceNotes, PreparedClaim, PreparedDevice
 from api.model.quantity import Quantity
 from api.wire import dec_hook, enc_hook
+
+ValueT = TypeVar("ValueT")
 
 SCHEMA: Final = 1
 """The schema that is written, and the newest that is read."""
@@ -68,19 +70,54 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     record: msgspec.Raw
 
 
+class NotesRecord(Value):
+    """The wire form of DeviceNotes."""
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    boot_id: str = msgspec.field(default="", name="bootID")
+    notes: JsonObject = {}
+
+
 _ENVELOPE: Final = msgspec.json.Decoder(Envelope)
 _RECORD: Final = msgspec.json.Decoder(ClaimRecord, dec_hook=dec_hook)
+_NOTES: Final = msgspec.json.Decoder(NotesRecord, dec_hook=dec_hook)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 def encode(claim: PreparedClaim) -> bytes:
     """Encode a claim; equal claims give equal bytes."""
-    record = _ENCODER.encode(_to_wire(claim))
-    return _ENCODER.encode(Envelope(schema=SCHEMA, sha256=_checksum(record), record=msgspec.Raw(record)))
+    return _seal(_to_wire(claim))
 
 
 def decode(data: bytes, where: str) -> PreparedClaim:
     """Decode a claim. Raises CheckpointError, with the path ``where``, when the record is damaged or too new."""
+    return _to_model(_open_envelope(data, _RECORD, where))
+
+
+def encode_notes(notes: DeviceNotes) -> bytes:
+    """Encode the notes on a device. Raises TypeError when they are no plain JSON."""
+    (driver, pool, device), share = notes.share
+    return _seal(
+        NotesRecord(driver=driver, pool=pool, device=device, share_id=share, boot_id=notes.boot_id, notes=notes.notes)
+    )
+
+
+def decode_notes(data: bytes, where: str) -> DeviceNotes:
+    """Decode the notes on a device. Raises CheckpointError as ``decode`` does."""
+    record = _open_envelope(data, _NOTES, where)
+    share = ShareId(DeviceId(record.driver, record.pool, record.device), record.share_id)
+    return DeviceNotes(share=share, boot_id=record.boot_id, notes=record.notes)
+
+
+def _seal(value: Value) -> bytes:
+    record = _ENCODER.encode(value)
+    return _ENCODER.encode(Envelope(schema=SCHEMA, sha256=_checksum(record), record=msgspec.Raw(record)))
+
+
+def _open_envelope(data: bytes, decoder: "msgspec.json.Decoder[ValueT]", where: str) -> ValueT:
     try:
         envelope = _ENVELOPE.decode(data)
         if envelope.schema > SCHEMA:
@@ -88,7 +125,7 @@ def decode(data: bytes, where: str) -> PreparedClaim:
             raise CheckpointError(where, reason, "start that version, or drain the node and remove the file")
         if _checksum(bytes(envelope.record)) != envelope.sha256:
             raise _damaged(where, "the checksum does not match")
-        return _to_model(_RECORD.decode(envelope.record))
+        return decoder.decode(envelope.record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(where, str(error)) from error
 

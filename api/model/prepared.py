@@ -78,6 +78,15 @@ class PreparedClaim(Value):
     devices: tuple[PreparedDevice, ...]
 
 
+class DeviceNotes(Value):
+    """What was noted during the prepare of one share of a device: what a successor needs to know of half-done work."""
+
+    share: ShareId
+    boot_id: str
+    """The ID of the boot during which the notes were written: in another one they are void."""
+    notes: JsonObject
+
+
 class ReportedDevice(Value):
     """A prepared device in an answer to the kubelet."""
 

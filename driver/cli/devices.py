@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import anyio
 import click
 
 from api.errors import KerfError
@@ -68,15 +67,15 @@ def command(
 
 
 def _find_devices(choice: FamilyChoice, node_name: str) -> FamilyDevices:
-    cards = tuple(anyio.run(_discover, load_backends(choice.family, choice.backends)))
+    cards = tuple(_discover(load_backends(choice.family, choice.backends)))
     name = pool_name(node_name, choice.family.name)
     words = choice.family.vocabulary
     pool = compile_pool(name, node_name, cards, vocabulary=words, layout=SliceLayout.SPLIT).pool if cards else None
     return FamilyDevices(family=choice.family, cards=cards, pool=pool)
 
 
-async def _discover(backends: Sequence[Backend]) -> list[Card]:
-    return [card for backend in backends for card in await backend.discover()]
+def _discover(backends: Sequence[Backend]) -> list[Card]:
+    return [card for backend in backends for card in backend.discover()]
 
 
 def _lines(found: FamilyDevices) -> Iterator[str]:

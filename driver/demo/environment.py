@@ -161,7 +161,7 @@ class DemoCluster:
                 records += len(checkpoint.records)
         hardware = self.paths.hardware_config(node)
         return LeftoverReport(
-            partitions=sum(len(open_cards(hardware).held()) for open_cards in (open_gpus, open_fpgas)),
+            partitions=sum(len(open_cards(hardware).occupied()) for open_cards in (open_gpus, open_fpgas)),
             cdi_files=len(list(cdi_dir.iterdir())) if cdi_dir.is_dir() else 0,
             checkpoint_records=records,
             claims=0,

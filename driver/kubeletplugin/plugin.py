@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 import cdi
 from api.dra.health import DeviceHealth
 from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
 from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
@@ -56,6 +57,12 @@ class NodePlugin:
         self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
         self._health_tracker = DeviceHealthTracker(driver=settings.driver_name, now=time.time)
         self._on_health_change = on_health_change
+        self.card_executor = CardExecutor(
+            backends,
+            call_timeout_s=settings.hardware_timeout_s,
+            discovery_timeout_s=settings.discovery_timeout_s,
+            on_change=self._records_changed,
+        )
         self.publisher = self._make_publisher()
         self.preparer = self._make_preparer(tasks)
         self._garbage_collector = self._make_garbage_collector()
@@ -86,7 +93,7 @@ class NodePlugin:
     def _make_publisher(self) -> DevicePublisher:
         return DevicePublisher(
             target=self._find_target,
-            backends=self._backends,
+            card_executor=self.card_executor,
             records=self._checkpoint.records,
             publish=self._cluster.publish,
             health_tracker=self._health_tracker,
@@ -105,7 +112,7 @@ class NodePlugin:
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
             hardware=HardwareExecutor(
-                self._backends, self._settings.family.configurations, timeout_s=self._settings.hardware_timeout_s
+                self.card_executor, self._checkpoint, self._settings.family.configurations, boot_id=self._boot_id
             ),
             store=self._store,
             metadata=self._metadata,

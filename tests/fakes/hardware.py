@@ -1,55 +1,98 @@
-"""A backend whose hardware is a table: it can be stopped at each step or made to fail, and may keep state in a file."""
+"""A backend whose hardware is a table: it can be stopped at each step or made to fail, and may keep state in a file.
 
-from collections.abc import AsyncIterator, Sequence
+As on real hardware, nothing in the table says who made an entry. An entry's id is that of its place: made anew by
+whomever, it is the same; only the UUID differs.
+"""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import msgspec
 
-from api.kerf.v1alpha1 import DeviceConfig
+from api.kerf.v1alpha1 import DeviceConfigBase
 from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError, HealthChange, HealthState
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    CardAbsentError,
+    CardChange,
+    CardSurvey,
+    FoundPartition,
+    Handle,
+    HardwareConflictError,
+    HealthChange,
+    HealthState,
+    Journal,
+)
+from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Partition, Placement
-from driver.runtime.notifier import Notifier
+
+GATE_S = 60.0
+"""A gate that a test forgot to open lets its thread go after so long."""
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What exists on the hardware. ``serial`` is its identity: made anew, it is another.
+    """What exists on the hardware. ``serial`` is its identity: made anew, it is another."""
 
-    What is offered in shares belongs to no claim: ``claim_uid`` is ``shared`` then.
-    """
-
-    claim_uid: str
-    device: str
     card_uuid: str
+    profile: str | None
     start: int | None
     size: int | None
     serial: int
-    admin: bool = False
 
     @property
-    def partition(self) -> Partition:
-        placement = None if self.start is None or self.size is None else Placement(self.start, self.size)
-        return Partition(kind="gpu", card_uuid=self.card_uuid, placement=placement)
+    def uuid(self) -> str:
+        return f"uuid-{self.serial}"
+
+    @property
+    def placement(self) -> Placement | None:
+        return None if self.start is None or self.size is None else Placement(self.start, self.size)
+
+    def overlaps(self, partition: Partition) -> bool:
+        if self.card_uuid != partition.card_uuid:
+            return False
+        mine, other = self.placement, partition.placement
+        return mine is None or other is None or mine.overlaps(other)
 
 
 class State(msgspec.Struct):
     """All of the hardware's state."""
 
     made: dict[str, Made] = {}
+    """By id: the name of the place."""
     serial: int = 0
+
+    def make(self, id_: str, partition: Partition) -> Made:
+        """Make ``partition``. Raises HardwareConflictError when something is in its place."""
+        for there, other in self.made.items():
+            if other.overlaps(partition):
+                raise HardwareConflictError(f"insufficient resources: {there} is there")
+        self.serial += 1
+        placement = partition.placement
+        made = self.made[id_] = Made(
+            card_uuid=partition.card_uuid,
+            profile=partition.profile,
+            start=None if placement is None else placement.start,
+            size=None if placement is None else placement.size,
+            serial=self.serial,
+        )
+        return made
 
 
 class Gate:
-    """A gate that blocks tasks until it is opened."""
+    """A gate that blocks calls until it is opened."""
 
     def __init__(self) -> None:
         self.reached = anyio.Event()
-        self.opened = anyio.Event()
+        self.opened = threading.Event()
+        self._loop = asyncio.get_running_loop()
 
-    async def pass_through(self) -> None:
-        self.reached.set()
-        await self.opened.wait()
+    def pass_through(self) -> None:
+        self._loop.call_soon_threadsafe(self.reached.set)
+        self.opened.wait(GATE_S)
 
 
 class FakeBackend:
@@ -65,21 +108,23 @@ class FakeBackend:
         self.failures: dict[tuple[str, str], list[Exception]] = {}
         """By operation and device: what its next calls raise."""
         self.calls: list[tuple[str, str]] = []
-        self.configs: dict[str, DeviceConfig | None] = {}
+        self.configs: dict[str, DeviceConfigBase | None] = {}
         self.busy: set[str] = set()
         self.most_busy = 0
         self.without_edits: set[str] = set()
-        self.health_error: Exception | None = None
-        self._health_changes: list[HealthChange] = []
-        self._health = Notifier()
+        self.is_open = True
+        self._events = threading.Condition()
+        self._told: list[HealthChange | CardChange] = []
+        self._event_error: Exception | None = None
         self.discovery_error: Exception | None = None
+        self._changes = threading.Lock()
         self._state = State()
         if file is not None and file.exists():
             self._state = msgspec.json.decode(file.read_bytes(), type=State)
 
     @property
     def made(self) -> dict[str, Made]:
-        """Return what was made, by ``claim UID/device``."""
+        """Return what is on the hardware, by the name of its place."""
         return self._state.made
 
     def gate(self, operation: str, device: str) -> Gate:
@@ -92,56 +137,74 @@ class FakeBackend:
         self._state.made.clear()
         self._save()
 
-    async def discover(self) -> Sequence[Card]:
-        if gate := self.gates.get(("discover", "")):
-            await gate.pass_through()
+    def cut_by_hand(self, partition: Partition) -> Made:
+        """Make a partition as an administrator does; Kerf must never touch it."""
+        with self._changes:
+            made = self._state.make(self._place(partition), partition)
+            self._save()
+        return made
+
+    def remove_by_hand(self, serial: int) -> None:
+        with self._changes:
+            for id_ in [id_ for id_, made in self.made.items() if made.serial == serial]:
+                del self.made[id_]
+            self._save()
+
+    def open(self) -> None:
+        self.is_open = True
+
+    def close(self) -> None:
+        self.is_open = False
+        with self._events:
+            self._events.notify_all()
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        if card_uuid not in {card.uuid for card in self.cards}:
+            raise CardAbsentError(f"there is no card {card_uuid}")
+        with self._changes:
+            found = tuple(
+                FoundPartition(id=id_, profile=made.profile, placement=made.placement, uuid=made.uuid)
+                for id_, made in self.made.items()
+                if made.card_uuid == card_uuid
+            )
+        return CardSurvey(card_uuid=card_uuid, partitions=found)
+
+    def discover(self) -> Sequence[Card]:
         if self.discovery_error is not None:
             raise self.discovery_error
         return tuple(self.cards)
 
-    async def prepare(self, device: AllocatedDevice, config: DeviceConfig | None) -> Handle:
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> Handle:
         name = device.share.id.device
-        await self._step("prepare", name, device.partition.card_uuid)
+        self._step("prepare", name, device.partition.card_uuid)
         self.configs[name] = config
-        holder = "shared" if device.partition.shared else device.claim.uid
-        key = f"{holder}/{name}"
-        if key not in self.made:
-            for other in self.made.values():
-                if not device.admin_access and not other.admin and other.partition.overlaps(device.partition):
-                    raise HardwareBusyError(
-                        f"insufficient resources: {other.device} of claim {other.claim_uid} is there"
-                    )
-            self._state.serial += 1
-            placement = device.partition.placement
-            self.made[key] = Made(
-                claim_uid=holder,
-                device=name,
-                card_uuid=device.partition.card_uuid,
-                start=None if placement is None else placement.start,
-                size=None if placement is None else placement.size,
-                serial=self._state.serial,
-                admin=device.admin_access,
-            )
+        if device.admin_access:
+            return {"device": name, "id": "", "serial": 0}
+        id_ = self._place(device.partition)
+        with self._changes:
+            made = self._state.make(id_, device.partition) if found is None else self.made[found.id]
             self._save()
-        return {"key": key, "serial": self.made[key].serial}
+        return {"device": name, "id": id_, "serial": made.serial}
 
-    async def unprepare(self, handle: Handle) -> None:
-        name = handle["key"].partition("/")[2]
-        await self._step("unprepare", name, "")
-        there = self.made.get(handle["key"])
-        if there is not None and there.serial == handle["serial"]:
-            del self.made[handle["key"]]
-            self._save()
+    def unprepare(self, handle: Handle) -> None:
+        self._step("unprepare", handle["device"], "")
+        with self._changes:
+            there = self.made.get(handle["id"])
+            if there is not None and there.serial == handle["serial"]:
+                del self.made[handle["id"]]
+                self._save()
 
-    async def abandon(self, device: AllocatedDevice) -> None:
-        name = device.share.id.device
-        await self._step("abandon", name, device.partition.card_uuid)
-        holder = "shared" if device.partition.shared else device.claim.uid
-        self.made.pop(f"{holder}/{name}", None)
-        self._save()
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        self._step("abandon", device.share.id.device, device.partition.card_uuid)
+        if found is not None:
+            with self._changes:
+                del self.made[found.id]
+                self._save()
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        name = handle["key"].partition("/")[2]
+        name = handle["device"]
         if name in self.without_edits:
             return ContainerEdits()
         return ContainerEdits(env=(f"FAKE_{name.upper().replace('-', '_')}={handle['serial']}",))
@@ -149,35 +212,41 @@ class FakeBackend:
     def report(self, card: str, reason: str = "", *, state: HealthState = HealthState.UNHEALTHY) -> None:
         """Report that the card is in ``state`` for ``reason``, or healthy again without one."""
         state = state if reason else HealthState.HEALTHY
-        change = HealthChange(card_uuid=card, partition=None, state=state, reason=reason)
-        self._health_changes.append(change)
-        self._health.notify()
+        self.tell(HealthChange(card_uuid=card, partition=None, state=state, reason=reason))
 
-    def forget_reports(self) -> None:
-        """Forget all reports, as if every card had always been healthy; streams begin again."""
-        self._health_changes.clear()
-        self._health.notify()
+    def tell(self, event: HealthChange | CardChange) -> None:
+        """Report an event."""
+        with self._events:
+            self._told.append(event)
+            self._events.notify_all()
 
-    async def health(self) -> AsyncIterator[HealthChange]:
-        told = 0
-        while True:
-            change = self._health.next_event
-            for update in self._health_changes[told:]:
-                told += 1
-                yield update
-            if self.health_error is not None:
-                raise self.health_error
-            await change.wait()
+    def break_events(self, error: Exception) -> None:
+        """Make the wait for events fail once."""
+        with self._events:
+            self._event_error = error
+            self._events.notify_all()
 
-    async def _step(self, operation: str, device: str, card_uuid: str) -> None:
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
+        with self._events:
+            self._events.wait_for(lambda: self._told or self._event_error or not self.is_open, timeout_s)
+            error, self._event_error = self._event_error, None
+            if error is not None:
+                raise error
+            told, self._told = self._told, []
+        return told
+
+    def _place(self, partition: Partition) -> str:
+        [card] = [card for card in self.cards if card.uuid == partition.card_uuid]
+        return device_name(card, replace(partition, shared=False))
+
+    def _step(self, operation: str, device: str, card_uuid: str) -> None:
         self.calls.append((operation, device))
         assert not card_uuid or card_uuid not in self.busy, f"two calls at once for card {card_uuid}"
         self.busy.add(card_uuid)
         self.most_busy = max(self.most_busy, len(self.busy))
         try:
-            await anyio.lowlevel.checkpoint()
             if gate := self.gates.get((operation, device)):
-                await gate.pass_through()
+                gate.pass_through()
         finally:
             self.busy.discard(card_uuid)
         if errors := self.failures.get((operation, device)):

@@ -57,7 +57,7 @@ class Site:
         (self.root / f"{node}-cards" / "faults.json").write_text(json.dumps({"faults": [fault]}))
 
     def loaded(self, node: str) -> list[str]:
-        return [str(partition.function) for partition in open_backend(self.hardware(node)).held().values()]
+        return [str(partition.function) for partition in open_backend(self.hardware(node)).partitions()]
 
     async def ask(self, name: str) -> None:
         """A pod with a claim for the function."""

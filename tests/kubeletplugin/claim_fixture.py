@@ -1,6 +1,7 @@
 """The part of the plugin that changes durable state, without its sockets, to be interrupted at any effect."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import cast
 import anyio
 
 import cdi
-from api.kerf.v1alpha1 import DeviceConfig
+from api.kerf.v1alpha1 import DeviceConfigBase
+from api.model.names import DeviceId, ShareId
 from api.model.prepared import PreparedClaim
 from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, Handle
-from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, FoundPartition, Handle, Journal
+from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal, open_checkpoint
 from driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
 from driver.kubeletplugin.claims.hardware import HardwareExecutor
@@ -36,11 +39,11 @@ SETTINGS = Settings(node_name=NODE, family=GPU, backends=())
 GRACE_S = SETTINGS.gone_grace_s
 
 
-def build_publisher(devices: DeviceSet, cluster: FakeCluster, backends: Mapping[str, Backend]) -> DevicePublisher:
+def build_publisher(devices: DeviceSet, cluster: FakeCluster, card_executor: CardExecutor) -> DevicePublisher:
     """A publisher of ``devices``, until it discovers its hardware."""
     publisher = DevicePublisher(
         target=lambda: cluster.target,
-        backends=backends,
+        card_executor=card_executor,
         records={},
         publish=cluster.publish,
         health_tracker=DeviceHealthTracker(driver=DRIVER, now=lambda: 0),
@@ -53,19 +56,25 @@ def build_publisher(devices: DeviceSet, cluster: FakeCluster, backends: Mapping[
 
 @dataclass
 class Effects:
-    """Every change of something durable, in order; ``strike`` is called right before number ``at`` (from 1)."""
+    """Every change of something durable, in order; ``strike`` is called right before number ``at`` (from 1).
+
+    It is called before all later ones, too: a process that is dead changes nothing in its other threads either.
+    """
 
     at: int = 0
     strike: Callable[[], None] = lambda: None
     seen: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def has_struck(self) -> bool:
         return 0 < self.at <= len(self.seen)
 
     def before(self, effect: str) -> None:
-        self.seen.append(effect)
-        if len(self.seen) == self.at:
+        with self._lock:
+            self.seen.append(effect)
+            is_struck = self.has_struck
+        if is_struck:
             self.strike()
 
 
@@ -77,6 +86,20 @@ class WatchedCheckpoint:
         self._effects = effects
         self.records = checkpoint.records
         self.get = checkpoint.get
+        self.read_notes = checkpoint.read_notes
+        self.write_notes = checkpoint.write_notes
+        self.drop_notes = checkpoint.drop_notes
+
+    def journal(self, uid: str, share: ShareId, boot_id: str) -> DeviceJournal:
+        return self._watched(self._checkpoint.journal(uid, share, boot_id), boot_id)
+
+    def journals_of(self, device: DeviceId, boot_id: str) -> list[DeviceJournal]:
+        return [self._watched(journal, boot_id) for journal in self._checkpoint.journals_of(device, boot_id)]
+
+    def _watched(self, journal: DeviceJournal, boot_id: str) -> DeviceJournal:
+        watched = WatchedJournal(self._checkpoint, journal.uid, journal.share, boot_id)
+        watched.effects = self._effects
+        return watched
 
     def put(self, record: PreparedClaim) -> None:
         self._effects.before(f"record {record.state}")
@@ -107,22 +130,38 @@ class WatchedStore(cdi.Store):
         return super().remove(name)
 
 
+class WatchedJournal(DeviceJournal):
+    """A journal whose writes are effects."""
+
+    effects = Effects()
+
+    def write(self, **notes: object) -> None:
+        self.effects.before("note")
+        super().write(**notes)
+
+    def clear(self) -> None:
+        self.effects.before("clear notes")
+        super().clear()
+
+
 class WatchedBackend(FakeBackend):
     """Hardware whose changes are effects."""
 
     effects = Effects()
 
-    async def prepare(self, device: AllocatedDevice, config: DeviceConfig | None) -> Handle:
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> Handle:
         self.effects.before("prepare hardware")
-        return await super().prepare(device, config)
+        return super().prepare(device, config, journal, found)
 
-    async def unprepare(self, handle: Handle) -> None:
+    def unprepare(self, handle: Handle) -> None:
         self.effects.before("release hardware")
-        await super().unprepare(handle)
+        super().unprepare(handle)
 
-    async def abandon(self, device: AllocatedDevice) -> None:
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         self.effects.before("release hardware")
-        await super().abandon(device)
+        super().abandon(device, journal, found)
 
 
 @dataclass
@@ -157,11 +196,12 @@ async def plugin_core(
     devices = NODE_DEVICES
     if other_backend is not None:
         backends = {other_backend.name: other_backend}
-        cards = {other_backend.name: await other_backend.discover()}
+        cards = {other_backend.name: other_backend.discover()}
         devices = build_device_set(
             cluster.target, cards, (), DeviceHealthTracker(driver=DRIVER, now=lambda: 0), DeviceSet()
         )
-    publisher = build_publisher(devices, cluster, backends)
+    card_executor = CardExecutor(backends, call_timeout_s=60, discovery_timeout_s=60)
+    publisher = build_publisher(devices, cluster, card_executor)
     store = WatchedStore(root / "cdi", effects)
     clock = [0.0]
     with open_checkpoint(root) as opened:
@@ -172,7 +212,7 @@ async def plugin_core(
                 driver=DRIVER,
                 boot_id=boot_id,
                 checkpoint=checkpoint,
-                hardware=HardwareExecutor(backends, CONFIGURATIONS, timeout_s=60),
+                hardware=HardwareExecutor(card_executor, checkpoint, CONFIGURATIONS, boot_id=boot_id),
                 store=store,
                 metadata=metadata,
                 on_change=lambda: None,
@@ -197,5 +237,11 @@ async def plugin_core(
                 cluster=cluster,
                 clock=lambda: clock[0],
             )
-            yield PluginCore(cluster, backend, opened, store, publisher, preparer, garbage_collector, clock)
-            await preparer.drain(0)
+            try:
+                yield PluginCore(cluster, backend, opened, store, publisher, preparer, garbage_collector, clock)
+                await preparer.drain(0)
+            finally:
+                card_executor.close()
+                with anyio.CancelScope(shield=True):  # threads die with their process
+                    while card_executor.has_hanging_calls:
+                        await anyio.lowlevel.checkpoint()

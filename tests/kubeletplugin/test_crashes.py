@@ -25,14 +25,18 @@ PREPARE = {
     1: ("none", 0, False),
     2: ("Started", 0, False),
     3: ("Started", 0, False),
-    4: ("Started", 1, False),
-    5: ("Started", 2, False),
-    6: ("Started", 2, True),
+    4: ("Started", 0, False),
+    5: ("Started", 1, False),
+    6: ("Started", 1, False),
+    7: ("Started", 2, False),
+    8: ("Started", 2, True),
 }
 PREPARE_EFFECTS = [
     "record Started",
     "sync records",
+    "note",
     "prepare hardware",
+    "note",
     "prepare hardware",
     "write CDI file",
     "record Prepared",
@@ -42,9 +46,19 @@ UNPREPARE = {
     2: ("Releasing", 2, True),
     3: ("Releasing", 2, False),
     4: ("Releasing", 1, False),
-    5: ("Releasing", 0, False),
+    5: ("Releasing", 1, False),
+    6: ("Releasing", 0, False),
+    7: ("Releasing", 0, False),
 }
-UNPREPARE_EFFECTS = ["record Releasing", "remove CDI file", "release hardware", "release hardware", "drop record"]
+UNPREPARE_EFFECTS = [
+    "record Releasing",
+    "remove CDI file",
+    "release hardware",
+    "clear notes",
+    "release hardware",
+    "clear notes",
+    "drop record",
+]
 FILE = "k8s.gpu.kerf.dev-claim_uid-of-training.json"
 
 

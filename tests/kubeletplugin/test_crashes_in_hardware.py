@@ -48,7 +48,7 @@ def killed_at(root: Path, held: ResourceClaim, operation: str, step: str, when: 
 def left(root: Path) -> tuple[int, int]:
     """Records, and partitions on the hardware."""
     with open_checkpoint(root) as checkpoint:
-        return len(checkpoint.records), len(hardware(root).held())
+        return len(checkpoint.records), len(hardware(root).partitions())
 
 
 async def ends_well(root: Path, held: ResourceClaim) -> None:

@@ -120,7 +120,7 @@ async def test_after_a_reboot_prepare_makes_everything_anew() -> None:
         node.store.remove(node.cdi_files[0])
         async with node.plugin():
             await node.kubelet.prepare(held)
-            assert set(node.backend.made) == {f"{held.uid}/{SLICE}"}
+            assert set(node.backend.made) == {SLICE}
             assert len(node.cdi_files) == 1
 
 
@@ -231,7 +231,7 @@ async def test_hardware_work_that_does_not_end_in_time_is_left_to_the_next_start
         gate.opened.set()
         async with node.plugin():
             await node.kubelet.prepare(held)
-            assert set(node.backend.made) == {f"{held.uid}/{SLICE}"}
+            assert set(node.backend.made) == {SLICE}
 
 
 async def test_a_claim_that_comes_when_the_plugin_stops_is_left_to_its_successor(tmp_path: Path) -> None:

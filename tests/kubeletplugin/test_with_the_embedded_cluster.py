@@ -142,11 +142,11 @@ async def test_from_slices_to_a_prepared_claim_and_back(version: str) -> None:
             held = await place.allocated(claim("training", SLICE, result(FUNCTION, driver=FPGA.driver)))
             (first,), (second,) = await place.kubelet.prepare(held), await place.fpgas.prepare(held)
             assert (first.device_name, second.device_name) == (SLICE, FUNCTION)
-            assert len(open_backend(place.hardware).held()) == 2
+            assert len(open_backend(place.hardware).partitions()) == 2
             await place.kubelet.unprepare(held)
-            assert len(open_backend(place.hardware).held()) == 1, "the other family's part of the claim stays"
+            assert len(open_backend(place.hardware).partitions()) == 1, "the other family's part of the claim stays"
             await place.fpgas.unprepare(held)
-            assert open_backend(place.hardware).held() == {}
+            assert open_backend(place.hardware).partitions() == []
             assert not list(place.cdi_dir.iterdir())
             with pytest.raises(ClaimError, match=r"claim default/missing .* does not exist"):
                 await place.kubelet.prepare(ref(claim("missing")))

@@ -1,17 +1,28 @@
-"""The Backend protocol, which one vendor implements, and the values that pass through it."""
+"""The contract of backends: what a vendor implements for one kind of hardware, and the values that pass through it.
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+The methods block. The plugin runs them in worker threads: for each card one call at a time, different cards at the same
+time, ``discover`` and ``wait_for_events`` beside all of them. Every call may be the last one before the process is
+killed, and every call may come again with the same arguments, also in a new process.
+
+**Nothing on the hardware says whose it is.** No card keeps a mark of an owner, and a backend keeps no files of its own.
+What is ours follows from records alone: before each prepare the plugin surveys the card and notes which partitions are
+there; what is found later at exactly the device's place and was not there before is what an interrupted prepare left.
+It is handed to ``prepare`` and ``abandon`` as ``found``. Everything else belongs to others, and is never changed,
+removed or handed out. ``driver.kubeletplugin.claims.hardware`` decides this, so that no backend has to.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from api.errors import PermanentError, TransientError
-from api.kerf.v1alpha1 import DeviceConfig
+from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
 from api.model.names import ClaimRef, ShareId
 from api.model.quantity import Quantity
 from cdi import ContainerEdits
-from driver.partitions.geometry import Card, Partition
+from driver.partitions.geometry import Card, Partition, Placement
 
 Handle: TypeAlias = JsonObject
 """The result of ``prepare`` as plain JSON. The checkpoint keeps it; ``unprepare`` and ``edits`` need nothing else."""
@@ -23,6 +34,14 @@ class HardwareBusyError(TransientError):
 
 class HardwareRefusedError(PermanentError):
     """The hardware can never do this: an illegal placement, an image that does not fit, a failed card."""
+
+
+class HardwareConflictError(TransientError):
+    """Somebody else holds what the device needs; the message names it, as in "held by somebody else: 3g.40gb at 0"."""
+
+
+class CardAbsentError(TransientError):
+    """The card is not there now: it fell off the bus, was removed, or its driver is not loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +56,39 @@ class AllocatedDevice:
     """The claim has admin access (KEP-5018): other claims may use the device, and preparing must not disturb them."""
     consumed_capacity: Mapping[str, Quantity]
     """The share's part of each capacity (KEP-5075), by name with or without the driver's domain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPartition:
+    """A partition that is on a card now, or a use of the card by a process outside of all partitions."""
+
+    id: str
+    """The hardware's own name for it, such as ``gi-3``: unique on its card now, the same in every survey while it
+    exists, also after the plugin was restarted."""
+    profile: str | None
+    """The profile; None where the kind of hardware has none."""
+    placement: Placement | None
+    """The units that it covers; None: the whole card."""
+    uuid: str = ""
+    """The UUID by which programs address it; empty: it has none, or none yet."""
+    in_use: bool | None = None
+    """Whether a process uses it; None: the hardware cannot tell."""
+
+    def __str__(self) -> str:
+        what = self.profile or self.id
+        return f"{what} (whole card)" if self.placement is None else f"{what} at {self.placement.start}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardSurvey:
+    """What is on a card now, whoever made it, and what the card can do now."""
+
+    card_uuid: str
+    partitions: tuple[FoundPartition, ...] = ()
+    no_whole: str = ""
+    """The reason why the card cannot be had whole now, such as a mode that cannot be left; empty: it can."""
+    no_partitions: str = ""
+    """The reason why the card cannot be cut now, such as "MIG mode is pending a reset"; empty: it can."""
 
 
 class HealthState(StrEnum):
@@ -69,43 +121,105 @@ class HealthChange:
     """The reason, for people; at most 1024 bytes (KEP-4680)."""
 
 
-class Backend(Protocol):
-    """One vendor's hardware.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardChange:
+    """Something else than health has changed on a card, by whomever: partitions, modes, its presence."""
 
-    Every method may be called again with the same arguments, also by a new process after a crash. Calls for one card
-    never overlap; calls for different cards may. A method raises HardwareBusyError when a later try may succeed, and
-    HardwareRefusedError when none can.
+    card_uuid: str
+
+
+class Journal(Protocol):
+    """The notes of one device's prepare, which survive the death of the process.
+
+    ``before`` is the plugin's own note; a backend uses other names. Notes are void in another boot, and vanish when the
+    device has been released.
+    """
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """What was noted in this boot, by this or an earlier, interrupted call for the device: plain JSON."""
+        ...
+
+    def write(self, **notes: object) -> None:
+        """Add or replace notes, and return once the successor of a killed process would find them.
+
+        Raises CheckpointError when they cannot be written: then the hardware must not be changed further.
+        """
+        ...
+
+
+class Backend(Protocol):
+    """One vendor's hardware on one node.
+
+    A method for a card raises HardwareBusyError when a later try may succeed, HardwareRefusedError when none can,
+    HardwareConflictError when somebody else holds what is needed, and CardAbsentError when the card is not there.
+    Anything else that it raises fails that call alone. A call that does not return keeps its card from further calls
+    until it does; other cards go on.
     """
 
     name: str
 
-    async def discover(self) -> Sequence[Card]:
+    def open(self) -> None:
+        """Connect to the hardware's driver. Called before any other method, and again after ``close``."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect, and end waits: a ``wait_for_events`` and, if possible, calls that hang. May be called twice."""
+        ...
+
+    def discover(self) -> Sequence[Card]:
         """Return the cards that are there now, in a stable order."""
         ...
 
-    async def prepare(self, device: AllocatedDevice, config: DeviceConfig | None) -> Handle:
-        """Make the device ready: create the partition or load the function.
+    def survey(self, card_uuid: str) -> CardSurvey:
+        """Return what is on the card now, read from the hardware, not remembered.
 
-        On return all of it is done. On an error nothing is left, except after a crash: then the next call with the same
-        arguments finishes or redoes the work.
-
-        A device that several claims share (``partition.shared``, KEP-5075) is prepared once for each share: the first
-        call makes the partition, the others find it. Only the last share is unprepared, by whichever handle it has.
+        All partitions are listed, whoever made them, half-made ones included, and what processes use outside of
+        partitions. What can be replaced without disturbing anybody is not listed: a loaded function that no process
+        uses. Changes nothing. Raises CardAbsentError.
         """
         ...
 
-    async def unprepare(self, handle: Handle) -> None:
-        """Remove what ``prepare`` made. An unknown handle is success; what others made is left alone."""
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> Handle:
+        """Make the device ready: create the partition or load the function.
+
+        ``found`` is what an interrupted prepare of this device left, or what another share of it uses
+        (``partition.shared``, KEP-5075): finish it where it is incomplete, and create no second one. None: create it.
+        What a later call needs to know of a half-made partition goes into the journal before the next call to the
+        hardware. On return all is done; on an error nothing need be undone, because ``abandon`` follows.
+
+        HardwareConflictError says that somebody else holds the place and that this call has created nothing there; the
+        plugin then takes what it finds there for another's. With admin access (``device.admin_access``) create and
+        change nothing, and return a handle for ``edits``; such a handle is never unprepared.
+        """
         ...
 
-    async def abandon(self, device: AllocatedDevice) -> None:
-        """Remove what a ``prepare`` of ``device`` that never returned may have left. Nothing left is success."""
+    def unprepare(self, handle: Handle) -> None:
+        """Remove what ``prepare`` made, with an error while it is in use.
+
+        What is gone already is success; ids and UUIDs are compared first, so that another's partition in the same place
+        is left alone. Raises CardAbsentError while the card is away, because then nobody knows.
+        """
+        ...
+
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        """Remove what a ``prepare`` of ``device`` that failed or never returned has left.
+
+        ``found`` is that partition, complete or half made; None: there is none to remove, but other things may be left,
+        such as slots in the middle of a load. Nothing left is success. Raises CardAbsentError.
+        """
         ...
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        """Return the edits of the container. Pure: a restart rebuilds the CDI file from the checkpoint."""
+        """Return the edits of the container. Pure and quick: it runs in no thread, also when files are written anew."""
         ...
 
-    def health(self) -> AsyncIterator[HealthChange]:
-        """Yield changes as they are seen, first one for everything that is not healthy now; never ends by itself."""
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
+        """Wait at most ``timeout_s`` seconds for changes, and return them; none is no error.
+
+        The first call after ``open`` returns at once with everything that is not healthy. A call that raises has
+        reported nothing: the next one reports it again.
+        """
         ...

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from api.errors import KerfError, PermanentError
 from driver.families.base import Family
 from driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, describe_unknown, find_families, load_families
+from driver.kubeletplugin.backends.backend_validation import find_factory_fault, find_protocol_fault
 from driver.kubeletplugin.backends.base import Backend
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class FamilyChoice:
 
 
 class BackendUnavailableError(PermanentError):
-    """A chosen backend is not installed, cannot be imported, is of no use, fails to open, or is chosen twice."""
+    """A chosen backend is not installed, cannot be imported, is of no use, fails to open or breaks the protocol, or is
+    chosen twice.
+    """
 
 
 def choose_families(
@@ -105,9 +108,14 @@ def _open(family: Family, choice: BackendChoice) -> Backend:
         factory: BackendFactory = resolve_name(where)
     except Exception as error:  # (the module is a third party's, and may raise anything)
         raise BackendUnavailableError(f"{described} cannot be imported: {error}") from error
+    if fault := find_factory_fault(factory):
+        raise BackendUnavailableError(f"{described} cannot be made: {fault}")
     try:
-        return factory(choice.config)
+        backend = factory(choice.config)
     except KerfError:
         raise
     except Exception as error:  # (as above)
         raise BackendUnavailableError(f"{described} fails to open: {error!r}") from error
+    if fault := find_protocol_fault(backend):
+        raise BackendUnavailableError(f"{described} breaks the protocol of backends: {fault}")
+    return backend

@@ -13,8 +13,8 @@ from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.allocations import DeviceRequestAllocationResult
 from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
-from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.prepared import ClaimState, DeviceDescription, PreparedClaim, PreparedDevice
+from api.model.names import DeviceId, ShareId
+from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.inventory.devices import DeviceSet
 from driver.partitions.records import from_card_part, to_card_part
 
@@ -163,19 +163,6 @@ def check_conflicts(wanted: Sequence[PreparedDevice], others: Iterable[PreparedC
             for device in exclusive:
                 if not held.admin_access and _conflicts(device, held):
                     raise DeviceInUseError(device.share, other, held.share)
-
-
-def is_shared(claim: ClaimRef, device: PreparedDevice, records: Mapping[str, PreparedClaim]) -> bool:
-    """Whether another claim than ``claim`` has, or is about to get, a share of ``device``; the last one releases it.
-
-    ``records`` are by claim UID.
-    """
-    return device.share.share is not None and any(
-        held.share.id == device.share.id and not held.admin_access
-        for uid, record in records.items()
-        if uid != claim.uid and record.state is not ClaimState.RELEASING
-        for held in record.devices
-    )
 
 
 def _conflicts(one: PreparedDevice, other: PreparedDevice) -> bool:

@@ -1,41 +1,51 @@
 """The checkpoint: the claims that this node has prepared or begun to prepare, durable across crashes and power loss.
 
-It is a SQLite database with one row for each claim (``api.checkpoint``). Every write survives the process; ``sync``
-makes the writes before it survive the machine. Only the record *started* must: records of an earlier boot count as
+It is a SQLite database with one row for each claim (``api.checkpoint``), and one for the notes on each device whose
+hardware may have been changed (``DeviceJournal``), which go with the claim's. Every write survives the process;
+``sync`` makes the writes before it survive the machine. Only the record *started* must: records of an earlier boot are
 *started* whatever they say (``transitions``), so later records may reach the disk with the next claim's. The file
 appears complete or not at all, so an empty, foreign or damaged one is never taken for "nothing prepared": the plugin
 refuses to start and says what to do.
 
 SQLite writes its log and does not sync it (``synchronous=NORMAL``, https://www.sqlite.org/wal.html). The sync that
-``synchronous=FULL`` would add after each write is made here: one for all claims that wait, while others go on.
+``synchronous=FULL`` would add after each write is made here: one for all claims that wait, while others go on. Notes
+are written by worker threads, records by the event loop: a lock keeps their statements apart.
 """
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
 
 from api.checkpoint import v1
 from api.checkpoint.v1 import CheckpointError
-from api.model.prepared import PreparedClaim
+from api.model.names import DeviceId, ShareId
+from api.model.prepared import DeviceNotes, PreparedClaim
 
 FILE_NAME: Final = "checkpoint.db"
 
 _APPLICATION_ID: Final = 0x6B657266
 """``kerf`` in ASCII, in the header of the file: distinguishes it from any other SQLite database."""
-_LAYOUT: Final = 1
+_LAYOUT: Final = 2
 """Version of the tables (``PRAGMA user_version``); records have a schema version of their own."""
+_TABLES: Final = (
+    "CREATE TABLE claims (uid TEXT PRIMARY KEY, record BLOB NOT NULL)",
+    "CREATE TABLE notes (uid TEXT NOT NULL, share TEXT NOT NULL, notes BLOB NOT NULL, PRIMARY KEY (uid, share))",
+    "CREATE TRIGGER claim_dropped AFTER DELETE ON claims BEGIN DELETE FROM notes WHERE uid = old.uid; END",
+)
 _CACHE_KIB: Final = 64
 """Cached pages, enough for a write. Nothing is read again, and SQLite would keep 2 MB."""
 _LOCKED_S: Final = 0.5
 """Wait this long for a person who has the file open for writing: every call waits meanwhile, and may be repeated."""
+_Statement: TypeAlias = tuple[str, tuple[object, ...]]
 _DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
 _UNSYNCED: Final = "see the kernel's log about the disk, then restart the plugin: nothing more is prepared until then"
 _UNWRITABLE: Final = "free space on its disk or make it writable; nothing was changed and the call may be repeated"
@@ -56,13 +66,20 @@ class Checkpoint:
         """The number of writes, and how many of them are on the disk."""
         self._disk = anyio.Lock(fast_acquire=True)
         self._sync_error: OSError | None = None
+        self._statements = threading.Lock()
         self._records: dict[str, PreparedClaim] = {}
+        self._notes: dict[tuple[str, ShareId], DeviceNotes] = {}
+        """The notes by claim UID and share."""
         with _reading(path):
             rows: list[tuple[str, bytes]] = connection.execute(
                 "SELECT uid, record FROM claims ORDER BY rowid"
             ).fetchall()
+            noted: list[tuple[str, str, bytes]] = connection.execute("SELECT uid, share, notes FROM notes").fetchall()
         for uid, record in rows:
             self._records[uid] = v1.decode(record, f"{path}, claim {uid}")
+        for uid, share, data in noted:
+            notes = v1.decode_notes(data, f"{path}, claim {uid}, notes on {share}")
+            self._notes[uid, notes.share] = notes
 
     @property
     def records(self) -> Mapping[str, PreparedClaim]:
@@ -73,21 +90,62 @@ class Checkpoint:
         return self._records.get(uid)
 
     def put(self, record: PreparedClaim) -> None:
-        """Store ``record``. Raises CheckpointError when it cannot be written; the earlier record then remains."""
-        uid = record.claim.uid
-        self._write(
-            "INSERT INTO claims (uid, record) VALUES (?, ?) ON CONFLICT (uid) DO UPDATE SET record = excluded.record",
-            (uid, v1.encode(record)),
-        )
+        """Store ``record``. One that is started in another boot or for other devices than before takes its notes away.
+
+        Raises CheckpointError when it cannot be written; the earlier record then remains.
+        """
+        uid, before = record.claim.uid, self._records.get(record.claim.uid)
+        upsert = "INSERT INTO claims (uid, record) VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record"
+        statements: list[_Statement] = [(upsert, (uid, v1.encode(record)))]
+        is_new = before is not None and (before.boot_id, _shares(before)) != (record.boot_id, _shares(record))
+        if is_new:
+            statements.append(("DELETE FROM notes WHERE uid = ?", (uid,)))
+        self._write(*statements)
         self._records[uid] = record
+        if is_new:
+            self._forget_notes(uid)
 
     def drop(self, uid: str) -> None:
-        """Remove the record, if there is one. After a power cut it may be back, for garbage collection to find.
+        """Remove the record with its notes, if there is one. After a power cut it may be back, for garbage collection.
 
         Raises CheckpointError when it cannot be removed.
         """
-        self._write("DELETE FROM claims WHERE uid = ?", (uid,))
+        self._write(("DELETE FROM claims WHERE uid = ?", (uid,)))
         self._records.pop(uid, None)
+        self._forget_notes(uid)
+
+    def journal(self, uid: str, share: ShareId, boot_id: str) -> "DeviceJournal":
+        """Return the journal of one share of a device of the claim ``uid``, in the boot ``boot_id``."""
+        return DeviceJournal(self, uid, share, boot_id)
+
+    def journals_of(self, device: DeviceId, boot_id: str) -> "list[DeviceJournal]":
+        """Return the journals with notes on any claim's share of ``device`` in the boot ``boot_id``."""
+        return [
+            DeviceJournal(self, uid, share, boot_id)
+            for (uid, share), notes in list(self._notes.items())
+            if share.id == device and notes.boot_id == boot_id
+        ]
+
+    def read_notes(self, uid: str, share: ShareId) -> DeviceNotes | None:
+        """Return the notes of any boot, for ``DeviceJournal``."""
+        return self._notes.get((uid, share))
+
+    def write_notes(self, uid: str, notes: DeviceNotes) -> None:
+        """Replace the notes, for ``DeviceJournal``; may be called in any thread.
+
+        Raises CheckpointError when they cannot be written, or the claim has no record any more.
+        """
+        if uid not in self._records:
+            raise CheckpointError(str(self._path), f"claim {uid} has no record for notes", "prepare the claim again")
+        upsert = "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET notes = excluded.notes"
+        self._write((upsert, (uid, str(notes.share), v1.encode_notes(notes))))
+        self._notes[uid, notes.share] = notes
+
+    def drop_notes(self, uid: str, share: ShareId) -> None:
+        """Remove the notes, for ``DeviceJournal``; may be called in any thread. Raises CheckpointError."""
+        if (uid, share) in self._notes:
+            self._write(("DELETE FROM notes WHERE uid = ? AND share = ?", (uid, str(share))))
+            self._notes.pop((uid, share), None)
 
     async def sync(self) -> None:
         """Make all earlier writes survive a power cut. Calls that wait at the same time share one sync.
@@ -114,12 +172,58 @@ class Checkpoint:
         else:
             self._synced = written
 
-    def _write(self, statement: str, parameters: tuple[object, ...]) -> None:
+    def _forget_notes(self, uid: str) -> None:
+        for key in [key for key in list(self._notes) if key[0] == uid]:
+            self._notes.pop(key, None)
+
+    def _write(self, *statements: "_Statement") -> None:
+        """Execute the statements, all or none."""
+        with self._statements:
+            try:
+                if len(statements) == 1:
+                    self._connection.execute(*statements[0])  # by itself a transaction
+                else:
+                    self._write_all(statements)
+            except sqlite3.Error as error:
+                raise CheckpointError(str(self._path), f"cannot be written: {error}", _UNWRITABLE) from error
+            self._written += 1
+
+    def _write_all(self, statements: "Sequence[_Statement]") -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            self._connection.execute(statement, parameters)
-        except sqlite3.Error as error:
-            raise CheckpointError(str(self._path), f"cannot be written: {error}", _UNWRITABLE) from error
-        self._written += 1
+            for statement, parameters in statements:
+                self._connection.execute(statement, parameters)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error:
+            self._connection.execute("ROLLBACK")
+            raise
+
+
+class DeviceJournal:
+    """The notes on one share of a device of a claim, in one boot: the Journal of backends, and how it ends."""
+
+    def __init__(self, checkpoint: Checkpoint, uid: str, share: ShareId, boot_id: str) -> None:
+        self.uid = uid
+        self.share = share
+        self._checkpoint = checkpoint
+        self._boot_id = boot_id
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        known = self._checkpoint.read_notes(self.uid, self.share)
+        return {} if known is None or known.boot_id != self._boot_id else known.notes
+
+    def write(self, **notes: object) -> None:
+        merged = {**self.notes, **notes}
+        self._checkpoint.write_notes(self.uid, DeviceNotes(share=self.share, boot_id=self._boot_id, notes=merged))
+
+    def clear(self) -> None:
+        """Forget all notes: nothing of the device's prepare is on the hardware. Raises CheckpointError."""
+        self._checkpoint.drop_notes(self.uid, self.share)
+
+
+def _shares(record: PreparedClaim) -> list[ShareId]:
+    return [device.share for device in record.devices]
 
 
 @contextmanager
@@ -134,7 +238,9 @@ def open_checkpoint(directory: Path, *, fdatasync: Callable[[int], None] = os.fd
             _create(path)
         if path.stat().st_size == 0:
             raise CheckpointError(str(path), "unreadable: it is empty", _DAMAGED)
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_LOCKED_S)
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_LOCKED_S, check_same_thread=False
+        )
     with closing(connection):
         with _reading(path):
             _check(path, connection)
@@ -162,7 +268,8 @@ def _create(path: Path) -> None:
     try:
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {_LAYOUT}")
-        connection.execute("CREATE TABLE claims (uid TEXT PRIMARY KEY, record BLOB NOT NULL)")
+        for statement in _TABLES:
+            connection.execute(statement)
     finally:
         connection.close()
     temporary.chmod(0o600)

@@ -1,31 +1,45 @@
-"""Executes the hardware work of claims: cards in parallel, and for each card, which has a lock, one call at a time."""
+"""Executes the hardware work of claims: cards at the same time, and for each card one device after the other.
+
+What is ours on a card is decided by ``ownership`` from the notes in the checkpoint, in the same job and under the same
+lock as the backend's call. Without notes on a device nothing of it is on the hardware: they are written before the
+first call that changes something, and cleared after the last.
+"""
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-import anyio
 import msgspec
 
 from api.errors import KerfError
+from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.names import ClaimRef
-from api.model.prepared import PreparedClaim, PreparedDevice
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, HardwareBusyError, HardwareRefusedError
-from driver.kubeletplugin.claims.allocation import Configurations, decode_config, is_shared
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    Backend,
+    CardSurvey,
+    FoundPartition,
+    Handle,
+    HardwareConflictError,
+    Journal,
+)
+from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.backends.survey_validation import survey_card
+from driver.kubeletplugin.claims.allocation import Configurations, decode_config
+from driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal
+from driver.kubeletplugin.claims.ownership import BEFORE, check_free, find_ours, list_before
 from driver.partitions.records import from_card_part
 from driver.runtime import logs, metrics
 from driver.runtime.concurrency import for_each
 
 _log = logging.getLogger(__name__)
 
-_WAITING: Final = metrics.gauge(
-    "kerf_hardware_queue_length", "Devices that wait for another one on their card.", ["driver"]
-)
 _SECONDS: Final = metrics.histogram(
     "kerf_hardware_seconds",
     "Time that a backend took for one device, without waiting for its card.",
@@ -52,85 +66,158 @@ class DevicesFailedError(KerfError):
 
 
 class HardwareExecutor:
-    """The executor of one node. ``timeout_s`` bounds a backend call, as a last resort against one that hangs."""
+    """The executor of one node: one job in a worker thread for each device, under the lock of the device's card."""
 
-    def __init__(self, backends: Mapping[str, Backend], configurations: Configurations, *, timeout_s: float) -> None:
-        self._backends = backends
+    def __init__(
+        self, card_executor: CardExecutor, checkpoint: Checkpoint, configurations: Configurations, *, boot_id: str
+    ) -> None:
+        self._card_executor = card_executor
         self._configurations = configurations
-        self._timeout_s = timeout_s
-        self._cards: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        self._checkpoint = checkpoint
+        self._boot_id = boot_id
 
     async def prepare(self, claim: ClaimRef, devices: Sequence[PreparedDevice]) -> tuple[PreparedDevice, ...]:
-        """Prepare the devices; returns them with their handles.
+        """Prepare the devices of ``claim``, whose record is *started*; returns them with their handles.
 
         Raises DevicesFailedError, whose ``devices`` are to be released: some may be done.
         """
         return _check_results(devices, await for_each(partial(self._prepare, claim), devices))
 
-    async def release(
-        self, claim: ClaimRef, devices: Sequence[PreparedDevice], records: Mapping[str, PreparedClaim]
-    ) -> None:
+    async def release(self, record: PreparedClaim) -> None:
         """Release what was or may have been prepared; nothing there is success. Raises DevicesFailedError.
 
-        A device of which another claim in ``records`` (by UID) has a share is left to that claim. The records are read
-        while the card is locked.
+        A device of which another claim has a share is left to that claim, with the notes on it. A record of an earlier
+        boot has nothing on the hardware.
         """
-        _check_results(devices, await for_each(partial(self._release, claim, records), devices))
+        if record.boot_id == self._boot_id:
+            _check_results(record.devices, await for_each(partial(self._release, record.claim), record.devices))
 
     def container_edits(self, devices: Iterable[PreparedDevice]) -> list[ContainerEdits]:
         """Return what containers get of prepared ``devices``, in their order."""
-        return [self._backend(device).edits(device.handle or {}) for device in devices]
+        return [self._card_executor.backend(device.backend).edits(device.handle or {}) for device in devices]
 
     async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
         try:
-            async with self._lock_card("prepare", device):
-                config = decode_config(device, self._configurations)
-                handle = await self._backend(device).prepare(_to_allocated_device(claim, device), config)
+            backend, config = self._card_executor.backend(device.backend), decode_config(device, self._configurations)
+            async with self._card_executor.lock(device.part.card_uuid) as card:
+                job = self._make_job(backend, claim, device)
+                with _measured("prepare", device):
+                    handle = await card.call(f"prepare of {device.share.id.device}", job.prepare, config)
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other devices go on)
             return _log_failure("prepare", device, error)
         return msgspec.structs.replace(device, handle=handle)
 
-    async def _release(
-        self, claim: ClaimRef, records: Mapping[str, PreparedClaim], device: PreparedDevice
-    ) -> PreparedDevice | Exception:
+    async def _release(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
+        own = self._checkpoint.journal(claim.uid, device.share, self._boot_id)
         try:
-            async with self._lock_card("release", device):
-                if is_shared(claim, device, records):
-                    pass
-                elif device.handle is None:
-                    await self._backend(device).abandon(_to_allocated_device(claim, device))
-                else:
-                    await self._backend(device).unprepare(device.handle)
+            if BEFORE not in own.notes:
+                return device  # nothing was begun on the hardware, or all of it is undone
+            backend = self._card_executor.backend(device.backend)
+            async with self._card_executor.lock(device.part.card_uuid) as card:
+                if heirs := self._find_sharers(claim, device):
+                    _bequeath(own, heirs)
+                    return device
+                job = self._make_job(backend, claim, device)
+                with _measured("release", device):
+                    await card.call(f"release of {device.share.id.device}", job.release, device.handle)
         except Exception as error:  # noqa: BLE001  (as above)
             return _log_failure("release", device, error)
         return device
 
-    def _backend(self, device: PreparedDevice) -> Backend:
-        backend = self._backends.get(device.backend)
-        if backend is None:
-            known = ", ".join(sorted(self._backends)) or "none"
-            raise HardwareRefusedError(f"its backend {device.backend!r} is not configured (any more); there is {known}")
-        return backend
+    def _make_job(self, backend: Backend, claim: ClaimRef, device: PreparedDevice) -> "DeviceJob":
+        noted = self._checkpoint.journals_of(device.share.id, self._boot_id) if device.share.share is not None else []
+        return DeviceJob(
+            backend=backend,
+            device=_to_allocated_device(claim, device),
+            units=self._card_executor.units(device.part.card_uuid),
+            own=self._checkpoint.journal(claim.uid, device.share, self._boot_id),
+            others=[journal for journal in noted if journal.uid != claim.uid],
+        )
 
-    @asynccontextmanager
-    async def _lock_card(self, operation: str, device: PreparedDevice) -> AsyncIterator[None]:
-        """Hold the lock of the device's card for at most ``timeout_s``. Raises HardwareBusyError after that time."""
-        lock = self._cards[device.part.card_uuid]
-        with _WAITING.labels(device.share.id.driver).track_inprogress():
-            await lock.acquire()
-        begun = time.perf_counter()
-        outcome = "failed"
+    def _find_sharers(self, claim: ClaimRef, device: PreparedDevice) -> list[DeviceJournal]:
+        """Return the journals of other claims that have, or are about to get, a share of ``device``."""
+        if device.share.share is None:
+            return []
+        return [
+            self._checkpoint.journal(uid, held.share, self._boot_id)
+            for uid, record in self._checkpoint.records.items()
+            if uid != claim.uid and record.state is not ClaimState.RELEASING and record.boot_id == self._boot_id
+            for held in record.devices
+            if held.share.id == device.share.id and not held.admin_access
+        ]
+
+
+class ClaimJournal(Journal, Protocol):
+    """A journal that can be ended."""
+
+    def clear(self) -> None:
+        """Forget all notes: nothing of the device's prepare is on the hardware. Raises CheckpointError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceJob:
+    """The work for one device, done in a worker thread while its card is locked."""
+
+    backend: Backend
+    device: AllocatedDevice
+    units: int | None
+    own: ClaimJournal
+    others: Sequence[ClaimJournal]
+    """The journals of other claims that have, or had until just now, a share of the device."""
+
+    def prepare(self, config: DeviceConfigBase | None) -> Handle:
+        """Prepare the device, or finish what an interrupted try left. Raises what the backend raises."""
+        if self.device.admin_access:
+            return self.backend.prepare(self.device, config, self.own, None)
+        survey = self._survey()
+        ours = self._find_ours(survey)
+        check_free(self.device.partition, survey, ours)
+        if BEFORE not in self.own.notes:
+            self.own.write(**{BEFORE: list_before(survey, ours)})
         try:
-            with logs.context(pool=device.share.id.pool, device=device.share.id.device):
-                with anyio.move_on_after(self._timeout_s) as limit:
-                    yield
-                if limit.cancelled_caught:
-                    raise HardwareBusyError(f"backend {device.backend} gave no answer within {self._timeout_s:g} s")
-            outcome = "done"
-        finally:
-            lock.release()
-            labels = (device.share.id.driver, device.backend, operation, outcome)
-            _SECONDS.labels(*labels).observe(time.perf_counter() - begun)
+            return self.backend.prepare(self.device, config, self.own, ours)
+        except HardwareConflictError:
+            if ours is None:
+                self.own.clear()  # what is in the place now is not ours: the hardware has refused to make it
+            raise
+
+    def release(self, handle: Handle | None) -> None:
+        """Remove what was prepared, or what may be there where there is no handle. Raises what the backend raises."""
+        if handle is None:
+            self.backend.abandon(self.device, self.own, self._find_ours(self._survey()))
+        else:
+            self.backend.unprepare(handle)
+        for journal in (self.own, *self.others):
+            journal.clear()
+
+    def _survey(self) -> CardSurvey:
+        return survey_card(self.backend, self.device.partition.card_uuid, self.units)
+
+    def _find_ours(self, survey: CardSurvey) -> FoundPartition | None:
+        others = [journal.notes for journal in self.others]
+        return find_ours(self.device.partition, survey, self.own.notes, others)
+
+
+def _bequeath(own: DeviceJournal, heirs: Sequence[DeviceJournal]) -> None:
+    """Pass the notes on a shared device on to those who keep it: by them they know that its partition is ours."""
+    for heir in heirs:
+        if BEFORE not in heir.notes:
+            heir.write(**own.notes)
+    own.clear()
+
+
+@contextmanager
+def _measured(operation: str, device: PreparedDevice) -> Iterator[None]:
+    """Measure and label a call for ``device``."""
+    begun = time.perf_counter()
+    outcome = "failed"
+    try:
+        with logs.context(pool=device.share.id.pool, device=device.share.id.device):
+            yield
+        outcome = "done"
+    finally:
+        _SECONDS.labels(device.share.id.driver, device.backend, operation, outcome).observe(time.perf_counter() - begun)
 
 
 def _to_allocated_device(claim: ClaimRef, device: PreparedDevice) -> AllocatedDevice:

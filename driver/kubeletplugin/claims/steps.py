@@ -101,8 +101,7 @@ class StepExecutor:
                 case Step.REMOVE_CDI:
                     self._remove_cdi(context.claim)
                 case Step.RELEASE_HARDWARE:
-                    devices = context.existing.devices
-                    await self._hardware.release(context.claim, devices, self._checkpoint.records)
+                    await self._hardware.release(context.existing)
                 case Step.DROP_RECORD:
                     self._drop(context)
                 case _:

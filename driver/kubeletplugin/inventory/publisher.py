@@ -14,7 +14,8 @@ import anyio
 from api.errors import KerfError
 from api.model.devices import Pool
 from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.backends.base import Backend, HardwareBusyError
+from driver.kubeletplugin.backends.base import HealthChange
+from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.settings import Settings
@@ -46,7 +47,7 @@ class DevicePublisher:
         self,
         *,
         target: Callable[[], PublishTarget],
-        backends: Mapping[str, Backend],
+        card_executor: CardExecutor,
         records: Mapping[str, PreparedClaim],
         publish: Callable[[DeviceSet], None],
         health_tracker: DeviceHealthTracker,
@@ -55,7 +56,7 @@ class DevicePublisher:
     ) -> None:
         """``records`` is a live view of the records of this node's claims."""
         self._target = target
-        self._backends = backends
+        self._card_executor = card_executor
         self._records = records
         self._publish = publish
         self._health_tracker = health_tracker
@@ -81,8 +82,8 @@ class DevicePublisher:
     async def refresh(self) -> None:
         """Discover the cards and compute the devices. A backend that fails keeps the cards that it had."""
         async with anyio.create_task_group() as group:
-            for name, backend in self._backends.items():
-                group.start_soon(self._discover, name, backend)
+            for name in self._card_executor.backends:
+                group.start_soon(self._discover, name)
         taken = _list_taken(self._records.values())
         try:
             self.devices = build_device_set(self._target(), self._cards, taken, self._health_tracker, self.devices)
@@ -110,25 +111,31 @@ class DevicePublisher:
 
     async def watch_health(self, name: str) -> None:
         """Apply the health changes that backend ``name`` reports, until cancelled."""
-        for delay_s in self._settings.retry.delays():
-            self._health_tracker.forget({card.uuid for card in self._cards.get(name, ())})
+        delays = self._settings.retry.delays()
+        while True:
             try:
-                async for change in self._backends[name].health():
-                    if self._health_tracker.update(change):
-                        _log.warning(
-                            "card %s%s is %s%s",
-                            change.card_uuid,
-                            f" {change.partition.placement}" if change.partition else "",
-                            change.state,
-                            f": {change.reason}" if change.reason else "",
-                        )
-                        unhealthy = len(self._health_tracker.unhealthy)
-                        _UNHEALTHY.labels(self._settings.driver_name).set(unhealthy)
-                        self.request_refresh()
-                        self._on_health_change()
+                events = await self._card_executor.wait_for_events(name)
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others go on)
-                _log.error("backend %s cannot watch its cards' health: %r", name, error)
-            await anyio.sleep(delay_s)
+                _log.error("backend %s cannot watch its cards: %r", name, error)
+                await anyio.sleep(next(delays))
+                continue
+            delays = self._settings.retry.delays()
+            for event in events:
+                if isinstance(event, HealthChange):
+                    self._apply_health_change(event)
+
+    def _apply_health_change(self, change: HealthChange) -> None:
+        if self._health_tracker.update(change):
+            _log.warning(
+                "card %s%s is %s%s",
+                change.card_uuid,
+                f" {change.partition.placement}" if change.partition else "",
+                change.state,
+                f": {change.reason}" if change.reason else "",
+            )
+            _UNHEALTHY.labels(self._settings.driver_name).set(len(self._health_tracker.unhealthy))
+            self.request_refresh()
+            self._on_health_change()
 
     async def _settle(self) -> None:
         """Wait until changes pause, by the clock: a notifier would wake this task at every step of every claim."""
@@ -136,12 +143,9 @@ class DevicePublisher:
         while anyio.current_time() < (until := min(self._changed_at + SETTLE_S, latest)):  # noqa: ASYNC110  (as said)
             await anyio.sleep_until(until)
 
-    async def _discover(self, name: str, backend: Backend) -> None:
+    async def _discover(self, name: str) -> None:
         try:
-            with anyio.move_on_after(self._settings.discovery_timeout_s) as limit:
-                self._cards[name] = tuple(await backend.discover())
-            if limit.cancelled_caught:
-                raise HardwareBusyError(f"it gave no answer within {self._settings.discovery_timeout_s:g} s")
+            self._cards[name] = await self._card_executor.discover(name)
         except Exception as error:  # noqa: BLE001  (as above)
             self._note_problem(name, f"backend {name} cannot discover its cards: {error}")
         else:

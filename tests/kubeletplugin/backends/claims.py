@@ -1,18 +1,25 @@
 """Devices of claims, and a simulated backend that takes no time."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import anyio
 import msgspec
 
+from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.names import ClaimRef, DeviceId, ShareId
-from driver.kubeletplugin.backends.base import AllocatedDevice
+from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of
+from driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
+from driver.kubeletplugin.backends.simulated.gpu import GpuState
+from driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
 from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, HardwareStep
+from driver.kubeletplugin.claims.hardware import DeviceJob
+from driver.kubeletplugin.claims.ownership import BEFORE
 from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, Partition
+from driver.partitions.geometry import Card, Partition, Placement
 
 
 class Crashed(BaseException):
@@ -24,14 +31,35 @@ def crash() -> None:
 
 
 class Clock:
-    """A clock without delays that records how long the hardware would have taken. ``inf`` waits until cancelled."""
+    """A clock without delays that records how long the hardware would have taken; a hang ends at once, as by close."""
 
     def __init__(self) -> None:
         self.slept_s: Final[list[float]] = []
 
-    async def sleep(self, delay_s: float) -> None:
+    def sleep(self, delay_s: float) -> None:
         self.slept_s.append(delay_s)
-        await (anyio.sleep_forever() if delay_s == float("inf") else anyio.lowlevel.checkpoint())
+        if delay_s == float("inf"):
+            raise HardwareBusyError("closed")
+
+
+class Notes:
+    """A journal in memory, which survives what a test calls a crash; with ``file`` one that survives its process."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._notes: dict[str, Any] = json.loads(file.read_text()) if file is not None and file.exists() else {}
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        return self._notes
+
+    def write(self, **notes: object) -> None:
+        self._notes.update(notes)
+        if self._file is not None:
+            self._file.write_text(json.dumps(self._notes))
+
+    def clear(self) -> None:
+        self._notes.clear()
 
 
 def build_config(state: Path, *, gpus: int = 2, model: str = "h100-80gb-sxm", shell: str = "quad") -> SimulatedConfig:
@@ -49,9 +77,24 @@ class HandledBackend(SimulatedBackend):
         temporary.write_bytes(msgspec.json.encode(faults))
         temporary.rename(temporary.with_suffix(""))
 
-    async def cut_by_hand(self, device: AllocatedDevice) -> None:
+    def cut_by_hand(self, device: AllocatedDevice) -> None:
         """Create a GPU partition as an administrator would with nvidia-smi; Kerf must never touch it."""
-        await self._cards[device.partition.card_uuid].make(device, None, f"by-hand/{device.share.id.device}")
+        self.prepare(device, None, Notes(), None)
+
+    def read_gpu(self, number: int) -> GpuState:
+        return self._gpu(number).file.read()
+
+    def change_gpu(self, number: int, **changes: object) -> None:
+        """Change fields of a GPU's state."""
+        self._gpu(number).file.change(lambda state: msgspec.structs.replace(state, **changes))
+
+    def _gpu(self, number: int) -> SimulatedGpu:
+        return [card for card in self._cards.values() if isinstance(card, SimulatedGpu)][number]
+
+    def use_slots(self, *slots: Placement) -> None:
+        """Let processes outside of Kerf use slots of the FPGA."""
+        [card] = [card for card in self._cards.values() if isinstance(card, SimulatedFpga)]
+        card.file.change(lambda state: msgspec.structs.replace(state, in_use=slots))
 
     def reboot(self) -> None:
         """Boot the machine: every card forgets its partitions, functions and modes. Nothing else changes."""
@@ -65,11 +108,41 @@ class Machine:
     def __init__(self, state: Path, *, model: str = "h100-80gb-sxm", shell: str = "quad") -> None:
         self.state: Final = state
         self.clock: Final = Clock()
+        self.notes: Final[dict[tuple[ShareId, str], Notes]] = {}
+        """The notes by share and claim UID."""
         self.config: Final = build_config(state, model=model, shell=shell)
         self.cards: Final[dict[str, Card]] = {card.uuid: card for card in cards_of(self.config)}
 
     def open(self) -> HandledBackend:
         return HandledBackend(self.config, sleep=self.clock.sleep, crash=crash)
+
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None = None, backend: SimulatedBackend | None = None
+    ) -> Handle:
+        """Prepare a device as the plugin does, whose notes survive what a test calls a crash."""
+        return self._job(device, backend).prepare(config)
+
+    def release(
+        self, device: AllocatedDevice, handle: Handle | None = None, backend: SimulatedBackend | None = None
+    ) -> None:
+        """Release a device as the plugin does: by its handle, or what may be there without one."""
+        job = self._job(device, backend)
+        if BEFORE in job.own.notes:
+            job.release(handle)
+
+    def _job(self, device: AllocatedDevice, backend: SimulatedBackend | None) -> DeviceJob:
+        own = self.notes.setdefault((device.share, device.claim.uid), Notes())
+        return DeviceJob(
+            backend=backend or self.open(),
+            device=device,
+            units=self.cards[device.partition.card_uuid].units,
+            own=own,
+            others=[
+                notes
+                for (share, _), notes in self.notes.items()
+                if device.share.share is not None and share.id == device.share.id and notes is not own
+            ],
+        )
 
     def card(self, number: int) -> Card:
         return list(self.cards.values())[number]

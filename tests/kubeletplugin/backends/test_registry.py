@@ -15,6 +15,7 @@ from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
 from driver.families.registry import GROUP, FamilyUnavailableError
 from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.backends.eventless import EventlessBackend
 from driver.kubeletplugin.backends.registry import (
     BackendChoice,
     BackendUnavailableError,
@@ -23,6 +24,7 @@ from driver.kubeletplugin.backends.registry import (
     load_backends,
 )
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
+from driver.partitions.geometry import Card
 
 HERE = "tests.kubeletplugin.backends.test_registry"
 NPU = Family(
@@ -136,3 +138,31 @@ def test_kerfs_own_families_are_there_without_reading_what_is_installed(config: 
     )
     found = subprocess.run([sys.executable, "-c", script, str(config)], capture_output=True, text=True, check=True)
     assert found.stdout == "simulated False\n"
+
+
+def open_too_early() -> SimulatedBackend:
+    raise AssertionError("it is not called")
+
+
+class WithoutSurvey(EventlessBackend):
+    name = "incomplete"
+
+    def discover(self) -> list[Card]:
+        return []
+
+
+def open_incomplete(config: Path | None) -> WithoutSurvey:
+    return WithoutSurvey()
+
+
+@pytest.mark.parametrize(
+    ("factory", "problem"),
+    [
+        ("open_too_early", r"cannot be made: it takes \(\); it must take \(config\)"),
+        ("open_incomplete", r"breaks the protocol of backends: it has no method survey\(card_uuid\)"),
+    ],
+)
+def test_a_backend_that_cannot_be_called_as_the_protocol_says_is_refused(factory: str, problem: str) -> None:
+    family = replace(NPU, backends={"vendor": f"{HERE}:{factory}"})
+    with pytest.raises(BackendUnavailableError, match=problem):
+        load_backends(family, [BackendChoice(name="vendor")])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig, GpuSharing, TimeSlicing
@@ -15,16 +16,20 @@ from cdi import ContainerEdits, Device, Kind, Spec, validate
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     Backend,
+    CardAbsentError,
+    CardChange,
+    CardSurvey,
+    FoundPartition,
     HardwareBusyError,
+    HardwareConflictError,
     HardwareRefusedError,
-    HealthChange,
-    HealthState,
 )
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
+from driver.kubeletplugin.backends.simulated.gpu import MigSwitch
 from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, HardwareStep
 from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.unit_map import get_unit_map
-from tests.kubeletplugin.backends.claims import FPGA_MAKING, GPU_MAKING, GPU_TAKING_BACK, Machine
+from tests.kubeletplugin.backends.claims import FPGA_MAKING, GPU_MAKING, GPU_TAKING_BACK, Machine, Notes
 from tests.partitions.cards import gpu_partition, slots, whole
 
 AES = FpgaConfig(api_version="kerf.dev/v1alpha1", function="aes-gcm")
@@ -51,111 +56,186 @@ def test_it_is_a_backend(machine: Machine) -> None:
     assert backend.name == "simulated"
 
 
-async def test_cards_are_discovered_with_stable_identities(machine: Machine) -> None:
-    cards = await machine.open().discover()
+def test_cards_are_discovered_with_stable_identities(machine: Machine) -> None:
+    cards = machine.open().discover()
     assert [(card.kind, card.index) for card in cards] == [("gpu", 0), ("gpu", 1), ("fpga", 0)]
     assert len({card.uuid for card in cards} | {card.pci_bus_id for card in cards}) == 6
-    assert await machine.open().discover() == cards
+    assert machine.open().discover() == cards
 
 
-async def test_a_partition_is_made_and_taken_back(machine: Machine, gpu: Card) -> None:
+def test_a_partition_is_made_and_taken_back(machine: Machine, gpu: Card) -> None:
     backend, device = machine.open(), machine.device(gpu_partition(gpu, "1g.10gb", 3))
-    handle = await backend.prepare(device, None)
-    assert list(backend.held().values()) == [device.partition]
-    await backend.unprepare(handle)
-    assert backend.held() == {}
+    handle = machine.prepare(device, None)
+    assert backend.partitions() == [device.partition]
+    backend.unprepare(handle)
+    assert backend.partitions() == []
 
 
-async def test_a_handle_is_plain_json_that_serves_a_new_process(machine: Machine, gpu: Card) -> None:
-    handle = await machine.open().prepare(machine.device(gpu_partition(gpu, "2g.20gb", 2)), None)
+def test_a_handle_is_plain_json_that_serves_a_new_process(machine: Machine, gpu: Card) -> None:
+    handle = machine.prepare(machine.device(gpu_partition(gpu, "2g.20gb", 2)), None)
     remembered = json.loads(json.dumps(handle))
     again = machine.open()
     assert again.edits(remembered) == machine.open().edits(handle)
-    await again.unprepare(remembered)
-    assert again.held() == {}
+    again.unprepare(remembered)
+    assert again.partitions() == []
 
 
-async def test_preparing_a_claims_device_again_answers_the_same_without_touching_the_card(
+def test_preparing_a_claims_device_again_answers_the_same_without_touching_the_card(
     machine: Machine, gpu: Card
 ) -> None:
     device = machine.device(gpu_partition(gpu, "3g.40gb", 4))
-    handle = await machine.open().prepare(device, None)
+    handle = machine.prepare(device, None)
     machine.clock.slept_s.clear()
-    assert await machine.open().prepare(device, None) == handle
+    assert machine.prepare(device, None) == handle
     assert machine.clock.slept_s == []
 
 
-async def test_unpreparing_twice_succeeds(machine: Machine, gpu: Card, fpga: Card) -> None:
+def test_unpreparing_twice_succeeds(machine: Machine, gpu: Card, fpga: Card) -> None:
     backend = machine.open()
     for partition in (gpu_partition(gpu, "1g.10gb", 0), whole(machine.card(1)), slots(fpga, 0, 1, "aes-gcm")):
-        handle = await backend.prepare(machine.device(partition), None)
-        await backend.unprepare(handle)
-        await backend.unprepare(handle)
-    assert backend.held() == {}
+        handle = machine.prepare(machine.device(partition), None)
+        backend.unprepare(handle)
+        backend.unprepare(handle)
+    assert backend.partitions() == []
 
 
-async def test_unpreparing_an_old_handle_leaves_the_next_claims_partition_alone(machine: Machine, gpu: Card) -> None:
-    """The same placement, even the same instance id: what was prepared before must not be destroyed."""
-    backend, partition = machine.open(), gpu_partition(gpu, "1g.10gb", 0)
-    old = await backend.prepare(machine.device(partition, "old"), None)
-    await backend.unprepare(old)
-    new = await backend.prepare(machine.device(partition, "new"), None)
-    assert {**new, "owner": ""} == {**old, "owner": ""}
-    await backend.unprepare(old)
-    assert list(backend.held().values()) == [partition]
-
-
-async def test_a_handle_of_a_card_that_is_gone_is_nothing_to_take_back(machine: Machine, gpu: Card) -> None:
+def test_unpreparing_leaves_another_instance_in_the_place_alone(machine: Machine, gpu: Card) -> None:
+    """The id of an instance is that of its place: 3g and 4g at 0 have the same, whoever made them."""
     backend = machine.open()
-    handle = await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
-    await backend.unprepare({**handle, "card": "GPU-of-another-day"})
-    assert len(backend.held()) == 1
+    handle = machine.prepare(machine.device(gpu_partition(gpu, "4g.40gb", 0)), None)
+    backend.unprepare(handle)
+    backend.cut_by_hand(machine.device(gpu_partition(gpu, "3g.40gb", 0)))
+    backend.unprepare(handle)
+    assert [partition.profile for partition in backend.partitions()] == ["3g.40gb"]
 
 
-async def test_a_foreign_handle_is_refused(machine: Machine) -> None:
+def test_unpreparing_leaves_an_instance_with_another_uuid_alone(machine: Machine, gpu: Card) -> None:
+    backend = machine.open()
+    handle = machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
+    backend.unprepare({**handle, "visible": "MIG-of-another"})
+    assert len(backend.partitions()) == 1
+
+
+def test_a_card_that_is_away_does_nothing_and_is_found_again(machine: Machine, gpu: Card) -> None:
+    """Nothing that is on such a card can be proven to be gone."""
+    backend, device = machine.open(), machine.device(gpu_partition(gpu, "1g.10gb", 0))
+    handle = machine.prepare(device, None)
+    backend.inject(HardwareFaults(absent=("gpu-0",)))
+    assert gpu.uuid not in {card.uuid for card in backend.discover()}
+    for work in (
+        lambda: backend.survey(gpu.uuid),
+        lambda: backend.unprepare(handle),
+        lambda: backend.abandon(device, Notes(), None),
+        lambda: backend.prepare(device, None, Notes(), None),
+        lambda: backend.survey("GPU-that-never-was"),
+    ):
+        with pytest.raises(CardAbsentError):
+            work()
+    assert backend.wait_for_events(0) == [CardChange(card_uuid=gpu.uuid)]
+    backend.inject(HardwareFaults())
+    assert backend.wait_for_events(0) == [CardChange(card_uuid=gpu.uuid)]
+    backend.unprepare(handle)
+    assert backend.partitions() == []
+
+
+def test_a_foreign_handle_is_refused(machine: Machine) -> None:
     with pytest.raises(HardwareRefusedError, match="no handle of the simulated backend"):
-        await machine.open().unprepare({"kind": "tpu"})
+        machine.open().unprepare({"kind": "tpu"})
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("first", "second", "error"),
     [
-        (lambda card: gpu_partition(card, "3g.40gb", 0), lambda card: gpu_partition(card, "1g.10gb", 3)),
-        (lambda card: gpu_partition(card, "1g.10gb+me", 0), lambda card: gpu_partition(card, "1g.10gb+me", 5)),
-        (lambda card: gpu_partition(card, "1g.10gb", 6), whole),
-        (whole, lambda card: gpu_partition(card, "1g.10gb", 6)),
-        (whole, whole),
+        (("3g.40gb", 0), ("1g.10gb", 3), "Insufficient Resources: 3g.40gb at 0 is there"),
+        (("1g.10gb+me", 0), ("1g.10gb+me", 5), "Insufficient Resources"),
+        (("1g.10gb", 6), None, "In use by another client"),
     ],
 )
-async def test_what_another_claim_has_is_busy(
-    machine: Machine, gpu: Card, first: Callable[[Card], Partition], second: Callable[[Card], Partition]
+def test_what_others_have_is_refused_by_the_hardware_too(
+    machine: Machine, gpu: Card, first: tuple[str, int], second: tuple[str, int] | None, error: str
+) -> None:
+    """The plugin's look at the card comes first, but somebody may come in between."""
+    backend = machine.open()
+    backend.cut_by_hand(machine.device(gpu_partition(gpu, *first)))
+    wanted = whole(gpu) if second is None else gpu_partition(gpu, *second)
+    with pytest.raises((HardwareBusyError, HardwareConflictError), match=error):
+        backend.prepare(machine.device(wanted, "second"), None, Notes(), None)
+    assert backend.partitions() == [gpu_partition(gpu, *first)]
+
+
+@pytest.mark.parametrize(
+    ("switch", "mig", "no_whole", "no_partitions"),
+    [
+        (MigSwitch.IMMEDIATE, False, "", ""),
+        (MigSwitch.IMMEDIATE, True, "", ""),
+        (MigSwitch.NEEDS_RESET, False, "", "MIG mode is off and on only after a reset"),
+        (MigSwitch.NEEDS_RESET, True, "MIG mode is on and off only after a reset", ""),
+        (MigSwitch.NOT_CAPABLE, False, "", "the card has no MIG"),
+    ],
+)
+def test_the_modes_that_are_possible_now_are_surveyed_and_the_others_refused(
+    machine: Machine, gpu: Card, switch: MigSwitch, mig: bool, no_whole: str, no_partitions: str
 ) -> None:
     backend = machine.open()
-    await backend.prepare(machine.device(first(gpu), "first"), None)
-    with pytest.raises(HardwareBusyError, match=r"Insufficient Resources|In use by another client"):
-        await backend.prepare(machine.device(second(gpu), "second"), None)
-    assert list(backend.held().values()) == [first(gpu)]
+    backend.change_gpu(0, switch=switch, mig=mig)
+    survey = backend.survey(gpu.uuid)
+    assert (survey.no_whole, survey.no_partitions) == (no_whole, no_partitions)
+    for partition, reason in ((whole(gpu), no_whole), (gpu_partition(gpu, "1g.10gb", 0), no_partitions)):
+        backend.change_gpu(0, mig=mig)
+        if reason:
+            with pytest.raises(HardwareRefusedError, match=f"nvmlDeviceSetMigMode: {reason}"):
+                backend.prepare(machine.device(partition), None, Notes(), None)
+        else:
+            backend.unprepare(backend.prepare(machine.device(partition), None, Notes(), None))
+
+
+def test_a_survey_says_what_is_on_the_card_and_what_processes_use(machine: Machine, gpu: Card, fpga: Card) -> None:
+    backend = machine.open()
+    handle = machine.prepare(machine.device(gpu_partition(gpu, "3g.40gb", 4)), None)
+    there = FoundPartition(
+        id="gi-2", profile="3g.40gb", placement=Placement(4, 4), uuid=handle["visible"], in_use=False
+    )
+    assert backend.survey(gpu.uuid) == CardSurvey(card_uuid=gpu.uuid, partitions=(there,))
+    backend.change_gpu(1, in_use=True)
+    used = FoundPartition(id="processes", profile=None, placement=None, in_use=True)
+    assert backend.survey(machine.card(1).uuid).partitions == (used,)
+    machine.prepare(machine.device(slots(fpga, 0, 1, "aes-gcm")), None)
+    assert backend.survey(fpga.uuid).partitions == (), "a loaded function occupies nothing"
+    backend.use_slots(Placement(2, 2))
+    [used] = backend.survey(fpga.uuid).partitions
+    assert (used.placement, used.in_use) == (Placement(2, 2), True)
+
+
+def test_what_a_process_uses_is_neither_destroyed_nor_replaced(machine: Machine, gpu: Card, fpga: Card) -> None:
+    backend = machine.open()
+    handle = machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
+    [instance] = backend.read_gpu(0).instances
+    backend.change_gpu(0, instances=(msgspec.structs.replace(instance, in_use=True),))
+    with pytest.raises(HardwareBusyError, match="nvmlComputeInstanceDestroy: In use by another client"):
+        backend.unprepare(handle)
+    backend.use_slots(Placement(1, 1))
+    with pytest.raises(HardwareConflictError, match="a process outside of Kerf uses slots 1"):
+        backend.prepare(machine.device(slots(fpga, 1, 2, "fft-large")), None, Notes(), None)
 
 
 @pytest.mark.parametrize(("profile", "start"), [("1g.10gb", 7), ("3g.40gb", 2), ("9g.90gb", 0)])
-async def test_an_illegal_placement_is_refused(machine: Machine, gpu: Card, profile: str, start: int) -> None:
+def test_an_illegal_placement_is_refused(machine: Machine, gpu: Card, profile: str, start: int) -> None:
     partition = Partition(kind=gpu.kind, card_uuid=gpu.uuid, profile=profile, placement=Placement(start, 1))
     with pytest.raises(HardwareRefusedError, match=rf"Invalid Argument: h100-80gb-sxm has no {profile} at {start}:1"):
-        await machine.open().prepare(machine.device(partition), None)
-    assert machine.open().held() == {}
+        machine.prepare(machine.device(partition), None)
+    assert machine.open().partitions() == []
 
 
-async def test_a_card_that_is_not_there_is_refused(machine: Machine, gpu: Card, fpga: Card) -> None:
-    backend = machine.open()
+def test_a_card_of_another_kind_is_refused(machine: Machine, gpu: Card, fpga: Card) -> None:
     wrong = machine.device(Partition(kind=fpga.kind, card_uuid=gpu.uuid))
-    with pytest.raises(HardwareRefusedError, match="there is no fpga"):
-        await backend.prepare(wrong, None)
+    with pytest.raises(HardwareRefusedError, match="gpu-0 is no fpga"):
+        machine.prepare(wrong, None)
 
 
-async def test_seven_small_partitions_and_their_seven_containers_are_apart(machine: Machine, gpu: Card) -> None:
+def test_seven_small_partitions_and_their_seven_containers_are_apart(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
     handles = [
-        await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", start), f"claim-{start}"), None)
+        machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", start), f"claim-{start}"), None)
         for start in range(7)
     ]
     assert len({handle["visible"] for handle in handles}) == 7
@@ -163,96 +243,83 @@ async def test_seven_small_partitions_and_their_seven_containers_are_apart(machi
     assert len(nodes) == len(set(nodes)) == 14
 
 
-async def test_partitions_made_by_hand_are_never_touched(machine: Machine, gpu: Card) -> None:
-    backend, by_hand = machine.open(), gpu_partition(gpu, "3g.40gb", 4)
-    await backend.cut_by_hand(machine.device(by_hand))
-    with pytest.raises(HardwareBusyError):
-        await backend.prepare(machine.device(by_hand), None)
-    with pytest.raises(HardwareBusyError):
-        await backend.prepare(machine.device(whole(gpu)), None)
-    await backend.abandon(machine.device(by_hand))
-    handle = await backend.prepare(machine.device(gpu_partition(gpu, "4g.40gb", 0)), None)
-    await backend.unprepare(handle)
-    assert list(backend.held().values()) == [by_hand]
+def test_partitions_made_by_hand_are_never_touched(machine: Machine, gpu: Card) -> None:
+    backend, by_hand = machine.open(), machine.device(gpu_partition(gpu, "3g.40gb", 4))
+    backend.cut_by_hand(by_hand)
+    for partition in (by_hand.partition, whole(gpu)):
+        with pytest.raises(HardwareConflictError, match=r"held by somebody else: 3g\.40gb at 4"):
+            machine.prepare(machine.device(partition, "wanting"), None)
+        machine.release(machine.device(partition, "wanting"))
+    beside = machine.device(gpu_partition(gpu, "4g.40gb", 0), "beside")
+    machine.release(beside, machine.prepare(beside, None))
+    assert backend.partitions() == [by_hand.partition]
 
 
-async def test_a_whole_gpu_can_be_cut_again_after_its_claim(machine: Machine, gpu: Card) -> None:
+def test_a_whole_gpu_can_be_cut_again_after_its_claim(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
-    handle = await backend.prepare(machine.device(whole(gpu)), None)
+    handle = machine.prepare(machine.device(whole(gpu)), None)
     assert handle["visible"] == gpu.uuid
-    await backend.unprepare(handle)
-    await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
+    backend.unprepare(handle)
+    machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
 
 
-async def test_a_reboot_takes_partitions_functions_and_nothing_else(machine: Machine, gpu: Card, fpga: Card) -> None:
+def test_a_reboot_takes_partitions_functions_and_nothing_else(machine: Machine, gpu: Card, fpga: Card) -> None:
     backend = machine.open()
-    cards = await backend.discover()
-    handle = await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
-    await backend.prepare(machine.device(slots(fpga, 0, 1, "aes-gcm")), None)
+    cards = backend.discover()
+    handle = machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
+    machine.prepare(machine.device(slots(fpga, 0, 1, "aes-gcm")), None)
     backend.reboot()
-    assert backend.held() == {}
-    assert await backend.discover() == cards
-    await backend.unprepare(handle)
-    assert await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None) == handle
+    assert backend.partitions() == []
+    assert backend.discover() == cards
+    backend.unprepare(handle)
+    assert machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None) == handle
 
 
 # FPGAs
 
 
-async def loaded(backend: SimulatedBackend) -> dict[Placement, str]:
-    (card,) = [card for card in await backend.discover() if card.kind == "fpga"]
+def loaded(backend: SimulatedBackend) -> dict[Placement, str]:
+    (card,) = [card for card in backend.discover() if card.kind == "fpga"]
     return dict(card.loaded)
 
 
-async def test_a_function_is_loaded_in_the_makers_time_and_blanked_on_release(machine: Machine, fpga: Card) -> None:
+def test_a_function_is_loaded_in_the_makers_time_and_blanked_on_release(machine: Machine, fpga: Card) -> None:
     backend = machine.open()
-    handle = await backend.prepare(machine.device(slots(fpga, 2, 1, "aes-gcm")), None)
+    handle = machine.prepare(machine.device(slots(fpga, 2, 1, "aes-gcm")), None)
     assert sum(machine.clock.slept_s) == pytest.approx(0.4)
-    assert await loaded(backend) == {Placement(2, 1): "aes-gcm"}
-    await backend.unprepare(handle)
-    assert await loaded(backend) == {}
+    assert loaded(backend) == {Placement(2, 1): "aes-gcm"}
+    backend.unprepare(handle)
+    assert loaded(backend) == {}
 
 
-async def test_a_kept_function_is_a_warm_hit_for_the_next_claim(machine: Machine, fpga: Card) -> None:
+def test_a_kept_function_is_a_warm_hit_for_the_next_claim(machine: Machine, fpga: Card) -> None:
     backend, partition = machine.open(), slots(fpga, 2, 1, "aes-gcm")
-    handle = await backend.prepare(machine.device(partition, "first"), KEEP)
-    await backend.unprepare(handle)
-    assert backend.held() == {}
-    assert await loaded(backend) == {Placement(2, 1): "aes-gcm"}
+    handle = machine.prepare(machine.device(partition, "first"), KEEP)
+    backend.unprepare(handle)
+    assert loaded(backend) == {Placement(2, 1): "aes-gcm"}
     machine.clock.slept_s.clear()
-    await backend.prepare(machine.device(partition, "second"), KEEP)
+    machine.prepare(machine.device(partition, "second"), KEEP)
     assert sum(machine.clock.slept_s) == 0
 
 
-async def test_a_kept_function_gives_way_to_another(machine: Machine, fpga: Card) -> None:
+def test_a_kept_function_gives_way_to_another(machine: Machine, fpga: Card) -> None:
     backend = machine.open()
-    await backend.unprepare(await backend.prepare(machine.device(slots(fpga, 1, 1, "aes-gcm")), KEEP))
-    await backend.prepare(machine.device(slots(fpga, 0, 2, "fft-large")), None)
-    assert await loaded(backend) == {Placement(0, 2): "fft-large"}
+    backend.unprepare(machine.prepare(machine.device(slots(fpga, 1, 1, "aes-gcm")), KEEP))
+    machine.prepare(machine.device(slots(fpga, 0, 2, "fft-large")), None)
+    assert loaded(backend) == {Placement(0, 2): "fft-large"}
 
 
-async def test_slots_of_another_claim_are_busy(machine: Machine, fpga: Card) -> None:
+def test_raw_slots_get_the_function_that_the_config_names(machine: Machine, fpga: Card) -> None:
     backend = machine.open()
-    await backend.prepare(machine.device(slots(fpga, 1, 2, "fft-large"), "first"), None)
-    with pytest.raises(HardwareBusyError, match="slots 2-3 are in use"):
-        await backend.prepare(machine.device(slots(fpga, 2, 2, "fft-large"), "second"), None)
-    await backend.prepare(machine.device(slots(fpga, 3, 1, "zstd"), "third"), None)
+    handle = machine.prepare(machine.device(slots(fpga, 1, 3)), AES)
+    assert loaded(backend) == {Placement(1, 1): "aes-gcm"}
+    assert handle["slots"] == [1, 3]
 
 
-async def test_raw_slots_get_the_function_that_the_config_names(machine: Machine, fpga: Card) -> None:
-    backend = machine.open()
-    await backend.prepare(machine.device(slots(fpga, 1, 3)), AES)
-    assert await loaded(backend) == {Placement(1, 1): "aes-gcm"}
-    with pytest.raises(HardwareBusyError):
-        await backend.prepare(machine.device(slots(fpga, 3, 1, "zstd"), "other"), None)
-
-
-async def test_a_whole_fpga_holds_all_slots(machine: Machine, fpga: Card) -> None:
-    backend = machine.open()
-    handle = await backend.prepare(machine.device(whole(fpga)), AES)
-    assert [node.path for node in backend.edits(handle).device_nodes] == [f"/dev/dfl-port.{port}" for port in range(4)]
-    with pytest.raises(HardwareBusyError):
-        await backend.prepare(machine.device(slots(fpga, 3, 1, "zstd"), "other"), None)
+def test_a_whole_fpga_has_all_ports(machine: Machine, fpga: Card) -> None:
+    handle = machine.prepare(machine.device(whole(fpga)), AES)
+    edits = machine.open().edits(handle)
+    assert [node.path for node in edits.device_nodes] == [f"/dev/dfl-port.{port}" for port in range(4)]
 
 
 REFUSED: list[tuple[str, Callable[[Machine], Partition], DeviceConfig | None, str]] = [
@@ -285,7 +352,7 @@ REFUSED: list[tuple[str, Callable[[Machine], Partition], DeviceConfig | None, st
         "an FPGA's config",
         lambda machine: gpu_partition(machine.card(0), "1g.10gb", 0),
         AES,
-        "is a GPU, but the claim gives it an FpgaConfig",
+        "is a GPU, but the claim gives it a FpgaConfig",
     ),
 ]
 
@@ -293,35 +360,36 @@ REFUSED: list[tuple[str, Callable[[Machine], Partition], DeviceConfig | None, st
 @pytest.mark.parametrize(
     ("partition", "config", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
 )
-async def test_what_can_never_work_is_refused_before_anything_is_touched(
+def test_what_can_never_work_is_refused_before_anything_is_touched(
     machine: Machine, partition: Callable[[Machine], Partition], config: DeviceConfig | None, message: str
 ) -> None:
     backend = machine.open()
     with pytest.raises(HardwareRefusedError, match=message):
-        await backend.prepare(machine.device(partition(machine)), config)
-    assert backend.held() == {}
+        machine.prepare(machine.device(partition(machine)), config)
+    assert backend.partitions() == []
     assert machine.clock.slept_s == []
 
 
-async def test_admin_access_neither_makes_nor_disturbs_nor_takes_back(machine: Machine, gpu: Card, fpga: Card) -> None:
+def test_admin_access_neither_makes_nor_disturbs_nor_takes_back(machine: Machine, gpu: Card, fpga: Card) -> None:
     backend = machine.open()
     for card, partition in ((gpu, gpu_partition(gpu, "1g.10gb", 0)), (fpga, slots(fpga, 0, 1, "aes-gcm"))):
-        await backend.prepare(machine.device(partition, "user"), None)
-        before = backend.held()
+        machine.prepare(machine.device(partition, "user"), None)
+        before = backend.partitions()
         for watched in (partition, whole(card)):
             device = machine.device(watched, "admin", admin=True)
-            handle = await backend.prepare(device, None)
+            handle = machine.prepare(device, None)
             assert backend.edits(handle).device_nodes
-            await backend.unprepare(handle)
-            await backend.abandon(device)
-        assert backend.held() == before
+            backend.unprepare(handle)
+            machine.release(device, handle)
+            machine.release(device)
+        assert backend.partitions() == before
 
 
-async def test_the_end_of_admin_access_leaves_a_kept_function(machine: Machine, fpga: Card) -> None:
+def test_the_end_of_admin_access_leaves_a_kept_function(machine: Machine, fpga: Card) -> None:
     backend, partition = machine.open(), slots(fpga, 0, 1, "aes-gcm")
-    await backend.unprepare(await backend.prepare(machine.device(partition), KEEP))
-    await backend.unprepare(await backend.prepare(machine.device(partition, "admin", admin=True), None))
-    assert await loaded(backend) == {Placement(0, 1): "aes-gcm"}
+    backend.unprepare(machine.prepare(machine.device(partition), KEEP))
+    backend.unprepare(machine.prepare(machine.device(partition, "admin", admin=True), None))
+    assert loaded(backend) == {Placement(0, 1): "aes-gcm"}
 
 
 # What containers get
@@ -363,11 +431,11 @@ EDITS: list[tuple[str, Callable[[Machine], Partition], DeviceConfig | None, dict
 
 
 @pytest.mark.parametrize(("partition", "config", "expected"), [row[1:] for row in EDITS], ids=[row[0] for row in EDITS])
-async def test_a_container_sees_its_device_and_nothing_else(
+def test_a_container_sees_its_device_and_nothing_else(
     machine: Machine, partition: Callable[[Machine], Partition], config: DeviceConfig | None, expected: dict[str, Any]
 ) -> None:
     backend = machine.open()
-    edits = backend.edits(await backend.prepare(machine.device(partition(machine)), config))
+    edits = backend.edits(machine.prepare(machine.device(partition(machine)), config))
     assert all(variable.startswith(start) for variable, start in zip(edits.env, expected["env"], strict=True))
     assert [node.path for node in edits.device_nodes] == expected["paths"]
     assert {(n.host_path, n.type, n.major, n.minor) for n in edits.device_nodes} == {("/dev/null", "c", 1, 3)}
@@ -387,32 +455,32 @@ def share_of(machine: Machine, gpu: Card, claim: str, capacity: str, amount: str
 
 
 @pytest.mark.parametrize("capacity", ["memory", "gpu.kerf.dev/memory"])
-async def test_shares_of_one_partition_see_the_same_device_and_each_its_own_limit(
+def test_shares_of_one_partition_see_the_same_device_and_each_its_own_limit(
     machine: Machine, gpu: Card, capacity: str
 ) -> None:
     backend = machine.open()
     mps = GpuConfig(api_version="kerf.dev/v1alpha1", sharing=GpuSharing(strategy="Mps"))
     handles = [
-        await backend.prepare(share_of(machine, gpu, claim, capacity, amount), config)
+        machine.prepare(share_of(machine, gpu, claim, capacity, amount), config)
         for claim, amount, config in (("one", "4Gi", mps), ("two", "8Gi", None))
     ]
-    assert len(backend.held()) == 1
+    assert len(backend.partitions()) == 1
     variables = [dict(one.split("=", 1) for one in backend.edits(handle).env) for handle in handles]
     name = "GPU_0_3G_40GB_AT_0_SHARED"
     assert variables[0][f"KERF_DEVICE_{name}"] == variables[1][f"KERF_DEVICE_{name}"]
     assert [one[f"KERF_MEMORY_LIMIT_{name}"] for one in variables] == [str(4 * 2**30), str(8 * 2**30)]
     assert [one.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT") for one in variables] == ["0=4096M", None]
-    await backend.unprepare(handles[0])
-    assert backend.held() == {}, "whoever is last: any handle takes the partition back"
+    backend.unprepare(handles[0])
+    assert backend.partitions() == [], "whoever is last: any handle takes the partition back"
 
 
-async def test_management_nodes_are_never_in_a_container(machine: Machine) -> None:
+def test_management_nodes_are_never_in_a_container(machine: Machine) -> None:
     backend = machine.open()
     for number, partition in enumerate(every_partition(machine)):
         backend.reboot()
         config = AES if partition.kind == "fpga" and not partition.function else None
         for admin in (False, True):
-            handle = await backend.prepare(machine.device(partition, f"claim-{number}", admin=admin), config)
+            handle = machine.prepare(machine.device(partition, f"claim-{number}", admin=admin), config)
             nodes = backend.edits(handle).device_nodes
             assert nodes
             for node in nodes:
@@ -424,54 +492,24 @@ def every_partition(machine: Machine) -> list[Partition]:
     return [spec.of(card.uuid) for card in machine.cards.values() for spec in get_unit_map(card).specs]
 
 
-# Health
-
-
-async def test_an_ill_card_is_told_of_once_and_once_more_when_it_is_well(machine: Machine, gpu: Card) -> None:
-    backend = machine.open()
-    backend.inject(HardwareFaults(ill={"gpu-0": "Xid 79", "fpga-0-slot-3": "hot", "gpu-9": "no such card"}))
-    changes = backend.health()
-    first, second = await anext(changes), await anext(changes)
-    assert [(first.reason, first.partition, first.state), (second.reason, second.card_uuid)] == [
-        ("hot", slots(machine.card(2), 3, 1), HealthState.UNHEALTHY),
-        ("Xid 79", gpu.uuid),
-    ]
-    backend.inject(HardwareFaults(ill={"fpga-0-slot-3": "hot"}))
-    well = HealthChange(card_uuid=gpu.uuid, partition=None, state=HealthState.HEALTHY, reason="recovered")
-    assert await anext(changes) == well
-
-
-async def test_a_device_can_fall_ill_be_lost_and_heal_while_the_plugin_runs(machine: Machine, gpu: Card) -> None:
-    backend = machine.open()
-    changes = backend.health()
-    for faults, condition in (
-        (HardwareFaults(ill={"gpu-0": "Xid 63"}), HealthState.UNHEALTHY),
-        (HardwareFaults(ill={"gpu-0": "Xid 63"}, lost={"gpu-0": "Xid 79"}), HealthState.LOST),
-        (HardwareFaults(), HealthState.HEALTHY),
-    ):
-        machine.open().inject(faults)
-        change = await anext(changes)
-        assert (change.card_uuid, change.state) == (gpu.uuid, condition)
-
-
-async def test_a_lost_card_refuses_new_work_but_lets_go_of_old(machine: Machine, gpu: Card) -> None:
+def test_a_lost_card_refuses_new_work_but_lets_go_of_old(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
     device = machine.device(gpu_partition(gpu, "1g.10gb", 0))
-    handle = await backend.prepare(device, None)
+    handle = machine.prepare(device, None)
     backend.inject(HardwareFaults(lost={"gpu-0": "Xid 79"}))
-    assert await backend.prepare(device, None) == handle, "what is prepared stays prepared"
+    assert machine.prepare(device, None) == handle, "what is prepared stays prepared"
     with pytest.raises(HardwareRefusedError, match="gpu-0 is lost: Xid 79"):
-        await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 1), "other"), None)
-    await backend.unprepare(handle)
-    assert backend.held() == {}
+        machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 1), "other"), None)
+    backend.unprepare(handle)
+    assert backend.partitions() == []
 
 
-async def test_an_ill_card_does_what_it_is_told(machine: Machine, gpu: Card) -> None:
+def test_an_ill_card_does_what_it_is_told(machine: Machine, gpu: Card) -> None:
     """Whoever got it tolerates its taint."""
     backend = machine.open()
     backend.inject(HardwareFaults(ill={"gpu-0": "Xid 63"}))
-    await backend.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 1)), None)
-    assert len(backend.held()) == 1
+    machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 1)), None)
+    assert len(backend.partitions()) == 1
 
 
 def test_every_step_has_a_place_in_one_of_the_sequences() -> None:

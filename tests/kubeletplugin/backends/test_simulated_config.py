@@ -8,8 +8,9 @@ from api.errors import InvalidDocumentError, PermanentError
 from api.model.devices import Attribute
 from api.model.names import ClaimRef, DeviceId, ShareId
 from driver.kubeletplugin.backends.base import AllocatedDevice
-from driver.kubeletplugin.backends.simulated import open_backend
+from driver.kubeletplugin.backends.simulated import open_backend, open_fpgas, open_gpus
 from driver.kubeletplugin.backends.simulated.config import read_config
+from tests.kubeletplugin.backends.claims import Notes
 from tests.partitions.cards import gpu_partition
 
 GOOD = """
@@ -29,21 +30,21 @@ def write(directory: Path, text: str) -> Path:
     return path
 
 
-async def test_a_document_gives_cards_numbered_by_kind(tmp_path: Path) -> None:
-    cards = await open_backend(write(tmp_path, GOOD)).discover()
+def test_a_document_gives_cards_numbered_by_kind(tmp_path: Path) -> None:
+    cards = open_backend(write(tmp_path, GOOD)).discover()
     assert [(card.kind, card.index) for card in cards] == [("gpu", 0), ("gpu", 1), ("gpu", 2), ("fpga", 0)]
     assert [card.geometry.model for card in cards[:3]] == ["h100-80gb-sxm", "h100-80gb-sxm", "a30-24gb"]
 
 
-async def test_identities_depend_on_the_seed_or_else_on_the_state_directory(tmp_path: Path) -> None:
-    async def uuids(text: str) -> list[str]:
-        return [card.uuid for card in await open_backend(write(tmp_path, text)).discover()]
+def test_identities_depend_on_the_seed_or_else_on_the_state_directory(tmp_path: Path) -> None:
+    def uuids(text: str) -> list[str]:
+        return [card.uuid for card in open_backend(write(tmp_path, text)).discover()]
 
-    plain = await uuids(GOOD)
-    assert await uuids(GOOD) == plain
-    assert not set(plain) & set(await uuids(GOOD.replace("hardware", "elsewhere")))
-    seeded = await uuids(GOOD + "seed: node-7\n")
-    assert seeded == await uuids(GOOD.replace("hardware", "elsewhere") + "seed: node-7\n")
+    plain = uuids(GOOD)
+    assert uuids(GOOD) == plain
+    assert not set(plain) & set(uuids(GOOD.replace("hardware", "elsewhere")))
+    seeded = uuids(GOOD + "seed: node-7\n")
+    assert seeded == uuids(GOOD.replace("hardware", "elsewhere") + "seed: node-7\n")
     assert not set(plain) & set(seeded)
 
 
@@ -87,9 +88,9 @@ def test_without_a_document_the_error_shows_one() -> None:
         open_backend(None)
 
 
-async def test_a_state_directory_of_other_cards_is_refused(tmp_path: Path) -> None:
+def test_a_state_directory_of_other_cards_is_refused(tmp_path: Path) -> None:
     backend = open_backend(write(tmp_path, GOOD))
-    card, *_ = await backend.discover()
+    card, *_ = backend.discover()
     device = AllocatedDevice(
         claim=ClaimRef("default", "training", "uid-of-training"),
         share=ShareId(DeviceId("gpu.kerf.dev", "node-1/gpu", "gpu-0-1g-10gb-at-0"), None),
@@ -97,19 +98,32 @@ async def test_a_state_directory_of_other_cards_is_refused(tmp_path: Path) -> No
         admin_access=False,
         consumed_capacity={},
     )
-    await backend.prepare(device, None)
+    backend.prepare(device, None, Notes(), None)
     with pytest.raises(PermanentError, match="state of gpu-0 as a h100-80gb-sxm, but is configured as a a30-24gb"):
         open_backend(write(tmp_path, GOOD.replace("H100-80GB", "a30")))
 
 
-async def test_a_gpu_and_an_fpga_of_one_numa_node_share_a_pcie_root(tmp_path: Path) -> None:
-    cards = await open_backend(write(tmp_path, GOOD)).discover()
+def test_each_family_has_its_own_cards_of_one_document(tmp_path: Path) -> None:
+    document = write(tmp_path, GOOD)
+    gpus, fpgas = open_gpus(document).discover(), open_fpgas(document).discover()
+    assert [*gpus, *fpgas] == list(open_backend(document).discover())
+    assert [card.kind for card in (*gpus, *fpgas)] == ["gpu", "gpu", "gpu", "fpga"]
+
+
+def test_a_family_without_cards_in_the_document_has_none(tmp_path: Path) -> None:
+    backend = open_fpgas(write(tmp_path, "state: x\ncards: [{kind: gpu, model: a30}]\n"))
+    assert backend.discover() == []
+    assert backend.wait_for_events(0) == []
+
+
+def test_a_gpu_and_an_fpga_of_one_numa_node_share_a_pcie_root(tmp_path: Path) -> None:
+    cards = open_backend(write(tmp_path, GOOD)).discover()
     roots = {(card.kind, card.index): (card.numa_node, card.pcie_root) for card in cards}
     assert roots["gpu", 0] == roots["fpga", 0] == roots["gpu", 2] == (0, "pci0000:00")
     assert roots["gpu", 1] == (1, "pci0000:80")
 
 
-async def test_simulated_gpus_say_which_cuda_their_driver_supports(tmp_path: Path) -> None:
-    cards = await open_backend(write(tmp_path, GOOD)).discover()
+def test_simulated_gpus_say_which_cuda_their_driver_supports(tmp_path: Path) -> None:
+    cards = open_backend(write(tmp_path, GOOD)).discover()
     versions = {card.kind: card.attributes.get("cudaDriverVersion") for card in cards}
     assert versions == {"gpu": Attribute(version="13.0.0"), "fpga": None}

@@ -14,7 +14,7 @@ from driver.families.fpga.catalog import shell
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.model import GpuModel
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
+from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated import fpga
 from driver.kubeletplugin.backends.simulated import gpu as nvml
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
@@ -30,11 +30,11 @@ H100 = gpu_model("h100-80gb-sxm")
 EMPTY = GpuState(model=H100.id, mig=True)
 
 
-def created(state: GpuState, profile: str, start: int, owner: str, model: GpuModel = H100) -> GpuState:
+def created(state: GpuState, profile: str, start: int, model: GpuModel = H100) -> GpuState:
     known = model.profile(profile)
     assert known is not None
     placement = next(placement for placement in known.placements if placement.start == start)
-    return nvml.create_gpu_instance(state, model, profile, placement, owner)
+    return nvml.create_gpu_instance(state, model, profile, placement)
 
 
 @given(data=st.data())
@@ -45,14 +45,12 @@ def test_the_hardware_accepts_exactly_what_the_published_counters_admit(data: st
     compiled = compile_pool("n/gpu", "n", [card], vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT)
     counters, state, taken = Counters(compiled), GpuState(model=model.id, mig=True), list[str]()
     partitions = [partition for partition in compiled.partitions.values() if partition.placement]
-    for number, partition in enumerate(data.draw(st.lists(st.sampled_from(partitions), max_size=10))):
+    for partition in data.draw(st.lists(st.sampled_from(partitions), max_size=10)):
         assert partition.placement is not None
         together = [*taken, device_name(card, partition)]
         try:
-            state = nvml.create_gpu_instance(
-                state, model, partition.profile or "", partition.placement, f"owner-{number}"
-            )
-        except HardwareBusyError:
+            state = nvml.create_gpu_instance(state, model, partition.profile or "", partition.placement)
+        except (HardwareBusyError, HardwareConflictError):
             assert not counters.admit(together)
         else:
             assert counters.admit(together)
@@ -90,36 +88,36 @@ def test_no_more_instances_of_a_profile_are_made_than_the_card_says() -> None:
     """A live card may state fewer than its placements allow."""
     fewer = tuple(dataclasses.replace(p, max_instances=1) if p.name == "1g.10gb" else p for p in H100.profiles)
     model = dataclasses.replace(H100, profiles=fewer)
-    state = created(EMPTY, "1g.10gb", 0, "one", model)
+    state = created(EMPTY, "1g.10gb", 0, model)
     with pytest.raises(HardwareBusyError, match="Insufficient Resources"):
-        created(state, "1g.10gb", 1, "two", model)
+        created(state, "1g.10gb", 1, model)
 
 
 def test_an_instance_is_not_destroyed_while_it_has_a_compute_instance() -> None:
-    state = nvml.create_compute_instance(created(EMPTY, "1g.10gb", 0, "one"), "GPU-0", "one")
+    state = nvml.create_compute_instance(created(EMPTY, "1g.10gb", 0), "GPU-0", 7)
     with pytest.raises(HardwareBusyError, match="nvmlGpuInstanceDestroy: In use by another client"):
-        nvml.destroy_gpu_instance(state, "one")
-    assert nvml.destroy_gpu_instance(nvml.destroy_compute_instance(state, "one"), "one") == EMPTY
+        nvml.destroy_gpu_instance(state, 7)
+    assert nvml.destroy_gpu_instance(nvml.destroy_compute_instance(state, 7), 7) == EMPTY
 
 
 def test_a_compute_instance_needs_its_gpu_instance() -> None:
     with pytest.raises(HardwareRefusedError, match="the GPU instance is gone"):
-        nvml.create_compute_instance(EMPTY, "GPU-0", "one")
+        nvml.create_compute_instance(EMPTY, "GPU-0", 7)
 
 
 def test_nothing_is_cut_while_mig_mode_is_off() -> None:
     with pytest.raises(HardwareBusyError, match="Insufficient Resources"):
-        created(GpuState(model=H100.id), "1g.10gb", 0, "one")
+        created(GpuState(model=H100.id), "1g.10gb", 0)
 
 
 def test_the_same_instance_has_the_same_uuid_in_every_life() -> None:
     def uuid_of(state: GpuState) -> str:
-        return nvml.create_compute_instance(state, "GPU-0", "one").instances[0].mig_uuid
+        return nvml.create_compute_instance(state, "GPU-0", state.instances[0].id).instances[0].mig_uuid
 
-    first = uuid_of(created(EMPTY, "1g.10gb", 0, "one"))
+    first = uuid_of(created(EMPTY, "1g.10gb", 0))
     assert first.startswith("MIG-")
-    assert uuid_of(created(EMPTY, "1g.10gb", 0, "one")) == first
-    assert uuid_of(created(EMPTY, "1g.10gb", 1, "one")) != first
+    assert uuid_of(created(EMPTY, "1g.10gb", 0)) == first
+    assert uuid_of(created(EMPTY, "1g.10gb", 1)) != first
 
 
 @pytest.fixture
@@ -132,16 +130,16 @@ def test_a_card_that_nothing_was_done_to_is_blank(file: StateFile[GpuState]) -> 
 
 
 def test_a_change_is_seen_by_the_next_reader(file: StateFile[GpuState], tmp_path: Path) -> None:
-    file.change(lambda state: created(state, "3g.40gb", 4, "one"))
+    file.change(lambda state: created(state, "3g.40gb", 4))
     again = StateFile(tmp_path / "state", "gpu-0", EMPTY)
-    assert again.read().instances == (GpuInstance(id=2, profile="3g.40gb", placement=Placement(4, 4), owner="one"),)
+    assert again.read().instances == (GpuInstance(id=2, profile="3g.40gb", placement=Placement(4, 4)),)
 
 
 def test_a_change_that_raises_changes_nothing(file: StateFile[GpuState]) -> None:
-    file.change(lambda state: created(state, "3g.40gb", 4, "one"))
+    file.change(lambda state: created(state, "3g.40gb", 4))
     before = file.read()
-    with pytest.raises(HardwareBusyError):
-        file.change(lambda state: created(state, "1g.10gb", 5, "two"))
+    with pytest.raises(HardwareConflictError):
+        file.change(lambda state: created(state, "1g.10gb", 5))
     assert file.read() == before
 
 
@@ -159,10 +157,10 @@ def test_nobody_else_can_change_the_hardware_during_a_change(file: StateFile[Gpu
 
 
 def test_what_a_dead_writer_left_is_passed_over(file: StateFile[GpuState], tmp_path: Path) -> None:
-    file.change(lambda state: created(state, "3g.40gb", 4, "one"))
+    file.change(lambda state: created(state, "3g.40gb", 4))
     (tmp_path / "state" / ".gpu-0.json.tmp").write_text("{half a docu")
     assert len(file.read().instances) == 1
-    file.change(lambda state: nvml.destroy_gpu_instance(state, "one"))
+    file.change(lambda state: nvml.destroy_gpu_instance(state, 2))
     assert file.read() == EMPTY
 
 
@@ -185,48 +183,55 @@ SLOT = Placement(0, 1)
 BLANK = FpgaState(shell="quad")
 
 
-def running(state: FpgaState, owner: str, function: str) -> FpgaState:
-    return fpga.enable_bridges(fpga.program(state, owner, function), owner)
+def running(state: FpgaState, image: Placement, function: str) -> FpgaState:
+    return fpga.enable_bridges(fpga.program(state, image, function), image)
 
 
 @pytest.mark.parametrize(
     "step",
     [
-        lambda state: fpga.program(state, "one", "zstd"),
-        lambda state: fpga.enable_bridges(state, "one"),
-        lambda state: fpga.read_back(state, "one", ZSTD),
+        lambda state: fpga.program(state, SLOT, "zstd"),
+        lambda state: fpga.enable_bridges(state, SLOT),
+        lambda state: fpga.read_back(state, SLOT, ZSTD),
     ],
 )
-def test_a_load_ends_where_the_slots_were_given_back_meanwhile(step: Callable[[FpgaState], FpgaState]) -> None:
-    with pytest.raises(HardwareRefusedError, match="given back meanwhile"):
+def test_a_load_ends_where_the_slots_were_emptied_meanwhile(step: Callable[[FpgaState], FpgaState]) -> None:
+    with pytest.raises(HardwareRefusedError, match="emptied meanwhile"):
         step(BLANK)
 
 
 def test_slots_that_report_another_function_are_refused() -> None:
-    held = fpga.reserve(BLANK, SLOT, SLOT, "zstd", "one")
-    right = running(held, "one", "zstd")
-    assert fpga.read_back(right, "one", ZSTD) == right
-    for wrong in (held, fpga.program(held, "one", "zstd"), running(held, "one", "aes-gcm")):
+    reserved = fpga.reserve(BLANK, SLOT, SLOT, "zstd")
+    right = running(reserved, SLOT, "zstd")
+    assert fpga.read_back(right, SLOT, ZSTD) == right
+    for wrong in (reserved, fpga.program(reserved, SLOT, "zstd"), running(reserved, SLOT, "aes-gcm")):
         with pytest.raises(HardwareRefusedError, match=f"do not report {ZSTD.afu_id}"):
-            fpga.read_back(wrong, "one", ZSTD)
+            fpga.read_back(wrong, SLOT, ZSTD)
 
 
 def test_a_function_behind_closed_bridges_is_not_loaded() -> None:
-    held = fpga.program(fpga.reserve(BLANK, SLOT, SLOT, "zstd", "one"), "one", "zstd")
-    assert held.loaded == {}
-    assert fpga.reserve(held, SLOT, SLOT, "zstd", "one").regions[0].function == "", "it is loaded anew"
+    half = fpga.program(fpga.reserve(BLANK, SLOT, SLOT, "zstd"), SLOT, "zstd")
+    assert half.loaded == {}
+    assert fpga.reserve(half, SLOT, SLOT, "zstd").regions[0].function == "", "it is loaded anew"
 
 
-def test_giving_back_what_is_gone_changes_nothing() -> None:
-    assert fpga.keep(BLANK, "one") == fpga.blank(BLANK, "one") == BLANK
+def test_emptying_blank_slots_changes_nothing() -> None:
+    assert fpga.blank(BLANK, SLOT) == BLANK
 
 
-def test_a_kept_function_holds_only_the_slots_of_its_image() -> None:
-    everything = Placement(0, 4)
-    held = running(fpga.reserve(BLANK, everything, SLOT, "zstd", "one"), "one", "zstd")
-    kept = fpga.keep(held, "one")
-    assert kept.loaded == {SLOT: "zstd"}
-    assert fpga.reserve(kept, Placement(1, 3), Placement(1, 2), "fft-large", "two").loaded == {SLOT: "zstd"}
+def test_a_function_holds_only_the_slots_of_its_image() -> None:
+    loaded = running(fpga.reserve(BLANK, Placement(0, 4), SLOT, "zstd"), SLOT, "zstd")
+    assert fpga.reserve(loaded, Placement(1, 3), Placement(1, 2), "fft-large").loaded == {SLOT: "zstd"}
+    assert fpga.reserve(loaded, Placement(0, 2), Placement(0, 2), "fft-large").loaded == {}, "it gives way"
+
+
+def test_slots_that_a_process_uses_are_neither_reserved_nor_emptied() -> None:
+    used = FpgaState(shell="quad", in_use=(Placement(1, 2),))
+    with pytest.raises(HardwareConflictError, match="a process outside of Kerf uses slots 1-2"):
+        fpga.reserve(used, Placement(0, 2), SLOT, "zstd")
+    with pytest.raises(HardwareConflictError, match="a process outside of Kerf uses slots 1-2"):
+        fpga.blank(used, Placement(2, 1))
+    assert fpga.reserve(used, SLOT, SLOT, "zstd").regions
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,19 @@
-"""Any sequence of prepare, unprepare, abandon, crash, restart, reboot and manual changes, against a plain record.
+"""Any sequence of prepare, release, crash, restart, reboot and manual changes, against a plain record.
 
-Always: no two partitions that may not coexist, nothing in use without an owner, nothing lost that was prepared.
+Always: no two partitions that may not coexist, none without a claim or a person who answers for it, nothing lost that
+was prepared, nothing touched that was made by hand. The hardware knows nobody: all follows from places and notes.
 """
 
 import tempfile
 from pathlib import Path
 
-import anyio
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from api.kerf.v1alpha1 import FpgaConfig
-from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError
+from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError, HardwareConflictError
 from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
-from driver.partitions.geometry import Card, Partition, Placement
+from driver.partitions.geometry import Card, Partition
 from driver.partitions.unit_map import get_unit_map
 from tests.kubeletplugin.backends.claims import Crashed, Machine
 from tests.partitions.oracle import may_coexist
@@ -33,7 +33,8 @@ MODELS = ["h100-80gb-sxm", "a30-24gb", "rtx-pro-6000-blackwell-96gb"]
 
 
 class SimulatedHardware(RuleBasedStateMachine):
-    """``prepared`` and ``unsure`` are what a plugin's checkpoint would know."""
+    """``prepared`` and ``unsure`` are what a plugin's checkpoint would know; its check for two claims in one place is
+    ``_claimed``."""
 
     @initialize(model=st.sampled_from(MODELS), shell=st.sampled_from(["quad", "edge-3", "big-little"]))
     def power_on(self, model: str, shell: str) -> None:
@@ -57,25 +58,25 @@ class SimulatedHardware(RuleBasedStateMachine):
     @rule(claim=CLAIMS, number=st.integers(0), release=st.sampled_from(["Blank", "Keep"]), faults=FAULTS)
     def prepare(self, claim: str, number: int, release: str, faults: HardwareFaults) -> None:
         device = self._device_of(claim) or self.machine.device(self.choices[number % len(self.choices)], claim)
+        if claim in self.prepared or self._claimed(device.partition, claim):
+            return
         config = FpgaConfig(api_version="kerf.dev/v1alpha1", release=release) if _is_fpga(device.partition) else None  # type: ignore[arg-type]
         card = self.machine.cards[device.partition.card_uuid]
         allowed = may_coexist(card, [*self._others(card, claim), device.partition])
-        known = self.prepared.get(claim)
         self.backend.inject(faults)
         try:
-            handle = anyio.run(self.backend.prepare, device, config)
-        except HardwareBusyError:
-            assert known is None
+            handle = self.machine.prepare(device, config, self.backend)
+        except (HardwareBusyError, HardwareConflictError):
             assert self._struck(faults) or not allowed
+            self.backend.inject(NO_FAULT)
+            self.machine.release(device, None, self.backend)
             self.unsure.pop(claim, None)
-            assert not self._holds(claim)
         except Crashed:
             self.backend = self.machine.open()
             self.unsure[claim] = device
         else:
             assert allowed
             assert not self._struck(faults)
-            assert known is None or known[1]["owner"] == handle["owner"]
             self.unsure.pop(claim, None)
             self.prepared[claim] = (device, handle)
 
@@ -86,34 +87,31 @@ class SimulatedHardware(RuleBasedStateMachine):
         device, handle = self.prepared.pop(claim)
         self.backend.inject(faults)
         try:
-            anyio.run(self.backend.unprepare, handle)
+            self.machine.release(device, handle, self.backend)
         except HardwareBusyError:
             assert self._struck(faults)
             self.unsure[claim] = device
         except Crashed:
             self.backend = self.machine.open()
             self.unsure[claim] = device
-        else:
-            assert not self._holds(claim)
 
     @rule(claim=CLAIMS)
     def abandon(self, claim: str) -> None:
-        device = self._device_of(claim)
-        if device is None:
-            return
-        self.backend.inject(NO_FAULT)
-        anyio.run(self.backend.abandon, device)
-        self.prepared.pop(claim, None)
-        self.unsure.pop(claim, None)
-        assert not self._holds(claim)
+        device = self.unsure.pop(claim, None)
+        if device is not None:
+            self.backend.inject(NO_FAULT)
+            self.machine.release(device, None, self.backend)
 
     @rule(number=st.integers(0))
     def cut_by_hand(self, number: int) -> None:
+        """Somebody cuts a partition, but for the window that ``claims.ownership`` names: exactly what a half-done
+        claim is to have, where it has it not."""
         partition = self.choices[number % len(self.choices)]
         card = self.machine.cards[partition.card_uuid]
-        if partition.profile and may_coexist(card, [*self._others(card, ""), partition]):
+        is_in_window = any(partition == device.partition for device in self.unsure.values())
+        if partition.profile and not is_in_window and may_coexist(card, [*self._there(card), partition]):
             self.backend.inject(NO_FAULT)
-            anyio.run(self.backend.cut_by_hand, self.machine.device(partition))
+            self.machine.open().cut_by_hand(self.machine.device(partition))
             self.by_hand.add(partition)
 
     @rule()
@@ -126,48 +124,59 @@ class SimulatedHardware(RuleBasedStateMachine):
         self.prepared.clear()
         self.unsure.clear()
         self.by_hand.clear()
+        self.machine.notes.clear()
 
     @invariant()
-    def what_is_held_may_coexist(self) -> None:
-        held = self.backend.held().values() if hasattr(self, "backend") else ()
-        for card in self.machine.cards.values() if held else ():
-            assert may_coexist(card, [partition for partition in held if partition.card_uuid == card.uuid])
+    def what_is_there_may_coexist(self) -> None:
+        for card in self.machine.cards.values() if hasattr(self, "backend") else ():
+            assert may_coexist(card, self._there(card))
 
     @invariant()
-    def somebody_answers_for_everything_that_is_held(self) -> None:
-        if hasattr(self, "backend"):
-            owners = {claim for claim in (*self.prepared, *self.unsure) if self._holds(claim)}
-            assert len(self.backend.held()) == len(owners) + len(self.by_hand)
+    def somebody_answers_for_every_instance(self) -> None:
+        claimed = {*getattr(self, "by_hand", ())} | {device.partition for device in self._devices()}
+        there = self.backend.partitions() if hasattr(self, "backend") else []
+        assert {partition for partition in there if partition.profile} <= claimed
+        half_loaded = [partition for partition in there if partition.kind == "fpga" and not partition.function]
+        assert all(any(one.overlaps(other) for other in claimed) for one in half_loaded)
 
     @invariant()
-    def what_was_prepared_is_held(self) -> None:
-        for claim, (device, _) in getattr(self, "prepared", {}).items():
-            assert self._holds(claim)
-            assert self._slots(device.partition) in [self._slots(one) for one in self.backend.held().values()]
+    def what_was_prepared_is_there(self) -> None:
+        for device, _ in getattr(self, "prepared", {}).values():
+            if device.partition.profile:
+                assert device.partition in self.backend.partitions()
+                assert device.partition not in self.by_hand
+            elif device.partition.function:
+                inside = [one for one in self.backend.partitions() if one.overlaps(device.partition)]
+                assert [one.function for one in inside] == [device.partition.function]
 
     @invariant()
     def what_was_made_by_hand_stays(self) -> None:
-        assert getattr(self, "by_hand", set()) <= set(self.backend.held().values() if hasattr(self, "backend") else ())
+        assert getattr(self, "by_hand", set()) <= set(self.backend.partitions() if hasattr(self, "backend") else ())
+
+    def _devices(self) -> list[AllocatedDevice]:
+        prepared = [device for device, _ in getattr(self, "prepared", {}).values()]
+        return [*prepared, *getattr(self, "unsure", {}).values()]
 
     def _device_of(self, claim: str) -> AllocatedDevice | None:
         return self.prepared[claim][0] if claim in self.prepared else self.unsure.get(claim)
 
+    def _claimed(self, partition: Partition, claim: str) -> bool:
+        """Whether another claim's record has the place."""
+        others = [device for device in self._devices() if device is not self._device_of(claim)]
+        return any(partition.overlaps(device.partition) for device in others)
+
+    def _there(self, card: Card) -> list[Partition]:
+        """What is on the card: loaded functions give way, so they do not count."""
+        there = [one for one in self.backend.partitions() if one.card_uuid == card.uuid]
+        return [one for one in there if one.profile]
+
     def _others(self, card: Card, claim: str) -> list[Partition]:
         """What is on the card and not the claim's."""
-        mark = f"uid-of-{claim}/"
-        held = self.backend.held().items()
-        return [one for owner, one in held if one.card_uuid == card.uuid and not owner.startswith(mark)]
-
-    def _holds(self, claim: str) -> bool:
-        return any(owner.startswith(f"uid-of-{claim}/") for owner in self.backend.held())
+        own = self._device_of(claim)
+        return [one for one in self._there(card) if own is None or one != own.partition or one in self.by_hand]
 
     def _struck(self, faults: HardwareFaults) -> bool:
         return self.backend._faults.read() != faults
-
-    def _slots(self, partition: Partition) -> tuple[str, Placement]:
-        """Card and placement: what a half-loaded region has in common with its device."""
-        units = self.machine.cards[partition.card_uuid].units
-        return partition.card_uuid, partition.placement or Placement(0, units)
 
 
 def _is_fpga(partition: Partition) -> bool:

@@ -13,9 +13,10 @@ import anyio.to_thread
 import pytest
 
 from api.checkpoint.v1 import CheckpointError
-from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
+from api.model.prepared import ClaimState, PreparedClaim
+from driver.kubeletplugin.claims.checkpoint import FILE_NAME, Checkpoint, open_checkpoint
 from tests.kubeletplugin.harness import LONGEST_S
-from tests.kubeletplugin.records import record
+from tests.kubeletplugin.records import BOOT, device, record
 
 
 def test_a_new_checkpoint_is_empty(tmp_path: Path) -> None:
@@ -128,12 +129,133 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
 def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with open_checkpoint(tmp_path):
         pass
-    _change(tmp_path / FILE_NAME, "PRAGMA user_version = 2")
+    _change(tmp_path / FILE_NAME, "PRAGMA user_version = 3")
     with (
-        pytest.raises(CheckpointError, match=r"another version of Kerf .layout 2, this one knows 1"),
+        pytest.raises(CheckpointError, match=r"another version of Kerf .layout 3, this one knows 2"),
         open_checkpoint(tmp_path),
     ):
         pass
+
+
+NOTED = {"before": ["gi-1"], "instance": 9}
+
+
+def test_notes_are_there_after_opening_again_and_go_with_their_record(tmp_path: Path) -> None:
+    one, other = record("one"), record("other")
+    with open_checkpoint(tmp_path) as checkpoint:
+        for held in (one, other):
+            checkpoint.put(held)
+            journal = checkpoint.journal(held.claim.uid, device().share, BOOT)
+            journal.write(before=["gi-1"], instance=8)
+            journal.write(instance=9)
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert notes_of(checkpoint, one) == notes_of(checkpoint, other) == NOTED
+        checkpoint.drop(one.claim.uid)
+        assert notes_of(checkpoint, one) == {}
+        checkpoint.journal(other.claim.uid, device().share, BOOT).clear()
+        assert notes_of(checkpoint, other) == {}
+        checkpoint.put(one)
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert notes_of(checkpoint, one) == notes_of(checkpoint, other) == {}
+
+
+def notes_of(checkpoint: Checkpoint, held: PreparedClaim, boot_id: str = BOOT) -> object:
+    return checkpoint.journal(held.claim.uid, device().share, boot_id).notes
+
+
+@pytest.mark.parametrize(
+    ("again", "kept"),
+    [
+        (record(state=ClaimState.RELEASING), True),
+        (record(state=ClaimState.STARTED), True),
+        (record(state=ClaimState.STARTED, boot_id="boot-2"), False),
+        (record("training", device(), device("gpu-1", card="GPU-1"), state=ClaimState.STARTED), False),
+    ],
+    ids=["releasing", "started again", "another boot", "other devices"],
+)
+def test_notes_stay_with_the_same_devices_in_the_same_boot(again: PreparedClaim, kept: bool, tmp_path: Path) -> None:
+    with open_checkpoint(tmp_path) as checkpoint:
+        checkpoint.put(record())
+        checkpoint.journal(again.claim.uid, device().share, BOOT).write(before=[])
+        checkpoint.put(again)
+        assert notes_of(checkpoint, again) == ({"before": []} if kept else {})
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert notes_of(checkpoint, again) == ({"before": []} if kept else {})
+
+
+def test_notes_of_another_boot_are_void_and_give_way(tmp_path: Path) -> None:
+    with open_checkpoint(tmp_path) as checkpoint:
+        checkpoint.put(record())
+        checkpoint.journal(record().claim.uid, device().share, BOOT).write(before=["gi-1"])
+        assert notes_of(checkpoint, record(), "boot-2") == {}
+        checkpoint.journal(record().claim.uid, device().share, "boot-2").write(instance=1)
+        assert notes_of(checkpoint, record(), "boot-2") == {"instance": 1}
+        assert notes_of(checkpoint, record()) == {}
+
+
+def test_a_device_has_the_journals_of_all_claims_that_share_it(tmp_path: Path) -> None:
+    shares = {name: device(share=name) for name in ("one", "two", "three")}
+    with open_checkpoint(tmp_path) as checkpoint:
+        for name, share in shares.items():
+            checkpoint.put(record(name, share))
+        for name, boot_id in (("one", BOOT), ("two", "boot-0")):
+            checkpoint.journal(record(name).claim.uid, shares[name].share, boot_id).write(before=[])
+        [found] = checkpoint.journals_of(device().share.id, BOOT)
+        assert (found.uid, found.share.share, dict(found.notes)) == ("uid-of-one", "one", {"before": []})
+
+
+def test_nothing_is_noted_for_a_claim_without_a_record(tmp_path: Path) -> None:
+    """A call that was given up may come to its note when the claim is long gone."""
+    with open_checkpoint(tmp_path) as checkpoint:
+        with pytest.raises(CheckpointError, match="claim uid-of-gone has no record for notes"):
+            checkpoint.journal("uid-of-gone", device().share, BOOT).write(before=[])
+        assert checkpoint.journals_of(device().share.id, BOOT) == []
+
+
+def test_damaged_notes_are_refused_like_damaged_records(tmp_path: Path) -> None:
+    with open_checkpoint(tmp_path) as checkpoint:
+        checkpoint.put(record())
+        checkpoint.journal(record().claim.uid, device().share, BOOT).write(before=[])
+    _change(tmp_path / FILE_NAME, "UPDATE notes SET notes = CAST(replace(CAST(notes AS TEXT), '[]', '[1]') AS BLOB)")
+    with (
+        pytest.raises(CheckpointError, match=r"claim uid-of-training, notes on .*gpu-0-1g-1gb-at-0: unreadable: the"),
+        open_checkpoint(tmp_path),
+    ):
+        pass
+
+
+def test_a_record_and_its_notes_change_together_or_not_at_all(tmp_path: Path) -> None:
+    with open_checkpoint(tmp_path) as checkpoint:
+        checkpoint.put(record())
+        checkpoint.journal(record().claim.uid, device().share, BOOT).write(before=[])
+        checkpoint._connection.execute("PRAGMA query_only = 1")
+        with pytest.raises(CheckpointError, match="cannot be written"):
+            checkpoint.put(record(boot_id="boot-2"))
+        checkpoint._connection.execute("PRAGMA query_only = 0")
+        assert notes_of(checkpoint, record()) == {"before": []}
+        checkpoint.put(record("another"))
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert checkpoint.get(record().claim.uid) == record()
+        assert notes_of(checkpoint, record()) == {"before": []}
+
+
+async def test_notes_are_written_by_threads_while_records_are_written(tmp_path: Path) -> None:
+    with open_checkpoint(tmp_path) as checkpoint:
+        for number in range(8):
+            checkpoint.put(record(f"claim-{number}"))
+
+        def note(number: int) -> None:
+            for value in range(50):
+                checkpoint.journal(f"uid-of-claim-{number}", device().share, BOOT).write(value=value)
+
+        async with anyio.create_task_group() as group:
+            for number in range(8):
+                group.start_soon(anyio.to_thread.run_sync, note, number)
+            for number in range(50):
+                checkpoint.put(record("more", boot_id=f"boot-{number}"))
+                await anyio.lowlevel.checkpoint()
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert [notes_of(checkpoint, record(f"claim-{number}")) for number in range(8)] == [{"value": 49}] * 8
 
 
 def test_a_missing_file_beside_its_log_is_not_taken_for_a_first_start(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class EarlyPreparationFixture:
         ]
 
     def made(self) -> list[str]:
-        return [one.device for one in self.core.backend.made.values()]
+        return list(self.core.backend.made)
 
 
 @asynccontextmanager

@@ -1,95 +1,345 @@
-"""Hardware work: cards in parallel, each card one call at a time, one failure hides no other."""
+"""Hardware work: cards at the same time, a card one device after the other, one failure hides no other."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
 from api.errors import PermanentError
-from api.model.prepared import PreparedDevice
-from driver.kubeletplugin.backends.base import HardwareBusyError
+from api.model.names import ClaimRef
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
+from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
+from driver.kubeletplugin.claims.ownership import BEFORE
+from driver.partitions.geometry import Placement
+from driver.partitions.records import from_card_part
 from tests.fakes.cards import gpu
 from tests.fakes.claims import CONFIGURATIONS, claim, ref
 from tests.fakes.hardware import FakeBackend
-from tests.kubeletplugin.records import device, record
+from tests.kubeletplugin.records import BOOT, device, record
 
-CLAIM = ref(claim("training"))
+CLAIM, OTHER = ref(claim("training")), ref(claim("other"))
 FIRST, SECOND = device("gpu-0-1g-1gb-at-0"), device("gpu-0-1g-1gb-at-1", start=1)
 ELSEWHERE = device("gpu-1-1g-1gb-at-0", card="GPU-1")
+WHOLE = device("gpu-0", start=None, size=None)
 
 
-def executor(timeout_s: float = 60) -> tuple[FakeBackend, HardwareExecutor]:
+@dataclass
+class Node:
+    """The hardware work of a node, with the records that claims have by then."""
+
+    backend: FakeBackend
+    checkpoint: Checkpoint
+    card_executor: CardExecutor
+    boot_id: str = BOOT
+
+    @property
+    def hardware(self) -> HardwareExecutor:
+        return HardwareExecutor(self.card_executor, self.checkpoint, CONFIGURATIONS, boot_id=self.boot_id)
+
+    async def prepare(self, devices: list[PreparedDevice], held: ClaimRef = CLAIM) -> tuple[PreparedDevice, ...]:
+        self.start(devices, held)
+        return await self.hardware.prepare(held, devices)
+
+    def start(self, devices: list[PreparedDevice], held: ClaimRef = CLAIM) -> None:
+        self.checkpoint.put(record(held.name, *devices, state=ClaimState.STARTED, boot_id=self.boot_id))
+
+    async def release(self, devices: tuple[PreparedDevice, ...], held: ClaimRef = CLAIM) -> PreparedClaim:
+        releasing = record(held.name, *devices, state=ClaimState.RELEASING, boot_id=self.boot_id)
+        self.checkpoint.put(releasing)
+        await self.hardware.release(releasing)
+        return releasing
+
+    def notes(self, of: PreparedDevice, held: ClaimRef = CLAIM) -> Any:
+        return self.checkpoint.journal(held.uid, of.share, self.boot_id).notes
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    yield from open_node(tmp_path, 60)
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Node]:
+    yield from open_node(tmp_path, 0.01)
+
+
+def open_node(root: Path, timeout_s: float) -> Iterator[Node]:
     backend = FakeBackend([gpu(0), gpu(1)])
-    return backend, HardwareExecutor({"fake": backend}, CONFIGURATIONS, timeout_s=timeout_s)
+    executor = CardExecutor({"fake": backend}, call_timeout_s=timeout_s, discovery_timeout_s=timeout_s)
+    with ExitStack() as stack:
+        checkpoint = stack.enter_context(open_checkpoint(root))
+        stack.callback(executor.close)
+        yield Node(backend, checkpoint, executor)
 
 
 def handles(devices: tuple[PreparedDevice, ...]) -> list[Any]:
     return [device.handle for device in devices]
 
 
-async def test_devices_come_back_in_order_with_their_handles() -> None:
-    backend, hardware = executor()
-    prepared = await hardware.prepare(CLAIM, [FIRST, ELSEWHERE, SECOND])
+async def test_devices_come_back_in_order_with_their_handles(node: Node) -> None:
+    prepared = await node.prepare([FIRST, ELSEWHERE, SECOND])
     assert [device.share for device in prepared] == [FIRST.share, ELSEWHERE.share, SECOND.share]
     assert all(device.handle is not None for device in prepared)
-    assert len(backend.made) == 3
+    assert len(node.backend.made) == 3
 
 
-async def test_cards_work_in_parallel_and_each_card_serially() -> None:
-    backend, hardware = executor()
-    gates = [backend.gate("prepare", device.share.id.device) for device in (FIRST, SECOND, ELSEWHERE)]
+async def test_cards_work_in_parallel_and_each_card_serially(node: Node) -> None:
+    gates = [node.backend.gate("prepare", device.share.id.device) for device in (FIRST, SECOND, ELSEWHERE)]
     async with anyio.create_task_group() as group:
-        group.start_soon(hardware.prepare, CLAIM, [FIRST, SECOND, ELSEWHERE])
+        group.start_soon(node.prepare, [FIRST, SECOND, ELSEWHERE])
         await gates[0].reached.wait()
         await gates[2].reached.wait()
         await anyio.wait_all_tasks_blocked()
         assert not gates[1].reached.is_set()
         for gate in gates:
             gate.opened.set()
-    assert backend.most_busy == 2
+    assert node.backend.most_busy == 2
 
 
-async def test_a_failure_names_the_device_and_leaves_the_others_done() -> None:
-    backend, hardware = executor()
-    backend.fail("prepare", SECOND.share.id.device, HardwareBusyError("in use by another client"))
+async def test_a_failure_names_the_device_and_leaves_the_others_done(node: Node) -> None:
+    node.backend.fail("prepare", SECOND.share.id.device, HardwareBusyError("in use by another client"))
     with pytest.raises(DevicesFailedError, match=r"^gpu-0-1g-1gb-at-1: in use by another client$") as raised:
-        await hardware.prepare(CLAIM, [FIRST, SECOND, ELSEWHERE])
+        await node.prepare([FIRST, SECOND, ELSEWHERE])
     assert [handle is not None for handle in handles(raised.value.devices)] == [True, False, True]
-    await hardware.release(CLAIM, raised.value.devices, {})
-    assert backend.made == {}
-    assert sorted(backend.calls[3:]) == [
+    await node.release(raised.value.devices)
+    assert node.backend.made == {}
+    assert sorted(node.backend.calls[3:]) == [
         ("abandon", "gpu-0-1g-1gb-at-1"),
         ("unprepare", "gpu-0-1g-1gb-at-0"),
         ("unprepare", "gpu-1-1g-1gb-at-0"),
     ]
 
 
-async def test_every_failure_is_told() -> None:
-    backend, hardware = executor()
-    backend.fail("prepare", FIRST.share.id.device, PermanentError("broken"))
-    backend.fail("prepare", ELSEWHERE.share.id.device, ZeroDivisionError("oops"))
+async def test_every_failure_is_told(node: Node) -> None:
+    node.backend.fail("prepare", FIRST.share.id.device, PermanentError("broken"))
+    node.backend.fail("prepare", ELSEWHERE.share.id.device, ZeroDivisionError("oops"))
     with pytest.raises(DevicesFailedError, match=r"gpu-0-1g-1gb-at-0: broken; gpu-1-1g-1gb-at-0: oops"):
-        await hardware.prepare(CLAIM, [FIRST, SECOND, ELSEWHERE])
+        await node.prepare([FIRST, SECOND, ELSEWHERE])
 
 
-async def test_a_backend_that_hangs_is_given_up_and_its_card_works_on() -> None:
-    backend, hardware = executor(timeout_s=0.01)
-    backend.gate("prepare", FIRST.share.id.device)
-    with pytest.raises(DevicesFailedError, match=r"backend fake gave no answer within 0\.01 s"):
-        await hardware.prepare(CLAIM, [FIRST])
-    await hardware.prepare(CLAIM, [SECOND])
+async def test_a_backend_that_hangs_is_given_up_and_only_its_card_waits_for_it(impatient: Node) -> None:
+    node = impatient
+    gate = node.backend.gate("prepare", FIRST.share.id.device)
+    with pytest.raises(DevicesFailedError, match=r"card GPU-0: prepare of gpu-0-1g-1gb-at-0 gave no answer") as raised:
+        await node.prepare([FIRST])
+    with pytest.raises(DevicesFailedError, match=r"prepare of gpu-0-1g-1gb-at-0, begun at .* has not returned"):
+        await node.release(raised.value.devices)
+    await node.prepare([ELSEWHERE], OTHER)
+    gate.opened.set()
+    while node.card_executor.stuck:
+        await anyio.lowlevel.checkpoint()
+    assert len(node.backend.made) == 2, "it has made its partition after all"
+    await node.release(raised.value.devices)
+    assert [made.card_uuid for made in node.backend.made.values()] == ["GPU-1"]
 
 
-async def test_a_backend_that_is_no_longer_configured_is_named() -> None:
-    _, hardware = executor()
+async def test_a_backend_that_is_no_longer_configured_is_named(node: Node) -> None:
+    gone = device(backend="gone")
     with pytest.raises(DevicesFailedError, match=r"its backend 'gone' is not configured \(any more\); there is fake"):
-        await hardware.release(CLAIM, [device(backend="gone")], {})
+        await node.prepare([gone])
+    node.checkpoint.journal(CLAIM.uid, gone.share, BOOT).write(before=[])
+    with pytest.raises(DevicesFailedError, match="its backend 'gone' is not configured"):
+        await node.release((gone,))
 
 
-async def test_a_device_that_others_share_is_left_to_them() -> None:
-    backend, hardware = executor()
-    shared, others = device(FIRST.share.id.device, share="one"), device(FIRST.share.id.device, share="other")
-    devices = await hardware.prepare(CLAIM, [shared, SECOND])
-    await hardware.release(CLAIM, devices, {"uid-of-other": record("other", others)})
-    assert [made.device for made in backend.made.values()] == [FIRST.share.id.device]
+async def test_hardware_is_called_in_a_worker_thread_once_for_each_device(node: Node) -> None:
+    threads: list[int] = []
+    survey = node.backend.survey
+
+    def note_thread(card_uuid: str) -> CardSurvey:
+        threads.append(threading.get_ident())
+        return survey(card_uuid)
+
+    node.backend.survey = note_thread  # type: ignore[method-assign]
+    await node.prepare([FIRST, SECOND])
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
+
+
+# What is ours
+
+
+async def test_what_was_there_before_is_noted_before_the_hardware_changes_and_forgotten_when_all_is_released(
+    node: Node,
+) -> None:
+    by_hand = node.backend.cut_by_hand(from_card_part(SECOND.part))
+    noted: list[Any] = []
+    prepare = node.backend.prepare
+
+    def note(*args: Any) -> Any:
+        noted.append(dict(node.notes(FIRST)))
+        return prepare(*args)
+
+    node.backend.prepare = note  # type: ignore[assignment,method-assign]
+    devices = await node.prepare([FIRST])
+    assert noted == [{BEFORE: ["gpu-0-slot-1"]}]
+    await node.release(devices)
+    assert node.notes(FIRST) == {}
+    assert list(node.backend.made.values()) == [by_hand]
+
+
+@pytest.mark.parametrize("wanted", [FIRST, WHOLE, device("gpu-0-2g-2gb-at-0", size=2)], ids=["same", "whole", "larger"])
+async def test_what_somebody_else_has_is_named_and_nothing_is_touched(node: Node, wanted: PreparedDevice) -> None:
+    by_hand = node.backend.cut_by_hand(from_card_part(FIRST.part))
+    with pytest.raises(DevicesFailedError, match="held by somebody else: gpu-0-slot-0 at 0") as raised:
+        await node.prepare([wanted])
+    await node.release(raised.value.devices)
+    assert node.backend.calls == []
+    assert list(node.backend.made.values()) == [by_hand]
+    assert node.notes(wanted) == {}
+
+
+async def test_what_an_interrupted_prepare_left_is_finished(node: Node) -> None:
+    [done] = await node.prepare([FIRST])
+    [again] = await node.prepare([FIRST])
+    assert again.handle == done.handle
+    assert len(node.backend.made) == 1
+
+
+async def test_what_an_interrupted_prepare_left_is_taken_back(node: Node) -> None:
+    await node.prepare([FIRST])
+    await node.release((FIRST,))
+    assert (node.backend.made, node.backend.calls[1:]) == ({}, [("abandon", FIRST.share.id.device)])
+
+
+async def test_what_was_cut_there_before_the_first_try_is_not_ours_after_an_interruption_either(node: Node) -> None:
+    by_hand = node.backend.cut_by_hand(from_card_part(FIRST.part))
+    node.start([FIRST])
+    node.checkpoint.journal(CLAIM.uid, FIRST.share, BOOT).write(before=["gpu-0-slot-0"])
+    with pytest.raises(DevicesFailedError, match="held by somebody else"):
+        await node.hardware.prepare(CLAIM, [FIRST])
+    await node.release((FIRST,))
+    assert list(node.backend.made.values()) == [by_hand]
+
+
+async def test_what_is_cut_between_our_survey_and_our_create_is_left_alone(node: Node) -> None:
+    prepare = node.backend.prepare
+
+    def cut_first(*args: Any) -> Any:
+        node.backend.cut_by_hand(from_card_part(FIRST.part))
+        return prepare(*args)
+
+    node.backend.prepare = cut_first  # type: ignore[assignment,method-assign]
+    with pytest.raises(DevicesFailedError, match="insufficient resources: gpu-0-slot-0 is there") as raised:
+        await node.prepare([FIRST])
+    await node.release(raised.value.devices)
+    assert len(node.backend.made) == 1, "the refusal says whose it is"
+
+
+async def test_what_is_cut_in_our_place_after_our_release_is_left_alone_when_the_release_comes_again(
+    node: Node,
+) -> None:
+    devices = await node.prepare([FIRST])
+    await node.release(devices)
+    node.backend.cut_by_hand(from_card_part(FIRST.part))
+    for left in (devices, (FIRST,)):
+        await node.release(left)
+    assert len(node.backend.made) == 1
+
+
+async def test_a_release_in_another_boot_touches_nothing(node: Node) -> None:
+    devices = await node.prepare([FIRST])
+    earlier = record(CLAIM.name, *devices, state=ClaimState.RELEASING)
+    node.backend.reboot()
+    node.backend.cut_by_hand(from_card_part(FIRST.part))
+    node.boot_id = "boot-2"
+    await node.hardware.release(earlier)
+    assert len(node.backend.made) == 1
+    assert node.backend.calls == [("prepare", FIRST.share.id.device)]
+
+
+async def test_admin_access_surveys_nothing_and_leaves_nothing_to_release(node: Node) -> None:
+    await node.prepare([FIRST], OTHER)
+    watching = device(FIRST.share.id.device, admin=True)
+    devices = await node.prepare([watching])
+    assert devices[0].handle is not None
+    await node.release(devices)
+    assert node.backend.calls[1:] == [("prepare", FIRST.share.id.device)]
+    assert len(node.backend.made) == 1
+
+
+async def test_a_card_that_is_away_cannot_be_released(node: Node) -> None:
+    devices = await node.prepare([FIRST])
+    node.backend.fail("unprepare", FIRST.share.id.device, CardAbsentError("GPU-0 has fallen off the bus"))
+    with pytest.raises(DevicesFailedError) as raised:
+        await node.release(devices)
+    assert [type(failure) for failure in raised.value.failures] == [CardAbsentError]
+    assert node.notes(FIRST), "it is not over"
+
+
+async def test_a_card_that_cannot_be_cut_now_says_why(node: Node) -> None:
+    node.backend.survey = lambda card_uuid: CardSurvey(  # type: ignore[method-assign]
+        card_uuid=card_uuid, no_partitions="MIG mode is pending a reset", no_whole="MIG mode is on"
+    )
+    for wanted, reason in (
+        (FIRST, "cannot be had in partitions now: MIG mode is pending a reset"),
+        (WHOLE, "cannot be had whole now: MIG mode is on"),
+    ):
+        with pytest.raises(DevicesFailedError, match=reason):
+            await node.prepare([wanted])
+    assert node.backend.calls == []
+
+
+async def test_a_survey_that_contradicts_itself_fails_the_device_by_name(node: Node) -> None:
+    twice = FoundPartition(id="gi-1", profile="1g.1gb", placement=Placement(3, 1))
+    node.backend.survey = lambda card_uuid: CardSurvey(  # type: ignore[method-assign]
+        card_uuid=card_uuid, partitions=(twice, twice)
+    )
+    with pytest.raises(DevicesFailedError, match="the survey of card GPU-0 cannot be true: two partitions have the id"):
+        await node.prepare([FIRST])
+    assert node.backend.calls == []
+
+
+# Shares
+
+
+def shares(*names: str) -> list[PreparedDevice]:
+    return [device(FIRST.share.id.device, share=name) for name in names]
+
+
+async def test_a_device_that_others_share_is_left_to_them_with_the_knowledge_that_it_is_ours(node: Node) -> None:
+    one, other = shares("one", "other")
+    devices = await node.prepare([one, SECOND])
+    node.start([other], OTHER)
+    await node.release(devices)
+    assert [made.start for made in node.backend.made.values()] == [0]
+    node.checkpoint.drop(CLAIM.uid)
+    [again] = await node.hardware.prepare(OTHER, [other])
+    assert again.handle == devices[0].handle
+    await node.release((again,), OTHER)
+    assert node.backend.made == {}
+
+
+async def test_a_share_finds_the_partition_of_another(node: Node) -> None:
+    one, other = shares("one", "other")
+    [first] = await node.prepare([one])
+    [second] = await node.prepare([other], OTHER)
+    assert first.handle == second.handle
+    await node.release((first,))
+    await node.release((second,), OTHER)
+    assert node.backend.made == {}
+
+
+async def test_a_partition_that_another_share_did_not_make_is_not_taken_for_shared(node: Node) -> None:
+    one, other = shares("one", "other")
+    node.backend.cut_by_hand(from_card_part(FIRST.part))
+    for wanted, held in ((one, CLAIM), (other, OTHER)):
+        with pytest.raises(DevicesFailedError, match="held by somebody else"):
+            await node.prepare([wanted], held)
+    assert len(node.backend.made) == 1
+
+
+async def test_a_share_that_an_earlier_boot_knows_keeps_nothing(node: Node) -> None:
+    one, other = shares("one", "other")
+    node.checkpoint.put(record(OTHER.name, other, boot_id="boot-0"))
+    devices = await node.prepare([one])
+    await node.release(devices)
+    assert node.backend.made == {}

@@ -32,7 +32,9 @@ def records_agree(machine: Machine, *claims: Any) -> None:
     """Hardware and CDI files are those of ``claims`` and no others'."""
     uids = sorted(claim.uid for claim in claims)
     assert machine.cdi_files == [f"k8s.gpu.kerf.dev-claim_{uid}" for uid in uids]
-    assert sorted({made.claim_uid for made in machine.backend.made.values()}) == uids
+    names = {name.removeprefix(f"claim-{uid}-") for uid in uids for name in env(machine, uid)}
+    places = {name.removesuffix(f"-{SHARE}") for name in names}
+    assert set(machine.backend.made) == places
 
 
 async def test_the_kubelet_is_offered_all_versions_and_the_absolute_path_of_the_dra_socket() -> None:
@@ -304,7 +306,7 @@ async def test_what_could_not_be_taken_back_is_not_forgotten() -> None:
         async with node.plugin():
             with pytest.raises(ClaimError, match=r"^gpu-1: fell off the bus$"):
                 await node.kubelet.prepare(held)
-            assert set(node.backend.made) == {f"{held.uid}/{SLICE}"}
+            assert set(node.backend.made) == {SLICE}
             with pytest.raises(ClaimError, match="taken by"):
                 await node.kubelet.prepare(rival)
             await node.kubelet.unprepare(held)
@@ -321,7 +323,7 @@ async def test_a_failed_unprepare_is_an_error_and_prepare_makes_the_device_anew_
             with pytest.raises(ClaimError, match=r"^gpu-1: in use by another client$"):
                 await node.kubelet.unprepare(held)
             assert node.cdi_files == []
-            assert set(node.backend.made) == {f"{held.uid}/gpu-1"}
+            assert set(node.backend.made) == {"gpu-1"}
             await node.kubelet.prepare(held)
             records_agree(node, held)
             assert len(node.backend.made) == 2

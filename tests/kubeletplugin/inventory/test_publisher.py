@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from driver.families.gpu import GPU
+from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
 from driver.kubeletplugin.settings import Settings
@@ -15,7 +16,6 @@ from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
-from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.wait import until
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -28,7 +28,7 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
 class Node:
     """Two backends, one with a GPU and one with an FPGA."""
 
-    def __init__(self, timeout_s: float = 60, min_interval_s: float = 0.0) -> None:
+    def __init__(self, min_interval_s: float = 0.0) -> None:
         self.gpus = FakeBackend([gpu(0)])
         self.fpgas = FakeBackend([fpga(0)])
         self.health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
@@ -36,7 +36,12 @@ class Node:
         self.told = 0
         self.publisher = DevicePublisher(
             target=lambda: self.cluster.target,
-            backends={"gpus": self.gpus, "fpgas": self.fpgas},
+            card_executor=CardExecutor(
+                {"gpus": self.gpus, "fpgas": self.fpgas},
+                call_timeout_s=60,
+                discovery_timeout_s=60,
+                start=lambda work: work()(),
+            ),
             records={},
             publish=self.cluster.publish,
             health_tracker=self.health_tracker,
@@ -47,7 +52,6 @@ class Node:
                 backends=(),
                 discovery_interval_s=60,
                 publish_min_interval_s=min_interval_s,
-                discovery_timeout_s=timeout_s,
                 retry=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
             ),
         )
@@ -73,15 +77,6 @@ async def running(node: Node) -> AsyncIterator[None]:
         group.cancel_scope.cancel()
 
 
-@asynccontextmanager
-async def watching(node: Node, backend: str) -> AsyncIterator[None]:
-    with anyio.fail_after(LONGEST_S):
-        async with anyio.create_task_group() as group:
-            group.start_soon(node.publisher.watch_health, backend)
-            yield
-            group.cancel_scope.cancel()
-
-
 async def test_a_backend_that_cannot_be_asked_keeps_its_cards_and_hides_nobody_elses() -> None:
     node = Node()
     await node.publisher.refresh()
@@ -94,17 +89,6 @@ async def test_a_backend_that_cannot_be_asked_keeps_its_cards_and_hides_nobody_e
     node.gpus.discovery_error = None
     await node.publisher.refresh()
     assert node.publisher.problem is None
-
-
-async def test_a_backend_that_does_not_answer_is_given_up_for_this_time() -> None:
-    node = Node(timeout_s=0.01)
-    gate = node.gpus.gate("discover", "")
-    await node.publisher.refresh()
-    assert node.whole_cards == {"fpga-0"}
-    assert node.publisher.problem == "backend gpus cannot discover its cards: it gave no answer within 0.01 s"
-    gate.opened.set()
-    await node.publisher.refresh()
-    assert node.whole_cards == {"gpu-0", "fpga-0"}
 
 
 async def test_cards_that_contradict_each_other_leave_the_last_inventory(caplog: pytest.LogCaptureFixture) -> None:
@@ -121,22 +105,6 @@ async def test_cards_that_contradict_each_other_leave_the_last_inventory(caplog:
     node.fpgas.cards = [fpga(0)]
     await node.publisher.refresh()
     assert node.publisher.problem is None
-
-
-async def test_a_health_stream_that_breaks_is_begun_anew_with_a_clean_board(caplog: pytest.LogCaptureFixture) -> None:
-    node = Node()
-    await node.publisher.refresh()
-    node.gpus.report("GPU-0", "Xid 79")
-    async with watching(node, "gpus"):
-        await until(lambda: bool(node.health_tracker.unhealthy))
-        node.gpus.health_error = RuntimeError("event set lost")
-        node.gpus.forget_reports()
-        await until(lambda: not node.health_tracker.unhealthy)
-        node.gpus.health_error = None
-        node.gpus.report("GPU-0", "Xid 48")
-        await until(lambda: bool(node.health_tracker.unhealthy))
-    assert node.told >= 2
-    assert "backend gpus cannot watch its cards' health: RuntimeError('event set lost')" in caplog.text
 
 
 async def test_while_nothing_can_be_published_nobody_looks_at_the_hardware() -> None:

@@ -25,6 +25,7 @@ from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import PluginCore, plugin_core
 
 DEVICE = "gpu-0-1g-1gb-at-0-shared"
+PLACE = DEVICE.removesuffix("-shared")
 ELSEWHERE = "gpu-0-1g-1gb-at-1"
 TARGET = FakeCluster().target
 HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
@@ -46,7 +47,7 @@ def cluster_of(*claims: ResourceClaim) -> FakeCluster:
 
 
 def made(core: PluginCore) -> list[str]:
-    return [one.device for one in core.backend.made.values()]
+    return list(core.backend.made)
 
 
 async def test_the_first_share_cuts_and_the_last_takes_back(tmp_path: Path) -> None:
@@ -56,9 +57,9 @@ async def test_the_first_share_cuts_and_the_last_takes_back(tmp_path: Path) -> N
         assert one.devices[0].handle == other.devices[0].handle, "the same partition"
         assert one.devices[0].cdi_ids != other.devices[0].cdi_ids
         assert one.devices[0].cdi_ids == (f"k8s.gpu.kerf.dev/claim=claim-{ref(FIRST).uid}-{DEVICE}-share-of-first",)
-        assert made(core) == [DEVICE]
+        assert made(core) == [PLACE]
         await core.preparer.unprepare(ref(FIRST))
-        assert made(core) == [DEVICE]
+        assert made(core) == [PLACE]
         await core.preparer.unprepare(ref(SECOND))
         assert made(core) == []
         assert dict(core.checkpoint.records) == {}
@@ -89,7 +90,7 @@ async def test_a_share_that_begins_while_the_last_one_ends_has_its_partition(tmp
             gate.opened.set()
         after = core.checkpoint.get(ref(SECOND).uid)
         assert after is not None
-        assert made(core) == [DEVICE]
+        assert made(core) == [PLACE]
         assert after.devices[0].handle != before.devices[0].handle, "cut anew"
 
 
@@ -111,7 +112,7 @@ async def test_a_share_that_begins_before_the_last_one_looks_keeps_the_partition
 async def test_a_share_whose_prepare_fails_takes_back_its_own_and_leaves_the_others(tmp_path: Path) -> None:
     failing = share("second", ELSEWHERE)
     async with plugin_core(tmp_path, cluster_of(FIRST, failing)) as core:
-        for expected, holder in (([], None), ([DEVICE], FIRST)):
+        for expected, holder in (([], None), ([PLACE], FIRST)):
             if holder is not None:
                 await core.preparer.prepare(ref(holder))
             core.backend.fail("prepare", ELSEWHERE, HardwareBusyError("busy"))

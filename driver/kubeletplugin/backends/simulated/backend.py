@@ -1,39 +1,40 @@
 """The Backend protocol over simulated cards."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import anyio
+import msgspec
 
-from api.errors import KerfError, PermanentError
-from api.kerf.v1alpha1 import DeviceConfig
+from api.errors import PermanentError
+from api.kerf.v1alpha1 import DeviceConfigBase
 from cdi import ContainerEdits
-from driver.families.fpga import FPGA
 from driver.families.fpga.catalog import shell
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_model
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
+    CardAbsentError,
+    CardChange,
+    CardSurvey,
+    FoundPartition,
     Handle,
+    HardwareBusyError,
     HardwareRefusedError,
     HealthChange,
     HealthState,
+    Journal,
     UnhealthyState,
 )
-from driver.kubeletplugin.backends.simulated.config import SimulatedConfig, cards_of, read_config
+from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of, read_config
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
 from driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
-from driver.kubeletplugin.backends.simulated.handles import (
-    container_edits,
-    from_json,
-    owner_of,
-    to_json,
-)
+from driver.kubeletplugin.backends.simulated.handles import container_edits, from_json, to_json
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, Sleep, StepRunner, die
 from driver.partitions.device_names import card_name, device_name
@@ -42,10 +43,8 @@ from driver.partitions.unit_map import get_unit_map
 
 _log = logging.getLogger(__name__)
 
-_UNDO_S: Final = 10.0
-"""Limit for undoing a prepare that fails or is cancelled: longer than the usual steps need, short enough for a plugin
-that is told to stop. ``abandon`` finds what is left after it."""
-
+_LONGEST_WAIT_S: Final = 3600.0
+"""A wait that never ends is made of waits of this length: ``threading`` has a limit."""
 
 SimulatedCard: TypeAlias = SimulatedGpu | SimulatedFpga
 
@@ -53,86 +52,95 @@ SimulatedCard: TypeAlias = SimulatedGpu | SimulatedFpga
 class SimulatedBackend:
     """A Backend without hardware. The state of its cards lies in a directory that several processes may use at once.
 
-    Each partition that it makes carries the mark of a claim's device; partitions without a mark are left alone.
+    As on real cards, nothing there says who made a partition.
     """
 
     name = "simulated"
 
-    def __init__(
-        self,
-        config: SimulatedConfig,
-        *,
-        sleep: Sleep = anyio.sleep,
-        crash: Callable[[], None] = die,
-        undo_s: float = _UNDO_S,
-        kind: str | None = None,
-    ) -> None:
-        """``kind``: only the cards of this kind; None: all. Tests give ``sleep``, ``crash`` and ``undo_s``.
+    def __init__(self, config: SimulatedConfig, *, sleep: Sleep | None = None, crash: Callable[[], None] = die) -> None:
+        """Tests give ``sleep`` and ``crash``.
 
         Raises PermanentError when the state directory was made for other cards.
         """
         self._directory = Path(config.state)
         self._faults = StateFile(self._directory, "faults", HardwareFaults())
-        self._sleep = sleep
-        self._undo_s = undo_s
-        self._health_poll_s = config.health_poll_seconds
-        step_runner = StepRunner(self._faults, delays_s=config.delays, pace=config.pace, sleep=sleep, crash=crash)
+        self._poll_s = config.health_poll_seconds
+        self._closed = threading.Event()
+        self._reported: Mapping[str, UnhealthyState] = {}
+        self._absent: frozenset[str] = frozenset()
+        step_runner = StepRunner(
+            self._faults, delays_s=config.delays, pace=config.pace, sleep=sleep or self._sleep, crash=crash
+        )
         self._cards: Mapping[str, SimulatedCard] = {
-            card.uuid: _simulated(card, self._directory, step_runner)
-            for card in cards_of(config)
-            if kind is None or card.kind == kind
+            card.uuid: _simulated(card, self._directory, step_runner) for card in cards_of(config)
         }
-        self._kind = kind
 
-    async def discover(self) -> Sequence[Card]:
-        return [card.discover() for card in self._cards.values()]
+    def open(self) -> None:
+        self._closed.clear()
+        self._reported = {}
+        self._absent = frozenset(self._read_faults().absent)
 
-    async def prepare(self, device: AllocatedDevice, config: DeviceConfig | None) -> Handle:
-        card = self._card(device.partition)
-        card.handle(device, config)  # refuses a config that does not suit the device before anything is touched
-        owner = owner_of(device)
-        if not (device.admin_access or card.has(owner)):
+    def close(self) -> None:
+        self._closed.set()
+
+    def discover(self) -> Sequence[Card]:
+        absent = self._faults.read().absent
+        return [card.discover() for card in self._cards.values() if card.name not in absent]
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        return self._card(card_uuid).survey()
+
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> Handle:
+        card = self._card(device.partition.card_uuid)
+        if card.kind != device.partition.kind:
+            raise HardwareRefusedError(f"{card.name} is no {device.partition.kind}")
+        if found is None and not device.admin_access:
             self._refuse_lost(card)
-            async with _undone_on_failure(card, owner, self._undo_s):
-                await card.make(device, config, owner)
-        return to_json(card.handle(device, config))
+        return to_json(card.prepare(device, config, journal, found))
 
-    async def unprepare(self, handle: Handle) -> None:
+    def unprepare(self, handle: Handle) -> None:
         known = from_json(handle)
-        card = self._cards.get(known.card)
-        if card is not None and known.owner:
-            await card.release(known)
+        self._card(known.card).unprepare(known)
 
-    async def abandon(self, device: AllocatedDevice) -> None:
-        if not device.admin_access:
-            await self._card(device.partition).abandon(owner_of(device))
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        self._card(device.partition.card_uuid).abandon(device, journal, found)
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return container_edits(from_json(handle))
 
-    async def health(self) -> AsyncIterator[HealthChange]:
-        devices = self._devices()
-        reported: Mapping[str, UnhealthyState] = {}
-        while True:
-            unhealthy = self._read_unhealthy()
-            for name in sorted(reported.keys() | unhealthy.keys()):
-                if reported.get(name) == unhealthy.get(name):
-                    continue
-                if name in devices:
-                    yield _health_change(devices[name], unhealthy.get(name))
-                elif self._kind is None or name.startswith(f"{self._kind}-"):  # the other kind's are another backend's
-                    _log.warning("faults.json: there is no device %s", name)
-            reported = unhealthy
-            await self._sleep(self._health_poll_s)
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
+        left_s = timeout_s
+        while not self._closed.is_set():
+            events: list[HealthChange | CardChange] = [*self._read_health_changes(), *self._read_card_changes()]
+            if events or left_s <= 0:
+                return events
+            self._closed.wait(min(left_s, self._poll_s))
+            left_s -= self._poll_s
+        return []
 
-    def held(self) -> dict[str, Partition]:
-        """Return the partitions in use, half-made ones included, by the owner's mark."""
-        return {owner: partition for card in self._cards.values() for owner, partition in card.held()}
+    def partitions(self) -> list[Partition]:
+        """Return what is on the cards, whoever made it: GPU instances, functions, half-made ones included."""
+        return [partition for card in self._cards.values() for partition in card.partitions()]
 
-    def _card(self, partition: Partition) -> SimulatedCard:
-        card = self._cards.get(partition.card_uuid)
-        if card is None or card.kind != partition.kind:
-            raise HardwareRefusedError(f"there is no {partition.kind} {partition.card_uuid} on this node")
+    def occupied(self) -> list[Partition]:
+        """Return what keeps others from the cards. A loaded function does not: it gives way to the next one."""
+        return [partition for partition in self.partitions() if partition.function is None]
+
+    def _sleep(self, delay_s: float) -> None:
+        left_s = delay_s
+        while left_s > 0:
+            if self._closed.wait(min(left_s, _LONGEST_WAIT_S)):
+                raise HardwareBusyError("the backend was closed in the middle of a call")
+            left_s -= _LONGEST_WAIT_S if left_s < math.inf else 0.0
+
+    def _card(self, uuid: str) -> SimulatedCard:
+        card = self._cards.get(uuid)
+        if card is None:
+            raise CardAbsentError(f"there is no card {uuid} on this node")
+        if card.name in self._faults.read().absent:
+            raise CardAbsentError(f"card {uuid} ({card.name}) is not there")
         return card
 
     def _devices(self) -> Mapping[str, Partition]:
@@ -141,12 +149,37 @@ class SimulatedBackend:
         partitions = [(card, spec.of(card.uuid)) for card in cards for spec in get_unit_map(card).specs]
         return {device_name(card, partition): partition for card, partition in partitions}
 
-    def _read_unhealthy(self) -> Mapping[str, UnhealthyState]:
+    def _read_faults(self) -> HardwareFaults:
         try:
-            return self._faults.read().unhealthy
+            return self._faults.read()
         except HardwareRefusedError as error:
             _log.warning("%s", error)
-            return {}
+            return HardwareFaults()
+
+    def _read_health_changes(self) -> list[HealthChange]:
+        unhealthy = self._read_faults().unhealthy
+        if unhealthy == self._reported:
+            return []
+        devices = self._devices()
+        changes: list[HealthChange] = []
+        for name in sorted(self._reported.keys() | unhealthy.keys()):
+            if self._reported.get(name) == unhealthy.get(name):
+                continue
+            if name in devices:
+                changes.append(_health_change(devices[name], unhealthy.get(name)))
+            elif name.partition("-")[0] in {card.kind for card in self._cards.values()}:
+                _log.warning("faults.json: there is no device %s", name)
+        self._reported = unhealthy
+        return changes
+
+    def _read_card_changes(self) -> list[CardChange]:
+        """Return the cards whose state another process has changed, and those that came or went."""
+        absent = frozenset(self._read_faults().absent)
+        moved, self._absent = absent ^ self._absent, absent
+        changed = [
+            uuid for uuid, card in self._cards.items() if card.file.was_changed_by_others() or card.name in moved
+        ]
+        return [CardChange(card_uuid=uuid) for uuid in changed]
 
     def _refuse_lost(self, card: SimulatedCard) -> None:
         reason = self._faults.read().lost.get(card.name)
@@ -155,27 +188,33 @@ class SimulatedBackend:
 
 
 def open_gpus(config: Path | None) -> SimulatedBackend:
-    """Open the GPUs of the document ``config``; the factory of the family ``gpu``. Raises as ``open_backend``."""
-    return open_backend(config, GPU.name)
+    """Make a backend of the GPUs that the YAML document ``config`` describes. Raises as ``open_backend`` does."""
+    return _open(config, (GpuCards,))
 
 
 def open_fpgas(config: Path | None) -> SimulatedBackend:
-    """Open the FPGAs of the document ``config``; the factory of the family ``fpga``. Raises as ``open_backend``."""
-    return open_backend(config, FPGA.name)
+    """Make a backend of the FPGAs that the YAML document ``config`` describes. Raises as ``open_backend`` does."""
+    return _open(config, (FpgaCards,))
 
 
-def open_backend(config: Path | None, kind: str | None = None) -> SimulatedBackend:
-    """Open the cards of one kind, or all, that the YAML document ``config`` describes.
+def open_backend(config: Path | None) -> SimulatedBackend:
+    """Make a backend of all cards that the YAML document ``config`` describes.
 
     Raises InvalidDocumentError when the document is invalid, PermanentError when there is none, or when its state
     directory was made for other cards.
     """
+    return _open(config, (GpuCards, FpgaCards))
+
+
+def _open(config: Path | None, rows: tuple[type[GpuCards] | type[FpgaCards], ...]) -> SimulatedBackend:
     if config is None:
         raise PermanentError(
             "the simulated backend needs a document that says which cards to simulate, for example: "
             "{state: /var/lib/kerf/simulated, cards: [{kind: gpu, model: h100-80gb-sxm}]}"
         )
-    return SimulatedBackend(read_config(config), kind=kind)
+    document = read_config(config)
+    cards = tuple(row for row in document.cards if isinstance(row, rows))
+    return SimulatedBackend(msgspec.structs.replace(document, cards=cards))
 
 
 def _simulated(card: Card, directory: Path, step_runner: StepRunner) -> SimulatedCard:
@@ -204,19 +243,3 @@ def _health_change(partition: Partition, unhealthy: UnhealthyState | None) -> He
         state=unhealthy.state if unhealthy else HealthState.HEALTHY,
         reason=unhealthy.reason if unhealthy else "recovered",
     )
-
-
-@asynccontextmanager
-async def _undone_on_failure(card: SimulatedCard, owner: str, limit_s: float) -> AsyncIterator[None]:
-    """Remove what ``owner`` has of ``card`` when the body fails or is cancelled."""
-    try:
-        yield
-    except (Exception, anyio.get_cancelled_exc_class()):
-        with anyio.move_on_after(limit_s, shield=True) as scope:
-            try:
-                await card.abandon(owner)
-            except KerfError as error:
-                _log.warning("a failed prepare could not be undone: %s", error)
-        if scope.cancelled_caught:
-            _log.warning("a failed prepare could not be undone within %g s", limit_s)
-        raise

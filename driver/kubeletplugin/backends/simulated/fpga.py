@@ -1,29 +1,29 @@
 """The rules of a simulated FPGA with partial reconfiguration, as functions from state to state. Pure.
 
-A claim holds a run of slots. A function is loaded as an image that covers slots inside it, and may stay there when the
-claim ends, so that a later load of the same function is skipped.
+A function is loaded as an image that covers some slots, and may stay there when its claim ends, so that a later load of
+the same function is skipped. Nothing says for whom a function was loaded: one that no process uses may be replaced.
 """
 
 import msgspec
 
 from driver.families.fpga.shell import Function, Shell
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
+from driver.kubeletplugin.backends.base import HardwareConflictError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from driver.partitions.geometry import Placement
 
 
 class Region(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of slots that a claim's device holds, or in which a function was left."""
+    """The slots of an image: with a function in them, or in the middle of a load."""
 
-    placement: Placement
     image: Placement
-    """The slots that the function's image covers, inside ``placement``."""
     function: str = ""
     """The loaded function; empty: undefined, a load has begun and not ended."""
     bridged: bool = False
     """Whether the slots are connected to the bus; during a load they are not."""
-    owner: str = ""
-    """The mark of the claim's device that holds it; empty: none, the function is merely kept."""
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.function) and self.bridged
 
 
 class FpgaState(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,14 +31,20 @@ class FpgaState(msgspec.Struct, frozen=True, kw_only=True):
 
     shell: str
     regions: tuple[Region, ...] = ()
+    in_use: tuple[Placement, ...] = ()
+    """The slots that processes outside of Kerf use; set by tests."""
 
-    def of(self, owner: str) -> Region | None:
-        return next((region for region in self.regions if region.owner == owner), None)
+    def region(self, image: Placement) -> Region | None:
+        return next((region for region in self.regions if region.image == image), None)
+
+    def within(self, slots: Placement) -> tuple[Region, ...]:
+        """Return the regions that have some of ``slots``."""
+        return tuple(region for region in self.regions if region.image.overlaps(slots))
 
     @property
     def loaded(self) -> dict[Placement, str]:
         """The functions that are ready for use, by the slots of their image."""
-        return {region.image: region.function for region in self.regions if region.function and region.bridged}
+        return {region.image: region.function for region in self.regions if region.is_ready}
 
 
 def image_for(shell: Shell, function_name: str, placement: Placement) -> Placement:
@@ -61,34 +67,32 @@ def image_for(shell: Shell, function_name: str, placement: Placement) -> Placeme
     return max(inside, key=lambda image: (image.size, -image.start))
 
 
-def reserve(state: FpgaState, placement: Placement, image: Placement, function: str, owner: str) -> FpgaState:
-    """Hold the slots for ``owner``. A function left in them is lost, unless it is this very image of ``function``.
+def reserve(state: FpgaState, slots: Placement, image: Placement, function: str) -> FpgaState:
+    """Make ``slots`` free for ``function``: what they run is lost, unless it is this very image of ``function``.
 
-    Raises HardwareBusyError when another owner holds one of the slots.
+    Raises HardwareConflictError when a process outside of Kerf uses one of the slots.
     """
-    overlapping = [region for region in state.regions if region.placement.overlaps(placement)]
-    if any(region.owner not in ("", owner) for region in overlapping):
-        raise HardwareBusyError(f"{HardwareStep.CHECK}: slots {_slots(placement)} are in use")
-    warm = any(region.image == image and region.function == function and region.bridged for region in overlapping)
-    held = Region(placement=placement, image=image, function=function if warm else "", bridged=warm, owner=owner)
-    kept = tuple(region for region in state.regions if region not in overlapping)
-    return msgspec.structs.replace(state, regions=(*kept, held))
+    check_unused(state, slots, HardwareStep.CHECK)
+    inside = state.within(slots)
+    warm = tuple(one for one in inside if one == Region(image=image, function=function, bridged=True))
+    kept = tuple(region for region in state.regions if region not in inside)
+    return msgspec.structs.replace(state, regions=(*kept, *(warm or (Region(image=image),))))
 
 
-def program(state: FpgaState, owner: str, function: str) -> FpgaState:
-    """Put ``function`` into the owner's slots, which are not connected yet."""
-    region = _held(state, owner, HardwareStep.PROGRAM)
+def program(state: FpgaState, image: Placement, function: str) -> FpgaState:
+    """Put ``function`` into the slots of ``image``, which are not connected yet."""
+    region = _find(state, image, HardwareStep.PROGRAM)
     return _replaced(state, region, msgspec.structs.replace(region, function=function))
 
 
-def enable_bridges(state: FpgaState, owner: str) -> FpgaState:
-    region = _held(state, owner, HardwareStep.ENABLE_BRIDGES)
+def enable_bridges(state: FpgaState, image: Placement) -> FpgaState:
+    region = _find(state, image, HardwareStep.ENABLE_BRIDGES)
     return _replaced(state, region, msgspec.structs.replace(region, bridged=True))
 
 
-def read_back(state: FpgaState, owner: str, function: Function) -> FpgaState:
-    """Check the owner's slots. Raises HardwareRefusedError when they do not report the function's id."""
-    region = _held(state, owner, HardwareStep.READ_BACK)
+def read_back(state: FpgaState, image: Placement, function: Function) -> FpgaState:
+    """Check the slots. Raises HardwareRefusedError when they do not report the function's id."""
+    region = _find(state, image, HardwareStep.READ_BACK)
     if not region.bridged or region.function != function.name:
         raise HardwareRefusedError(
             f"{HardwareStep.READ_BACK}: the slots do not report {function.afu_id} ({function.name})"
@@ -96,30 +100,30 @@ def read_back(state: FpgaState, owner: str, function: Function) -> FpgaState:
     return state
 
 
-def keep(state: FpgaState, owner: str) -> FpgaState:
-    """Release the slots with the function in them."""
-    region = state.of(owner)
+def blank(state: FpgaState, slots: Placement) -> FpgaState:
+    """Empty the slots. Raises HardwareConflictError when a process uses one of them."""
+    check_unused(state, slots, HardwareStep.BLANK)
+    inside = state.within(slots)
+    return msgspec.structs.replace(state, regions=tuple(one for one in state.regions if one not in inside))
+
+
+def check_unused(state: FpgaState, slots: Placement, step: HardwareStep) -> None:
+    """Raise HardwareConflictError when a process outside of Kerf uses one of ``slots``."""
+    for used in state.in_use:
+        if used.overlaps(slots):
+            raise HardwareConflictError(f"{step}: a process outside of Kerf uses slots {_slots(used)}")
+
+
+def _find(state: FpgaState, image: Placement, step: HardwareStep) -> Region:
+    region = state.region(image)
     if region is None:
-        return state
-    return _replaced(state, region, msgspec.structs.replace(region, placement=region.image, owner=""))
-
-
-def blank(state: FpgaState, owner: str) -> FpgaState:
-    """Release the slots empty."""
-    region = state.of(owner)
-    return _replaced(state, region, None) if region else state
-
-
-def _held(state: FpgaState, owner: str, step: HardwareStep) -> Region:
-    region = state.of(owner)
-    if region is None:
-        raise HardwareRefusedError(f"{step}: the slots were given back meanwhile")
+        raise HardwareRefusedError(f"{step}: the slots were emptied meanwhile")
     return region
 
 
-def _replaced(state: FpgaState, old: Region, new: Region | None) -> FpgaState:
+def _replaced(state: FpgaState, old: Region, new: Region) -> FpgaState:
     kept = tuple(region for region in state.regions if region is not old)
-    return msgspec.structs.replace(state, regions=kept if new is None else (*kept, new))
+    return msgspec.structs.replace(state, regions=(*kept, new))
 
 
 def _slots(placement: Placement) -> str:

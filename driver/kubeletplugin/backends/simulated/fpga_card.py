@@ -7,12 +7,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig
+import msgspec
+
+from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from driver.families.fpga.shell import Shell
-from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    CardSurvey,
+    FoundPartition,
+    HardwareRefusedError,
+    Journal,
+)
 from driver.kubeletplugin.backends.simulated import fpga
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
-from driver.kubeletplugin.backends.simulated.handles import FpgaHandle, SimulatedHandle, owner_of
+from driver.kubeletplugin.backends.simulated.handles import FpgaHandle, SimulatedHandle
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner, TimeBudget
 from driver.partitions.device_names import card_name
@@ -22,84 +30,106 @@ _LOADS: Final = 3
 _LEAST_S: Final = 30
 """A load may take three times what the image's maker states, at least 30 s: makers measure on idle machines, and one
 phase of a DFL reconfiguration alone may take 8 s (Linux ``drivers/fpga/dfl-fme-mgr.c``)."""
+_LOADING: Final = "loading"
+"""The note that a load into the slots has begun, with the function's name."""
 _PORTS: Final = 8
 """Port numbers of each card: a port id of the DFL hardware has three bits."""
 
 
 class SimulatedFpga:
-    """One simulated FPGA; its methods have the contracts of SimulatedGpu's."""
+    """One simulated FPGA; its methods have the contracts of Backend's."""
 
     def __init__(self, card: Card, shell: Shell, file: StateFile[FpgaState], step_runner: StepRunner) -> None:
         self.kind = card.kind
         self.name = card_name(card)
+        self.file = file
         self._card = card
         self._shell = shell
-        self._file = file
         self._step_runner = step_runner
 
     def discover(self) -> Card:
-        return replace(self._card, loaded=self._file.read().loaded)
+        """Return the card as it is now."""
+        return replace(self._card, loaded=self.file.read().loaded)
 
-    def handle(self, device: AllocatedDevice, config: DeviceConfig | None) -> FpgaHandle:
+    def survey(self) -> CardSurvey:
+        """List what processes outside of Kerf use: a function that none uses may be replaced."""
+        found = (
+            FoundPartition(id=f"slots-{used.start}-{used.units[-1]}", profile=None, placement=used, in_use=True)
+            for used in self.file.read().in_use
+        )
+        return CardSurvey(card_uuid=self._card.uuid, partitions=tuple(found))
+
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> FpgaHandle:
+        del found  # slots are no objects: what an interrupted load left in them is loaded over
         config = _fpga_config(device, config)
         slots = self._slots(device.partition)
-        return FpgaHandle(
+        handle = FpgaHandle(
             card=self._card.uuid,
             device=device.share.id.device,
-            owner="" if device.admin_access else owner_of(device),
             ports=tuple(self._card.index * _PORTS + slot for slot in slots.units),
-            function="" if device.admin_access else _function(device, config),
             release=config.release,
         )
+        if device.admin_access:
+            return handle
+        function = _function(device, config)
+        self._load(function, slots, config.timeout_seconds, journal)
+        return msgspec.structs.replace(handle, function=function, slots=slots)
 
-    def has(self, owner: str) -> bool:
-        region = self._file.read().of(owner)
-        return region is not None and bool(region.function) and region.bridged
-
-    async def make(self, device: AllocatedDevice, config: DeviceConfig | None, owner: str) -> None:
-        config = _fpga_config(device, config)
-        function, slots = _function(device, config), self._slots(device.partition)
-        image = fpga.image_for(self._shell, function, slots)
-        await self._step(HardwareStep.CHECK, lambda state: fpga.reserve(state, slots, image, function, owner))
-        if not self.has(owner):
-            await self._program(function, owner, config.timeout_seconds)
-
-    async def release(self, handle: SimulatedHandle) -> None:
-        if isinstance(handle, FpgaHandle) and handle.release == "Keep" and self.has(handle.owner):
-            await self._step(HardwareStep.KEEP, lambda state: fpga.keep(state, handle.owner))
+    def unprepare(self, handle: SimulatedHandle) -> None:
+        """Empty the slots, or leave the function in them. Another's function that is there by now stays."""
+        if not isinstance(handle, FpgaHandle) or handle.slots is None:
+            return
+        inside = self.file.read().within(handle.slots)
+        if not inside or any(region.function not in ("", handle.function) for region in inside):
+            return
+        slots = handle.slots
+        if handle.release == "Keep" and all(region.is_ready for region in inside):
+            self._step(HardwareStep.KEEP)
         else:
-            await self.abandon(handle.owner)
+            self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, slots))
 
-    async def abandon(self, owner: str) -> None:
-        if self._file.read().of(owner) is not None:
-            await self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, owner))
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        """Empty the slots if a load into them has begun."""
+        del found
+        slots = self._slots(device.partition)
+        if _LOADING in journal.notes and self.file.read().within(slots):
+            self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, slots))
 
-    def held(self) -> Iterator[tuple[str, Partition]]:
-        for region in self._file.read().regions:
-            partition = Partition(
+    def partitions(self) -> Iterator[Partition]:
+        """Yield the slots with a function that is ready, and without one those in the middle of a load."""
+        for region in self.file.read().regions:
+            yield Partition(
                 kind=self.kind,
                 card_uuid=self._card.uuid,
-                placement=region.placement,
-                function=region.function or None,
+                placement=region.image,
+                function=region.function if region.is_ready else None,
             )
-            if region.owner:
-                yield region.owner, partition
 
     def _slots(self, partition: Partition) -> Placement:
         return partition.placement or Placement(0, self._card.units)
 
-    async def _program(self, name: str, owner: str, timeout_s: float | None) -> None:
+    def _load(self, name: str, slots: Placement, timeout_s: float | None, journal: Journal) -> None:
+        image = fpga.image_for(self._shell, name, slots)
+        fpga.check_unused(self.file.read(), slots, HardwareStep.CHECK)
+        if _LOADING not in journal.notes:
+            journal.write(**{_LOADING: name})
+        self._step(HardwareStep.CHECK, lambda state: fpga.reserve(state, slots, image, name))
+        region = self.file.read().region(image)
+        if region is not None and region.is_ready:
+            return
         function = self._shell.function(name)
         assert function is not None  # image_for has found it
         budget = TimeBudget(timeout_s or max(_LEAST_S, _LOADS * function.load_s))
-        await self._step(HardwareStep.DISABLE_BRIDGES, budget=budget)
-        await self._step(
-            HardwareStep.PROGRAM, lambda state: fpga.program(state, owner, name), usual_s=function.load_s, budget=budget
+        self._step(HardwareStep.DISABLE_BRIDGES, budget=budget)
+        self._step(
+            HardwareStep.PROGRAM, lambda state: fpga.program(state, image, name), usual_s=function.load_s, budget=budget
         )
-        await self._step(HardwareStep.ENABLE_BRIDGES, lambda state: fpga.enable_bridges(state, owner), budget=budget)
-        await self._step(HardwareStep.READ_BACK, lambda state: fpga.read_back(state, owner, function), budget=budget)
+        self._step(HardwareStep.ENABLE_BRIDGES, lambda state: fpga.enable_bridges(state, image), budget=budget)
+        self._step(HardwareStep.READ_BACK, lambda state: fpga.read_back(state, image, function), budget=budget)
 
-    async def _step(
+    def _step(
         self,
         step: HardwareStep,
         change: Callable[[FpgaState], FpgaState] = lambda state: state,
@@ -107,13 +137,13 @@ class SimulatedFpga:
         usual_s: float | None = None,
         budget: TimeBudget | None = None,
     ) -> None:
-        await self._step_runner.run(step, self.name, self._file, change, usual_s=usual_s, budget=budget)
+        self._step_runner.run(step, self.name, self.file, change, usual_s=usual_s, budget=budget)
 
 
-def _fpga_config(device: AllocatedDevice, config: DeviceConfig | None) -> FpgaConfig:
-    if isinstance(config, GpuConfig):
-        raise HardwareRefusedError(f"{device.share} is an FPGA, but the claim gives it a GpuConfig")
-    return config if isinstance(config, FpgaConfig) else FpgaConfig(api_version="kerf.dev/v1alpha1")
+def _fpga_config(device: AllocatedDevice, config: DeviceConfigBase | None) -> FpgaConfig:
+    if config is not None and not isinstance(config, FpgaConfig):
+        raise HardwareRefusedError(f"{device.share} is an FPGA, but the claim gives it a {type(config).__name__}")
+    return config or FpgaConfig(api_version="kerf.dev/v1alpha1")
 
 
 def _function(device: AllocatedDevice, config: FpgaConfig) -> str:

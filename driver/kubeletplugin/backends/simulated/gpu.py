@@ -3,16 +3,17 @@
 They follow NVML's documented behavior, without the counters that Kerf publishes, so that one can be tested against the
 other. A GPU instance needs a legal, free placement, fewer instances of its profile than the maximum, and enough of the
 engines that instances compete for. It cannot be destroyed while it has a compute instance. MIG mode cannot change while
-there are instances.
+there are instances. Ids depend on the placement, as drivers give them, and nothing says who made an instance.
 """
 
 import uuid
+from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from driver.families.gpu.model import GpuModel, Profile
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
+from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from driver.partitions.geometry import Placement
 
@@ -27,10 +28,21 @@ class GpuInstance(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     profile: str
     placement: Placement
-    owner: str
-    """The mark of the claim's device that it was made for; empty: Kerf did not make it."""
     mig_uuid: str = ""
     """UUID of the compute instance that fills the GPU instance; empty: there is none yet."""
+    in_use: bool = False
+    """Whether a process uses it; set by tests."""
+
+
+class MigSwitch(StrEnum):
+    """How MIG mode of a card is switched."""
+
+    IMMEDIATE = "Immediate"
+    """At once, as on Hopper and later."""
+    NEEDS_RESET = "NeedsReset"
+    """Only with a reset of the card, as on Ampere."""
+    NOT_CAPABLE = "NotCapable"
+    """Never: the card has no MIG."""
 
 
 class GpuState(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,44 +50,44 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     mig: bool = False
-    whole: str = ""
-    """The mark of the claim's device that has the whole card; empty: none."""
+    switch: MigSwitch = MigSwitch.IMMEDIATE
+    """Set by tests."""
+    in_use: bool = False
+    """Whether a process uses the card, outside of all instances; set by tests."""
     instances: tuple[GpuInstance, ...] = ()
 
-    def of(self, owner: str) -> GpuInstance | None:
-        return next((instance for instance in self.instances if instance.owner == owner), None)
+    def instance(self, id_: int) -> GpuInstance | None:
+        return next((instance for instance in self.instances if instance.id == id_), None)
+
+    @property
+    def no_partitions(self) -> str:
+        """The reason why the card cannot be cut; empty: it can."""
+        if self.switch is MigSwitch.NOT_CAPABLE:
+            return "the card has no MIG"
+        return "" if self.mig or self.switch is MigSwitch.IMMEDIATE else "MIG mode is off and on only after a reset"
+
+    @property
+    def no_whole(self) -> str:
+        """The reason why the card cannot be had whole; empty: it can."""
+        return "MIG mode is on and off only after a reset" if self.mig and self.switch is MigSwitch.NEEDS_RESET else ""
 
 
-def enable_mig(state: GpuState) -> GpuState:
-    """Switch MIG on. Takes effect at once, as on Hopper and later.
-
-    Raises HardwareBusyError while a claim's device has the whole card.
+def set_mig_mode(state: GpuState, is_on: bool) -> GpuState:
+    """Switch MIG mode. Raises HardwareRefusedError when it cannot be switched so, HardwareBusyError while the card or
+    one of its instances is used.
     """
-    if state.whole:
+    if reason := state.no_partitions if is_on else state.no_whole:
+        raise HardwareRefusedError(f"{HardwareStep.SET_MIG_MODE}: {reason}")
+    if state.mig != is_on and (state.instances or state.in_use):
         raise HardwareBusyError(f"{HardwareStep.SET_MIG_MODE}: {_IN_USE}")
-    return msgspec.structs.replace(state, mig=True)
+    return msgspec.structs.replace(state, mig=is_on)
 
 
-def take_whole(state: GpuState, owner: str) -> GpuState:
-    """Switch MIG off and give the whole card to ``owner``.
-
-    Raises HardwareBusyError while there are instances, or another owner has the card.
-    """
-    if state.instances or state.whole not in ("", owner):
-        raise HardwareBusyError(f"{HardwareStep.SET_MIG_MODE}: {_IN_USE}")
-    return msgspec.structs.replace(state, mig=False, whole=owner)
-
-
-def release_whole(state: GpuState, owner: str) -> GpuState:
-    return msgspec.structs.replace(state, whole="") if state.whole == owner else state
-
-
-def create_gpu_instance(
-    state: GpuState, model: GpuModel, profile_name: str, placement: Placement, owner: str
-) -> GpuState:
+def create_gpu_instance(state: GpuState, model: GpuModel, profile_name: str, placement: Placement) -> GpuState:
     """Create a GPU instance without a compute instance.
 
-    Raises HardwareRefusedError for what the model never allows, HardwareBusyError while other instances are in the way.
+    Raises HardwareRefusedError for what the model never allows, HardwareConflictError while another instance has the
+    place, HardwareBusyError while others have the engines.
     """
     profile = model.profile(profile_name)
     if profile is None or placement not in profile.placements:
@@ -83,32 +95,39 @@ def create_gpu_instance(
             f"{HardwareStep.CREATE_GPU_INSTANCE}: {_INVALID}: {model.id} has no {profile_name} at {placement.start}:"
             f"{placement.size}"
         )
-    if not state.mig or not _has_room(state, model, profile, placement):
+    for instance in state.instances:
+        if placement.overlaps(instance.placement):
+            there = f"{instance.profile} at {instance.placement.start}"
+            raise HardwareConflictError(f"{HardwareStep.CREATE_GPU_INSTANCE}: {_NO_RESOURCES}: {there} is there")
+    if not state.mig or not _has_room(state, model, profile):
         raise HardwareBusyError(f"{HardwareStep.CREATE_GPU_INSTANCE}: {_NO_RESOURCES}")
-    made = GpuInstance(id=instance_id(model, placement), profile=profile.name, placement=placement, owner=owner)
+    made = GpuInstance(id=instance_id(model, placement), profile=profile.name, placement=placement)
     return msgspec.structs.replace(state, instances=(*state.instances, made))
 
 
-def create_compute_instance(state: GpuState, card_uuid: str, owner: str) -> GpuState:
-    """Create the compute instance that fills the GPU instance of ``owner``. Its UUID depends on card and ids alone.
+def create_compute_instance(state: GpuState, card_uuid: str, id_: int) -> GpuState:
+    """Create the compute instance that fills GPU instance ``id_``. Its UUID depends on card and ids alone.
 
     Raises HardwareRefusedError when there is no such GPU instance.
     """
-    instance = state.of(owner)
+    instance = state.instance(id_)
     if instance is None:
         raise HardwareRefusedError(f"{HardwareStep.CREATE_COMPUTE_INSTANCE}: {_INVALID}: the GPU instance is gone")
     mig_uuid = f"MIG-{uuid.uuid5(uuid.NAMESPACE_URL, f'{card_uuid}/{instance.id}/0')}"
     return _replaced(state, instance, msgspec.structs.replace(instance, mig_uuid=mig_uuid))
 
 
-def destroy_compute_instance(state: GpuState, owner: str) -> GpuState:
-    instance = state.of(owner)
+def destroy_compute_instance(state: GpuState, id_: int) -> GpuState:
+    """Destroy the compute instance of GPU instance ``id_``. Raises HardwareBusyError while a process uses it."""
+    instance = state.instance(id_)
+    if instance is not None and instance.in_use:
+        raise HardwareBusyError(f"{HardwareStep.DESTROY_COMPUTE_INSTANCE}: {_IN_USE}")
     return _replaced(state, instance, msgspec.structs.replace(instance, mig_uuid="")) if instance else state
 
 
-def destroy_gpu_instance(state: GpuState, owner: str) -> GpuState:
-    """Destroy the owner's GPU instance. Raises HardwareBusyError while it has a compute instance."""
-    instance = state.of(owner)
+def destroy_gpu_instance(state: GpuState, id_: int) -> GpuState:
+    """Destroy GPU instance ``id_``. Raises HardwareBusyError while it has a compute instance."""
+    instance = state.instance(id_)
     if instance is not None and instance.mig_uuid:
         raise HardwareBusyError(f"{HardwareStep.DESTROY_GPU_INSTANCE}: {_IN_USE}")
     return _replaced(state, instance, None) if instance else state
@@ -119,9 +138,7 @@ def _replaced(state: GpuState, old: GpuInstance, new: GpuInstance | None) -> Gpu
     return msgspec.structs.replace(state, instances=kept if new is None else (*kept, new))
 
 
-def _has_room(state: GpuState, model: GpuModel, profile: Profile, placement: Placement) -> bool:
-    if any(placement.overlaps(instance.placement) for instance in state.instances):
-        return False
+def _has_room(state: GpuState, model: GpuModel, profile: Profile) -> bool:
     if sum(instance.profile == profile.name for instance in state.instances) >= profile.max_instances:
         return False
     others = [model.profile(instance.profile) for instance in state.instances]

@@ -1,120 +1,154 @@
-"""Simulated GPU cards: a claim's partition or whole card is made and removed by NVML's steps."""
+"""Simulated GPU cards: a partition or the whole card is made ready and removed by NVML's steps."""
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgspec
 
-from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig
+from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
 from api.model.device_attributes import CAPACITY_MEMORY
 from driver.families.gpu.model import GpuModel
-from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    CardSurvey,
+    FoundPartition,
+    HardwareRefusedError,
+    Journal,
+)
 from driver.kubeletplugin.backends.simulated import gpu
-from driver.kubeletplugin.backends.simulated.gpu import GpuState
-from driver.kubeletplugin.backends.simulated.handles import GpuHandle, SimulatedHandle, owner_of
+from driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
+from driver.kubeletplugin.backends.simulated.handles import GpuHandle, SimulatedHandle
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card, Partition
 
+_ID: Final = "gi-"
+"""Begins the id of a GPU instance in a survey."""
+
 
 class SimulatedGpu:
-    """One simulated GPU. An owner is a mark on the hardware (``owner_of``).
-
-    Every method may be called again after any failure, also by a new process, and raises HardwareBusyError and
-    HardwareRefusedError as those of Backend do.
-    """
+    """One simulated GPU; its methods have the contracts of Backend's."""
 
     def __init__(self, card: Card, model: GpuModel, file: StateFile[GpuState], step_runner: StepRunner) -> None:
         self.kind = card.kind
         self.name = card_name(card)
+        self.file = file
         self._card = card
         self._model = model
-        self._file = file
         self._step_runner = step_runner
 
     def discover(self) -> Card:
         """Return the card as it is now."""
         return self._card
 
-    def handle(self, device: AllocatedDevice, config: DeviceConfig | None) -> GpuHandle:
-        """Return the handle of ``device`` as it is now. Raises HardwareRefusedError for the config of another kind."""
-        if isinstance(config, FpgaConfig):
-            raise HardwareRefusedError(f"{device.share} is a GPU, but the claim gives it an FpgaConfig")
+    def survey(self) -> CardSurvey:
+        state = self.file.read()
+        found = [
+            FoundPartition(
+                id=f"{_ID}{one.id}",
+                profile=one.profile,
+                placement=one.placement,
+                uuid=one.mig_uuid,
+                in_use=one.in_use,
+            )
+            for one in state.instances
+        ]
+        if state.in_use:
+            found.append(FoundPartition(id="processes", profile=None, placement=None, in_use=True))
+        return CardSurvey(
+            card_uuid=self._card.uuid,
+            partitions=tuple(found),
+            no_whole=state.no_whole,
+            no_partitions=state.no_partitions,
+        )
+
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> GpuHandle:
+        if config is not None and not isinstance(config, GpuConfig):
+            raise HardwareRefusedError(f"{device.share} is a GPU, but the claim gives it a {type(config).__name__}")
         handle = GpuHandle(
             card=self._card.uuid,
             device=device.share.id.device,
-            owner="" if device.admin_access else owner_of(device),
             minor=self._card.index,
             visible=self._card.uuid,
             sharing=config.sharing.strategy if isinstance(config, GpuConfig) else "Exclusive",
             memory_limit_bytes=_memory_limit(device),
         )
-        instance = self._file.read().of(handle.owner)
-        if instance is None:
+        if device.admin_access:
             return handle
-        return msgspec.structs.replace(handle, visible=instance.mig_uuid, instance=instance.id)
-
-    def has(self, owner: str) -> bool:
-        """Whether everything that ``make`` does for ``owner`` is done."""
-        state = self._file.read()
-        instance = state.of(owner)
-        return state.whole == owner or (instance is not None and bool(instance.mig_uuid))
-
-    async def make(self, device: AllocatedDevice, config: DeviceConfig | None, owner: str) -> None:
-        """Make the partition or load the function, or continue an earlier try that was interrupted."""
-        del config  # sharing is configured in containers, not on the card
-        partition = device.partition
-        if partition.placement is None:
-            await self._step(HardwareStep.SET_MIG_MODE, lambda state: gpu.take_whole(state, owner))
-            return
-        profile, placement = partition.profile or "", partition.placement
-        state = self._file.read()
-        if not state.mig:
-            await self._step(HardwareStep.SET_MIG_MODE, gpu.enable_mig)
-        if state.of(owner) is None:
-            await self._step(
-                HardwareStep.CREATE_GPU_INSTANCE,
-                lambda state: gpu.create_gpu_instance(state, self._model, profile, placement, owner),
-            )
-        await self._step(
-            HardwareStep.CREATE_COMPUTE_INSTANCE,
-            lambda state: gpu.create_compute_instance(state, self._card.uuid, owner),
+        if device.partition.placement is None:
+            self._step(HardwareStep.SET_MIG_MODE, lambda state: gpu.set_mig_mode(state, False))
+            return handle
+        instance = self._make(device.partition, journal, found)
+        return msgspec.structs.replace(
+            handle,
+            visible=instance.mig_uuid,
+            instance=instance.id,
+            profile=instance.profile,
+            placement=instance.placement,
         )
 
-    async def release(self, handle: SimulatedHandle) -> None:
-        """Release what ``handle`` stands for; nothing there is success."""
-        await self.abandon(handle.owner)
-
-    async def abandon(self, owner: str) -> None:
-        """Remove whatever ``owner`` has, complete or half made."""
-        state = self._file.read()
-        if state.whole == owner:
-            self._file.change(lambda state: gpu.release_whole(state, owner))  # no call of NVML: the card is just idle
-        instance = state.of(owner)
-        if instance is None:
+    def unprepare(self, handle: SimulatedHandle) -> None:
+        """Remove the GPU instance, if it is still the handle's: the same id may be another's by now."""
+        if not isinstance(handle, GpuHandle) or handle.instance is None:
             return
+        instance = self.file.read().instance(handle.instance)
+        if instance is None or (instance.profile, instance.placement) != (handle.profile, handle.placement):
+            return
+        if instance.mig_uuid in ("", handle.visible):
+            self._destroy(instance)
+
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        del device, journal  # MIG mode stays as it is: whoever comes next sets it
+        instance = self.file.read().instance(_number(found)) if found is not None and found.profile else None
+        if instance is not None:
+            self._destroy(instance)
+
+    def partitions(self) -> Iterator[Partition]:
+        """Yield the GPU instances, half-made ones included."""
+        for one in self.file.read().instances:
+            yield Partition(kind=self.kind, card_uuid=self._card.uuid, profile=one.profile, placement=one.placement)
+
+    def _make(self, partition: Partition, journal: Journal, found: FoundPartition | None) -> GpuInstance:
+        """Make the GPU instance with its compute instance, or complete the one that was ``found``."""
+        profile, placement = partition.profile or "", partition.placement
+        assert placement is not None
+        if found is None:
+            if not self.file.read().mig:
+                self._step(HardwareStep.SET_MIG_MODE, lambda state: gpu.set_mig_mode(state, True))
+            self._step(
+                HardwareStep.CREATE_GPU_INSTANCE,
+                lambda state: gpu.create_gpu_instance(state, self._model, profile, placement),
+            )
+            id_ = gpu.instance_id(self._model, placement)
+            journal.write(instance=id_)
+        else:
+            id_ = _number(found)
+        if found is None or not found.uuid:
+            self._step(
+                HardwareStep.CREATE_COMPUTE_INSTANCE,
+                lambda state: gpu.create_compute_instance(state, self._card.uuid, id_),
+            )
+        instance = self.file.read().instance(id_)
+        if instance is None:
+            raise HardwareRefusedError(f"GPU instance {id_} of {self.name} was destroyed meanwhile")
+        return instance
+
+    def _destroy(self, instance: GpuInstance) -> None:
         if instance.mig_uuid:
-            await self._step(
-                HardwareStep.DESTROY_COMPUTE_INSTANCE, lambda state: gpu.destroy_compute_instance(state, owner)
+            self._step(
+                HardwareStep.DESTROY_COMPUTE_INSTANCE, lambda state: gpu.destroy_compute_instance(state, instance.id)
             )
-        await self._step(HardwareStep.DESTROY_GPU_INSTANCE, lambda state: gpu.destroy_gpu_instance(state, owner))
+        self._step(HardwareStep.DESTROY_GPU_INSTANCE, lambda state: gpu.destroy_gpu_instance(state, instance.id))
 
-    def held(self) -> Iterator[tuple[str, Partition]]:
-        """Yield each owner with what it holds, half-made partitions included."""
-        state = self._file.read()
-        if state.whole:
-            yield state.whole, Partition(kind=self.kind, card_uuid=self._card.uuid)
-        for instance in state.instances:
-            partition = Partition(
-                kind=self.kind,
-                card_uuid=self._card.uuid,
-                profile=instance.profile,
-                placement=instance.placement,
-            )
-            yield instance.owner, partition
+    def _step(self, step: HardwareStep, change: Callable[[GpuState], GpuState]) -> None:
+        self._step_runner.run(step, self.name, self.file, change)
 
-    async def _step(self, step: HardwareStep, change: Callable[[GpuState], GpuState]) -> None:
-        await self._step_runner.run(step, self.name, self._file, change)
+
+def _number(found: FoundPartition) -> int:
+    return int(found.id.removeprefix(_ID))
 
 
 def _memory_limit(device: AllocatedDevice) -> int | None:

@@ -12,7 +12,8 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from cdi import ContainerEdits, DeviceNode
-from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareRefusedError
+from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
+from driver.partitions.geometry import Placement
 
 _NULL_MAJOR: Final = 1
 _NULL_MINOR: Final = 3
@@ -33,14 +34,15 @@ class GpuHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     """UUID of the card."""
     device: str
     """Name of the published device."""
-    owner: str
-    """Mark on the hardware (``owner_of``); empty: admin access, nothing was made and nothing is removed."""
     minor: int
     """Number of the card's device node, ``/dev/nvidia0``."""
     visible: str
     """UUID of the MIG device, or of the whole card."""
     instance: int | None = None
     """Id of the GPU instance; None: the whole card."""
+    profile: str = ""
+    """The instance's profile: with id, placement and UUID it tells the instance from another one in its place."""
+    placement: Placement | None = None
     sharing: str = "Exclusive"
     """How containers share the device (GpuConfig's strategy)."""
     memory_limit_bytes: int | None = None
@@ -52,11 +54,12 @@ class FpgaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
 
     card: str
     device: str
-    owner: str
     ports: tuple[int, ...]
     """Numbers of the port nodes, one for each slot."""
     function: str = ""
     """The loaded function; empty with admin access: whatever is loaded."""
+    slots: Placement | None = None
+    """The slots; None with admin access: none were touched."""
     release: Literal["Blank", "Keep"] = "Blank"
     """What becomes of the function when the device is released."""
 
@@ -65,7 +68,7 @@ SimulatedHandle: TypeAlias = GpuHandle | FpgaHandle
 
 
 def to_json(handle: SimulatedHandle) -> Handle:
-    plain: Handle = msgspec.to_builtins(handle)
+    plain: Handle = msgspec.json.decode(msgspec.json.encode(handle))  # as the checkpoint gives it back: no tuples
     return plain
 
 
@@ -75,12 +78,6 @@ def from_json(handle: Handle) -> SimulatedHandle:
         return msgspec.convert(handle, type=GpuHandle | FpgaHandle)
     except msgspec.ValidationError as error:
         raise HardwareRefusedError(f"this is no handle of the simulated backend: {error}") from error
-
-
-def owner_of(device: AllocatedDevice) -> str:
-    """Return the mark that hardware made for ``device`` carries. What several claims share belongs to none of them."""
-    holder = "shared" if device.partition.shared else device.claim.uid
-    return f"{holder}/{device.share.id.device}"
 
 
 def container_edits(handle: SimulatedHandle) -> ContainerEdits:

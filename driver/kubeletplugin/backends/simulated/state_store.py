@@ -2,8 +2,7 @@
 
 Every read-modify-write holds the directory's lock and replaces the file at once, so that a process killed at any point
 leaves the state before or after the change. Nothing is synced to disk: the state of real hardware does not survive a
-power cut either. Files are read and written in the event loop: a change takes some 0.2 ms, and the lock is never held
-across an await.
+power cut either.
 """
 
 from collections.abc import Callable
@@ -29,6 +28,9 @@ class StateFile(Generic[StateT]):
         self._directory = directory
         self._path = directory / f"{name}.json"
         self._blank = blank
+        self._own: bytes | None = None
+        """What this process wrote last."""
+        self._seen = self._content()
 
     def read(self) -> StateT:
         """Return the state now, ``blank`` when there is no file.
@@ -48,6 +50,21 @@ class StateFile(Generic[StateT]):
         with file_lock.acquire(self._directory):
             state = change(self.read())
             temporary = self._path.with_name(f".{self._path.name}.tmp")  # under the lock one name is enough
-            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=2))
+            self._own = msgspec.json.format(msgspec.json.encode(state), indent=2)
+            temporary.write_bytes(self._own)
             temporary.replace(self._path)
         return state
+
+    def was_changed_by_others(self) -> bool:
+        """Whether another process has changed the state since the last call, which is seen by its content."""
+        content = self._content()
+        if content == self._seen:
+            return False
+        self._seen = content
+        return content != self._own
+
+    def _content(self) -> bytes | None:
+        try:
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return None

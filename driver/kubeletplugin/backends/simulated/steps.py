@@ -8,16 +8,17 @@ state directory, written by tests, by ``kerf demo`` or by hand:
 
     {"faults": [{"step": "fpga-program", "card": "fpga-0", "effect": "error", "times": 1}],
      "ill": {"gpu-1": "Xid 63: row remapping is due"},
-     "lost": {"gpu-0": "Xid 79: the GPU has fallen off the bus"}}
+     "lost": {"gpu-0": "Xid 79: the GPU has fallen off the bus"},
+     "absent": ["fpga-1"]}
 
-A fault that has struck is counted down in the file, and removed after its last time. Hardware is unhealthy (``ill``)
-or lost for as long as the file says so.
+A fault that has struck is counted down in the file, and removed after its last time. Hardware is unhealthy
+(``ill``), lost or not there (``absent``) for as long as the file says so.
 """
 
 import math
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias
@@ -29,7 +30,8 @@ from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefuse
 from driver.kubeletplugin.backends.simulated.state_store import StateFile, StateT
 
 Moment: TypeAlias = Literal["before", "after"]
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+Sleep: TypeAlias = Callable[[float], None]
+"""Waits so many seconds, perhaps for ever; raises HardwareBusyError when the backend is closed meanwhile."""
 
 _IN_USE: Final = "In use by another client"
 """NVML's message for an instance that some process still holds; the most frequent failure of real cards."""
@@ -81,7 +83,8 @@ class HardwareFault(Strict):
     card: str = ""
     """Name of the card, ``gpu-0``; empty: any card."""
     effect: Literal["error", "hang", "crash"] = "error"
-    """error: the step fails; hang: it never returns; crash: this process ends as by SIGKILL."""
+    """error: the step fails; hang: it returns only when the backend is closed; crash: this process ends as by
+    SIGKILL."""
     when: Moment = "before"
     """Whether it strikes before the change of the hardware, or after it but before the caller gets an answer."""
     times: Annotated[int, msgspec.Meta(ge=1)] | None = 1
@@ -103,6 +106,9 @@ class HardwareFaults(Strict):
     """The reason by device name (a whole card or a partition): the device works, but should get no new claims."""
     lost: dict[str, str] = {}
     """The reason by device name: what runs on the device cannot go on, and a lost card refuses all new work."""
+
+    absent: tuple[str, ...] = ()
+    """The names of cards that are not there."""
 
     @property
     def unhealthy(self) -> Mapping[str, UnhealthyState]:
@@ -164,7 +170,7 @@ class StepRunner:
         self._sleep = sleep
         self._crash = crash
 
-    async def run(
+    def run(
         self,
         step: HardwareStep,
         card: str,
@@ -180,20 +186,20 @@ class StepRunner:
         that strikes, and HardwareRefusedError when ``budget`` is used up before the step ends.
         """
         budget = budget or TimeBudget()
-        await self._inject_fault(step, card, "before", budget)
+        self._inject_fault(step, card, "before", budget)
         usual = DELAYS_S.get(step, 0.0) if usual_s is None else usual_s
-        await self._wait(step, self._delays_s.get(step, usual) * self._pace, budget)
+        self._wait(step, self._delays_s.get(step, usual) * self._pace, budget)
         file.change(change)
-        await self._inject_fault(step, card, "after", budget)
+        self._inject_fault(step, card, "after", budget)
 
-    async def _inject_fault(self, step: HardwareStep, card: str, when: Moment, budget: TimeBudget) -> None:
+    def _inject_fault(self, step: HardwareStep, card: str, when: Moment, budget: TimeBudget) -> None:
         fault = self._take_fault(step, card, when)
         if fault is None:
             return
         if fault.effect == "crash":
             self._crash()
         elif fault.effect == "hang":
-            await self._wait(step, math.inf, budget)
+            self._wait(step, math.inf, budget)
         raise _error(step, fault)
 
     def _take_fault(self, step: HardwareStep, card: str, when: Moment) -> HardwareFault | None:
@@ -210,8 +216,8 @@ class StepRunner:
         self._faults.change(count_down)
         return taken[0]
 
-    async def _wait(self, step: HardwareStep, delay_s: float, budget: TimeBudget) -> None:
-        await self._sleep(min(delay_s, budget.left_s))
+    def _wait(self, step: HardwareStep, delay_s: float, budget: TimeBudget) -> None:
+        self._sleep(min(delay_s, budget.left_s))
         if delay_s > budget.left_s:
             raise HardwareRefusedError(f"{step}: not done after {budget.limit_s:g} s, which is the limit")
         budget.left_s -= delay_s

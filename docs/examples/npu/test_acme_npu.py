@@ -1,0 +1,74 @@
+"""The contract of backends, for Acme's: ``pip install kerf[testing] .``, then ``pytest``."""
+
+from pathlib import Path, PosixPath
+from typing import Any, ClassVar
+
+from acme_npu import NPU, AcmeBackend
+
+from driver.partitions.geometry import Partition
+from driver.testing import BackendContract, MachineUnderTest, ProcessKilled
+
+
+class DyingPath(PosixPath):
+    """A file or folder on which a process can be killed before and after each change."""
+
+    points_left: ClassVar[int | None] = None
+
+    def touch(self, *args: Any, **options: Any) -> None:
+        self._pass_point()
+        super().touch(*args, **options)
+        self._pass_point()
+
+    def unlink(self, *args: Any, **options: Any) -> None:
+        self._pass_point()
+        super().unlink(*args, **options)
+        self._pass_point()
+
+    @classmethod
+    def _pass_point(cls) -> None:
+        if DyingPath.points_left is not None:
+            DyingPath.points_left -= 1
+            if DyingPath.points_left == 0:
+                raise ProcessKilled
+
+
+class DyingBackend(AcmeBackend):
+    def _folder(self, card_uuid: str) -> Path:
+        return DyingPath(super()._folder(card_uuid))
+
+
+class AcmeMachine(MachineUnderTest):
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for number in range(2):
+            (folder / f"npu-{number}").mkdir()
+        self._cards = {card.uuid: folder / f"npu-{card.index}" for card in AcmeBackend(folder).discover()}
+
+    def open_backend(self) -> AcmeBackend:
+        return DyingBackend(self._folder)
+
+    def kill_at(self, point: int | None) -> None:
+        DyingPath.points_left = point
+
+    def cut_by_hand(self, partition: Partition) -> None:
+        self._file_of(partition).touch()
+
+    def remove_by_hand(self, partition: Partition) -> None:
+        self._file_of(partition).unlink()
+
+    def take_away(self, card_uuid: str) -> None:
+        self._cards[card_uuid].rename(self._folder / "away")
+
+    def bring_back(self, card_uuid: str) -> None:
+        (self._folder / "away").rename(self._cards[card_uuid])
+
+    def _file_of(self, partition: Partition) -> Path:
+        assert partition.placement is not None
+        return self._cards[partition.card_uuid] / f"{partition.profile}-{partition.placement.start}-by-hand"
+
+
+class TestAcmeBackend(BackendContract):
+    family = NPU
+
+    def new_machine(self, folder: Path) -> AcmeMachine:
+        return AcmeMachine(folder)

@@ -1,0 +1,267 @@
+"""Executes calls to backends in worker threads: for each card one at a time, different cards at the same time.
+
+A call that does not return within its time is given up, and its card is *stuck* until the call returns after all:
+further calls for that card fail at once with a message that names card, call and since when, and other cards go on. A
+call whose caller is cancelled counts as given up, too. The same holds for ``discover`` and ``wait_for_events`` of a
+backend, which have threads of their own.
+
+Whoever must compare hardware with records holds the card's lock meanwhile: no other call changes the card then.
+"""
+
+import asyncio
+import contextvars
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
+
+import anyio
+
+from driver.kubeletplugin.backends.base import (
+    Backend,
+    CardChange,
+    CardSurvey,
+    HardwareBusyError,
+    HardwareRefusedError,
+    HealthChange,
+)
+from driver.kubeletplugin.backends.survey_validation import survey_card
+from driver.kubeletplugin.backends.worker_threads import Report, Work, WorkerThreads
+from driver.partitions.geometry import Card
+from driver.runtime import metrics
+
+ResultT = TypeVar("ResultT")
+ArgsT = TypeVarTuple("ArgsT")
+
+EVENTS_S: Final = 60.0
+"""A backend waits at most so long for events in one call: a thread that waits costs nothing."""
+_EVENTS_GRACE_S: Final = 30.0
+"""A backend may take so much longer than it was told to wait for events: it reads states of its cards then."""
+_OPEN_S: Final = 120.0
+"""Limit of opening a backend: a driver that loads its first card was seen to take more than 30 s
+(dra-driver-nvidia-gpu#774)."""
+
+_WAITING: Final = metrics.gauge("kerf_hardware_queue_length", "Calls that wait for another one on their card.")
+_STUCK: Final = metrics.gauge("kerf_stuck_cards", "Cards on which a call hangs.")
+
+
+@dataclass(slots=True)
+class _RunningCall:
+    """A call in a worker thread."""
+
+    operation: str
+    since: str
+    """When it began, in UTC."""
+    is_given_up: bool = False
+
+
+class CallQueue:
+    """The calls for one subject, a card or a part of a backend: whoever holds ``lock`` may make one after the other."""
+
+    def __init__(
+        self,
+        subject: str,
+        limit_s: float,
+        *,
+        start: Callable[[Work], None],
+        now: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        """``on_change`` is called when a call has been given up, and when it returns after all."""
+        self.subject = subject
+        self.lock = anyio.Lock(fast_acquire=True)
+        self._limit_s = limit_s
+        self._start = start
+        self._now = now
+        self._on_change = on_change
+        self._running: _RunningCall | None = None
+
+    @property
+    def problem(self) -> str:
+        """The call that hangs; empty: none does."""
+        call = self._running
+        if call is None or not call.is_given_up:
+            return ""
+        return f"{self.subject} does not answer: {call.operation}, begun at {call.since}, has not returned"
+
+    async def call(self, operation: str, function: Callable[[*ArgsT], ResultT], *args: *ArgsT) -> ResultT:
+        """Run ``function(*args)`` in a worker thread; ``operation`` names it in messages.
+
+        Raises what it raises, and HardwareBusyError when it does not return in time.
+        """
+        call = _RunningCall(operation, datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        outcome: list[Callable[[], ResultT]] = []
+        ended = anyio.Event()
+
+        def end(result: Callable[[], ResultT]) -> None:
+            outcome.append(result)
+            self._running = None
+            ended.set()
+            if call.is_given_up:
+                self._on_change()
+
+        self._running = call
+        self._start(partial(_run_work, asyncio.get_running_loop(), contextvars.copy_context(), function, args, end))
+        try:
+            with anyio.move_on_after(self._limit_s):
+                await ended.wait()
+        finally:
+            if not outcome:
+                call.is_given_up = True
+                self._on_change()
+        if not outcome:
+            raise HardwareBusyError(f"{self.subject}: {operation} gave no answer within {self._limit_s:g} s")
+        return outcome[0]()
+
+    def check(self) -> None:
+        """Raise HardwareBusyError while a call hangs."""
+        if self.problem:
+            raise HardwareBusyError(f"{self.problem}; see the kernel's log about the hardware")
+
+
+class CardExecutor:
+    """The executor of one node's calls to ``backends``, which are by name."""
+
+    def __init__(
+        self,
+        backends: Mapping[str, Backend],
+        *,
+        call_timeout_s: float,
+        discovery_timeout_s: float,
+        on_change: Callable[[], None] = lambda: None,
+        now: Callable[[], float] = time.time,
+        start: Callable[[Work], None] | None = None,
+    ) -> None:
+        """``on_change`` is called when ``stuck`` has changed. ``now`` returns Unix time in seconds, for messages.
+
+        ``start`` begins work in a thread; tests on a virtual clock have it done at once.
+        """
+        self.backends = backends
+        self._call_timeout_s = call_timeout_s
+        self._discovery_timeout_s = discovery_timeout_s
+        self._on_change = on_change
+        self._now = now
+        self._threads = WorkerThreads()
+        self._start = start or self._threads.start
+        self._cards: dict[str, CallQueue] = {}
+        self._backend_queues: dict[tuple[str, str], CallQueue] = {}
+        self._units: dict[str, int] = {}
+        """The units of every card that was ever discovered, by its UUID."""
+
+    @property
+    def stuck(self) -> Mapping[str, str]:
+        """The cards on which a call hangs, by UUID, with the reason for people."""
+        return {uuid: queue.problem for uuid, queue in self._cards.items() if queue.problem}
+
+    @property
+    def has_hanging_calls(self) -> bool:
+        """Whether a call on a card was given up and has not returned: it may still change the card."""
+        return any(queue.problem for queue in self._cards.values())
+
+    def backend(self, name: str) -> Backend:
+        """Return the backend. Raises HardwareRefusedError when it is not configured (any more)."""
+        backend = self.backends.get(name)
+        if backend is None:
+            known = ", ".join(sorted(self.backends)) or "none"
+            raise HardwareRefusedError(f"its backend {name!r} is not configured (any more); there is {known}")
+        return backend
+
+    def units(self, card_uuid: str) -> int | None:
+        """Return the number of the card's units; None: it was never discovered."""
+        return self._units.get(card_uuid)
+
+    @asynccontextmanager
+    async def lock(self, card_uuid: str) -> AsyncIterator[CallQueue]:
+        """Hold the lock of a card, for one or several calls and what is decided between them.
+
+        Raises HardwareBusyError at once while a call on the card hangs.
+        """
+        queue = self._cards.get(card_uuid)
+        if queue is None:
+            queue = self._cards[card_uuid] = self._make_queue(f"card {card_uuid}", self._call_timeout_s)
+        queue.check()
+        with _WAITING.track_inprogress():
+            await queue.lock.acquire()
+        try:
+            queue.check()
+            yield queue
+        finally:
+            queue.lock.release()
+
+    async def survey(self, backend_name: str, card_uuid: str, apply: Callable[[CardSurvey], None]) -> None:
+        """Survey a card, and call ``apply`` with the result while the card is still locked.
+
+        Raises what the backend raises, HardwareBusyError as ``lock`` and ``CallQueue.call`` do, and
+        ContradictorySurveyError.
+        """
+        backend = self.backend(backend_name)
+        async with self.lock(card_uuid) as card:
+            apply(await card.call("survey", survey_card, backend, card_uuid, self.units(card_uuid)))
+
+    async def open(self, backend_name: str) -> None:
+        """Open a backend. Raises what it raises, and HardwareBusyError when it does not answer."""
+        await self._call_backend(backend_name, "open", _OPEN_S, self.backend(backend_name).open)
+
+    async def discover(self, backend_name: str) -> tuple[Card, ...]:
+        """Return the cards that a backend finds. Raises what it raises, and HardwareBusyError as ``open`` does."""
+        discover = self.backend(backend_name).discover
+        cards = tuple(await self._call_backend(backend_name, "discover", self._discovery_timeout_s, discover))
+        self._units.update((card.uuid, card.units) for card in cards)
+        return cards
+
+    async def wait_for_events(self, backend_name: str) -> Sequence[HealthChange | CardChange]:
+        """Wait for a backend's events for at most a minute. Raises as ``discover`` does."""
+        wait = self.backend(backend_name).wait_for_events
+        return await self._call_backend(backend_name, "wait_for_events", EVENTS_S + _EVENTS_GRACE_S, wait, EVENTS_S)
+
+    def close(self) -> None:
+        """End the idle threads. The backends are closed by whoever opened them."""
+        self._threads.close()
+
+    async def _call_backend(
+        self, name: str, operation: str, limit_s: float, function: Callable[[*ArgsT], ResultT], *args: *ArgsT
+    ) -> ResultT:
+        queue = self._backend_queues.get((name, operation))
+        if queue is None:
+            queue = self._backend_queues[name, operation] = self._make_queue(f"backend {name}", limit_s)
+        queue.check()
+        async with queue.lock:
+            queue.check()
+            return await queue.call(operation, function, *args)
+
+    def _make_queue(self, subject: str, limit_s: float) -> CallQueue:
+        return CallQueue(subject, limit_s, start=self._start, now=self._now, on_change=self._report_change)
+
+    def _report_change(self) -> None:
+        _STUCK.set(len(self.stuck))
+        self._on_change()
+
+
+def _run_work(
+    loop: asyncio.AbstractEventLoop,
+    context: contextvars.Context,
+    function: Callable[..., ResultT],
+    args: tuple[Any, ...],
+    end: Callable[[Callable[[], ResultT]], None],
+) -> Report:
+    """Run the function, in a worker thread; the report hands its result to the event loop."""
+    try:
+        result = context.run(function, *args)
+        outcome: Callable[[], ResultT] = lambda: result  # noqa: E731
+    except BaseException as raised:  # noqa: BLE001  (the caller gets it)
+        outcome = partial(_raise, raised)
+
+    def report() -> None:
+        try:
+            loop.call_soon_threadsafe(end, outcome)
+        except RuntimeError:  # the loop was closed: the process ends, and nobody waits any more
+            return
+
+    return report
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

@@ -1,0 +1,67 @@
+"""Decides which partition on a card is ours, from what was noted before it was made. Pure.
+
+No hardware says whose a partition is. So before the first try to make a device's partition, the ids of all partitions
+on the card are noted (``BEFORE``), and the note goes when the device is released. A partition with exactly the device's
+profile and placement is ours if such a note exists and does not have its id: nothing but our own prepare was about to
+make it. Claims that share a device have one partition, so each one's note counts for all of them.
+
+Everything else is somebody else's. It is never finished, handed out or destroyed, even where it is exactly what a claim
+needs; the claim fails with HardwareConflictError, and the device's place is free again when the other is gone.
+
+**The window that remains.** Somebody cuts exactly the same profile at exactly the same place between our note and our
+create, and then the process dies, or the call hangs, before it learns that its create was refused; or between our
+destroy and the end of the note, likewise. Then theirs is taken for ours. Without a death the refusal ends the note.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HardwareBusyError, HardwareConflictError
+from driver.partitions.geometry import Partition
+
+BEFORE: Final = "before"
+"""The note of the ids that were on the card before the first try."""
+
+
+def find_ours(
+    partition: Partition, survey: CardSurvey, own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]
+) -> FoundPartition | None:
+    """Return what an interrupted prepare of ``partition`` left, or what other claims share; None: nothing of ours.
+
+    ``own`` are the notes on the claim's device, ``others`` those of other claims on their shares of it.
+    """
+    for found in survey.partitions:
+        if (found.profile, found.placement) != (partition.profile, partition.placement):
+            continue
+        # Without a profile it is no object that a prepare made but a use by a process: of those that share it, or of
+        # strangers.
+        is_process = found.profile is None and found.in_use is True
+        evidence = others if is_process else (own, *others)
+        if any(BEFORE in notes and found.id not in notes[BEFORE] for notes in evidence):
+            return found
+    return None
+
+
+def check_free(partition: Partition, survey: CardSurvey, ours: FoundPartition | None) -> None:
+    """Check that nobody else has what ``partition`` needs.
+
+    Raises HardwareConflictError, which names the other one, and HardwareBusyError when the card's modes forbid it now.
+    """
+    for found in survey.partitions:
+        if found is not ours and _overlaps(partition, found):
+            raise HardwareConflictError(f"held by somebody else: {found}")
+    reason = survey.no_whole if partition.is_whole else survey.no_partitions
+    if reason and ours is None:
+        wanted = "whole" if partition.is_whole else "in partitions"
+        raise HardwareBusyError(f"the card cannot be had {wanted} now: {reason}")
+
+
+def list_before(survey: CardSurvey, ours: FoundPartition | None) -> Collection[str]:
+    """Return the ids to note before the first try."""
+    return [found.id for found in survey.partitions if found is not ours]
+
+
+def _overlaps(partition: Partition, found: FoundPartition) -> bool:
+    if partition.placement is None or found.placement is None:
+        return True
+    return partition.placement.overlaps(found.placement)

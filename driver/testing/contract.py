@@ -1,0 +1,563 @@
+"""The rules of the protocol ``Backend`` as tests, which a vendor inherits."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar, Final, TypeAlias
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from api.errors import KerfError
+from cdi import ContainerEdits, Device, Kind, Spec, validate
+from driver.families.base import Family
+from driver.kubeletplugin.backends.base import (
+    Backend,
+    CardAbsentError,
+    CardChange,
+    HardwareBusyError,
+    HardwareConflictError,
+    HealthChange,
+    HealthState,
+)
+from driver.partitions.device_names import card_name
+from driver.partitions.geometry import Card, Partition
+from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.slice_limits import SliceLayout
+from driver.testing.journal import ProcessKilled
+from driver.testing.machine import MachineUnderTest
+from driver.testing.partition_samples import (
+    fits,
+    one_of_each_size,
+    shareable_partitions,
+    side_by_side,
+    smallest_partition,
+)
+from driver.testing.plugin import DeviceRecord, PluginStandIn
+
+_MOST_POINTS: Final = 200
+"""Points of one call at which a process is killed, before the suite takes the hook for one that always kills."""
+_ROUNDS: Final = 3
+"""How often each thread prepares and releases everything on its card."""
+_MANAGEMENT: Final = ("/", "/dev", "/dev/", "/dev/mem", "/dev/nvidia-caps/nvidia-cap[12]", "/dev/dfl-fme*")
+"""Paths that give a container the whole host, or the right to partition a card (nvidia-cap1: MIG configuration,
+nvidia-cap2: monitoring; dfl-fme: the FPGA's management)."""
+
+Contents: TypeAlias = Mapping[str, frozenset[object]]
+"""What is on each card, by its UUID."""
+Arm: TypeAlias = Callable[[DeviceRecord, int], None]
+"""Lets the process be killed at a point, numbered from 1, of a call for a device."""
+
+
+class BackendContract:
+    """The rules for every backend; a subclass says ``family`` and ``new_machine``."""
+
+    family: ClassVar[Family]
+    """The family whose cards the backend drives."""
+    management_nodes: ClassVar[Sequence[str]] = ()
+    """More paths, with wildcards, that no container may get."""
+    patience_s: ClassVar[float] = 60.0
+    """Seconds after which a call that should have ended counts as hanging: far above what hardware takes."""
+
+    def new_machine(self, folder: Path) -> MachineUnderTest:
+        """Return a machine whose cards nobody uses; ``folder`` is empty and its own."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def machine(self, tmp_path: Path) -> MachineUnderTest:
+        folder = tmp_path / "machine"
+        folder.mkdir()
+        return self.new_machine(folder)
+
+    @pytest.fixture
+    def plugin(self, machine: MachineUnderTest) -> Iterator[PluginStandIn]:
+        plugin = PluginStandIn(machine, self.family)
+        yield plugin
+        plugin.close()
+
+    # Discovery
+
+    def test_every_process_discovers_the_same_cards_in_the_same_order(self, plugin: PluginStandIn) -> None:
+        first = list(plugin.cards)
+        assert first, "the machine has no cards"
+        assert list(plugin.backend.discover()) == first
+        plugin.prepare(plugin.allocate(smallest_partition(plugin), "user"))
+        plugin.restart()
+        assert [(card.uuid, card.index, card.geometry) for card in plugin.cards] == [
+            (card.uuid, card.index, card.geometry) for card in first
+        ]
+
+    def test_cards_are_of_the_family_and_no_two_have_one_uuid_or_one_name(self, plugin: PluginStandIn) -> None:
+        assert {card.kind for card in plugin.cards} == {self.family.name}
+        assert len({card.uuid for card in plugin.cards}) == len(plugin.cards)
+        assert len({card_name(card) for card in plugin.cards}) == len(plugin.cards)
+
+    def test_every_device_that_would_be_published_has_exactly_the_vocabulary_of_the_family(
+        self, plugin: PluginStandIn
+    ) -> None:
+        vocabulary, layout = self.family.vocabulary, SliceLayout.SPLIT
+        compiled = compile_pool("node-1", "node-1", plugin.cards, vocabulary=vocabulary, layout=layout)
+        devices = [device for slice_ in compiled.pool.slices for device in slice_.devices]
+        assert devices
+        for device in devices:
+            assert {*device.attributes} == {*self.family.attributes}, device.name
+            assert {*device.capacity} == {*self.family.capacities}, device.name
+            for name, attribute in device.attributes.items():
+                neutral = self.family.attributes[name].neutral
+                assert type(attribute.value) is type(neutral.value), f"{device.name}: {name}"
+
+    # Surveys
+
+    def test_nothing_is_on_cards_that_nobody_has_used(self, plugin: PluginStandIn) -> None:
+        assert plugin.is_empty
+
+    def test_a_survey_of_a_card_that_is_not_there_says_so(self, plugin: PluginStandIn) -> None:
+        with pytest.raises(CardAbsentError):
+            plugin.backend.survey("no-card-has-this-uuid")
+
+    def test_each_partition_is_surveyed_from_its_prepare_to_its_release(self, plugin: PluginStandIn) -> None:
+        empty = plugin.contents()
+        for card in plugin.cards:
+            for partition in one_of_each_size(plugin, card):
+                record = plugin.allocate(partition, "user")
+                plugin.prepare(record)
+                self._check_shown(plugin, partition)
+                plugin.release(record)
+                assert plugin.contents() == empty, partition
+
+    def test_a_survey_is_the_same_in_every_process(self, plugin: PluginStandIn) -> None:
+        plugin.prepare(plugin.allocate(smallest_partition(plugin), "user"))
+        before = plugin.contents()
+        plugin.restart()
+        assert plugin.contents() == before
+
+    def test_what_others_cut_is_surveyed_until_it_is_gone_and_never_destroyed(self, plugin: PluginStandIn) -> None:
+        card = plugin.cards[0]
+        foreign, *own = side_by_side(plugin, card)
+        plugin.machine.cut_by_hand(foreign)
+        cut = plugin.contents()
+        assert plugin.is_there(foreign)
+        for partition in own:
+            record = plugin.allocate(partition, "user")
+            plugin.prepare(record)
+            plugin.release(record)
+        whole = plugin.allocate(plugin.machine.partitions(card)[-1], "whole")
+        with pytest.raises(HardwareConflictError):
+            plugin.prepare(whole)
+        plugin.release(whole)
+        assert plugin.contents() == cut
+        plugin.machine.remove_by_hand(foreign)
+        assert not plugin.is_there(foreign)
+
+    def test_what_a_process_uses_is_said_to_be_in_use_and_is_not_destroyed(self, plugin: PluginStandIn) -> None:
+        partition = smallest_partition(plugin)
+        record = plugin.allocate(partition, "user")
+        plugin.prepare(record)
+        plugin.machine.use(partition)
+        assert [found.in_use for found in plugin.survey(partition.card_uuid).partitions] == [True]
+        with pytest.raises(HardwareBusyError):
+            plugin.release(record)
+        assert plugin.is_there(partition)
+        plugin.machine.stop_using(partition)
+        plugin.release(record)
+        assert not plugin.is_there(partition)
+
+    # Prepare
+
+    def test_preparing_again_gives_the_same_handle_also_in_the_next_process(self, plugin: PluginStandIn) -> None:
+        for partition in one_of_each_size(plugin, plugin.cards[0]):
+            record = plugin.allocate(partition, "user")
+            handle = plugin.prepare(record)
+            before = plugin.contents()
+            assert plugin.prepare(record) == handle
+            plugin.restart()
+            assert plugin.prepare(record) == handle
+            assert plugin.contents() == before
+            plugin.release(record)
+
+    def test_partitions_side_by_side_do_not_disturb_one_another(self, plugin: PluginStandIn) -> None:
+        for card in plugin.cards:
+            records = [
+                plugin.allocate(partition, f"claim-{number}")
+                for number, partition in enumerate(side_by_side(plugin, card))
+            ]
+            for record in records:
+                plugin.prepare(record)
+            while records:
+                for record in records:
+                    self._check_shown(plugin, record.partition)
+                plugin.release(records.pop(0))
+            assert plugin.is_empty
+
+    def test_what_somebody_took_after_the_survey_is_refused_and_left_alone(self, plugin: PluginStandIn) -> None:
+        if not plugin.machine.lists_idle:
+            pytest.skip("what no process uses may be replaced on this hardware")
+        card = plugin.cards[0]
+        taken = smallest_partition(plugin)
+        plugin.prepare(plugin.allocate(taken, "first"))
+        before = plugin.contents()
+        for partition in one_of_each_size(plugin, card):
+            if not partition.overlaps(taken):
+                continue
+            late = plugin.allocate(partition, "late")
+            with pytest.raises(KerfError):
+                plugin.backend.prepare(late.device, late.config, late.journal, None)
+            plugin.backend.abandon(late.device, late.journal, None)
+            assert plugin.contents() == before, partition
+
+    def test_admin_access_takes_nothing_and_its_end_destroys_nothing(self, plugin: PluginStandIn) -> None:
+        partition = smallest_partition(plugin)
+        plugin.prepare(plugin.allocate(partition, "user"))
+        before = plugin.contents()
+        admin = plugin.allocate(partition, "admin", admin_access=True)
+        plugin.prepare(admin)
+        assert plugin.contents() == before
+        plugin.release(admin)
+        plugin.backend.abandon(admin.device, admin.journal, None)
+        assert plugin.contents() == before
+
+    def test_claims_that_share_a_partition_find_it_and_the_last_one_takes_it_back(self, plugin: PluginStandIn) -> None:
+        partition = next((one for card in plugin.cards for one in shareable_partitions(card)), None)
+        if partition is None:
+            pytest.skip("the cards have no partition that can be shared")
+        records = [plugin.allocate(partition, name, share=f"share-{name}") for name in ("one", "two")]
+        plugin.prepare(records[0])
+        made = plugin.contents()
+        plugin.prepare(records[1])
+        assert plugin.contents() == made
+        plugin.release(records[0])
+        assert plugin.contents() == made
+        plugin.release(records[1])
+        assert plugin.is_empty
+
+    # Release
+
+    def test_releasing_again_succeeds_also_in_the_next_process(self, plugin: PluginStandIn) -> None:
+        record = plugin.allocate(smallest_partition(plugin), "user")
+        handle = plugin.prepare(record)
+        plugin.release(record)
+        plugin.backend.unprepare(handle)
+        plugin.restart()
+        plugin.backend.unprepare(handle)
+        assert plugin.is_empty
+
+    def test_an_old_handle_leaves_what_was_made_at_its_place_since_alone(self, plugin: PluginStandIn) -> None:
+        if not plugin.machine.lists_idle:
+            pytest.skip("what no process uses may be replaced on this hardware")
+        partition = smallest_partition(plugin)
+        old = plugin.allocate(partition, "old")
+        handle = plugin.prepare(old)
+        first = plugin.contents()
+        plugin.release(old)
+        plugin.prepare(plugin.allocate(partition, "new"))
+        second = plugin.contents()
+        if first == second:
+            pytest.skip("a partition made anew has the old id and UUID: only the plugin's records tell them apart")
+        plugin.backend.unprepare(handle)
+        assert plugin.contents() == second
+
+    @pytest.mark.parametrize("handle", [{}, {"madeBy": "another backend", "card": "of another node"}])
+    def test_a_handle_of_another_backend_destroys_nothing(self, plugin: PluginStandIn, handle: dict[str, str]) -> None:
+        plugin.prepare(plugin.allocate(smallest_partition(plugin), "user"))
+        before = plugin.contents()
+        with suppress(Exception):  # an error is as good as doing nothing
+            plugin.backend.unprepare(handle)
+        assert plugin.contents() == before
+
+    def test_abandoning_what_was_never_begun_leaves_others_at_its_place_alone(self, plugin: PluginStandIn) -> None:
+        partition = smallest_partition(plugin)
+        plugin.prepare(plugin.allocate(partition, "user"))
+        before = plugin.contents()
+        never = plugin.allocate(partition, "never")
+        for _ in range(2):
+            plugin.backend.abandon(never.device, never.journal, None)
+        assert plugin.contents() == before
+
+    def test_abandoning_takes_back_a_prepare_whose_answer_was_lost(self, plugin: PluginStandIn) -> None:
+        for partition in one_of_each_size(plugin, plugin.cards[0]):
+            record = plugin.allocate(partition, "user")
+            plugin.prepare(record)
+            record.handle = None
+            plugin.release(record)
+            plugin.release(record)
+            assert plugin.is_empty, partition
+
+    # Death of the process
+
+    @pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "taken-back"])
+    @pytest.mark.parametrize("is_kept", [False, True], ids=["before-the-note-is-kept", "after-it"])
+    def test_a_prepare_killed_at_any_note_goes_on_in_the_next_process(
+        self, plugin: PluginStandIn, is_kept: bool, is_finished: bool
+    ) -> None:
+        self._kill_everywhere(
+            plugin, lambda record, point: record.journal.kill_at(point, is_kept=is_kept), is_finished=is_finished
+        )
+
+    @pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "taken-back"])
+    def test_a_prepare_killed_at_any_change_of_the_hardware_goes_on_in_the_next_process(
+        self, plugin: PluginStandIn, is_finished: bool
+    ) -> None:
+        self._kill_everywhere(plugin, lambda _, point: plugin.machine.kill_at(point), is_finished=is_finished)
+
+    @pytest.mark.parametrize("has_handle", [True, False], ids=["unprepare", "abandon"])
+    def test_a_release_killed_at_any_change_of_the_hardware_goes_on_in_the_next_process(
+        self, plugin: PluginStandIn, has_handle: bool
+    ) -> None:
+        for partition in one_of_each_size(plugin, plugin.cards[0]):
+            for point in range(1, _MOST_POINTS):
+                record = plugin.allocate(partition, "user")
+                plugin.prepare(record)
+                if not has_handle:
+                    record.handle = None
+                plugin.machine.kill_at(point)
+                is_killed = _is_killed(plugin.release, record)
+                plugin.restart()
+                plugin.release(record)
+                assert plugin.is_empty, (partition, point)
+                if not is_killed:
+                    break
+            else:
+                pytest.fail("kill_at() kills at every point")
+
+    # Containers
+
+    def test_handles_are_json_objects(self, plugin: PluginStandIn) -> None:
+        for partition in one_of_each_size(plugin, plugin.cards[0]):
+            record = plugin.allocate(partition, "user")
+            handle = plugin.prepare(record)
+            assert isinstance(handle, dict)
+            record.handle = json.loads(json.dumps(handle))
+            assert record.handle == handle
+            plugin.release(record)
+            assert plugin.is_empty, partition
+
+    def test_a_handle_gives_the_same_edits_at_any_time_and_in_every_process(self, plugin: PluginStandIn) -> None:
+        for partition in one_of_each_size(plugin, plugin.cards[0]):
+            record = plugin.allocate(partition, "user")
+            handle = plugin.prepare(record)
+            edits = plugin.backend.edits(handle)
+            assert edits != ContainerEdits(), "a container gets something"
+            plugin.restart()
+            assert plugin.backend.edits(handle) == edits
+            plugin.release(record)
+            assert plugin.backend.edits(handle) == edits
+
+    def test_edits_are_valid_cdi_and_no_container_may_manage_a_card(self, plugin: PluginStandIn) -> None:
+        for card in plugin.cards:
+            for partition in one_of_each_size(plugin, card):
+                record = plugin.allocate(partition, "user")
+                edits = plugin.backend.edits(plugin.prepare(record))
+                device = Device(name="device", container_edits=edits)
+                spec = Spec(kind=Kind(vendor=f"k8s.{self.family.driver}", class_name="claim"), devices=(device,))
+                assert not validate(spec)
+                forbidden = [path for path in _host_paths(edits) for one in self._forbidden() if fnmatchcase(path, one)]
+                assert not forbidden
+                plugin.release(record)
+
+    def test_a_container_with_all_devices_of_a_card_gets_a_variable_of_its_own_for_each(
+        self, plugin: PluginStandIn
+    ) -> None:
+        found: dict[str, str] = {}
+        for number, partition in enumerate(side_by_side(plugin, plugin.cards[0])):
+            edits = plugin.backend.edits(plugin.prepare(plugin.allocate(partition, f"claim-{number}")))
+            for name, _, value in (variable.partition("=") for variable in edits.env):
+                assert found.setdefault(name, value) == value, f"two devices set {name} to different values"
+
+    # Threads, events and the end
+
+    def test_cards_are_worked_on_in_threads_of_their_own(self, plugin: PluginStandIn) -> None:
+        errors: list[BaseException] = []
+
+        def work(card: Card) -> None:
+            try:
+                for number in range(_ROUNDS):
+                    partitions = side_by_side(plugin, card)
+                    records = [plugin.allocate(one, f"{number}-{place}") for place, one in enumerate(partitions)]
+                    for record in records:
+                        plugin.backend.edits(plugin.prepare(record))
+                    for record in records:
+                        plugin.release(record)
+            except BaseException as error:  # noqa: BLE001  (the test reports it)
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(card,), daemon=True) for card in plugin.cards]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            plugin.backend.wait_for_events(0.01)
+            assert [card.uuid for card in plugin.backend.discover()] == [card.uuid for card in plugin.cards]
+        assert not errors, errors
+        assert plugin.is_empty
+
+    def test_closing_ends_a_wait_for_events(self, machine: MachineUnderTest) -> None:
+        backend = machine.open_backend()
+        backend.open()
+        waiter = threading.Thread(target=_wait_quietly, args=(backend, self.patience_s * 60), daemon=True)
+        waiter.start()
+        backend.close()
+        backend.close()
+        waiter.join(self.patience_s)
+        assert not waiter.is_alive(), "wait_for_events goes on after close"
+
+    def test_events_are_of_cards_that_are_there(self, plugin: PluginStandIn) -> None:
+        plugin.prepare(plugin.allocate(smallest_partition(plugin), "user"))
+        for _ in range(2):
+            for event in plugin.backend.wait_for_events(0.01):
+                assert isinstance(event, HealthChange | CardChange)
+                assert event.card_uuid in {card.uuid for card in plugin.cards}
+
+    def test_the_first_wait_of_every_process_reports_what_is_unhealthy(self, plugin: PluginStandIn) -> None:
+        card = plugin.cards[0].uuid
+        plugin.machine.make_unhealthy(card)
+        for _ in range(2):
+            plugin.restart()
+            events = plugin.backend.wait_for_events(self.patience_s)
+            changes = [event for event in events if isinstance(event, HealthChange) and event.card_uuid == card]
+            assert [change.state != HealthState.HEALTHY for change in changes] == [True]
+            assert changes[0].reason
+        plugin.close()
+
+    # Cards that go away
+
+    def test_a_card_that_is_away_is_not_discovered_and_nothing_is_proven_about_it(self, plugin: PluginStandIn) -> None:
+        partition = smallest_partition(plugin)
+        record = plugin.allocate(partition, "user")
+        handle = plugin.prepare(record)
+        plugin.machine.take_away(partition.card_uuid)
+        assert partition.card_uuid not in {card.uuid for card in plugin.backend.discover()}
+        for call in (
+            lambda: plugin.backend.survey(partition.card_uuid),
+            lambda: plugin.backend.unprepare(handle),
+        ):
+            with pytest.raises(CardAbsentError):
+                call()
+        plugin.machine.bring_back(partition.card_uuid)
+        plugin.restart()
+        plugin.release(record)
+        assert plugin.is_empty
+
+    # Any history
+
+    @settings(
+        max_examples=25,  # a few seconds with hardware that takes no time
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
+    )
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from(("prepare", "release", "restart")), st.integers(0, 63), st.integers(0, 4)),
+            max_size=12,
+        )
+    )
+    def test_no_history_of_calls_and_deaths_leaves_anything_behind(self, history: list[tuple[str, int, int]]) -> None:
+        with TemporaryDirectory() as folder:
+            plugin = PluginStandIn(self.new_machine(Path(folder)), self.family)
+            held: list[DeviceRecord] = []
+            for number, (operation, choice, kill) in enumerate(history):
+                card = plugin.cards[choice % len(plugin.cards)]
+                partitions = plugin.machine.partitions(card)
+                partition = partitions[choice % len(partitions)]
+                if operation == "restart":
+                    plugin.restart()
+                elif operation == "release" and held:
+                    self._call(plugin, plugin.release, held.pop(choice % len(held)), kill)
+                elif operation == "prepare" and fits(card, partition, [one.partition for one in held]):
+                    held.append(plugin.allocate(partition, f"claim-{number}"))
+                    self._call(plugin, plugin.prepare, held[-1], kill)
+                for record in held:
+                    self._check_shown(plugin, record.partition)
+            for record in held:
+                plugin.release(record)
+            assert plugin.is_empty
+            plugin.close()
+
+    # Parts of the above
+
+    def _kill_everywhere(self, plugin: PluginStandIn, arm: Arm, *, is_finished: bool) -> None:
+        """Kill the prepare of each size at each point, once and twice, beside what others have on the card."""
+        card = plugin.cards[0]
+        foreign, neighbor = side_by_side(plugin, card, at_least=3)[-2:]
+        plugin.prepare(plugin.allocate(neighbor, "neighbor"))
+        if plugin.machine.has("cut_by_hand"):
+            plugin.machine.cut_by_hand(foreign)
+        others = plugin.contents()
+        for partition in one_of_each_size(plugin, card):
+            if partition.overlaps(foreign) or partition.overlaps(neighbor):
+                continue
+            for deaths in (1, 2):
+                self._kill_at_each_point(plugin, partition, arm, deaths=deaths, is_finished=is_finished, others=others)
+
+    def _kill_at_each_point(
+        self,
+        plugin: PluginStandIn,
+        partition: Partition,
+        arm: Arm,
+        *,
+        deaths: int,
+        is_finished: bool,
+        others: Contents,
+    ) -> None:
+        """Let ``deaths`` processes die at one point, the next one finish or take back, for each point in turn."""
+        for point in range(1, _MOST_POINTS):
+            record = plugin.allocate(partition, "killed")
+            killed = []
+            for _ in range(deaths):
+                arm(record, point)
+                killed.append(_is_killed(plugin.prepare, record))
+                plugin.restart()
+            if is_finished:
+                plugin.prepare(record)
+                self._check_shown(plugin, partition)
+            plugin.release(record)
+            assert plugin.contents() == others, (partition, point)
+            if not any(killed):
+                return
+        pytest.fail("kill_at() kills at every point")
+
+    def _call(
+        self, plugin: PluginStandIn, call: Callable[[DeviceRecord], object], record: DeviceRecord, kill: int
+    ) -> None:
+        """Make a call until it is done, the first time in a process that is killed at ``kill`` (0: it is not)."""
+        if kill and plugin.machine.has("kill_at"):
+            plugin.machine.kill_at(kill)
+        elif kill:
+            record.journal.kill_at(kill, is_kept=kill % 2 == 0)
+        while _is_killed(call, record):
+            plugin.restart()
+        plugin.disarm()
+
+    def _check_shown(self, plugin: PluginStandIn, partition: Partition) -> None:
+        """Check that the survey shows a prepared partition, where it lists those that no process uses."""
+        if plugin.machine.lists_idle and not partition.is_whole:
+            assert plugin.is_there(partition), partition
+
+    def _forbidden(self) -> tuple[str, ...]:
+        return (*_MANAGEMENT, *self.management_nodes)
+
+
+def _is_killed(call: Callable[[DeviceRecord], object], record: DeviceRecord) -> bool:
+    """Call, and return whether the process was killed by it."""
+    try:
+        call(record)
+    except ProcessKilled:
+        return True
+    return False
+
+
+def _wait_quietly(backend: Backend, timeout_s: float) -> None:
+    with suppress(KerfError):  # a backend may refuse to wait once it is closed
+        backend.wait_for_events(timeout_s)
+
+
+def _host_paths(edits: ContainerEdits) -> Iterator[str]:
+    """Yield the host's paths that a container gets."""
+    for node in edits.device_nodes:
+        yield from (node.path, node.host_path or node.path)
+    yield from (mount.host_path for mount in edits.mounts)

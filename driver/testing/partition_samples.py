@@ -1,0 +1,47 @@
+"""Choices of partitions on which the rules are tested."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from driver.partitions.geometry import Card, Partition
+from driver.partitions.unit_map import get_unit_map
+from driver.testing.plugin import PluginStandIn
+
+
+def smallest_partition(plugin: PluginStandIn) -> Partition:
+    """Return the smallest partition of the first card, at its first place."""
+    return plugin.machine.partitions(plugin.cards[0])[0]
+
+
+def one_of_each_size(plugin: PluginStandIn, card: Card) -> list[Partition]:
+    """Return the first partition of each profile and function, by its number of units."""
+    found: dict[object, Partition] = {}
+    for one in plugin.machine.partitions(card):
+        found.setdefault((one.profile, one.function, one.placement and one.placement.size), one)
+    return list(found.values())
+
+
+def side_by_side(plugin: PluginStandIn, card: Card, *, at_least: int = 2) -> list[Partition]:
+    """Return partitions that fill the card, as many as there is place for; skips the test when they are too few."""
+    chosen: list[Partition] = []
+    for one in plugin.machine.partitions(card):
+        if not one.is_whole and fits(card, one, chosen):
+            chosen.append(one)
+    if len(chosen) < at_least:
+        pytest.skip(f"card {card.uuid} has no {at_least} partitions side by side")
+    return chosen
+
+
+def fits(card: Card, partition: Partition, taken: Iterable[Partition]) -> bool:
+    """Whether ``card`` has units and engines for ``partition`` while ``taken`` are in use, some of them on it."""
+    unit_map = get_unit_map(card)
+    free = unit_map.free([one for one in taken if one.card_uuid == card.uuid])
+    return any(unit_map.fits(spec, free) for spec in unit_map.specs if spec.of(card.uuid) == partition)
+
+
+def shareable_partitions(card: Card) -> Iterator[Partition]:
+    """Yield the partitions of ``card`` of which several claims may have a share."""
+    if card.geometry.shareable:
+        yield from (replace(spec.of(card.uuid), shared=True) for spec in card.geometry.specs if spec.placement)

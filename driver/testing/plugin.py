@@ -1,0 +1,184 @@
+"""A stand-in for the kubelet plugin: it calls a backend by the plugin's rules, and keeps its records in memory.
+
+The rule of a prepare: survey the card; a partition of exactly this profile and placement is the claim's own if an
+earlier try noted the partitions that were there before it and this one is not among them, or if another claim has a
+share of it; anything else that overlaps is a conflict, and nothing is touched. Then the partitions that are there are
+noted, and the backend is called.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from api.kerf.v1alpha1 import DeviceConfigBase
+from api.model.names import ClaimRef, DeviceId, ShareId
+from api.model.quantity import Quantity
+from driver.families.base import Family
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    Backend,
+    CardSurvey,
+    FoundPartition,
+    Handle,
+    HardwareConflictError,
+)
+from driver.kubeletplugin.backends.survey_validation import survey_card
+from driver.partitions.device_names import device_name
+from driver.partitions.geometry import Card, Partition
+from driver.testing.journal import KillableJournal
+from driver.testing.machine import MachineUnderTest
+
+_BEFORE = "before"
+"""The note of the ids that were on the card before the first try."""
+_POOL = "node-1"
+"""The name of the pool, of which a backend reads nothing."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class DeviceRecord:
+    """What the plugin knows of one device of a claim; it survives the process."""
+
+    device: AllocatedDevice
+    config: DeviceConfigBase | None
+    journal: KillableJournal = field(default_factory=KillableJournal)
+    handle: Handle | None = None
+    """The result of prepare; None: it did not return yet."""
+
+    @property
+    def partition(self) -> Partition:
+        return self.device.partition
+
+
+class PluginStandIn:
+    """The plugin's processes, one after another: ``restart`` ends one and begins the next, with the same records."""
+
+    def __init__(self, machine: MachineUnderTest, family: Family) -> None:
+        self.machine = machine
+        self.family = family
+        self.records: list[DeviceRecord] = []
+        """The devices that are prepared or begun."""
+        self.backend: Backend = machine.open_backend()
+        self.backend.open()
+        self.cards: Sequence[Card] = self.backend.discover()
+        """The cards that this process found at its start."""
+
+    def close(self) -> None:
+        self.backend.close()
+
+    def restart(self) -> None:
+        """End this process, killed or not, and begin a new one, which nothing kills."""
+        self.disarm()
+        self.close()
+        self.backend = self.machine.open_backend()
+        self.backend.open()
+        self.cards = self.backend.discover()
+
+    def disarm(self) -> None:
+        """Let nothing kill the process any more."""
+        for record in self.records:
+            record.journal.kill_at(None)
+        if self.machine.has("kill_at"):
+            self.machine.kill_at(None)
+
+    def card(self, card_uuid: str) -> Card:
+        return next(card for card in self.cards if card.uuid == card_uuid)
+
+    def allocate(
+        self, partition: Partition, claim: str, *, admin_access: bool = False, share: str | None = None
+    ) -> DeviceRecord:
+        """Return the record of ``partition`` that is allocated to the claim of this name; nothing is called yet."""
+        card = self.card(partition.card_uuid)
+        name = device_name(card, partition)
+        consumed: dict[str, Quantity] = {}
+        if share is not None:
+            whole = replace(partition, shared=False)
+            spec = next(spec for spec in card.geometry.specs if spec.of(card.uuid) == whole)
+            consumed = {card.geometry.shareable: Quantity(int(spec.amount(card.geometry.shareable)) // 2)}
+        return DeviceRecord(
+            device=AllocatedDevice(
+                claim=ClaimRef("default", claim, f"uid-of-{claim}"),
+                share=ShareId(DeviceId(self.family.driver, f"{_POOL}/{self.family.name}", name), share),
+                partition=partition,
+                admin_access=admin_access,
+                consumed_capacity=consumed,
+            ),
+            config=self.machine.config(partition),
+        )
+
+    def prepare(self, record: DeviceRecord) -> Handle:
+        """Prepare a record's device by the rule. Raises HardwareConflictError, and what the backend raises."""
+        if record not in self.records:
+            self.records.append(record)
+        found = self.find_own(record)
+        self._refuse_conflicts(record, found)
+        if _BEFORE not in record.journal.notes and not record.device.admin_access:
+            survey = self.survey(record.partition.card_uuid)
+            record.journal.write(**{_BEFORE: [partition.id for partition in survey.partitions]})
+        record.handle = self.backend.prepare(record.device, record.config, record.journal, found)
+        return record.handle
+
+    def release(self, record: DeviceRecord) -> None:
+        """Take back what ``prepare`` made or began; another claim's share keeps it."""
+        others = [other for other in self._sharers(record) if other is not record]
+        if others:
+            pass
+        elif record.handle is None:
+            self.backend.abandon(record.device, record.journal, self.find_own(record))
+        else:
+            self.backend.unprepare(record.handle)
+        if record in self.records:
+            self.records.remove(record)
+
+    def find_own(self, record: DeviceRecord) -> FoundPartition | None:
+        """Return what is on the card already and belongs to the record's device."""
+        if record.device.admin_access:
+            return None
+        exact = [found for found in self.survey(record.partition.card_uuid).partitions if is_exact(found, record)]
+        before = record.journal.notes.get(_BEFORE)
+        is_shared = any(other is not record for other in self._sharers(record))
+        own = [found for found in exact if is_shared or (before is not None and found.id not in before)]
+        return own[0] if own else None
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        """Survey a card. Raises ContradictorySurveyError, and what the backend raises."""
+        return survey_card(self.backend, card_uuid, self.card(card_uuid).units)
+
+    def contents(self) -> dict[str, frozenset[object]]:
+        """Return what is on each card, by its UUID: what a survey lists, and what it does not list as it is idle."""
+        return {
+            card.uuid: frozenset((*self.survey(card.uuid).partitions, *self.machine.idle(card.uuid)))
+            for card in self.cards
+        }
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is on any card."""
+        return not any(self.contents().values())
+
+    def is_there(self, partition: Partition) -> bool:
+        """Whether a survey shows exactly ``partition``."""
+        found = self.survey(partition.card_uuid).partitions
+        return any((one.profile, one.placement) == (partition.profile, partition.placement) for one in found)
+
+    def _sharers(self, record: DeviceRecord) -> list[DeviceRecord]:
+        if not record.partition.shared:
+            return []
+        return [other for other in self.records if other.partition == record.partition]
+
+    def _refuse_conflicts(self, record: DeviceRecord, own: FoundPartition | None) -> None:
+        if record.device.admin_access:
+            return
+        for found in self.survey(record.partition.card_uuid).partitions:
+            if found != own and overlaps(found, record.partition):
+                raise HardwareConflictError(f"held by somebody else: {found.profile} at {found.placement}")
+
+
+def is_exact(found: FoundPartition, record: DeviceRecord) -> bool:
+    """Whether ``found`` has the profile and the placement of the record's device."""
+    return (found.profile, found.placement) == (record.partition.profile, record.partition.placement)
+
+
+def overlaps(found: FoundPartition, partition: Partition) -> bool:
+    """Whether ``found``, on the card of ``partition``, has a unit of it."""
+    if found.placement is None or partition.placement is None:
+        return True
+    return found.placement.overlaps(partition.placement)

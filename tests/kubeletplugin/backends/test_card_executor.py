@@ -1,0 +1,256 @@
+"""Calls to hardware: one at a time for each card, cards at the same time, and a call that hangs keeps only its card."""
+
+import threading
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from api.errors import TransientError
+from driver.kubeletplugin.backends.base import (
+    CardAbsentError,
+    CardChange,
+    CardSurvey,
+    FoundPartition,
+    HardwareBusyError,
+)
+from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
+from driver.kubeletplugin.backends.worker_threads import Report, WorkerThreads
+from driver.partitions.geometry import Placement
+from driver.runtime import logs
+from tests.fakes.cards import gpu
+from tests.fakes.hardware import FakeBackend
+from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.wait import until
+
+CARD_EVENT = CardChange(card_uuid="GPU-0")
+AT = 1_800_000_000
+"""Unix time of every call: 2027-01-15T08:00:00Z."""
+
+
+class Surveyed(FakeBackend):
+    """Hardware whose survey is what a test says."""
+
+    answer: CardSurvey | Exception = CardSurvey(card_uuid="GPU-0")
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+class Node:
+    """Two cards, and calls on them that hang until ``release`` is set."""
+
+    def __init__(self, *, call_timeout_s: float = LONGEST_S) -> None:
+        self.changes = 0
+        self.release = threading.Event()
+        self.running = 0
+        self.backend = Surveyed([gpu(0), gpu(1)])
+        self.executor = CardExecutor(
+            {"fake": self.backend},
+            call_timeout_s=call_timeout_s,
+            discovery_timeout_s=call_timeout_s,
+            on_change=self._note_change,
+            now=lambda: AT,
+        )
+
+    def hang(self) -> str:
+        self.running += 1
+        self.release.wait(LONGEST_S)
+        self.running -= 1
+        return "late"
+
+    async def call(self, card: str) -> str:
+        async with self.executor.lock(card) as locked:
+            return await locked.call("prepare", self.hang)
+
+    def _note_change(self) -> None:
+        self.changes += 1
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    node = Node()
+    yield node
+    node.release.set()
+    node.executor.close()
+
+
+@pytest.fixture
+def impatient() -> Iterator[Node]:
+    node = Node(call_timeout_s=0.01)
+    yield node
+    node.release.set()
+    node.executor.close()
+
+
+async def test_a_card_does_one_call_at_a_time_and_different_cards_work_at_the_same_time(node: Node) -> None:
+    with anyio.fail_after(LONGEST_S):
+        async with anyio.create_task_group() as group:
+            for card in ("GPU-0", "GPU-0", "GPU-1"):
+                group.start_soon(node.call, card)
+            await until(lambda: node.running == 2)
+            await anyio.wait_all_tasks_blocked()
+            assert node.running == 2, "the second call for GPU-0 waits"
+            node.release.set()
+    assert (node.running, node.executor.stuck, node.changes) == (0, {}, 0)
+
+
+async def test_a_call_raises_what_its_function_raises_and_sees_the_context_of_its_caller(node: Node) -> None:
+    seen: list[object] = []
+
+    def fail() -> None:
+        seen.append(threading.current_thread() is threading.main_thread())
+        raise ZeroDivisionError("oops")
+
+    with logs.context(claim="training"), pytest.raises(ZeroDivisionError, match="oops"):
+        async with node.executor.lock("GPU-0") as card:
+            await card.call("prepare", fail)
+    assert seen == [False], "it runs in a worker thread"
+    assert not node.executor.stuck
+
+
+async def test_a_call_that_hangs_keeps_its_card_only_until_it_returns(impatient: Node) -> None:
+    node = impatient
+    with pytest.raises(HardwareBusyError, match=r"^card GPU-0: prepare gave no answer within 0\.01 s$"):
+        await node.call("GPU-0")
+    reason = "card GPU-0 does not answer: prepare, begun at 2027-01-15T08:00:00Z, has not returned"
+    assert dict(node.executor.stuck) == {"GPU-0": reason}
+    assert (node.executor.has_hanging_calls, node.changes) == (True, 1)
+    with pytest.raises(HardwareBusyError, match=reason):
+        await node.call("GPU-0")
+    async with node.executor.lock("GPU-1") as card:
+        assert await card.call("survey", lambda: "at once") == "at once"
+    node.release.set()
+    with anyio.fail_after(LONGEST_S):
+        await until(lambda: not node.executor.stuck)
+    assert (node.executor.has_hanging_calls, node.changes) == (False, 2)
+    async with node.executor.lock("GPU-0") as card:
+        assert await card.call("survey", lambda: "again") == "again"
+
+
+async def test_whoever_waits_for_a_card_that_becomes_stuck_is_told_at_once(impatient: Node) -> None:
+    node, errors = impatient, list[str]()
+
+    async def call() -> None:
+        try:
+            await node.call("GPU-0")
+        except HardwareBusyError as error:
+            errors.append(str(error))
+
+    with anyio.fail_after(LONGEST_S):
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(call)
+    assert [("gave no answer" in error, "has not returned" in error) for error in errors] == [
+        (True, False),
+        (False, True),
+        (False, True),
+    ]
+    assert node.running == 1
+
+
+async def test_a_call_whose_caller_is_cancelled_keeps_its_card_until_it_returns(node: Node) -> None:
+    with anyio.fail_after(LONGEST_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(node.call, "GPU-0")
+            await until(lambda: node.running == 1)
+            group.cancel_scope.cancel()
+        assert node.executor.has_hanging_calls
+        node.release.set()
+        await until(lambda: not node.executor.has_hanging_calls)
+
+
+async def test_more_calls_may_hang_than_a_pool_of_threads_has(impatient: Node) -> None:
+    node = impatient
+    for number in range(50):
+        with pytest.raises(HardwareBusyError):
+            await node.call(f"GPU-{number}")
+    assert len(node.executor.stuck) == node.running == 50
+
+
+async def test_a_survey_is_applied_while_its_card_is_locked(node: Node) -> None:
+    applied: list[CardSurvey] = []
+
+    def apply(survey: CardSurvey) -> None:
+        applied.append(survey)
+        assert node.executor._cards["GPU-0"].lock.locked()
+
+    await node.executor.survey("fake", "GPU-0", apply)
+    assert applied == [CardSurvey(card_uuid="GPU-0")]
+
+
+async def test_a_card_that_is_away_is_not_surveyed(node: Node) -> None:
+    node.backend.answer = CardAbsentError("GPU-0 has fallen off the bus")
+    with pytest.raises(CardAbsentError):
+        await node.executor.survey("fake", "GPU-0", lambda survey: None)
+
+
+def found(id_: str, start: int, size: int) -> FoundPartition:
+    return FoundPartition(id=id_, profile=f"{size}g", placement=Placement(start, size))
+
+
+CONTRADICTIONS = {
+    "overlapping partitions": ((found("gi-1", 0, 2), found("gi-2", 1, 1)), "gi-1 and gi-2 overlap"),
+    "two equal ids": ((found("gi-1", 0, 1), found("gi-1", 1, 1)), "two partitions have the id gi-1"),
+    "units beyond the card": ((found("gi-1", 2, 4),), "gi-1 has units 2 to 5, outside of the card's 4 units"),
+    "units before the card": ((found("gi-1", -1, 1),), "outside of the card's 4 units"),
+    "no units": ((found("gi-1", 0, 0),), "outside of the card's 4 units"),
+    "no id": ((found("", 0, 1),), "has no id"),
+}
+
+
+@pytest.mark.parametrize(("partitions", "reason"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+async def test_a_survey_that_contradicts_itself_is_refused_by_name(
+    node: Node, partitions: tuple[FoundPartition, ...], reason: str
+) -> None:
+    await node.executor.discover("fake")
+    node.backend.answer = CardSurvey(card_uuid="GPU-0", partitions=partitions)
+    with pytest.raises(ContradictorySurveyError, match=f"the survey of card GPU-0 cannot be true: .*{reason}"):
+        await node.executor.survey("fake", "GPU-0", lambda survey: None)
+    assert issubclass(ContradictorySurveyError, TransientError), "the next survey may be right"
+
+
+async def test_a_survey_of_another_card_is_refused(node: Node) -> None:
+    with pytest.raises(ContradictorySurveyError, match="it is of card GPU-0"):
+        await node.executor.survey("fake", "GPU-1", lambda survey: None)
+
+
+async def test_a_discovery_that_hangs_is_given_up_and_its_backends_cards_work_on(impatient: Node) -> None:
+    node = impatient
+    node.backend.discover = node.hang  # type: ignore[assignment,method-assign]
+    with pytest.raises(HardwareBusyError, match=r"backend fake: discover gave no answer within 0\.01 s"):
+        await node.executor.discover("fake")
+    with pytest.raises(HardwareBusyError, match="backend fake does not answer: discover, begun at"):
+        await node.executor.discover("fake")
+    assert not node.executor.has_hanging_calls, "no card may still be changed"
+    await node.executor.survey("fake", "GPU-0", lambda survey: None)
+    node.backend.tell(CARD_EVENT)
+    assert list(await node.executor.wait_for_events("fake")) == [CARD_EVENT]
+
+
+async def test_backends_are_opened_in_a_thread(node: Node) -> None:
+    node.backend.close()
+    await node.executor.open("fake")
+    assert node.backend.is_open
+
+
+def test_idle_threads_are_used_again_and_end_when_the_pool_is_closed() -> None:
+    pool, names = WorkerThreads(), list[int]()
+    for _ in range(3):
+        done = threading.Event()
+
+        def work(done: threading.Event = done) -> Report:
+            names.append(threading.get_ident())
+            return done.set
+
+        pool.start(work)
+        assert done.wait(LONGEST_S)
+    assert len(set(names)) == 1
+    [thread] = [thread for thread in threading.enumerate() if thread.ident == names[0]]
+    assert thread.daemon, "a hanging one does not keep the process"
+    pool.close()
+    thread.join(LONGEST_S)
+    assert not thread.is_alive()

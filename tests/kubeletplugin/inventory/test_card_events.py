@@ -1,0 +1,47 @@
+"""What a backend reports of its cards reaches the health of devices, also after the backend has failed to report."""
+
+import anyio
+import pytest
+
+from driver.families.gpu import GPU
+from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.publisher import DevicePublisher
+from driver.kubeletplugin.settings import Settings
+from driver.runtime.backoff import Backoff
+from tests.fakes.cards import gpu
+from tests.fakes.claims import DRIVER, NODE
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.hardware import FakeBackend
+from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.wait import until
+
+
+async def test_events_are_applied_also_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    backend, cluster = FakeBackend([gpu(0)]), FakeCluster()
+    health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
+    changes: list[None] = []
+    publisher = DevicePublisher(
+        target=lambda: cluster.target,
+        card_executor=CardExecutor({"gpus": backend}, call_timeout_s=60, discovery_timeout_s=60),
+        records={},
+        publish=cluster.publish,
+        health_tracker=health_tracker,
+        on_health_change=lambda: changes.append(None),
+        settings=Settings(
+            node_name=NODE, family=GPU, backends=(), retry=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
+        ),
+    )
+    with anyio.fail_after(LONGEST_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(publisher.watch_health, "gpus")
+            backend.report("GPU-0", "Xid 79")
+            await until(lambda: bool(health_tracker.unhealthy))
+            backend.break_events(RuntimeError("event set lost"))
+            await until(lambda: "event set lost" in caplog.text)
+            backend.report("GPU-0")
+            await until(lambda: not health_tracker.unhealthy)
+            group.cancel_scope.cancel()
+    backend.close()
+    assert len(changes) == 2
+    assert "backend gpus cannot watch its cards: RuntimeError('event set lost')" in caplog.text

@@ -1,0 +1,1 @@
+"""Tests of ``driver.testing``, and of the example backend that a vendor would test with it."""
