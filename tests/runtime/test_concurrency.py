@@ -9,11 +9,22 @@ import pytest
 
 from api.errors import PermanentError, TransientError
 from driver.runtime.concurrency import SingleFlight, for_each
-from tests.fakes.hardware import Gate
 
 
 class StoppingError(TransientError):
     """What callers get once there is no more work."""
+
+
+class Gate:
+    """A gate that blocks tasks until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = anyio.Event()
+        self.opened = anyio.Event()
+
+    async def pass_through(self) -> None:
+        self.reached.set()
+        await self.opened.wait()
 
 
 class Work:

@@ -8,9 +8,10 @@ make it. Claims that share a device have one partition, so each one's note count
 Everything else is somebody else's. It is never finished, handed out or destroyed, even where it is exactly what a claim
 needs; the claim fails with HardwareConflictError, and the device's place is free again when the other is gone.
 
-**The window that remains.** Somebody cuts exactly the same profile at exactly the same place between our note and our
-create, and then the process dies, or the call hangs, before it learns that its create was refused; or between our
-destroy and the end of the note, likewise. Then theirs is taken for ours. Without a death the refusal ends the note.
+**The window that remains.** Somebody cuts exactly the same profile at exactly the same place while a note is there and
+our partition is not: the process died between the two (or a call hangs, or neither our create nor its undoing got
+through), or between the end of our partition and that of the note. Then theirs is taken for ours. While nothing goes
+wrong, the hardware's refusal of our create ends the note.
 """
 
 from collections.abc import Collection, Mapping, Sequence
