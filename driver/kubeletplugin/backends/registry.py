@@ -32,6 +32,10 @@ class BackendChoice:
     name: str
     config: Path | None = None
 
+    def __str__(self) -> str:
+        """Return it as the option ``--backend`` takes it."""
+        return self.name if self.config is None else f"{self.name}={self.config}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyChoice:
