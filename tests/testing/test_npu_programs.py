@@ -29,8 +29,8 @@ def test_pods_of_its_manifests_run_in_the_demo(installed: Mapping[str, str], fol
         "two-cores": ["2c"],
         "by-size": ["1c"],
     }
-    nodes = {name: pod["container"]["deviceNodes"] for name, pod in pods.items()}
+    nodes = {name: pod["container"]["device_nodes"] for name, pod in pods.items()}
     assert len({*nodes["two-cores"], *nodes["by-size"]}) == 3, "three cores are in use, each once"
     assert [*pods["two-cores"]["container"]["env"].values()].count("int8") == 1
-    assert report["left"] == {"partitions": 0, "cdiFiles": 0, "checkpointRecords": 0, "claims": 0}
+    assert report["left"] == {"partitions": 0, "cdi_files": 0, "checkpoint_records": 0, "claims": 0}
     assert [*(folder / "npus/npu-0").iterdir()] == [], "the demo works on a copy"
