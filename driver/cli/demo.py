@@ -83,13 +83,13 @@ class _Geometry(click.ParamType[object]):
     "backends",
     type=BackendParameter(),
     multiple=True,
-    help="A backend in place of simulated cards, with -f. Each node gets a copy of CONFIG. Repeatable.",
+    help="A backend in place of simulated cards, for your own manifests. Each node gets a copy of CONFIG. Repeatable.",
 )
 @option(
     "--family",
     "families",
     multiple=True,
-    help="A family to serve, with --backend. Repeatable. [default: all that have a chosen backend]",
+    help="A family to serve of those that the backend has. Repeatable. [default: all that have a chosen backend]",
 )
 @option("--classic", is_flag=True, help="Run Kubernetes 1.30 instead, in which Kerf's controller allocates.")
 @option("--keep", is_flag=True, help="Stay up until Ctrl-C; kubectl works with the kubeconfig that is printed.")

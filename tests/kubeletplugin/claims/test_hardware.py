@@ -180,7 +180,7 @@ async def test_what_was_there_before_is_noted_before_the_hardware_changes_and_fo
 
     node.backend.prepare = note  # type: ignore[assignment,method-assign]
     devices = await node.prepare([FIRST])
-    assert noted == [{BEFORE: ["gpu-0-slot-1"]}]
+    assert noted == [{BEFORE: ["gpu-0-memory-slice-1"]}]
     await node.release(devices)
     assert node.notes(FIRST) == {}
     assert list(node.backend.made.values()) == [by_hand]
@@ -189,7 +189,7 @@ async def test_what_was_there_before_is_noted_before_the_hardware_changes_and_fo
 @pytest.mark.parametrize("wanted", [FIRST, WHOLE, device("gpu-0-2g-2gb-at-0", size=2)], ids=["same", "whole", "larger"])
 async def test_what_somebody_else_has_is_named_and_nothing_is_touched(node: Node, wanted: PreparedDevice) -> None:
     by_hand = node.backend.cut_by_hand(from_card_part(FIRST.part))
-    with pytest.raises(DevicesFailedError, match="held by somebody else: gpu-0-slot-0 at 0") as raised:
+    with pytest.raises(DevicesFailedError, match="held by somebody else: gpu-0-memory-slice-0 at 0") as raised:
         await node.prepare([wanted])
     await node.release(raised.value.devices)
     assert node.backend.calls == []
@@ -213,7 +213,7 @@ async def test_what_an_interrupted_prepare_left_is_taken_back(node: Node) -> Non
 async def test_what_was_cut_there_before_the_first_try_is_not_ours_after_an_interruption_either(node: Node) -> None:
     by_hand = node.backend.cut_by_hand(from_card_part(FIRST.part))
     node.start([FIRST])
-    node.checkpoint.journal(CLAIM.uid, FIRST.share, BOOT).write(before=["gpu-0-slot-0"])
+    node.checkpoint.journal(CLAIM.uid, FIRST.share, BOOT).write(before=["gpu-0-memory-slice-0"])
     with pytest.raises(DevicesFailedError, match="held by somebody else"):
         await node.hardware.prepare(CLAIM, [FIRST])
     await node.release((FIRST,))
@@ -228,7 +228,7 @@ async def test_what_is_cut_between_our_survey_and_our_create_is_left_alone(node:
         return prepare(*args)
 
     node.backend.prepare = cut_first  # type: ignore[assignment,method-assign]
-    with pytest.raises(DevicesFailedError, match="insufficient resources: gpu-0-slot-0 is there") as raised:
+    with pytest.raises(DevicesFailedError, match="insufficient resources: gpu-0-memory-slice-0 is there") as raised:
         await node.prepare([FIRST])
     await node.release(raised.value.devices)
     assert len(node.backend.made) == 1, "the refusal says whose it is"
