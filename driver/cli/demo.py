@@ -15,7 +15,7 @@ from anyio.abc import TaskStatus
 from rich.console import Console
 
 from api.errors import KerfError
-from driver.cli.options import option
+from driver.cli.options import BackendParameter, option
 from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, OutputFormat, output_option, print_document
 from driver.demo.display import Display, LiveDisplay, PlainDisplay
 from driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
@@ -28,6 +28,7 @@ from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.model import GpuModel
 from driver.families.model_names import UnknownModelError
+from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.runtime import lifecycle, logs
 
 _LONGEST_ROOT: Final = 40
@@ -81,6 +82,19 @@ class _Geometry(click.ParamType[object]):
     default="quad",
     help="Shell of the FPGA on each node; `kerf models` lists them.",
 )
+@option(
+    "--backend",
+    "backends",
+    type=BackendParameter(),
+    multiple=True,
+    help="A backend in place of simulated cards, for your own manifests. Each node gets a copy of CONFIG. Repeatable.",
+)
+@option(
+    "--family",
+    "families",
+    multiple=True,
+    help="A family to serve of those that the backend has. Repeatable. [default: all that have a chosen backend]",
+)
 @option("--classic", is_flag=True, help="Run Kubernetes 1.30 instead, in which Kerf's controller allocates.")
 @option("--keep", is_flag=True, help="Stay up until Ctrl-C; kubectl works with the kubeconfig that is printed.")
 @output_option
@@ -91,6 +105,8 @@ def command(
     model: GpuModel,
     gpus: int,
     fpga_shell: Shell,
+    backends: tuple[BackendChoice, ...],
+    families: tuple[str, ...],
     classic: bool,
     keep: bool,
     output: OutputFormat,
@@ -99,9 +115,15 @@ def command(
     """Show Kerf at work on an embedded cluster, in a temporary folder, without root.
 
     Beside an API server, a scheduler and a kubelet stand-in for each node run the real `kerf controller` and one real
-    `kerf kubelet-plugin` for each node; their hardware is simulated. Exit code 0: everything was observed, and
-    nothing is left.
+    `kerf kubelet-plugin` for each node; their hardware is simulated, or that of your own backends. Exit code 0:
+    everything was observed, and nothing is left.
     """
+    if backends and classic:
+        raise click.UsageError("--backend does not go with --classic, whose steps need simulated GPUs")
+    if backends and not files:
+        raise click.UsageError("--backend needs your manifests (-f): the examples are for GPUs and FPGAs")
+    if families and not backends:
+        raise click.UsageError("--family needs --backend; --gpus 0 leaves out simulated GPUs")
     settings = DemoSettings(
         files=files,
         nodes=nodes,
@@ -111,7 +133,10 @@ def command(
         fpgas=1,
         keep=keep,
         verbose=verbose,
+        backends=backends,
+        families=families,
     )
+    settings.hardware.find_families()  # tells of what is not installed, before anything starts
     if classic:
         return anyio.run(_run_in_folder, _ClassicRun(settings))
     try:

@@ -28,8 +28,8 @@ class BackendParameter(click.ParamType[BackendChoice]):
         if isinstance(value, BackendChoice):
             return value
         name, _, config = value.partition("=")
-        if config and not Path(config).is_file():
-            self.fail(f"{value!r}: there is no file {config}", param, ctx)
+        if config and not Path(config).exists():
+            self.fail(f"{value!r}: there is no file or folder {config}", param, ctx)
         return BackendChoice(name=name, config=Path(config) if config else None)
 
 
@@ -46,7 +46,7 @@ def backend_option(command: Command) -> Command:
         type=BackendParameter(),
         multiple=True,
         required=True,
-        help="A hardware backend and its configuration file, e.g. simulated=/etc/kerf/cards.yaml. Repeatable.",
+        help="A hardware backend and its configuration, e.g. simulated=/etc/kerf/cards.yaml. Repeatable.",
     )(command)
 
 

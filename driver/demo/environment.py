@@ -18,6 +18,7 @@ from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.base import JsonObject
 from api.resource.v1 import KINDS
 from api.wire import Kind
+from driver.demo.hardware import DemoHardware
 from driver.demo.observation import (
     build_claim_report,
     build_container_report,
@@ -30,12 +31,11 @@ from driver.demo.processes import Program, run_program
 from driver.demo.report import ContainerReport, LeftoverReport, NodeReport, PodReport
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.model import GpuModel
-from driver.families.registry import BUILT_IN, BUILT_IN_BY_DRIVER
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import NotFoundError
 from driver.kube.informer import Informer
-from driver.kubeletplugin.backends.simulated import open_fpgas, open_gpus
+from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.local.cluster import ClusterSettings, LocalCluster
 
@@ -74,8 +74,22 @@ class DemoSettings:
     """Whether the cluster stays up after the scenario until interrupted."""
     verbose: bool
     """Whether the paths of the programs' log files are shown."""
+    backends: tuple[BackendChoice, ...] = ()
+    """The user's backends, in place of simulated cards."""
+    families: tuple[str, ...] = ()
+    """The families that the user has chosen; empty: all that have one of the backends."""
     step_timeout_s: float = 60.0
     """Longest wait for any one event: on a loaded machine twenty times what it takes."""
+
+    @property
+    def hardware(self) -> DemoHardware:
+        """What is on every node."""
+        cards: list[JsonObject] = []
+        if self.gpus:
+            cards.append({"kind": "gpu", "model": self.gpu_model.id, "count": self.gpus})
+        if self.fpgas:
+            cards.append({"kind": "fpga", "shell": self.shell.name, "count": self.fpgas})
+        return DemoHardware(cards=tuple(cards), backends=self.backends, families=self.families)
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -91,8 +105,8 @@ class DemoPaths:
     def node(self, name: str) -> Path:
         return self.root / name
 
-    def hardware_config(self, node: str) -> Path:
-        return self.node(node) / "cards.yaml"
+    def hardware(self, node: str) -> Path:
+        return self.node(node) / "hardware"
 
     def state(self, node: str) -> Path:
         return self.node(node) / "state"
@@ -112,13 +126,26 @@ class DemoCluster:
         self.paths = DemoPaths(root=root)
         self.cluster = cluster
         self.client = client
+        self.families = settings.hardware.find_families()
+        """The families whose drivers run on the nodes."""
         self.programs: list[Program] = []
+        self._backends: dict[str, tuple[BackendChoice, ...]] = {}
         self._running = AsyncExitStack()
 
     async def start_programs(self) -> None:
-        """Start the controller and a kubelet plugin for each node."""
+        """Start the controller and a kubelet plugin for each node, whose hardware is written first.
+
+        Raises HardwareUnusableError when the files of a backend cannot be copied.
+        """
+        for node in self.settings.node_names:
+            self._backends[node] = self.settings.hardware.write(self.paths.hardware(node), node)
         for name, arguments in self._command_lines():
             await self.start_program(name, arguments)
+
+    @property
+    def drivers(self) -> frozenset[str]:
+        """The names of the drivers that run on the nodes."""
+        return frozenset(family.driver for family in self.families)
 
     async def start_program(self, name: str, arguments: Sequence[str]) -> None:
         """Start ``kerf ARGUMENTS``; it is checked until ``stop_programs``."""
@@ -156,12 +183,11 @@ class DemoCluster:
         """Count what is left of claims on a node's disk. The programs must have ended: a checkpoint has one owner."""
         cdi_dir = self.cluster.cdi_dir(node)
         records = 0
-        for family in BUILT_IN:
+        for family in self.families:
             with open_checkpoint(self.paths.state(node) / family.driver) as checkpoint:
                 records += len(checkpoint.records)
-        hardware = self.paths.hardware_config(node)
         return LeftoverReport(
-            partitions=sum(len(open_cards(hardware).occupied()) for open_cards in (open_gpus, open_fpgas)),
+            partitions=self.settings.hardware.count_partitions(self._backends[node]),
             cdi_files=len(list(cdi_dir.iterdir())) if cdi_dir.is_dir() else 0,
             checkpoint_records=records,
             claims=0,
@@ -179,7 +205,8 @@ class DemoCluster:
                     "kubelet-plugin",
                     *common,
                     *("--node-name", node),
-                    *("--backend", f"simulated={paths.hardware_config(node)}"),
+                    *(text for choice in self._backends[node] for text in ("--backend", str(choice))),
+                    *(text for family in self.settings.families for text in ("--family", family)),
                     *("--kubelet-root", str(cluster.kubelet_root(node))),
                     *("--state-dir", str(paths.state(node))),
                     *("--cdi-dir", str(cluster.cdi_dir(node))),
@@ -203,8 +230,6 @@ async def open_demo_cluster(
         share_id=lambda: str(uuid.uuid4()),
         boot_id=lambda: str(uuid.uuid4()),
     )
-    for node in settings.node_names:
-        _write_hardware_config(settings, DemoPaths(root=root), node)
     async with anyio.create_task_group() as tasks:
         await tasks.start(cluster.run)
         async with AsyncExitStack() as stack:
@@ -224,17 +249,6 @@ def find_packaged_folder(folder: str) -> Path:
     code = Path(str(resources.files("driver")))
     inside = code / _DEPLOY / folder
     return inside if inside.is_dir() else code.parent / _DEPLOY / folder
-
-
-def _write_hardware_config(settings: DemoSettings, paths: DemoPaths, node: str) -> None:
-    paths.node(node).mkdir(parents=True)
-    cards: list[JsonObject] = []
-    if settings.gpus:
-        cards.append({"kind": "gpu", "model": settings.gpu_model.id, "count": settings.gpus})
-    if settings.fpgas:
-        cards.append({"kind": "fpga", "shell": settings.shell.name, "count": settings.fpgas})
-    document = {"state": "hardware", "seed": node, "cards": cards}
-    paths.hardware_config(node).write_text(yaml.safe_dump(document, sort_keys=False))
 
 
 class DemoEnvironment(DemoCluster):
@@ -311,7 +325,17 @@ class DemoEnvironment(DemoCluster):
 
     def node_reports(self) -> tuple[NodeReport, ...]:
         slices = self.slices.store.values()
-        return build_node_reports(slice_ for slice_ in slices if slice_.spec.driver in BUILT_IN_BY_DRIVER)
+        return build_node_reports(slice_ for slice_ in slices if slice_.spec.driver in self.drivers)
+
+    def have_all_published(self) -> bool:
+        """Whether every node publishes its cards; of the user's backends, whose cards are not known, any."""
+        if self.settings.backends:
+            slices = self.slices.store.values()
+            published = {(slice_.spec.node_name, slice_.spec.driver) for slice_ in slices if slice_.spec.devices}
+            return published >= {(node, driver) for node in self.settings.node_names for driver in self.drivers}
+        expected = self.settings.gpus + self.settings.fpgas
+        complete = [node for node in self.node_reports() if len(node.cards) == expected]
+        return len(complete) == self.settings.nodes
 
     def pod_reports(self) -> list[PodReport]:
         """Return every pod as it is now, in order of age and name."""

@@ -22,7 +22,6 @@ from driver.demo.observation import find_refusal, is_processed
 from driver.demo.report import LoadReport, PodReport, Report, ResizeReport
 from driver.families.fpga.shell import Function
 from driver.families.gpu.model import Profile
-from driver.families.registry import BUILT_IN_BY_DRIVER
 
 _CARD: Final = 0
 """Index of the card on which the generated pods are placed: every node with cards has one."""
@@ -90,19 +89,13 @@ class Scenario:
 
     async def _open(self) -> None:
         async with self._step("The cluster starts", "start"):
-            await self.environment.wait_for("all nodes with their devices", self._all_published)
+            await self.environment.wait_for("all nodes with their devices", self.environment.have_all_published)
             self.report.nodes = self.environment.node_reports()
             self.display.nodes(self.report.nodes)
             self.display.say(f"kubeconfig: {self.environment.cluster.kubeconfig}")
         if self.settings.verbose:
             for running in self.environment.programs:
                 self.display.say(f"log of the {running.name}: {running.log}")
-
-    def _all_published(self) -> bool:
-        expected = self.settings.gpus + self.settings.fpgas
-        reports = self.environment.node_reports()
-        complete = [node for node in reports if len(node.cards) == expected]
-        return len(complete) == self.settings.nodes
 
     async def _run_manifests(self) -> None:
         title = "Your manifests run" if self.is_user_supplied else "Claims by size, by function, shared and whole"
@@ -269,7 +262,7 @@ class Scenario:
         pods = [pod for pod in self.environment.pod_reports() if pod.ref in names]
         for pod in pods:
             for claim in pod.claims:
-                if any(device.driver in BUILT_IN_BY_DRIVER for device in claim.devices) and not claim.cdi_ids:
+                if any(device.driver in self.environment.drivers for device in claim.devices) and not claim.cdi_ids:
                     raise ScenarioError(f"pod {pod.ref} runs, but claim {claim.name} has no CDI device")
         return pods
 

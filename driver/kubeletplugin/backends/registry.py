@@ -32,6 +32,10 @@ class BackendChoice:
     name: str
     config: Path | None = None
 
+    def __str__(self) -> str:
+        """Return it as the option ``--backend`` takes it."""
+        return self.name if self.config is None else f"{self.name}={self.config}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyChoice:
@@ -42,7 +46,9 @@ class FamilyChoice:
 
 
 class BackendUnavailableError(PermanentError):
-    """A chosen backend is not installed, cannot be imported or called, breaks the protocol, or is chosen twice."""
+    """A chosen backend is not installed, cannot be imported, is of no use, fails to open or breaks the protocol, or is
+    chosen twice.
+    """
 
 
 def choose_families(

@@ -163,6 +163,6 @@ def open_incomplete(config: Path | None) -> WithoutSurvey:
     ],
 )
 def test_a_backend_that_cannot_be_called_as_the_protocol_says_is_refused(factory: str, problem: str) -> None:
-    family = replace(GPU, backends={"vendor": f"{__name__}:{factory}"})
+    family = replace(NPU, backends={"vendor": f"{HERE}:{factory}"})
     with pytest.raises(BackendUnavailableError, match=problem):
         load_backends(family, [BackendChoice(name="vendor")])

@@ -1,0 +1,36 @@
+"""Kerf's programs with the example backend of ``docs/write-a-backend.md``, which is installed by its entry point."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.testing.installed_example import EXAMPLE, run_module
+
+
+def test_its_devices_are_shown(installed: Mapping[str, str], folder: Path) -> None:
+    for number in range(2):
+        (folder / f"npus/npu-{number}").mkdir(parents=True)
+    arguments = ("driver.cli", "devices", "--family", "npu", "--backend", "acme=npus")
+    [family] = json.loads(run_module(installed, folder, *arguments, "-o", "json"))["families"]
+    assert family["driver"] == "npu.acme.example"
+    names = {device["name"] for slice_ in family["pool"]["slices"] for device in slice_.get("devices", ())}
+    assert {"npu-0", "npu-0-1c-at-3", "npu-1-2c-at-2"} <= names
+    assert len(names) == 14
+    assert "npu-1-2c-at-2" in run_module(installed, folder, *arguments)
+
+
+def test_pods_of_its_manifests_run_in_the_demo(installed: Mapping[str, str], folder: Path) -> None:
+    (folder / "npus/npu-0").mkdir(parents=True)
+    environment = {**installed, "TMPDIR": str(folder)}
+    arguments = ("driver.cli", "demo", "--backend", "acme=npus", "-f", str(EXAMPLE / "pods.yaml"), "--nodes", "1")
+    report = json.loads(run_module(environment, folder, *arguments, "-o", "json"))
+    pods = {pod["name"]: pod for pod in report["pods"]}
+    assert {name: [device["profile"] for device in pod["claims"][0]["devices"]] for name, pod in pods.items()} == {
+        "two-cores": ["2c"],
+        "by-size": ["1c"],
+    }
+    nodes = {name: pod["container"]["device_nodes"] for name, pod in pods.items()}
+    assert len({*nodes["two-cores"], *nodes["by-size"]}) == 3, "three cores are in use, each once"
+    assert [*pods["two-cores"]["container"]["env"].values()].count("int8") == 1
+    assert report["left"] == {"partitions": 0, "cdi_files": 0, "checkpoint_records": 0, "claims": 0}
+    assert [*(folder / "npus/npu-0").iterdir()] == [], "the demo works on a copy"
