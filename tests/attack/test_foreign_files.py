@@ -55,7 +55,7 @@ def test_a_file_that_is_no_simulated_hardware_is_named_but_not_shown(
     file: Path, run: Callable[..., tuple[int, str]]
 ) -> None:
     code, output = run("devices", "--backend", f"simulated={file}")
-    assert code == 2
+    assert code == 1
     assert str(file) in output
     assert SECRET not in output
 

@@ -89,7 +89,12 @@ def context(
 
 
 def inventory(**spec: Any) -> NodeInventory:
-    fields: dict[str, Any] = {"driver": DRIVER, "ready": True, "renewed_at": "2026-11-21T07:59:30.123456Z"} | spec
+    fields: dict[str, Any] = {
+        "driver": DRIVER,
+        "node": "node-1",
+        "ready": True,
+        "renewed_at": "2026-11-21T07:59:30.123456Z",
+    } | spec
     return NodeInventory(metadata=ObjectMeta(name="node-1"), spec=NodeInventorySpec(**fields))
 
 

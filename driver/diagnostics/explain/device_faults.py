@@ -57,7 +57,7 @@ def why_absent(cluster: ClusterIndex, driver: str, node: str, claims: Sequence[H
     inventories = [each for each in classic.inventories if each.spec.driver == driver]
     if not inventories:
         return ""  # another vendor's driver, which has no NodeInventory
-    found = next((each for each in inventories if each.metadata.name == node), None)
+    found = next((each for each in inventories if each.spec.node == node), None)
     if found is None:
         return f"there is no NodeInventory {node} of driver {driver}: its plugin never ran there"
     if not found.spec.ready:
@@ -142,7 +142,7 @@ def _taints(cluster: ClusterIndex, id_: DeviceId, device: Device | None) -> Iter
         if _selects(rule.spec.device_selector, id_):
             yield rule.spec.taint
     for inventory in cluster.state.classic.inventories if cluster.state.classic else ():
-        if (inventory.spec.driver, inventory.metadata.name) == (id_.driver, id_.pool.partition("/")[0]):
+        if (inventory.spec.driver, inventory.spec.node) == (id_.driver, id_.pool.partition("/")[0]):
             yield from (taint for each in inventory.spec.taints if each.device == id_.device for taint in each.taints)
 
 
