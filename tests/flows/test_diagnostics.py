@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
+from api.kerf.v1alpha1 import ResourceClassObject
 from driver.demo.environment import DemoEnvironment, DemoSettings, open_environment
 from driver.families.fpga.catalog import shell
 from driver.families.gpu.catalog import gpu_model
@@ -99,6 +100,7 @@ async def busy_cluster(folder: Path) -> AsyncIterator[DemoEnvironment]:
     async with open_environment(SETTINGS, folder) as environment:
         await environment.apply(CLASSES)
         await environment.wait_for("classes", lambda: len(environment.device_classes.store.values()) == len(CLASSES))
+        await environment.wait_for("matching classes", lambda: all(map(matches, environment.classes.store.values())))
         for number, name in enumerate(RUNNING, start=1):
             on_node = {"kubernetes.io/hostname": f"node-{number}"}
             await environment.apply([claim(name, "1g-10gb"), pod(name, name, nodeSelector=on_node)])
@@ -107,6 +109,11 @@ async def busy_cluster(folder: Path) -> AsyncIterator[DemoEnvironment]:
             await environment.apply([wanted, pod(name, name, **spec)])
         await environment.wait_for("waiting pods", lambda: all(waits(environment, name) for name in OBSTACLES))
         yield environment
+
+
+def matches(resource_class: ResourceClassObject) -> bool:
+    """Whether the controller has counted devices for the class: it counts anew some time after they are published."""
+    return any(one.type == "Matching" and one.status == "True" for one in resource_class.status.conditions)
 
 
 def phases(environment: DemoEnvironment) -> set[str]:
