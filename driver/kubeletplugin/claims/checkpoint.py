@@ -27,6 +27,7 @@ import anyio.to_thread
 
 from api.checkpoint import v1
 from api.checkpoint.v1 import CheckpointError
+from api.errors import TransientError
 from api.model.names import DeviceId, ShareId
 from api.model.prepared import DeviceNotes, PreparedClaim
 
@@ -49,6 +50,13 @@ _Statement: TypeAlias = tuple[str, tuple[object, ...]]
 _DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
 _UNSYNCED: Final = "see the kernel's log about the disk, then restart the plugin: nothing more is prepared until then"
 _UNWRITABLE: Final = "free space on its disk or make it writable; nothing was changed and the call may be repeated"
+
+
+class JournalClosedError(TransientError):
+    """The first note comes from a call that was given up: nobody would take back what it makes."""
+
+    def __init__(self, share: ShareId) -> None:
+        super().__init__(f"the prepare of {share} was given up before it began on the hardware")
 
 
 class Checkpoint:
@@ -207,6 +215,8 @@ class DeviceJournal:
         self.share = share
         self._checkpoint = checkpoint
         self._boot_id = boot_id
+        self._writing = threading.Lock()
+        self._is_closed = False
 
     @property
     def notes(self) -> Mapping[str, Any]:
@@ -214,8 +224,16 @@ class DeviceJournal:
         return {} if known is None or known.boot_id != self._boot_id else known.notes
 
     def write(self, **notes: object) -> None:
-        merged = {**self.notes, **notes}
-        self._checkpoint.write_notes(self.uid, DeviceNotes(share=self.share, boot_id=self._boot_id, notes=merged))
+        with self._writing:
+            merged = {**self.notes, **notes}
+            if self._is_closed:
+                raise JournalClosedError(self.share)
+            self._checkpoint.write_notes(self.uid, DeviceNotes(share=self.share, boot_id=self._boot_id, notes=merged))
+
+    def close_unless_begun(self) -> None:
+        """Refuse the first note from now on: a call that was given up must not begin on the hardware after all."""
+        with self._writing:
+            self._is_closed = not self.notes
 
     def clear(self) -> None:
         """Forget all notes: nothing of the device's prepare is on the hardware. Raises CheckpointError."""

@@ -103,8 +103,12 @@ class HardwareExecutor:
             config = decode_config(device, self._configurations)
             async with self._card_executor.lock(device.part.card_uuid) as card:
                 job = self._make_job(backend, claim, device)
-                with _measured("prepare", device):
-                    handle = await card.call(f"prepare of {device.share.id.device}", job.prepare, config)
+                try:
+                    with _measured("prepare", device):
+                        handle = await card.call(f"prepare of {device.share.id.device}", job.prepare, config)
+                except BaseException:
+                    job.own.close_unless_begun()  # the call may go on when it is cancelled or took too long
+                    raise
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other devices go on)
             return _log_failure("prepare", device, error)
         return msgspec.structs.replace(device, handle=handle)
@@ -116,6 +120,8 @@ class HardwareExecutor:
                 return device  # nothing was begun on the hardware, or all of it is undone
             backend = self._card_executor.backend(device.backend)
             async with self._card_executor.lock(device.part.card_uuid) as card:
+                if BEFORE not in own.notes:
+                    return device  # another claim has released the shared device meanwhile
                 if heirs := self._find_sharers(claim, device):
                     _bequeath(own, heirs)
                     return device
@@ -151,6 +157,10 @@ class HardwareExecutor:
 
 class ClaimJournal(Journal, Protocol):
     """A journal that can be ended."""
+
+    def close_unless_begun(self) -> None:
+        """Refuse the first note from now on."""
+        ...
 
     def clear(self) -> None:
         """Forget all notes: nothing of the device's prepare is on the hardware. Raises CheckpointError."""
