@@ -6,7 +6,7 @@ to the call: the kubelet's deadline cancels the handler of its call, and then it
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -21,7 +21,15 @@ from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.steps import ClaimContext, ReleaseDeferredError, StepExecutor
-from driver.kubeletplugin.claims.transitions import PREPARE, UNPREPARE, RecordState, Step, classify_record, is_gone
+from driver.kubeletplugin.claims.transitions import (
+    ACQUIRE,
+    PREPARE,
+    UNPREPARE,
+    RecordState,
+    Step,
+    classify_record,
+    is_gone,
+)
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.runtime import logs, metrics
@@ -97,7 +105,7 @@ class ClaimPreparer:
         self._refused = refused
         self.suspects = SuspectClaims()
         self.deferred = {uid for uid, record in checkpoint.records.items() if record.state is ClaimState.RELEASING}
-        """UIDs of claims whose release waits for a card that is away; at the start, of all that were being released."""
+        """UIDs of records whose release waits for a card that is away; at the start, of all that are *releasing*."""
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
@@ -157,7 +165,7 @@ class ClaimPreparer:
         elif context.record is not None and context.record.awaits_pod and not is_early:
             steps = (*steps, Step.RECORD_PREPARED)  # the kubelet now has its pod
         try:
-            await self._executor.execute(steps, context)
+            await self._execute(steps, context)
         except DeviceInUseError as error:
             self.suspects.add(error.holder)
             raise
@@ -169,6 +177,15 @@ class ClaimPreparer:
             self._refused.note_success(ref)
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
         return context.record
+
+    async def _execute(self, steps: Sequence[Step], context: ClaimContext) -> None:
+        """Execute the steps of a prepare; a release of earlier devices that must wait keeps no new ones from it."""
+        try:
+            await self._executor.execute(steps, context)
+        except ReleaseDeferredError as error:
+            self.deferred.add(self._executor.set_aside(context))
+            _log.warning("the claim has other devices now, and of its earlier ones %s", error)
+            await self._executor.execute(ACQUIRE, context)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))

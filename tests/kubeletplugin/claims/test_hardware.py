@@ -165,10 +165,12 @@ async def test_what_another_release_has_removed_meanwhile_is_not_removed_again(n
     one, other = shares("one", "other")
     [first] = await node.prepare([one])
     [second] = await node.prepare([other], OTHER)
+    node.checkpoint.put(record(OTHER.name, second, state=ClaimState.RELEASING, boot_id=BOOT))
     gate = node.backend.gate("unprepare", FIRST.share.id.device)
     async with anyio.create_task_group() as group:
         group.start_soon(node.release, (first,))
-        await gate.reached.wait()
+        with anyio.fail_after(10):
+            await gate.reached.wait()
         group.start_soon(node.release, (second,), OTHER)
         await anyio.wait_all_tasks_blocked()
         gate.opened.set()
