@@ -52,6 +52,9 @@ _LAST_SURVEYS_S: Final = 5.0
 call that hangs would cost the process its end in peace."""
 _SURVEY: Final = "survey"
 
+_ENDS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
+"""What would end the process or the task of the caller; a backend that raises one has only failed."""
+
 _WAITING: Final = metrics.gauge("kerf_hardware_queue_length", "Calls that wait for another one on their card.")
 _STUCK: Final = metrics.gauge("kerf_stuck_cards", "Cards on which a call hangs.")
 
@@ -123,7 +126,10 @@ class CallQueue:
                 self._on_change()
         if not outcome:
             raise HardwareBusyError(f"{self.subject}: {operation} gave no answer within {self._limit_s:g} s")
-        return outcome[0]()
+        try:
+            return outcome[0]()
+        except _ENDS as raised:
+            raise HardwareRefusedError(f"{self.subject}: {operation} raised {raised!r}") from raised
 
     async def wait_until_ended(self, operation: str) -> None:
         """Wait while a call of this operation runs."""
