@@ -183,14 +183,15 @@ def find_foreign(
     """Return what no record of this boot has: not ours.
 
     A partition is ours if it has exactly the place of a record's device and was not there before the device's prepare;
-    a use by a process, if the device at exactly that place is handed out.
+    a use by a process, if the device at exactly that place is handed out. Admin access has nothing (KEP-5018): what a
+    monitor's process keeps from claims is held as by anybody else.
     """
     ours = [
         (record, device)
         for record in records
         if record.boot_id == boot_id
         for device in record.devices
-        if device.part.card_uuid == survey.card_uuid
+        if device.part.card_uuid == survey.card_uuid and not device.admin_access
     ]
     return tuple(found for found in survey.partitions if not any(_is_ours(found, *owner, came_later) for owner in ours))
 

@@ -76,6 +76,8 @@ def test_a_process_on_the_whole_card_is_that_of_the_claim_that_has_the_card() ->
     handed_out = record("training", replace(started.devices[0], handle={}))
     assert find_foreign(survey, [handed_out], BOOT, later) == ()
     assert find_foreign(survey, [started], BOOT, later) == (use,)
+    watching = record("monitor", replace(handed_out.devices[0], admin_access=True))
+    assert find_foreign(survey, [watching], BOOT, later) == (use,), "admin access has nothing of the card"
     assert find_foreign(survey, [of_ours(2, 2)], BOOT, later) == (use,)
 
 
