@@ -6,7 +6,7 @@ to the call: the kubelet's deadline cancels the handler of its call, and then it
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,15 +15,15 @@ from anyio.abc import TaskGroup
 from api.errors import PermanentError, TransientError
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
-from api.model.prepared import ClaimState, PreparedClaim
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.steps import ClaimContext, ReleaseDeferredError, StepExecutor
 from driver.kubeletplugin.claims.transitions import (
-    ACQUIRE,
     PREPARE,
+    RELEASE,
     UNPREPARE,
     RecordState,
     Step,
@@ -93,8 +93,13 @@ class ClaimPreparer:
         publisher: DevicePublisher,
         tasks: TaskGroup,
         refused: RefusedClaims | None = None,
+        is_missing: Callable[[str, PreparedDevice], bool] = lambda *_: False,
     ) -> None:
-        """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in."""
+        """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in.
+
+        ``is_missing`` says, for claim UID and device, whether what was prepared is no longer on its card.
+        """
+        self._is_missing = is_missing
         self._driver = driver
         self._configurations = configurations
         self._boot_id = boot_id
@@ -157,6 +162,9 @@ class ClaimPreparer:
         shares = [result.share for result in select_results(claim, self._driver)]
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))
         state = classify_record(context.record, self._boot_id, shares)
+        if state is RecordState.PREPARED and self._has_lost_devices(context.record):
+            _log.warning("what was prepared is no longer on the card: preparing it anew")
+            state = RecordState.STARTED
         steps = PREPARE[state]
         if Step.PREPARE_HARDWARE in steps:
             context.wanted = resolve_devices(claim, self._driver, self._configurations, self._publisher.devices)
@@ -165,7 +173,9 @@ class ClaimPreparer:
         elif context.record is not None and context.record.awaits_pod and not is_early:
             steps = (*steps, Step.RECORD_PREPARED)  # the kubelet now has its pod
         try:
-            await self._execute(steps, context)
+            if state is RecordState.OUTDATED:
+                await self._release_outdated(context)
+            await self._executor.execute(steps, context)
         except DeviceInUseError as error:
             self.suspects.add(error.holder)
             raise
@@ -178,14 +188,16 @@ class ClaimPreparer:
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
         return context.record
 
-    async def _execute(self, steps: Sequence[Step], context: ClaimContext) -> None:
-        """Execute the steps of a prepare; a release of earlier devices that must wait keeps no new ones from it."""
+    async def _release_outdated(self, context: ClaimContext) -> None:
+        """Release the devices that the claim had before; where that must wait, it keeps no new ones from the claim."""
         try:
-            await self._executor.execute(steps, context)
+            await self._executor.execute(RELEASE, context)
         except ReleaseDeferredError as error:
             self.deferred.add(self._executor.set_aside(context))
             _log.warning("the claim has other devices now, and of its earlier ones %s", error)
-            await self._executor.execute(ACQUIRE, context)
+
+    def _has_lost_devices(self, record: PreparedClaim | None) -> bool:
+        return record is not None and any(self._is_missing(record.claim.uid, device) for device in record.devices)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))

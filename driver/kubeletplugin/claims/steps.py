@@ -106,7 +106,8 @@ class StepExecutor:
                 case Step.REMOVE_CDI:
                     self._remove_cdi(context.claim)
                 case Step.RELEASE_HARDWARE:
-                    await self._release_hardware(context)
+                    with self._deferred_while_absent(context):
+                        await self._hardware.release(context.existing)
                 case Step.DROP_RECORD:
                     self._drop(context)
                 case _:
@@ -137,13 +138,14 @@ class StepExecutor:
         except KerfError as error:
             _log.error("could not undo a failed prepare, will try again: %s", error)
 
-    async def _release_hardware(self, context: ClaimContext) -> None:
-        """Release the devices. Raises ReleaseDeferredError when nothing but the absence of cards keeps some from it.
+    @contextmanager
+    def _deferred_while_absent(self, context: ClaimContext) -> Iterator[None]:
+        """Raise ReleaseDeferredError when nothing but the absence of cards keeps devices from being released.
 
         The record then has these alone: the others are free for the next claim, however long the card is away.
         """
         try:
-            await self._hardware.release(context.existing)
+            yield
         except DevicesFailedError as error:
             if not all(isinstance(failure, CardAbsentError) for failure in error.failures):
                 raise

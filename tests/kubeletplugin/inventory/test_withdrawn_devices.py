@@ -148,7 +148,7 @@ def test_no_allocated_device_is_ever_withdrawn_or_changed_but_for_its_taint(
 
 
 def test_a_device_in_every_trouble_has_no_more_taints_than_a_slice_may_have_and_the_effective_ones_first() -> None:
-    """Before Kubernetes 1.35 a device has at most four; more would keep all devices of the node from being published."""
+    """Before Kubernetes 1.35 a device has at most four; more would keep all of the node from being published."""
     troubled = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
     troubled.update(HealthChange(card_uuid="GPU-0", partition=None, state=HealthState.UNHEALTHY, reason="hot"))
     first = next(spec.of("GPU-0") for spec in get_unit_map(gpu(0)).specs)
