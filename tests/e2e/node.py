@@ -102,6 +102,10 @@ class NodeView:
         finally:
             self._change(card, destroy)
 
+    def switch_mig_off(self, card: str) -> None:
+        """Switch the MIG mode of an idle card off by hand, as it is after a boot."""
+        self._change(card, lambda state: {**state, "mig": False})
+
     def holds(self, uuid: str) -> bool:
         """Whether a partition with this UUID is on the node's cards."""
         return any(one["mig_uuid"] == uuid for _, state in self._cards("gpu-*.json") for one in state["instances"])
