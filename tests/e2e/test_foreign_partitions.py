@@ -68,11 +68,14 @@ async def wait_runs_elsewhere(namespace: Namespace) -> None:
     async def runs_elsewhere() -> bool:
         return await running_on(namespace) == SECOND
 
-    async def situation() -> object:
-        found = await namespace.api.list("v1", "Pod", namespace.name)
-        return [await namespace.describe_pod(pod["metadata"]["name"]) for pod in found]
+    await eventually(
+        "the pod runs on the other node", runs_elsewhere, within_s=ELSEWHERE_S, but=lambda: describe_pods(namespace)
+    )
 
-    await eventually("the pod runs on the other node", runs_elsewhere, within_s=ELSEWHERE_S, but=situation)
+
+async def describe_pods(namespace: Namespace) -> object:
+    found = await namespace.api.list("v1", "Pod", namespace.name)
+    return [await namespace.describe_pod(pod["metadata"]["name"]) for pod in found]
 
 
 async def cordon(namespace: Namespace, node: str, *, is_on: bool) -> None:
@@ -95,16 +98,15 @@ async def test_a_pod_is_evicted_to_the_other_node_when_the_card_was_cut_by_hand_
     await kerf.crash_plugin(FIRST)  # until it is back the pod is allocated and bound, and not prepared
     await cordon(namespace, SECOND, is_on=True)
 
-    async def nodes() -> list[object]:
-        found = await namespace.api.list("v1", "Pod", namespace.name)
-        return [pod["spec"].get("nodeName") for pod in found]
-
     async def is_bound() -> bool:
-        return await nodes() == [FIRST]
+        found = await namespace.api.list("v1", "Pod", namespace.name)
+        return [pod["spec"].get("nodeName") for pod in found] == [FIRST]
 
     async with whole_card_deployment(namespace):
         try:
-            await eventually("the pod is bound to the only node that takes pods", is_bound, but=nodes)
+            await eventually(
+                "the pod is bound to the only node that takes pods", is_bound, but=lambda: describe_pods(namespace)
+            )
             with first.cut_by_hand("gpu-0", "3g.40gb", start=0, size=4) as by_hand:
                 await cordon(namespace, SECOND, is_on=False)
                 await kerf.start_plugin(FIRST)
