@@ -133,7 +133,8 @@ class RefusedClaims:
         self, claim: ResourceClaim, pods: Sequence[Pod], device: DeviceId, partition: Partition, reason: str
     ) -> None:
         obstacle = self._find_obstacle(claim, pods, device)
-        is_new = self._tracker.taint(device, partition, reason, evicts=not obstacle)
+        was_held = self._restrictions.surveys.find_held(partition) is not None
+        is_new = self._tracker.taint(device, partition, reason, evicts=not obstacle, was_held=was_held)
         evicts = self._tracker.placements[device].evicts
         message = f"the hardware keeps refusing {device.device}: {reason}"
         if evicts:
