@@ -19,7 +19,7 @@ from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
 from api.model.base import JsonObject
 from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
-from api.model.devices import ResourceSlice
+from api.model.devices import AttributeValue, ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.kinds import ResourceKinds, allocated_claim_kind
@@ -279,6 +279,25 @@ async def test_where_the_api_server_drops_conditions_none_are_published(caplog: 
         async with running(place):
             await until(lambda: "the API server drops binding conditions" in caplog.text)
             await place.until_published(FUNCTION)
+
+
+async def numa_nodes(place: Site) -> set[AttributeValue | None]:
+    name = "resource.kubernetes.io/numaNode"
+    return {device.attributes[name].value for one in await place.slices() for device in one.spec.devices}
+
+
+async def test_numa_nodes_are_lists_only_by_the_setting_and_where_the_api_server_takes_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for takes_lists, is_set, expected in ((True, False, {0, 1}), (True, True, {(0,), (1,)}), (False, True, {0, 1})):
+        caplog.clear()
+        async with site(ApiServerSettings(dropped_fields={}) if takes_lists else ApiServerSettings()) as place:
+            place.change(list_attributes=is_set)
+            async with running(place):
+                await place.until_published(SLICE)
+                await place.until_published(FUNCTION)
+                assert await numa_nodes(place) == expected
+        assert ("the API server takes no lists" in caplog.text) == (is_set and not takes_lists)
 
 
 async def test_an_ill_card_is_tainted_on_the_server() -> None:

@@ -24,7 +24,7 @@ from driver.kube.informer import Informer
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
 from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, node_reference, read_claim, read_pod
-from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields
+from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
 from driver.kubeletplugin.settings import Settings
@@ -99,6 +99,10 @@ class StructuredCluster:
         )
         dropped = await probe_dropped_fields(client, features.resource.resource_slices, target)
         target = _restrict(target, dropped)
+        kind = features.resource.resource_slices
+        if settings.list_attributes and await probe_list_attributes(client, kind, target):
+            words = {name: vocabulary.with_lists() for name, vocabulary in target.vocabularies.items()}
+            target = replace(target, vocabularies=words)
         return cls(client, features, node, settings, target, can_watch_classes=classes is not None, dropped=dropped)
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
