@@ -1,8 +1,8 @@
 """The collector, which reads a ``ClusterState`` from an API server: the only I/O of diagnostics.
 
 Lists that Kerf's own API or events have are optional: where they may not be read, the state names them in
-``forbidden_lists``, and reports say so. Of events only those are read that kubelets and drivers' controllers write about
-devices.
+``forbidden_lists``, and reports say so. Of events only those are read that kubelets and drivers' controllers write
+about devices.
 """
 
 from collections.abc import Callable, Iterable, Iterator
