@@ -87,7 +87,9 @@ class NodePlugin:
     def report_health(self) -> Sequence[DeviceHealth]:
         """Return the health of every device in use."""
         refused = self._restrictions.refusals.placements
-        return self._health_tracker.build_reports(self._checkpoint.records.values(), refused)
+        return self._health_tracker.build_reports(
+            self._checkpoint.records.values(), refused, self._restrictions.surveys.is_missing
+        )
 
     async def initialize(self) -> None:
         """Discover and survey the cards, then repair the files of claims: then claims can be prepared.
@@ -205,6 +207,7 @@ class NodePlugin:
             publisher=self.publisher,
             tasks=tasks,
             refused=self._refused_claims,
+            is_missing=self._restrictions.surveys.is_missing,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:

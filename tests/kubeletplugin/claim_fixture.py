@@ -109,6 +109,10 @@ class WatchedCheckpoint:
         self._effects.before("sync records")
         await self._checkpoint.sync()
 
+    def set_aside(self, uid: str) -> PreparedClaim:
+        self._effects.before("set record aside")
+        return self._checkpoint.set_aside(uid)
+
     def drop(self, uid: str) -> None:
         self._effects.before("drop record")
         self._checkpoint.drop(uid)

@@ -187,6 +187,21 @@ async def test_a_card_that_was_away_and_comes_back_with_what_a_deleted_pod_had_i
         assert len(open_backend(place.hardware).partitions()) == 1
 
 
+async def test_a_card_that_was_reset_is_told_and_the_claim_gets_its_partition_anew() -> None:
+    """Without a reboot: the record still has a UUID that no longer exists."""
+    async with published() as place:
+        held = await place.allocated(claim("training", OVERLAPPED))
+        await place.kubelet.prepare(held)
+        state = json.loads(state_file(place, "gpu-0").read_text())
+        state_file(place, "gpu-0").write_text(json.dumps({**state, "mig": False, "instances": []}))
+        assert OVERLAPPED in await until_event(place, "Node", "PartitionGone")
+        await place.kubelet.prepare(held)
+        assert [one["profile"] for one in instances(place)] == ["3g.40gb"]
+        await until_event(place, "Node", "CardFree")
+        await place.kubelet.unprepare(held)
+        assert instances(place) == []
+
+
 async def test_a_card_that_is_away_at_the_start_and_comes_back_with_what_a_deleted_pod_had_is_usable_again() -> None:
     device = "gpu-1-3g-40gb-at-0"
     async with site(ApiServerSettings()) as place:

@@ -1,6 +1,8 @@
 """How the plugin starts and ends: what it refuses, what it finds from before, in which order it goes."""
 
+import asyncio
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +22,7 @@ from driver.families.gpu import GPU
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ForbiddenError, NotFoundError, UnreachableError
 from driver.kubeletplugin.app import ClusterConnector
-from driver.kubeletplugin.backends.base import HardwareBusyError
+from driver.kubeletplugin.backends.base import CardSurvey, HardwareBusyError
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
 from driver.kubeletplugin.claims.preparer import StoppingError
 from driver.kubeletplugin.grpc.server import SocketError
@@ -30,9 +32,10 @@ from driver.partitions.slice_limits import SliceLayout
 from driver.runtime.backoff import Backoff
 from tests.fakes.claims import NODE, claim
 from tests.fakes.cluster import FakeCluster
+from tests.fakes.hardware import FakeBackend
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.claim_fixture import plugin_core
-from tests.kubeletplugin.harness import Machine, machine
+from tests.kubeletplugin.harness import LONGEST_S, Machine, machine
 from tests.kubeletplugin.wait import until
 
 SLICE = "gpu-0-1g-1gb-at-0"
@@ -217,6 +220,33 @@ async def test_hardware_work_in_flight_ends_before_the_plugin_does() -> None:
         with open_checkpoint(node.settings.state) as checkpoint:
             assert checkpoint.records[held.uid].state is ClaimState.PREPARED
         assert len(node.cdi_files) == 1
+        assert node.ended_with_lock_held == []
+
+
+async def test_a_survey_in_flight_ends_before_the_plugin_does_and_costs_no_process() -> None:
+    with machine(shutdown_grace_s=60, survey_interval_s=0.05) as node:
+        survey, reached, answered = node.backend.survey, anyio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def hang(card_uuid: str) -> CardSurvey:
+            loop.call_soon_threadsafe(reached.set)
+            answered.wait(LONGEST_S)
+            return survey(card_uuid)
+
+        def answer_later(rounds: int) -> None:
+            if rounds:
+                loop.call_soon(answer_later, rounds - 1)
+            else:
+                answered.set()
+
+        def close() -> None:
+            FakeBackend.close(node.backend)
+            loop.call_soon_threadsafe(answer_later, 100)
+
+        async with node.plugin():
+            node.backend.close = close  # type: ignore[method-assign]
+            node.backend.survey = hang  # type: ignore[method-assign]
+            await reached.wait()
         assert node.ended_with_lock_held == []
 
 

@@ -47,6 +47,14 @@ _OPEN_S: Final = 120.0
 """Limit of opening or closing a backend: a driver that loads its first card was seen to take more than 30 s
 (dra-driver-nvidia-gpu#774)."""
 
+_LAST_SURVEYS_S: Final = 5.0
+"""Surveys that run when the plugin stops get so long: they are calls of milliseconds, and one that were taken for a
+call that hangs would cost the process its end in peace."""
+_SURVEY: Final = "survey"
+
+_ENDS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
+"""What would end the process or the task of the caller; a backend that raises one has only failed."""
+
 _WAITING: Final = metrics.gauge("kerf_hardware_queue_length", "Calls that wait for another one on their card.")
 _STUCK: Final = metrics.gauge("kerf_stuck_cards", "Cards on which a call hangs.")
 
@@ -58,6 +66,7 @@ class _RunningCall:
     operation: str
     since: str
     """When it began, in UTC."""
+    ended: anyio.Event
     is_given_up: bool = False
 
 
@@ -95,9 +104,9 @@ class CallQueue:
 
         Raises what it raises, and HardwareBusyError when it does not return in time.
         """
-        call = _RunningCall(operation, datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-        outcome: list[Callable[[], ResultT]] = []
         ended = anyio.Event()
+        call = _RunningCall(operation, datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), ended)
+        outcome: list[Callable[[], ResultT]] = []
 
         def end(result: Callable[[], ResultT]) -> None:
             outcome.append(result)
@@ -117,7 +126,15 @@ class CallQueue:
                 self._on_change()
         if not outcome:
             raise HardwareBusyError(f"{self.subject}: {operation} gave no answer within {self._limit_s:g} s")
-        return outcome[0]()
+        try:
+            return outcome[0]()
+        except _ENDS as raised:
+            raise HardwareRefusedError(f"{self.subject}: {operation} raised {raised!r}") from raised
+
+    async def wait_until_ended(self, operation: str) -> None:
+        """Wait while a call of this operation runs."""
+        if (call := self._running) is not None and call.operation == operation:
+            await call.ended.wait()
 
     def check(self) -> None:
         """Raise HardwareBusyError while a call hangs."""
@@ -204,7 +221,7 @@ class CardExecutor:
         """
         backend = self.backend(backend_name)
         async with self.lock(card_uuid) as card:
-            apply(await card.call("survey", survey_card, backend, card_uuid, self.units(card_uuid)))
+            apply(await card.call(_SURVEY, survey_card, backend, card_uuid, self.units(card_uuid)))
 
     async def discover(self, backend_name: str) -> tuple[Card, ...]:
         """Return the cards that a backend finds; it is opened before the first time, and again if that has failed.
@@ -225,7 +242,7 @@ class CardExecutor:
         return await self._call_backend(backend_name, "wait_for_events", EVENTS_S + _EVENTS_GRACE_S, wait, EVENTS_S)
 
     async def close_backends(self) -> None:
-        """Close the backends that are open, which ends their waits.
+        """Close the backends that are open, which ends their waits, and wait a moment for surveys that still run.
 
         A backend that cannot be closed is logged: the others are.
         """
@@ -235,6 +252,9 @@ class CardExecutor:
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others are closed)
                 _log.error("backend %s cannot be closed: %r", name, error)
         self._open_backends.clear()
+        with anyio.move_on_after(_LAST_SURVEYS_S):
+            for queue in self._cards.values():
+                await queue.wait_until_ended(_SURVEY)
 
     def close(self) -> None:
         """End the idle threads."""

@@ -18,15 +18,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
+from msgspec.structs import replace
 
 from api.checkpoint import v1
 from api.checkpoint.v1 import CheckpointError
+from api.errors import TransientError
 from api.model.names import DeviceId, ShareId
 from api.model.prepared import DeviceNotes, PreparedClaim
 
@@ -41,6 +44,7 @@ _TABLES: Final = (
     "CREATE TABLE notes (uid TEXT NOT NULL, share TEXT NOT NULL, notes BLOB NOT NULL, PRIMARY KEY (uid, share))",
     "CREATE TRIGGER claim_dropped AFTER DELETE ON claims BEGIN DELETE FROM notes WHERE uid = old.uid; END",
 )
+_UPSERT: Final = "INSERT INTO claims (uid, record) VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record"
 _CACHE_KIB: Final = 64
 """Cached pages, enough for a write. Nothing is read again, and SQLite would keep 2 MB."""
 _LOCKED_S: Final = 0.5
@@ -49,6 +53,13 @@ _Statement: TypeAlias = tuple[str, tuple[object, ...]]
 _DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
 _UNSYNCED: Final = "see the kernel's log about the disk, then restart the plugin: nothing more is prepared until then"
 _UNWRITABLE: Final = "free space on its disk or make it writable; nothing was changed and the call may be repeated"
+
+
+class JournalClosedError(TransientError):
+    """The first note comes from a call that was given up: nobody would take back what it makes."""
+
+    def __init__(self, share: ShareId) -> None:
+        super().__init__(f"the prepare of {share} was given up before it began on the hardware")
 
 
 class Checkpoint:
@@ -90,20 +101,40 @@ class Checkpoint:
         return self._records.get(uid)
 
     def put(self, record: PreparedClaim) -> None:
-        """Store ``record``. One that is started in another boot or for other devices than before takes its notes away.
+        """Store ``record``. Notes of another boot, and on devices that it no longer has, go away.
 
         Raises CheckpointError when it cannot be written; the earlier record then remains.
         """
         uid, before = record.claim.uid, self._records.get(record.claim.uid)
-        upsert = "INSERT INTO claims (uid, record) VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record"
-        statements: list[_Statement] = [(upsert, (uid, v1.encode(record)))]
-        is_new = before is not None and (before.boot_id, _shares(before)) != (record.boot_id, _shares(record))
-        if is_new:
-            statements.append(("DELETE FROM notes WHERE uid = ?", (uid,)))
+        statements: list[_Statement] = [(_UPSERT, (uid, v1.encode(record)))]
+        gone = set() if before is None else _shares(before)
+        if before is not None and before.boot_id == record.boot_id:
+            gone -= _shares(record)
+        statements += [("DELETE FROM notes WHERE uid = ? AND share = ?", (uid, str(share))) for share in gone]
         self._write(*statements)
         self._records[uid] = record
-        if is_new:
-            self._forget_notes(uid)
+        for share in gone:
+            self._notes.pop((uid, share), None)
+
+    def set_aside(self, uid: str) -> PreparedClaim:
+        """Give the record a UID of its own, with its notes: the claim may then have another record. Returns it.
+
+        Raises CheckpointError when it cannot be written; the record then remains as it was.
+        """
+        record = self._records[uid]
+        aside = next(name for number in count(1) if (name := f"{uid}-aside-{number}") not in self._records)
+        moved = replace(record, claim=record.claim._replace(uid=aside))
+        self._write(
+            (_UPSERT, (aside, v1.encode(moved))),
+            ("UPDATE notes SET uid = ? WHERE uid = ?", (aside, uid)),
+            ("DELETE FROM claims WHERE uid = ?", (uid,)),
+        )
+        self._records[aside] = moved
+        del self._records[uid]
+        for share in _shares(record):
+            if (notes := self._notes.pop((uid, share), None)) is not None:
+                self._notes[aside, share] = notes
+        return moved
 
     def drop(self, uid: str) -> None:
         """Remove the record with its notes, if there is one. After a power cut it may be back, for garbage collection.
@@ -207,6 +238,8 @@ class DeviceJournal:
         self.share = share
         self._checkpoint = checkpoint
         self._boot_id = boot_id
+        self._writing = threading.Lock()
+        self._is_closed = False
 
     @property
     def notes(self) -> Mapping[str, Any]:
@@ -214,16 +247,24 @@ class DeviceJournal:
         return {} if known is None or known.boot_id != self._boot_id else known.notes
 
     def write(self, **notes: object) -> None:
-        merged = {**self.notes, **notes}
-        self._checkpoint.write_notes(self.uid, DeviceNotes(share=self.share, boot_id=self._boot_id, notes=merged))
+        with self._writing:
+            merged = {**self.notes, **notes}
+            if self._is_closed:
+                raise JournalClosedError(self.share)
+            self._checkpoint.write_notes(self.uid, DeviceNotes(share=self.share, boot_id=self._boot_id, notes=merged))
+
+    def close_unless_begun(self) -> None:
+        """Refuse the first note from now on: a call that was given up must not begin on the hardware after all."""
+        with self._writing:
+            self._is_closed = not self.notes
 
     def clear(self) -> None:
         """Forget all notes: nothing of the device's prepare is on the hardware. Raises CheckpointError."""
         self._checkpoint.drop_notes(self.uid, self.share)
 
 
-def _shares(record: PreparedClaim) -> list[ShareId]:
-    return [device.share for device in record.devices]
+def _shares(record: PreparedClaim) -> set[ShareId]:
+    return {device.share for device in record.devices}
 
 
 @contextmanager

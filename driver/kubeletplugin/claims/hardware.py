@@ -102,9 +102,14 @@ class HardwareExecutor:
             backend = self._card_executor.backend(device.backend)
             config = decode_config(device, self._configurations)
             async with self._card_executor.lock(device.part.card_uuid) as card:
-                job = self._make_job(backend, claim, device)
-                with _measured("prepare", device):
-                    handle = await card.call(f"prepare of {device.share.id.device}", job.prepare, config)
+                own = self._checkpoint.journal(claim.uid, device.share, self._boot_id)
+                job = self._make_job(backend, claim, device, own)
+                try:
+                    with _measured("prepare", device):
+                        handle = await card.call(f"prepare of {device.share.id.device}", job.prepare, config)
+                except BaseException:
+                    own.close_unless_begun()  # the call may go on when it is cancelled or took too long
+                    raise
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other devices go on)
             return _log_failure("prepare", device, error)
         return msgspec.structs.replace(device, handle=handle)
@@ -116,23 +121,25 @@ class HardwareExecutor:
                 return device  # nothing was begun on the hardware, or all of it is undone
             backend = self._card_executor.backend(device.backend)
             async with self._card_executor.lock(device.part.card_uuid) as card:
+                if BEFORE not in own.notes:
+                    return device  # another claim has released the shared device meanwhile
                 if heirs := self._find_sharers(claim, device):
                     _bequeath(own, heirs)
                     return device
-                job = self._make_job(backend, claim, device)
+                job = self._make_job(backend, claim, device, own)
                 with _measured("release", device):
                     await card.call(f"release of {device.share.id.device}", job.release, device.handle)
         except Exception as error:  # noqa: BLE001  (as above)
             return _log_failure("release", device, error)
         return device
 
-    def _make_job(self, backend: Backend, claim: ClaimRef, device: PreparedDevice) -> "DeviceJob":
+    def _make_job(self, backend: Backend, claim: ClaimRef, device: PreparedDevice, own: DeviceJournal) -> "DeviceJob":
         noted = self._checkpoint.journals_of(device.share.id, self._boot_id) if device.share.share is not None else []
         return DeviceJob(
             backend=backend,
             device=_to_allocated_device(claim, device),
             units=self._card_executor.units(device.part.card_uuid),
-            own=self._checkpoint.journal(claim.uid, device.share, self._boot_id),
+            own=own,
             others=[journal for journal in noted if journal.uid != claim.uid],
         )
 

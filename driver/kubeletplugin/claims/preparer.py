@@ -6,7 +6,7 @@ to the call: the kubelet's deadline cancels the handler of its call, and then it
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,13 +15,21 @@ from anyio.abc import TaskGroup
 from api.errors import PermanentError, TransientError
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
-from api.model.prepared import ClaimState, PreparedClaim
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.steps import ClaimContext, ReleaseDeferredError, StepExecutor
-from driver.kubeletplugin.claims.transitions import PREPARE, UNPREPARE, RecordState, Step, classify_record, is_gone
+from driver.kubeletplugin.claims.transitions import (
+    PREPARE,
+    RELEASE,
+    UNPREPARE,
+    RecordState,
+    Step,
+    classify_record,
+    is_gone,
+)
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.runtime import logs, metrics
@@ -85,8 +93,13 @@ class ClaimPreparer:
         publisher: DevicePublisher,
         tasks: TaskGroup,
         refused: RefusedClaims | None = None,
+        is_missing: Callable[[str, PreparedDevice], bool] = lambda *_: False,
     ) -> None:
-        """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in."""
+        """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in.
+
+        ``is_missing`` says, for claim UID and device, whether what was prepared is no longer on its card.
+        """
+        self._is_missing = is_missing
         self._driver = driver
         self._configurations = configurations
         self._boot_id = boot_id
@@ -97,7 +110,7 @@ class ClaimPreparer:
         self._refused = refused
         self.suspects = SuspectClaims()
         self.deferred = {uid for uid, record in checkpoint.records.items() if record.state is ClaimState.RELEASING}
-        """UIDs of claims whose release waits for a card that is away; at the start, of all that were being released."""
+        """UIDs of records whose release waits for a card that is away; at the start, of all that are *releasing*."""
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
@@ -149,6 +162,9 @@ class ClaimPreparer:
         shares = [result.share for result in select_results(claim, self._driver)]
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))
         state = classify_record(context.record, self._boot_id, shares)
+        if state is RecordState.PREPARED and self._has_lost_devices(context.record):
+            _log.warning("what was prepared is no longer on the card: preparing it anew")
+            state = RecordState.STARTED
         steps = PREPARE[state]
         if Step.PREPARE_HARDWARE in steps:
             context.wanted = resolve_devices(claim, self._driver, self._configurations, self._publisher.devices)
@@ -157,6 +173,8 @@ class ClaimPreparer:
         elif context.record is not None and context.record.awaits_pod and not is_early:
             steps = (*steps, Step.RECORD_PREPARED)  # the kubelet now has its pod
         try:
+            if state is RecordState.OUTDATED:
+                await self._release_outdated(context)
             await self._executor.execute(steps, context)
         except DeviceInUseError as error:
             self.suspects.add(error.holder)
@@ -169,6 +187,17 @@ class ClaimPreparer:
             self._refused.note_success(ref)
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
         return context.record
+
+    async def _release_outdated(self, context: ClaimContext) -> None:
+        """Release the devices that the claim had before; where that must wait, it keeps no new ones from the claim."""
+        try:
+            await self._executor.execute(RELEASE, context)
+        except ReleaseDeferredError as error:
+            self.deferred.add(self._executor.set_aside(context))
+            _log.warning("the claim has other devices now, and of its earlier ones %s", error)
+
+    def _has_lost_devices(self, record: PreparedClaim | None) -> bool:
+        return record is not None and any(self._is_missing(record.claim.uid, device) for device in record.devices)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))

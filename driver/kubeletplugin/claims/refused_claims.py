@@ -5,13 +5,13 @@ node or another device. Where eviction cannot work, or would lose the pod, an ev
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from api.checkpoint.v1 import CheckpointError
 from api.core.v1 import Pod, reference
 from api.errors import InvalidDocumentError
-from api.model.claims import ResourceClaim
+from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.names import ClaimRef, DeviceId, ObjectRef
 from api.model.prepared import ClaimState
 from driver.kubeletplugin.backends.base import HardwareConflictError
@@ -125,14 +125,23 @@ class RefusedClaims:
             self._due.pop(ref, None)
             return
         pods = await self._read_pods(claim)
+        others = [other for other in await self._cluster.list_claims() or () if other.metadata.uid != ref.uid]
         for device, (partition, reason) in due.items():
-            self._taint(claim, pods, device, partition, reason)
+            user = self._find_user(ref, others, device)
+            self._taint(claim, pods, device, partition, reason, user)
         self._due.pop(ref, None)
 
     def _taint(
-        self, claim: ResourceClaim, pods: Sequence[Pod], device: DeviceId, partition: Partition, reason: str
+        self,
+        claim: ResourceClaim,
+        pods: Sequence[Pod],
+        device: DeviceId,
+        partition: Partition,
+        reason: str,
+        user: ClaimRef | ObjectRef | None,
     ) -> None:
-        obstacle = self._find_obstacle(claim, pods, device)
+        """Taint a placement, and tell it. ``user`` is another claim that has the device, too."""
+        obstacle = self._find_obstacle(claim, pods, device, user)
         was_held = self._restrictions.surveys.find_held(partition) is not None
         is_new = self._tracker.taint(device, partition, reason, evicts=not obstacle, was_held=was_held)
         evicts = self._tracker.placements[device].evicts
@@ -151,7 +160,9 @@ class RefusedClaims:
             _REFUSED.labels(self._driver, "evicted" if evicts else "told").inc()
             self._on_change()
 
-    def _find_obstacle(self, claim: ResourceClaim, pods: Sequence[Pod], device: DeviceId) -> str:
+    def _find_obstacle(
+        self, claim: ResourceClaim, pods: Sequence[Pod], device: DeviceId, user: ClaimRef | ObjectRef | None
+    ) -> str:
         """Return why an eviction cannot work or would lose work; empty: it does what is wanted."""
         if not self._cluster.can_evict:
             return "this cluster evicts no pod from a tainted device (Kubernetes 1.36, feature gate DRADeviceTaints)"
@@ -164,18 +175,25 @@ class RefusedClaims:
                 return f"pod {pod.metadata.name} has no owner that would create it again"
         if not pods:
             return "nobody is to be evicted: the claim is reserved for no pod"
-        if other := self._find_user(claim, device):
-            return f"claim {other} uses another share of the device"
-        if not self._tracker.may_evict_more and device not in self._tracker.placements:
+        if user is not None:
+            return f"claim {user} uses another share of the device"
+        placement = self._tracker.placements.get(device)
+        if not self._tracker.may_evict_more and not (placement is not None and placement.evicts):
             return f"{MAX_EVICTING} placements of this node evict pods already: see what its hardware is missing"
         return ""
 
-    def _find_user(self, claim: ResourceClaim, device: DeviceId) -> ClaimRef | None:
-        """Return another claim that is prepared on ``device``, whose pods would be evicted, too."""
+    def _find_user(
+        self, claim: ClaimRef, others: Iterable[AllocatedClaim], device: DeviceId
+    ) -> ClaimRef | ObjectRef | None:
+        """Return another claim that has ``device``, prepared or not: its pods would be evicted, too."""
         for uid, record in self._checkpoint.records.items():
-            is_other = uid != claim.metadata.uid and record.state is ClaimState.PREPARED
+            is_other = uid != claim.uid and record.state is ClaimState.PREPARED
             if is_other and any(held.share.id == device for held in record.devices):
                 return record.claim
+        for other in others:
+            allocation = other.status.allocation
+            if allocation is not None and any(result.id == device for result in allocation.devices.results):
+                return other.ref
         return None
 
     async def _read_pods(self, claim: ResourceClaim) -> list[Pod]:

@@ -106,7 +106,7 @@ class StepExecutor:
                 case Step.REMOVE_CDI:
                     self._remove_cdi(context.claim)
                 case Step.RELEASE_HARDWARE:
-                    with _deferred_while_absent():
+                    with self._deferred_while_absent(context):
                         await self._hardware.release(context.existing)
                 case Step.DROP_RECORD:
                     self._drop(context)
@@ -137,6 +137,28 @@ class StepExecutor:
             await self.execute(RELEASE, context)
         except KerfError as error:
             _log.error("could not undo a failed prepare, will try again: %s", error)
+
+    @contextmanager
+    def _deferred_while_absent(self, context: ClaimContext) -> Iterator[None]:
+        """Raise ReleaseDeferredError when nothing but the absence of cards keeps devices from being released.
+
+        The record then has these alone: the others are free for the next claim, however long the card is away.
+        """
+        try:
+            yield
+        except DevicesFailedError as error:
+            if not all(isinstance(failure, CardAbsentError) for failure in error.failures):
+                raise
+            if len(error.failed) < len(context.existing.devices):
+                self._put(context, replace(context.existing, devices=error.failed))
+            raise ReleaseDeferredError(f"the release waits for a card that is away: {error}") from error
+
+    def set_aside(self, context: ClaimContext) -> str:
+        """Keep a release that is deferred apart from the claim, which has other devices now; returns its new UID."""
+        uid = self._checkpoint.set_aside(context.claim.uid).claim.uid
+        context.record = None
+        self._report_change()
+        return uid
 
     def _write_cdi(self, context: ClaimContext) -> None:
         """Write the CDI file, after the metadata files that it mounts."""
@@ -181,14 +203,3 @@ def _cdi_errors() -> Iterator[None]:
         yield
     except cdi.CDIError as error:
         raise CdiFileError(f"the claim's CDI file: {error}") from error
-
-
-@contextmanager
-def _deferred_while_absent() -> Iterator[None]:
-    """Raise ReleaseDeferredError when nothing but the absence of cards keeps devices from being released."""
-    try:
-        yield
-    except DevicesFailedError as error:
-        if not all(isinstance(failure, CardAbsentError) for failure in error.failures):
-            raise
-        raise ReleaseDeferredError(f"the release waits for a card that is away: {error}") from error

@@ -65,7 +65,7 @@ PREPARE: Final[Mapping[RecordState, tuple[Step, ...]]] = MappingProxyType(
         RecordState.STARTED: ACQUIRE,
         # A file with this content is left alone; one that somebody removed comes back.
         RecordState.PREPARED: (Step.WRITE_CDI,),
-        RecordState.OUTDATED: RELEASE + ACQUIRE,
+        RecordState.OUTDATED: ACQUIRE,  # after RELEASE, or with the record set aside while that must wait
     }
 )
 UNPREPARE: Final[Mapping[RecordState, tuple[Step, ...]]] = MappingProxyType(

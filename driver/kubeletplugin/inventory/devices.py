@@ -25,7 +25,7 @@ from driver.partitions.geometry import Card, Partition
 from driver.partitions.pool_compiler import CompiledPool, Vocabulary, build_monitor_slices, compile_pool
 from driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
 from driver.partitions.shared_devices import order_shared_partitions
-from driver.partitions.slice_limits import MAX_DEVICES, SliceLayout
+from driver.partitions.slice_limits import MAX_DEVICES, MAX_TAINTS, MAX_TAINTS_COMBINED, SliceLayout
 
 
 class AmbiguousCardError(PermanentError):
@@ -208,7 +208,7 @@ def _build_pool(
         backends,
         order,
         shared,
-        _build_taints(cards, order, health_tracker, restrictions),
+        _build_taints(cards, order, health_tracker, restrictions, target.layout),
         _find_withdrawn(target, cards, (*order.partitions, *shared), restrictions),
     )
     return previous if previous is not None and previous.inputs == inputs else _compile(inputs)
@@ -298,20 +298,23 @@ def _build_taints(
     order: PublishOrder,
     health_tracker: DeviceHealthTracker,
     restrictions: DeviceRestrictions | None,
+    layout: SliceLayout,
 ) -> dict[str, tuple[DeviceTaint, ...]]:
+    """Build the taints of each device, at most as many as ``layout`` allows: those that evict before the others."""
     if not health_tracker.has_taints and not (restrictions and restrictions.has_taints):
         return {}
     by_uuid = {card.uuid: card for card in cards}
-    return {
-        device_name(by_uuid[partition.card_uuid], partition): taints
-        for partition in order.partitions
-        if (
-            taints := (
-                *health_tracker.build_taints(partition),
-                *(restrictions.build_taints(partition) if restrictions else ()),
-            )
-        )
-    }
+    limit = MAX_TAINTS if layout is SliceLayout.SPLIT else MAX_TAINTS_COMBINED
+    found: dict[str, tuple[DeviceTaint, ...]] = {}
+    for partition in order.partitions:
+        taints = health_tracker.build_taints(partition)
+        if restrictions is not None:
+            taints += restrictions.build_taints(partition)
+        if len(taints) > limit:
+            taints = tuple(sorted(taints, key=lambda taint: taint.effect != "NoExecute")[:limit])
+        if taints:
+            found[device_name(by_uuid[partition.card_uuid], partition)] = taints
+    return found
 
 
 def _find_withdrawn(

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 from api.dra.health import DeviceHealth, Health
 from api.model.devices import DeviceTaint
 from api.model.names import DeviceId
-from api.model.prepared import PreparedClaim
+from api.model.prepared import PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import HealthChange, HealthState, UnhealthyState
 from driver.kubeletplugin.inventory.refusals import RefusedPlacement
 from driver.partitions.geometry import Partition, Placement
@@ -29,6 +29,10 @@ _TAINTS: Final = MappingProxyType(
 """Value and effect of the published taint; the values are wire format, which tolerations may name."""
 _MAX_MESSAGE: Final = 256
 """Characters of a refusal's message: the kubelet accepts 1024 bytes (KEP-4680), and a character has at most four."""
+
+
+_GONE: Final = "its partition is gone, by a reset of the card or by somebody's hand: start the pod again"
+"""The message about a device that a survey no longer finds."""
 
 
 class LoadFailure(NamedTuple):
@@ -113,10 +117,19 @@ class DeviceHealthTracker:
         return bool(expired)
 
     def build_reports(
-        self, records: Iterable[PreparedClaim], refused: Mapping[DeviceId, RefusedPlacement] = MappingProxyType({})
+        self,
+        records: Iterable[PreparedClaim],
+        refused: Mapping[DeviceId, RefusedPlacement] = MappingProxyType({}),
+        is_missing: Callable[[str, PreparedDevice], bool] = lambda *_: False,
     ) -> tuple[DeviceHealth, ...]:
-        """Build the kubelet's report of the devices of claims, each device once; ``refused`` ones are unhealthy."""
+        """Build the kubelet's report of the devices of claims, each device once; ``refused`` ones are unhealthy, and
+        those of which ``is_missing``, for claim UID and device, says that they are gone from their cards.
+        """
         checked_at_s = int(self._now())
+        records = tuple(records)
+        missing = {
+            device.share.id for record in records for device in record.devices if is_missing(record.claim.uid, device)
+        }
         devices = {
             device.share.id: from_card_part(device.part)
             for record in records
@@ -137,11 +150,13 @@ class DeviceHealthTracker:
             DeviceHealth(
                 pool=device.pool,
                 device=device.device,
-                health=Health.HEALTHY if (unhealthy := self.find_unhealthy(partition)) is None else Health.UNHEALTHY,
+                health=Health.UNHEALTHY if reason else Health.HEALTHY,
                 checked_at_s=checked_at_s,
-                message=unhealthy.reason if unhealthy else "",
+                message=reason,
             )
             for device, partition in devices.items()
+            for unhealthy in (self.find_unhealthy(partition),)
+            for reason in (unhealthy.reason or unhealthy.state if unhealthy else _GONE if device in missing else "",)
         )
 
 

@@ -29,7 +29,8 @@ SETTLE_S: Final = 0.2
 """Wait this long after the last change: a claim changes its record twice, pods come in groups, and an unhealthy card
 takes its partitions with it. Ordering and publishing would keep the processor from claims that are being prepared."""
 MAX_SETTLE_S: Final = 1.0
-"""Wait at most this long, however fast claims come: the scheduler's first back-off for a pod that found no device."""
+"""Wait at most this long after the first change, however fast claims come: the scheduler's first back-off for a pod
+that found no device."""
 
 _log = logging.getLogger(__name__)
 
@@ -124,8 +125,9 @@ class DevicePublisher:
                 next_at = anyio.current_time() + self._settings.publish_min_interval_s
             with anyio.move_on_after(self._settings.discovery_interval_s):
                 await change.wait()
+            noticed_at = anyio.current_time()
             await anyio.sleep_until(next_at)
-            await self._settle()
+            await self._settle(noticed_at + MAX_SETTLE_S)
 
     async def watch_health(self, name: str) -> None:
         """Apply the health changes that backend ``name`` reports, until cancelled."""
@@ -157,9 +159,8 @@ class DevicePublisher:
             self.request_refresh()
             self._on_health_change()
 
-    async def _settle(self) -> None:
+    async def _settle(self, latest: float) -> None:
         """Wait until changes pause, by the clock: a notifier would wake this task at every step of every claim."""
-        latest = anyio.current_time() + MAX_SETTLE_S
         while anyio.current_time() < (until := min(self._changed_at + SETTLE_S, latest)):  # noqa: ASYNC110  (as said)
             await anyio.sleep_until(until)
 

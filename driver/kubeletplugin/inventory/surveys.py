@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from api.model.devices import DeviceTaint
 from api.model.names import ShareId
-from api.model.prepared import PreparedClaim, PreparedDevice
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card, Partition
@@ -39,6 +39,8 @@ class SurveyedCard:
     """The same as partitions."""
     blocked: Mapping[Partition, FoundPartition]
     """The partitions that overlap a foreign one or lack the engines that it has, with one that blocks each."""
+    missing: tuple[tuple[str, ShareId], ...] = ()
+    """What prepared claims (by UID) have and the card does not: it was reset, or somebody has removed them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +94,18 @@ class SurveyTracker:
         ``records`` are those of the moment of the survey: nobody may have changed the card since.
         """
         before = self._summarize(card.uuid)
+        records = tuple(records)
         foreign = find_foreign(survey, records, boot_id, came_later)
         taken = tuple(
             Partition(kind=card.kind, card_uuid=card.uuid, profile=found.profile, placement=found.placement)
             for found in foreign
         )
         self._cards[card.uuid] = SurveyedCard(
-            survey=survey, foreign=foreign, taken=taken, blocked=_find_blocked(card, foreign, taken)
+            survey=survey,
+            foreign=foreign,
+            taken=taken,
+            blocked=_find_blocked(card, foreign, taken),
+            missing=find_missing(survey, records, boot_id),
         )
         self._quarantine.pop(card.uuid, None)
         return before != self._summarize(card.uuid)
@@ -136,6 +143,11 @@ class SurveyTracker:
             return f"held by somebody else: {found}"
         return (card.survey.no_whole if partition.is_whole else card.survey.no_partitions) or None
 
+    def is_missing(self, claim_uid: str, device: PreparedDevice) -> bool:
+        """Whether the partition that a prepared claim has was not there at its card's latest survey."""
+        card = self._cards.get(device.part.card_uuid)
+        return card is not None and (claim_uid, device.share) in card.missing
+
     def describe(self, card: Card) -> Mapping[str, str]:
         """Return what keeps devices of ``card`` from claims, for people: messages by the reason of their event."""
         name = f"card {card_name(card)} ({card.uuid})"
@@ -148,6 +160,11 @@ class SurveyTracker:
                 found["HeldBySomebodyElse"] = (
                     f"{name} is partly held by somebody else: {foreign}; its devices there get no claims until whoever "
                     "made it has removed it"
+                )
+            if surveyed.missing:
+                missing = ", ".join(sorted({share.id.device for _, share in surveyed.missing}))
+                found["PartitionGone"] = (
+                    f"{name} has lost {missing}, by a reset or by somebody's hand: pods that use it must start again"
                 )
             modes = {"whole": surveyed.survey.no_whole, "in partitions": surveyed.survey.no_partitions}
             impossible = [f"{how}: {why}" for how, why in modes.items() if why]
@@ -174,7 +191,7 @@ class SurveyTracker:
         if card is None:
             return quarantine
         foreign = frozenset((found.profile, found.placement) for found in card.foreign)
-        return (foreign, card.survey.no_whole, card.survey.no_partitions, quarantine)
+        return (foreign, card.missing, card.survey.no_whole, card.survey.no_partitions, quarantine)
 
 
 def find_foreign(
@@ -183,16 +200,35 @@ def find_foreign(
     """Return what no record of this boot has: not ours.
 
     A partition is ours if it has exactly the place of a record's device and was not there before the device's prepare;
-    a use by a process, if the device at exactly that place is handed out.
+    a use by a process, if the device at exactly that place is handed out. Admin access has nothing (KEP-5018): what a
+    monitor's process keeps from claims is held as by anybody else.
     """
     ours = [
         (record, device)
         for record in records
         if record.boot_id == boot_id
         for device in record.devices
-        if device.part.card_uuid == survey.card_uuid
+        if device.part.card_uuid == survey.card_uuid and not device.admin_access
     ]
     return tuple(found for found in survey.partitions if not any(_is_ours(found, *owner, came_later) for owner in ours))
+
+
+def find_missing(survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str) -> tuple[tuple[str, ShareId], ...]:
+    """Return what prepared claims of this boot have and the card does not, as claim UID and share.
+
+    Only partitions with a profile are missing when they are not listed: what else is handed out shows in no survey
+    while no process uses it.
+    """
+    there = {(found.profile, found.placement) for found in survey.partitions}
+    return tuple(
+        (record.claim.uid, device.share)
+        for record in records
+        if record.boot_id == boot_id and record.state is ClaimState.PREPARED
+        for device in record.devices
+        if device.part.card_uuid == survey.card_uuid and not device.admin_access
+        for partition in (from_card_part(device.part),)
+        if partition.profile is not None and (partition.profile, partition.placement) not in there
+    )
 
 
 def find_replacements(old: Iterable[Card], new: Iterable[Card]) -> tuple[CardReplacement, ...]:

@@ -1,5 +1,6 @@
 """Calls to hardware: one at a time for each card, cards at the same time, and a call that hangs keeps only its card."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from driver.kubeletplugin.backends.base import (
     CardSurvey,
     FoundPartition,
     HardwareBusyError,
+    HardwareRefusedError,
 )
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
@@ -327,3 +329,19 @@ def test_idle_threads_are_used_again_and_end_when_the_pool_is_closed() -> None:
     pool.close()
     thread.join(LONGEST_S)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("raised", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()])
+async def test_what_would_end_a_process_or_a_task_fails_the_call_alone(node: Node, raised: BaseException) -> None:
+    def end() -> None:
+        raise raised
+
+    async with node.executor.lock("GPU-0") as card:
+        with pytest.raises(HardwareRefusedError, match=f"card GPU-0: prepare raised {type(raised).__name__}"):
+            await card.call("prepare", end)
+    assert await _call_at_once(node) == "done"
+
+
+async def _call_at_once(node: Node) -> str:
+    async with node.executor.lock("GPU-0") as card:
+        return await card.call("prepare", lambda: "done")

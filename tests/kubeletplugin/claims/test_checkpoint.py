@@ -169,9 +169,10 @@ def notes_of(checkpoint: Checkpoint, held: PreparedClaim, boot_id: str = BOOT) -
         (record(state=ClaimState.RELEASING), True),
         (record(state=ClaimState.STARTED), True),
         (record(state=ClaimState.STARTED, boot_id="boot-2"), False),
-        (record("training", device(), device("gpu-1", card="GPU-1"), state=ClaimState.STARTED), False),
+        (record("training", device("gpu-1", card="GPU-1"), state=ClaimState.STARTED), False),
+        (record("training", device(), device("gpu-1", card="GPU-1"), state=ClaimState.STARTED), True),
     ],
-    ids=["releasing", "started again", "another boot", "other devices"],
+    ids=["releasing", "started again", "another boot", "another device", "one more device"],
 )
 def test_notes_stay_with_the_same_devices_in_the_same_boot(again: PreparedClaim, kept: bool, tmp_path: Path) -> None:
     with open_checkpoint(tmp_path) as checkpoint:
@@ -376,3 +377,20 @@ def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
         checkpoint.put(record("two"))
     with open_checkpoint(tmp_path) as checkpoint:
         assert set(checkpoint.records) == {"uid-of-one", "uid-of-two"}
+
+
+def test_a_record_that_is_set_aside_keeps_its_notes_under_a_uid_of_its_own(tmp_path: Path) -> None:
+    first = record()
+    uid = first.claim.uid
+    with open_checkpoint(tmp_path) as checkpoint:
+        for _ in range(2):
+            checkpoint.put(first)
+            checkpoint.journal(uid, device().share, BOOT).write(before=["gi-1"])
+            checkpoint.set_aside(uid)
+        assert checkpoint.get(uid) is None
+        assert notes_of(checkpoint, first) == {}
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert sorted(checkpoint.records) == [f"{uid}-aside-1", f"{uid}-aside-2"]
+        for name, kept in checkpoint.records.items():
+            assert (kept.claim.uid, kept.devices) == (name, first.devices)
+            assert notes_of(checkpoint, kept) == {"before": ["gi-1"]}

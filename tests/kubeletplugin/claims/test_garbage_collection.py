@@ -214,6 +214,44 @@ async def test_a_successor_finishes_the_release_that_waits_for_a_card(tmp_path: 
         assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
 
 
+async def test_a_release_that_waits_for_one_card_keeps_no_other_from_claims(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("both", SLICE, "gpu-1"))
+        await core.preparer.prepare(held)
+        core.backend.fail("unprepare", SLICE, CardAbsentError("card GPU-0 fell off the bus"))
+        await core.preparer.unprepare(held)
+        assert set(core.backend.made) == {SLICE}
+        await core.preparer.prepare(core.cluster.add(claim("next", "gpu-1")))
+        core.garbage_collector.finish_releases("GPU-0")
+        await core.garbage_collector.collect(core.preparer.suspects.take())
+        assert set(core.backend.made) == {"gpu-1"}
+        assert [each.claim.name for each in core.checkpoint.records.values()] == ["next"]
+
+
+async def test_a_claim_gets_its_new_devices_while_the_release_of_its_old_ones_waits(tmp_path: Path) -> None:
+    """A claim that pods use in turn: its card has died, and the scheduler has allocated another one."""
+    cluster = FakeCluster()
+    async with plugin_core(tmp_path, cluster) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        away = CardAbsentError("card GPU-0 fell off the bus")
+        core.backend.fail("unprepare", SLICE, away, away)
+        await core.preparer.unprepare(held)
+        core.cluster.add(claim("training", "gpu-1"))
+        await core.preparer.prepare(held)
+        assert set(core.backend.made) == {SLICE, "gpu-1"}
+        core.backend.fail("unprepare", SLICE, away)
+        core.garbage_collector.finish_releases("GPU-0")
+        await core.garbage_collector.collect(core.preparer.suspects.take())
+        assert set(core.backend.made) == {SLICE, "gpu-1"}, "still away"
+    async with plugin_core(tmp_path, cluster) as core:
+        core.garbage_collector.finish_releases("GPU-0")
+        await core.garbage_collector.collect(core.preparer.suspects.take())
+        assert set(core.backend.made) == {"gpu-1"}
+        await core.preparer.unprepare(held)
+        assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
+
+
 async def test_what_an_earlier_boot_made_needs_no_card_to_be_released(tmp_path: Path) -> None:
     cluster = FakeCluster()
     held = cluster.add(claim("training", SLICE))

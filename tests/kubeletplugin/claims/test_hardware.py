@@ -141,6 +141,42 @@ async def test_a_backend_that_hangs_is_given_up_and_only_its_card_waits_for_it(i
     assert [made.card_uuid for made in node.backend.made.values()] == ["GPU-1"]
 
 
+async def test_a_survey_that_answers_after_the_claim_was_released_makes_nothing(impatient: Node) -> None:
+    """The record is dropped next, or once the claim's other cards are done: a partition made by then is nobody's."""
+    node = impatient
+    answered = threading.Event()
+    survey = node.backend.survey
+
+    def hang(card_uuid: str) -> CardSurvey:
+        answered.wait()
+        return survey(card_uuid)
+
+    node.backend.survey = hang  # type: ignore[method-assign]
+    with pytest.raises(DevicesFailedError, match="gave no answer") as raised:
+        await node.prepare([FIRST])
+    await node.release(raised.value.devices)
+    answered.set()
+    while node.card_executor.stuck:
+        await anyio.lowlevel.checkpoint()
+    assert (node.backend.made, node.notes(FIRST)) == ({}, {})
+
+
+async def test_what_another_release_has_removed_meanwhile_is_not_removed_again(node: Node) -> None:
+    one, other = shares("one", "other")
+    [first] = await node.prepare([one])
+    [second] = await node.prepare([other], OTHER)
+    node.checkpoint.put(record(OTHER.name, second, state=ClaimState.RELEASING, boot_id=BOOT))
+    gate = node.backend.gate("unprepare", FIRST.share.id.device)
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.release, (first,))
+        with anyio.fail_after(10):
+            await gate.reached.wait()
+        group.start_soon(node.release, (second,), OTHER)
+        await anyio.wait_all_tasks_blocked()
+        gate.opened.set()
+    assert [call for call in node.backend.calls if call[0] == "unprepare"] == [("unprepare", FIRST.share.id.device)]
+
+
 async def test_a_backend_that_is_no_longer_configured_is_named(node: Node) -> None:
     gone = device(backend="gone")
     with pytest.raises(DevicesFailedError, match=r"its backend 'gone' is not configured \(any more\); there is fake"):

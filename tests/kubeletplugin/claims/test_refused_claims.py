@@ -65,9 +65,11 @@ class Node:
             recheck_s=0.001,
         )
 
-    def add(self, name: str, *owners: OwnerReference, annotations: dict[str, str] | None = None) -> ClaimRef:
+    def add(
+        self, name: str, *owners: OwnerReference, annotations: dict[str, str] | None = None, start: int = 0
+    ) -> ClaimRef:
         """Add a claim and the pod that uses it."""
-        made = claim(name, "gpu-0-1g-1gb-at-0")
+        made = claim(name, f"gpu-0-1g-1gb-at-{start}")
         metadata = replace(made.metadata, annotations=annotations or {})
         consumer = ResourceClaimConsumerReference(resource="pods", name=f"pod-of-{name}", uid=f"uid-of-pod-{name}")
         self.put(replace(made, metadata=metadata, status=replace(made.status, reserved_for=(consumer,))))
@@ -167,6 +169,7 @@ async def test_what_is_free_again_at_the_second_look_costs_nobody_its_node() -> 
         ("old cluster", "this cluster evicts no pod from a tainted device"),
         ("pod group", "the claim is reserved for podgroups/team, which is no pod"),
         ("another share", "claim default/other uses another share of the device"),
+        ("another share that was refused, too", "claim default/other uses another share of the device"),
         ("nobody", "nobody is to be evicted"),
     ],
 )
@@ -180,6 +183,8 @@ async def test_where_eviction_cannot_work_or_loses_work_a_person_is_told_what_to
     if case == "another share":
         other = record("other", refused())
         node.checkpoint.records[other.claim.uid] = other
+    if case == "another share that was refused, too":
+        node.add("other")
     if case in {"pod group", "nobody"}:
         group = ResourceClaimConsumerReference(
             api_group="scheduling.k8s.io", resource="podgroups", name="team", uid="t"
@@ -212,7 +217,7 @@ async def test_few_placements_evict_at_a_time() -> None:
     node = Node()
     async with running(node):
         for start in range(MAX_EVICTING + 1):
-            node.refuse(node.add(f"web-{start}", DEPLOYMENT), start=start)
+            node.refuse(node.add(f"web-{start}", DEPLOYMENT, start=start), start=start)
             await until(lambda at=start: bool(node.effect(at)))  # type: ignore[misc]
     assert [node.effect(start) for start in range(MAX_EVICTING + 1)] == ["NoExecute", "NoExecute", "NoSchedule"]
     assert "placements of this node evict pods already" in node.cluster.reported[-1][-1]
@@ -258,3 +263,20 @@ async def test_a_success_ends_the_count() -> None:
         node.refuse(held, times=REFUSALS - 1)
         await anyio.wait_all_tasks_blocked()
     assert node.effect() == ""
+
+
+async def test_a_placement_that_may_evict_nobody_more_says_so_again() -> None:
+    """It is refused to a claim with a bare pod, then to another one while two placements evict."""
+    node = Node()
+    async with running(node):
+        node.refuse(node.add("bare", start=2), start=2)
+        await until(lambda: bool(node.effect(2)))
+        for start in range(MAX_EVICTING):
+            node.refuse(node.add(f"web-{start}", DEPLOYMENT, start=start), start=start)
+            await until(lambda at=start: bool(node.effect(at)))  # type: ignore[misc]
+        node.cluster.remove(ref(claim("bare")))
+        told = len(node.cluster.reported)
+        node.refuse(node.add("next", DEPLOYMENT, start=2), start=2)
+        await until(lambda: len(node.cluster.reported) > told)
+    assert node.effect(2) == "NoSchedule"
+    assert f"because {MAX_EVICTING} placements of this node evict pods already" in node.cluster.reported[-1][-1]

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from api.dra.health import Health
 from api.model.names import ShareId
-from api.model.prepared import PreparedClaim
+from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.surveys import SurveyTracker, find_foreign, find_replacements
 from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.unit_map import get_unit_map
@@ -18,6 +20,7 @@ from tests.fakes.claims import DRIVER
 from tests.kubeletplugin.records import BOOT, device, later, record
 
 CARD = gpu(0)
+HEALTH = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
 PARTITIONS = [spec.of(CARD.uuid) for spec in get_unit_map(CARD).specs]
 FOUND = [
     FoundPartition(id=f"gi-{index}", profile=part.profile, placement=part.placement)
@@ -76,7 +79,28 @@ def test_a_process_on_the_whole_card_is_that_of_the_claim_that_has_the_card() ->
     handed_out = record("training", replace(started.devices[0], handle={}))
     assert find_foreign(survey, [handed_out], BOOT, later) == ()
     assert find_foreign(survey, [started], BOOT, later) == (use,)
+    watching = record("monitor", replace(handed_out.devices[0], admin_access=True))
+    assert find_foreign(survey, [watching], BOOT, later) == (use,), "admin access has nothing of the card"
     assert find_foreign(survey, [of_ours(2, 2)], BOOT, later) == (use,)
+
+
+def test_what_a_prepared_claim_has_and_the_card_does_not_is_missing_until_it_is_there_again() -> None:
+    """A card was reset without a reboot: every partition of ours is gone."""
+    ours = of_ours(2, 2)
+    [held] = ours.devices
+    tracker = surveyed(found(2, 2), records=(ours,))
+    assert not tracker.is_missing(ours.claim.uid, held)
+    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid), [ours], BOOT, later)
+    assert tracker.is_missing(ours.claim.uid, held)
+    assert "has lost" in tracker.describe(CARD)["PartitionGone"]
+    health = HEALTH.build_reports([ours], is_missing=tracker.is_missing)
+    assert [(each.health, "its partition is gone" in each.message) for each in health] == [(Health.UNHEALTHY, True)]
+    assert not surveyed(records=(of_ours(2, 2, boot_id="boot-0"),)).describe(CARD), "of an earlier boot"
+    for state in (ClaimState.STARTED, ClaimState.RELEASING):
+        assert not surveyed(records=(replace(ours, state=state),)).describe(CARD), "nobody knows what it has"
+    assert not surveyed(records=(record("x", device("gpu-0", start=None, size=None)),)).describe(CARD)
+    assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, partitions=(found(2, 2),)), [ours], BOOT, later)
+    assert not tracker.is_missing(ours.claim.uid, held)
 
 
 def test_a_foreign_partition_is_named_and_ends_with_itself() -> None:

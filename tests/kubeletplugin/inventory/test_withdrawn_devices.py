@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from api.model.devices import Device
 from api.model.names import DeviceId, DriverName
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, HealthState
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
@@ -16,7 +16,8 @@ from driver.kubeletplugin.inventory.refusals import RefusalTracker
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.geometry import Card, Placement
-from driver.partitions.slice_limits import SliceLayout
+from driver.partitions.slice_limits import MAX_TAINTS_COMBINED, SliceLayout
+from driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.kubeletplugin.records import BOOT, device, later, record
@@ -144,3 +145,20 @@ def test_no_allocated_device_is_ever_withdrawn_or_changed_but_for_its_taint(
         assert bool(after[each].taints) is (each in OVERLAPPED)
         assert after[each].consumes_counters == before[each].consumes_counters
         assert after[each].attributes == before[each].attributes
+
+
+def test_a_device_in_every_trouble_has_no_more_taints_than_a_slice_may_have_and_the_effective_ones_first() -> None:
+    """Before Kubernetes 1.35 a device has at most four; more would keep all of the node from being published."""
+    troubled = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
+    troubled.update(HealthChange(card_uuid="GPU-0", partition=None, state=HealthState.UNHEALTHY, reason="hot"))
+    first = next(spec.of("GPU-0") for spec in get_unit_map(gpu(0)).specs)
+    troubled.record_load_failure(first, "does not load", 60)
+    made = restrictions(None)
+    made.surveys.fail("GPU-0", "it does not answer", is_doubtful=True)
+    made.refusals.taint(name("gpu-0-1g-1gb-at-0"), first, "refused", evicts=True)
+    for layout, count in ((SliceLayout.SPLIT, 5), (SliceLayout.COMBINED, MAX_TAINTS_COMBINED)):
+        target = dataclasses.replace(TARGET, layout=layout)
+        built = build_device_set(target, {"one": [gpu(0)]}, (), troubled, DeviceSet(), made)
+        taints = published(built)["gpu-0-1g-1gb-at-0"].taints
+        assert len(taints) == count
+        assert "NoExecute" in {taint.effect for taint in taints}
