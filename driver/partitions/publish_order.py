@@ -6,7 +6,10 @@ kube-scheduler takes the first device that matches, in the order slices and devi
 1. from small to large, so that "at least 18 Gi" matches the smallest partition that has it first; whole cards last;
 2. inside one size a sequence: the best placement by the rules below, then the best once that is taken, and so on until
    none fits. Claims that come faster than slices are published walk it, and are placed as if they had come one by one;
-3. then what is available but overlaps the sequence, by the same rules as things are now; then what is not available.
+3. after the last placement of a card in that sequence what else is available there, which overlaps the sequence or
+   competes with it for engines, by the same rules as things are now. A claim of one size never comes to it; one that
+   finds the sequence taken by claims of other sizes stays on a card that is broken already;
+4. then what is not available.
 
 The best placement of a size:
 
@@ -33,8 +36,8 @@ from driver.partitions.geometry import Card, Partition, PartitionSpec, Placement
 from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
 
 _CARD_ORDERS: Final = 1024
-"""The most orders of single cards that are kept, of some kilobytes each: more states than the cards of a node go through
-in hours. Equal cards in equal states share one."""
+"""The most orders of single cards that are kept, of some kilobytes each: more states than the cards of a node go
+through in hours. Equal cards in equal states share one."""
 
 Size: TypeAlias = tuple[bool, tuple[int, ...]]
 """Whether it is the whole card, and the size of the partition: from small to large."""
@@ -74,7 +77,7 @@ class _SizeOrder(NamedTuple):
     sequence: tuple[_Candidate, ...]
     """The partitions that fit together, each the best once those before it are taken, with its rank then."""
     unreached: tuple[_Candidate, ...]
-    """The other available ones, with their ranks now."""
+    """The other available ones, with their ranks now, the best first."""
     unavailable: tuple[int, ...]
     """The numbers of the specs that do not fit now."""
 
@@ -109,9 +112,8 @@ def publish_order(cards: Sequence[Card], taken: Collection[Partition]) -> Publis
 def needs_republish(old: PublishOrder, new: PublishOrder) -> bool:
     """Whether publishing ``new`` instead of ``old`` changes what a first-fit scheduler would choose now.
 
-    Only the order among the partitions that are available now counts, but all of it: claims that come at once take one
-    after the other. What the first claims of a sequence leave is the sequence of the state after them, so that claims of
-    one size need nothing published.
+    Only the order among the partitions that are available now counts, but all of it, because claims that come at once
+    walk it. Claims of one size leave of its sequence what is the sequence then.
     """
     if frozenset(old.partitions) != frozenset(new.partitions):
         return True
@@ -170,9 +172,7 @@ def _take_best_first(
 ) -> Iterator[_Candidate]:
     """Yield the best of ``fitting``, take it, and so on until nothing fits."""
     while fitting:
-        best = min(
-            _Candidate(rank_placement(unit_map, spec, free, loaded), number) for number, spec in fitting.items()
-        )
+        best = min(_Candidate(rank_placement(unit_map, spec, free, loaded), number) for number, spec in fitting.items())
         yield best
         chosen = fitting[best.number]
         free = unit_map.without(chosen, free)
@@ -191,16 +191,15 @@ def _list_available(orders: Sequence[tuple[int, _SizeOrder]]) -> Iterator[tuple[
     The best of all cards is the best of one of them, and taking it changes nothing on the others. So the sequence over
     all cards takes the best of what comes next in theirs.
     """
-    sequences = {at: order.sequence for at, order in orders if order.sequence}
-    heads = [(sequence[0].rank, at, sequence[0].number, 0) for at, sequence in sequences.items()]
+    following = {at: order for at, order in orders if order.sequence}
+    heads = [(order.sequence[0].rank, at, order.sequence[0].number, 0) for at, order in following.items()]
     heapify(heads)
     while heads:
         _, at, number, step = heads[0]
         yield at, number
-        if step + 1 < len(sequences[at]):
-            rank, following = sequences[at][step + 1]
-            heapreplace(heads, (rank, at, following, step + 1))
+        if step + 1 < len(following[at].sequence):
+            rank, number = following[at].sequence[step + 1]
+            heapreplace(heads, (rank, at, number, step + 1))
         else:
             heappop(heads)
-    unreached = [(rank, at, number) for at, order in orders for rank, number in order.unreached]
-    yield from ((at, number) for _, at, number in sorted(unreached))
+            yield from ((at, number) for _, number in following[at].unreached)
