@@ -13,7 +13,7 @@ from driver.families.fpga.catalog import shells
 from driver.families.gpu.catalog import gpu_models
 from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.publish_order import needs_republish, publish_order
-from tests.partitions.cards import fpga, gpu_partition, gpus
+from tests.partitions.cards import fpga, gpu_partition, gpus, slots
 from tests.partitions.loss_system import MEMORY_SLICES
 from tests.partitions.oracle import may_coexist
 
@@ -196,9 +196,14 @@ def test_a_sequence_counts_when_orders_are_compared() -> None:
 
 
 def test_what_a_sequence_replaces_no_longer_counts_as_loaded() -> None:
-    """Once a load has replaced fft-large in slots 0 and 1, the other of them is as good as blank."""
-    card = fpga("quad", loaded={Placement(0, 2): "fft-large", Placement(2, 1): "zstd", Placement(3, 1): "zstd"})
-    sizes: list[Size] = [(None, "aes-gcm", 0)] * 4
-    given = [partition.placement.start for partition in at_once([card], [], sizes) if partition and partition.placement]
-    assert given[1] == 1 - given[0], given
-    assert at_once([card], [], sizes) == one_by_one([card], [], sizes)
+    """Once the dpu of the second card is replaced at slot 0, its slot 2 is as good as blank."""
+    first = fpga("edge-3", 0, {Placement(1, 1): "aes-gcm", Placement(2, 1): "fir"})
+    second = fpga("edge-3", 1, {Placement(0, 3): "dpu"})
+    taken = [slots(second, 1, 1, "fir")]
+    sizes: list[Size] = [(None, "aes-gcm", 0)] * 5
+    given = at_once([first, second], taken, sizes)
+    found = [
+        (partition.card_uuid, partition.placement.start) for partition in given if partition and partition.placement
+    ]
+    assert found == [("FPGA-0", 1), ("FPGA-0", 0), ("FPGA-1", 0), ("FPGA-1", 2), ("FPGA-0", 2)]
+    assert given == one_by_one([first, second], taken, sizes)
