@@ -1,4 +1,5 @@
-"""Semantic versions (semver.org 2.0.0), as the CEL function ``semver`` and version attributes have them.
+"""Semantic versions (semver.org 2.0.0), as the CEL function ``semver`` and version attributes have them, and the
+versions of others, such as drivers, as far as they can be read so.
 
 Build metadata is read and dropped: it has no part in precedence, and Kubernetes compares by precedence.
 """
@@ -13,6 +14,12 @@ _SYNTAX: Final = re.compile(
     rf"(?P<major>{_NUMBER})\.(?P<minor>{_NUMBER})\.(?P<patch>{_NUMBER})"
     rf"(?:-(?P<pre>{_IDENTIFIER}(?:\.{_IDENTIFIER})*))?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
+_MAX_NUMBER: Final = 2**64 - 1
+"""The largest number that Kubernetes reads in a version."""
+_MAX_DIGITS: Final = 20
+"""The digits of ``_MAX_NUMBER``: Python refuses to convert thousands of digits."""
+_FOREIGN_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+"""A number in a version of others; a longer one, which no driver has, is read as several."""
 _CACHE_SIZE: Final = 1024
 """The parsed versions that are kept: a cluster has few driver and firmware versions."""
 
@@ -56,6 +63,9 @@ def parse_version(text: str, *, normalize: bool = False) -> Version | None:
     if match is None:
         return None
     pre = match["pre"].split(".") if match["pre"] else []
+    numbers = [match["major"], match["minor"], match["patch"], *(part for part in pre if part.isdecimal())]
+    if any(len(number) > _MAX_DIGITS or int(number) > _MAX_NUMBER for number in numbers):
+        return None
     parts = tuple(_Identifier(False, int(part), "") if part.isdecimal() else _Identifier(True, 0, part) for part in pre)
     return Version(int(match["major"]), int(match["minor"]), int(match["patch"]), parts)
 
@@ -66,8 +76,23 @@ def coerce_version(text: str) -> str:
     >>> coerce_version("535.104.05"), coerce_version("550.54"), coerce_version("")
     ('535.104.5', '550.54.0', '0.0.0')
     """
-    numbers = [str(int(number)) for number in re.findall(r"[0-9]+", text)[:3]]
-    return ".".join([*numbers, "0", "0", "0"][:3])
+    return ".".join(map(str, (*version_numbers(text), 0, 0, 0)[:3]))
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def version_numbers(text: str) -> tuple[int, ...]:
+    """Return all numbers of ``text`` without zeros at the end, which compare as versions of others do: drivers have two
+    to four numbers. A version that is not known is older than any other.
+
+    >>> version_numbers("535.104.05") < version_numbers("550.54") == version_numbers("550.54.0")
+    True
+    >>> version_numbers("2.17.319.0"), version_numbers("")
+    ((2, 17, 319), ())
+    """
+    numbers = [int(number) for number in _FOREIGN_NUMBER.findall(text)]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def _normalized(text: str) -> str:

@@ -24,6 +24,7 @@ from driver.runtime.tls import without_system_roots
 @option("--instance", default="", help="The pod's UID, where instances overlap in a rolling update.")
 @option("--probes-address", default="0.0.0.0:8080", help="Serve /healthz, /readyz and /metrics there.")
 @option("--publish-min-interval", type=float, default=2.0, help="Seconds between two changes of the slices.")
+@option("--list-attributes", is_flag=True, help="Publish PCIe root and NUMA node as lists where possible.")
 @option("--early-load", type=float, default=10.0, help="Load functions that take so many seconds before binding.")
 @logging_options
 def command(
@@ -37,6 +38,7 @@ def command(
     instance: str,
     probes_address: str,
     publish_min_interval: float,
+    list_attributes: bool,
     early_load: float,
     log_level: str,
     log_format: Format,
@@ -59,6 +61,7 @@ def command(
             cdi_dir=cdi_dir.absolute(),
             instance=instance,
             publish_min_interval_s=publish_min_interval,
+            list_attributes=list_attributes,
             early_load_s=early_load,
         )
         for choice in choose_families(families, backends)

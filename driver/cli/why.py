@@ -154,7 +154,7 @@ def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport) -> Iterato
             yield from _report(report)
     else:
         yield from _report(answer)
-    for plural, why in cluster.state.unread.items():
+    for plural, why in cluster.state.forbidden_lists.items():
         yield ""
         yield from _wrapped(f"{plural} could not be read, so what they say is missing here: {why}")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from api.model import device_attributes as v
-from api.model.devices import Attribute, AttributeValue, Device, ResourceSlice
+from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.names import DeviceId, DriverName, ObjectRef
 from driver.families.registry import installed_families
 from driver.partitions.device_names import card_name, device_name, parse_device_name, shared_name
@@ -135,8 +135,12 @@ def _partitions(card: Card) -> Iterator[tuple[str, Partition]]:
         yield shared_name(name), replace(partition, shared=True)
 
 
-def _value(device: Device, name: str) -> AttributeValue | None:
-    return device.attributes.get(name, _ABSENT).value
+def _value(device: Device, name: str) -> int | bool | str | None:
+    """Return the value of an attribute, of a list the first."""
+    value = device.attributes.get(name, _ABSENT).value
+    if isinstance(value, tuple):
+        return value[0] if value else None
+    return value
 
 
 def _text(device: Device, name: str) -> str:

@@ -47,7 +47,7 @@ class ClusterState(Value):
     """Kerf's ResourceClasses, from which its controller compiles DeviceClasses."""
     events: tuple[Event, ...] = ()
     """The events that say why devices are not prepared, not released, or not allocated by a driver's controller."""
-    unread: dict[str, str] = {}
-    """Lists that could not be read and without which a report is less exact: the reason, by plural."""
+    forbidden_lists: dict[str, str] = {}
+    """The optional lists that may not be read, and without which a report is less exact: the reason, by plural."""
     classic: ClassicState | None = None
     """The claims of a cluster where a driver's controller allocates; None: the scheduler does."""

@@ -1,7 +1,8 @@
 """The collector, which reads a ``ClusterState`` from an API server: the only I/O of diagnostics.
 
-Lists that Kerf's own API or events have are optional: where they may not be read, the state names them in ``unread``,
-and reports say so. Of events only those are read that kubelets and drivers' controllers write about devices.
+Lists that Kerf's own API or events have are optional: where they may not be read, the state names them in
+``forbidden_lists``, and reports say so. Of events only those are read that kubelets and drivers' controllers write
+about devices.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -71,7 +72,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         taint_rules=lists.get("taint_rules", ()),
         resource_classes=lists["resource_classes"],
         events=tuple(_relevant(reader.events, pods)),
-        unread=reader.unread,
+        forbidden_lists=reader.forbidden_lists,
         unreadable=tuple(sorted(reader.unreadable)),
     )
 
@@ -98,7 +99,7 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
         nodes=lists["nodes"],
         pods=pods,
         events=tuple(_relevant(reader.events, pods)),
-        unread=reader.unread,
+        forbidden_lists=reader.forbidden_lists,
         unreadable=tuple(sorted(reader.unreadable)),
         classic=ClassicState(
             claims=lists["claims"],
@@ -112,7 +113,7 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
 
 
 class _Reader:
-    """Reads lists concurrently into ``lists`` and ``events``; what it may not read, it notes in ``unread``.
+    """Reads lists concurrently into ``lists`` and ``events``; what it may not read, it notes in ``forbidden_lists``.
 
     Single objects that nobody can decode are named in ``unreadable``.
     """
@@ -121,7 +122,7 @@ class _Reader:
         self._client = client
         self.lists: dict[str, tuple[Any, ...]] = {}
         self.events: list[Event] = []
-        self.unread: dict[str, str] = {}
+        self.forbidden_lists: dict[str, str] = {}
         self.unreadable: list[str] = []
 
     async def read(self, field: str, kind: Kind[Any] | None, field_selector: str = "") -> None:
@@ -138,7 +139,7 @@ class _Reader:
         except NotFoundError:
             pass  # Kerf's API is not installed: nothing of Kerf's is there
         except ForbiddenError as error:
-            self.unread[kind.plural] = str(error)
+            self.forbidden_lists[kind.plural] = str(error)
 
     async def read_events(self, field_selector: str, namespace: str) -> None:
         """Read events of all namespaces, or of ``namespace`` where that is forbidden."""
@@ -146,12 +147,12 @@ class _Reader:
             self.events += (await self._client.list(EVENTS, field_selector=field_selector)).items
         except ForbiddenError as error:
             if not namespace:
-                self.unread[EVENTS.plural] = str(error)
+                self.forbidden_lists[EVENTS.plural] = str(error)
                 return
             try:
                 self.events += (await self._client.list(EVENTS, namespace, field_selector=field_selector)).items
             except ForbiddenError as again:
-                self.unread[EVENTS.plural] = str(again)
+                self.forbidden_lists[EVENTS.plural] = str(again)
 
 
 def _uses_devices(pod: Pod) -> bool:

@@ -21,6 +21,7 @@ from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kubeletplugin.backends.registry import load_backends
 from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.cluster.structured import StructuredCluster
 from driver.kubeletplugin.grpc.server import check_path
 from driver.kubeletplugin.handover import InstanceLock
@@ -58,12 +59,13 @@ async def host(families: Sequence["HostedFamily"], probes_address: str) -> None:
 
 
 class ClusterConnector:
-    """The API server as all families of one process see it: what it serves, and the node, are read once."""
+    """The API server as all families see it: its features and the node are read once, and classes watched once."""
 
     def __init__(self, client: Client, node_name: str) -> None:
         self._client = client
         self._node_name = node_name
         self._reading = anyio.Lock()
+        self._classes = ResourceClassWatch(client)
         self._features: ApiFeatures | ClassicFeatures | None = None
         self._node: Node | None = None
 
@@ -85,7 +87,7 @@ class ClusterConnector:
             if self._node is None:
                 self._node = await self._client.get(NODES, self._node_name)
         if isinstance(self._features, ApiFeatures):
-            return await StructuredCluster.connect(self._client, self._features, self._node, settings)
+            return await StructuredCluster.connect(self._client, self._features, self._node, settings, self._classes)
         from driver.kubeletplugin.cluster.classic import ClassicCluster  # needed only before Kubernetes 1.32
 
         return ClassicCluster(self._client, self._features, self._node, settings, now=lambda: datetime.now(UTC))

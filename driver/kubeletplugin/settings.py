@@ -48,6 +48,9 @@ class Settings:
     retrying at the same time."""
     publish_min_interval_s: float = 2.0
     """Least time between two changes of the slices: each is a write and an event for every scheduler."""
+    list_attributes: bool = False
+    """Whether PCIe root and NUMA node are published as lists (KEP-5491) where the API server takes them. Off: selectors
+    for the scalars that other drivers publish would not evaluate."""
     early_load_s: float | None = 10.0
     """Functions that take at least this long to load are loaded before the pod is bound; None: none is. kube-scheduler
     checks every 5 s whether the load is done, so shorter loads are quicker at the pod's start."""

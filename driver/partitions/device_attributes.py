@@ -5,7 +5,7 @@ A value comes from the partition, the card or its geometry, else it is the vocab
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -18,6 +18,8 @@ from driver.partitions.slice_limits import CompileError
 _SIZES: Final = 256
 """The most sets of capacities kept: more than the partitions of a geometry have, so that devices of one size share
 theirs."""
+_LISTABLE: Final[tuple[str, ...]] = (v.ATTRIBUTE_PCIE_ROOT, v.ATTRIBUTE_NUMA_NODE)
+"""The attributes of which a card may have several values, and which may be published as lists (KEP-5491)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,11 @@ class Vocabulary:
     attributes: Mapping[str, Attribute]
     """The neutral value of each attribute; its type is the attribute's type."""
     capacities: frozenset[str]
+
+    def with_lists(self) -> "Vocabulary":
+        """Return the vocabulary in which PCIe root and NUMA node are lists, of all devices alike."""
+        lists = {name: _to_list(self.attributes[name]) for name in _LISTABLE if name in self.attributes}
+        return replace(self, attributes={**self.attributes, **lists})
 
 
 def check_vocabulary(card: Card, vocabulary: Vocabulary) -> None:
@@ -59,12 +66,14 @@ def card_attributes(card: Card, node: str, vocabulary: Vocabulary) -> dict[str, 
         v.ATTRIBUTE_PCIE_ROOT: Attribute.of(card.pcie_root),
         v.ATTRIBUTE_NUMA_NODE: Attribute.of(card.numa_node),
     }
-    return {
+    values = {
         **vocabulary.attributes,
         **{name: value for name, value in generic.items() if name in vocabulary.attributes},
         **dict(card.geometry.attributes),
         **card.attributes,
     }
+    listable = {name: _fit(name, values[name], vocabulary) for name in _LISTABLE if name in values}
+    return {**values, **listable}
 
 
 def partition_attributes(card: Card, spec: PartitionSpec, vocabulary: Vocabulary) -> dict[str, Attribute]:
@@ -114,13 +123,37 @@ def _attributes_problem(attributes: Mapping[str, Attribute], vocabulary: Vocabul
         neutral = vocabulary.attributes.get(name)
         if neutral is None:
             return f"attribute {name!r} is not in the vocabulary"
-        if _type(value) != _type(neutral):
+        if _type(_fit(name, value, vocabulary)) != _type(neutral):
             return f"attribute {name!r} is {_type(value)}, but {_type(neutral)} in the vocabulary"
     return ""
 
 
+def _fit(name: str, attribute: Attribute, vocabulary: Vocabulary) -> Attribute:
+    """Return a listable attribute as a list or as its first value, whichever the vocabulary has."""
+    if name not in _LISTABLE:
+        return attribute
+    is_list = isinstance(attribute.value, tuple)
+    if is_list == isinstance(vocabulary.attributes[name].value, tuple):
+        return attribute
+    return _to_scalar(attribute, vocabulary.attributes[name]) if is_list else _to_list(attribute)
+
+
+def _to_list(attribute: Attribute) -> Attribute:
+    if attribute.string is not None:
+        return Attribute(strings=(attribute.string,))
+    return attribute if attribute.int_value is None else Attribute(ints=(attribute.int_value,))
+
+
+def _to_scalar(attribute: Attribute, neutral: Attribute) -> Attribute:
+    values = attribute.ints if attribute.strings is None else attribute.strings
+    return Attribute.of(values[0]) if values else neutral
+
+
 def _type(attribute: Attribute) -> str:
-    return "a version" if attribute.version is not None else f"of type {type(attribute.value).__name__}"
+    value = attribute.value
+    if isinstance(value, tuple):
+        return f"a list of type {type(value[0]).__name__}" if value else "an empty list"
+    return "a version" if attribute.version is not None else f"of type {type(value).__name__}"
 
 
 @lru_cache(maxsize=_SIZES)

@@ -24,6 +24,8 @@ MAX_DOMAIN: Final = 63
 """The most characters of the domain of a qualified name."""
 MAX_VALUE: Final = 64
 """The most bytes of a string or version attribute."""
+MAX_VALUES: Final = 48
+"""The most values of a device's attributes together, where some are lists (KEP-5491)."""
 MAX_SETS: Final = 8
 """The most counter sets in a slice (1.35 and later)."""
 MAX_COUNTERS: Final = 32
@@ -142,6 +144,9 @@ def _check_device(device: Device, layout: SliceLayout, sets: Collection[str]) ->
         problem = _value_problem(attribute)
         if problem:
             raise fail(f"attribute {name}: {problem}")
+    values = sum(len(one.value) if isinstance(one.value, tuple) else 1 for one in device.attributes.values())
+    if values > MAX_VALUES:
+        raise fail(f"{values} values of attributes together, at most {MAX_VALUES}")
     taints = MAX_TAINTS if layout is SliceLayout.SPLIT else MAX_TAINTS_COMBINED
     if len(device.taints) > taints:
         raise fail(f"{len(device.taints)} taints, at most {taints}")
@@ -163,11 +168,15 @@ def _is_qualified_name(name: str) -> bool:
 
 
 def _value_problem(attribute: Attribute) -> str:
-    text = attribute.version if attribute.version is not None else attribute.string
-    if text is None:
-        return "" if attribute.value is not None else "no value"
-    if len(text.encode()) > MAX_VALUE:
-        return f"{text!r} has more than {MAX_VALUE} bytes"
-    if attribute.version is not None and parse_version(text) is None:
-        return f"{text!r} is no semantic version"
+    value = attribute.value
+    if value is None:
+        return "no value"
+    if value == ():
+        return "an empty list"
+    for one in value if isinstance(value, tuple) else (value,):
+        if isinstance(one, str) and len(one.encode()) > MAX_VALUE:
+            return f"{one!r} has more than {MAX_VALUE} bytes"
+    for version in attribute.versions or (() if attribute.version is None else (attribute.version,)):
+        if parse_version(version) is None:
+            return f"{version!r} is no semantic version"
     return ""

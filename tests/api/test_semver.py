@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from api.model.semver import compare, parse_version
+from api.model.semver import coerce_version, compare, parse_version, version_numbers
 
 ASCENDING = [
     "0.9.9",
@@ -65,3 +65,38 @@ def test_what_is_no_version_is_refused(text: str) -> None:
 def test_a_normalized_version_may_be_short_or_padded(text: str, version: str | None) -> None:
     parsed = parse_version(text, normalize=True)
     assert (None if parsed is None else str(parsed)) == version
+
+
+@pytest.mark.parametrize("number", [2**64, "9" * 5000], ids=["65 bits", "5000 digits"])
+@pytest.mark.parametrize("form", ["{}.0.0", "0.{}.0", "0.0.{}", "1.0.0-{}"])
+def test_a_number_that_kubernetes_cannot_hold_is_no_version(form: str, number: int | str) -> None:
+    assert parse_version(form.format(2**64 - 1)) is not None
+    assert parse_version(form.format(number)) is None
+    assert parse_version(form.format(number), normalize=True) is None
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("", "1"),
+        ("535.104.05", "550"),
+        ("550.54", "550.54.1"),
+        ("2.17.319.1", "2.17.319.2"),
+        ("9.1", "10.0"),
+        ("6.8.0-45-generic", "6.8.0-101-generic"),
+    ],
+)
+def test_versions_of_others_compare_by_all_their_numbers(older: str, newer: str) -> None:
+    assert version_numbers(older) < version_numbers(newer)
+
+
+def test_zeros_at_the_end_of_a_foreign_version_do_not_count() -> None:
+    assert version_numbers("550.54") == version_numbers("550.054.00.0") == (550, 54)
+    assert version_numbers("not known") == version_numbers("") == ()
+
+
+@pytest.mark.parametrize("text", ["550.54.15", "550", "", "6.8.0-45-generic", "r1.2", "9" * 5000, "1." * 99])
+def test_a_coerced_version_is_always_a_semantic_one(text: str) -> None:
+    coerced = parse_version(coerce_version(text))
+    assert coerced is not None
+    assert coerced[:3] == (*version_numbers(text), 0, 0, 0)[:3]

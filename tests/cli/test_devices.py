@@ -1,11 +1,13 @@
-"""``kerf devices``: what this node's backends see, one table for each family."""
+"""``kerf devices``: what this node's backends see, and what is on the cards, one table for each family."""
 
 import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from driver.cli import main
+from driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
 
 
 @pytest.fixture
@@ -56,3 +58,92 @@ def test_an_unknown_backend_is_an_error_with_a_suggestion(capsys: pytest.Capture
     code, _, err = run(capsys, "--backend=simulatd")
     assert code == 1
     assert err.startswith("kerf: there is no backend 'simulatd'; installed are: simulated; did you mean 'simulated'?")
+
+
+def write_hardware(folder: Path, **states: object) -> None:
+    """Make the state of simulated cards that others have changed, each by the name of its card."""
+    (folder / "hardware").mkdir(exist_ok=True)
+    for name, state in states.items():
+        (folder / "hardware" / f"{name.replace('_', '-')}.json").write_text(json.dumps(state))
+
+
+def test_what_is_on_the_cards_and_what_their_modes_forbid_is_shown_within_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, backend: str, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    instance = {"id": 1, "profile": "3g.40gb", "placement": [0, 4], "mig_uuid": "MIG-1", "in_use": True}
+    unused = {"id": 9, "profile": "1g.10gb", "placement": [4, 1]}
+    gpu = {"model": "h100-80gb-sxm", "mig": True, "switch": "NeedsReset", "instances": [instance, unused]}
+    write_hardware(tmp_path, gpu_0=gpu, fpga_0={"shell": "quad", "in_use": [[1, 2]]})
+    code, out, err = run(capsys, backend)
+    gpus, fpgas = (table.splitlines() for table in out.split("\n\n"))
+    assert (code, err) == (0, "")
+    assert gpus[2:5] == [
+        "gpu-0: on the card now: 3g.40gb at 0, in use",
+        "gpu-0: on the card now: 1g.10gb at 4, not in use",
+        "gpu-0: cannot be had whole: MIG mode is on and off only after a reset",
+    ]
+    assert fpgas[2].startswith("fpga-0: on the card now: ")
+    assert fpgas[2].endswith(" at 1, in use")
+    assert max(map(len, [*gpus, *fpgas])) <= 80
+    assert json.loads((tmp_path / "hardware" / "gpu-0.json").read_text()) == gpu, "nothing was changed"
+
+
+def test_a_long_reason_is_wrapped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, backend: str, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    write_hardware(tmp_path, gpu_0={"model": "h100-80gb-sxm", "mig": True, "switch": "NeedsReset"})
+    _, out, _ = run(capsys, backend, "--family=gpu")
+    assert out.splitlines()[2:4] == ["gpu-0: cannot be had whole: MIG mode is", "  on and off only after a reset"]
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_a_program_gets_the_surveys_in_the_document(
+    capsys: pytest.CaptureFixture[str], backend: str, tmp_path: Path, form: str
+) -> None:
+    instance = {"id": 1, "profile": "3g.40gb", "placement": [0, 4], "mig_uuid": "MIG-1"}
+    write_hardware(tmp_path, gpu_0={"model": "h100-80gb-sxm", "mig": True, "instances": [instance]})
+    _, out, _ = run(capsys, backend, "--family=gpu", "-o", form)
+    (family,) = yaml.safe_load(out)["families"]
+    (survey,) = family["surveys"]
+    assert (survey["card_uuid"], survey["no_whole"], survey["no_partitions"]) == (family["cards"][0]["uuid"], "", "")
+    assert survey["partitions"] == [
+        {"id": "gi-1", "profile": "3g.40gb", "placement": [0, 4], "uuid": "MIG-1", "in_use": False}
+    ]
+
+
+def test_a_card_that_cannot_be_surveyed_is_named_and_the_others_are_shown(
+    capsys: pytest.CaptureFixture[str], backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    survey = SimulatedBackend.survey
+    closed: list[str] = []
+
+    def fail_for_gpus(self: SimulatedBackend, card_uuid: str) -> object:
+        if card_uuid.startswith("GPU"):
+            raise OSError("the driver does not answer")
+        return survey(self, card_uuid)
+
+    monkeypatch.setattr(SimulatedBackend, "survey", fail_for_gpus)
+    monkeypatch.setattr(SimulatedBackend, "close", lambda self: closed.append(self.name))
+    code, out, err = run(capsys, backend, "-o", "json")
+    gpu, fpga = json.loads(out)["families"]
+    assert (code, err) == (1, "kerf: card gpu-0 cannot be surveyed: OSError('the driver does not answer')\n")
+    assert (len(gpu["surveys"]), len(gpu["cards"]), len(fpga["surveys"])) == (0, 1, 1)
+    assert closed == ["simulated", "simulated"]
+
+
+def test_a_backend_that_raises_anything_when_it_is_opened_fails_its_family_alone(
+    capsys: pytest.CaptureFixture[str], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def fail_once(self: SimulatedBackend) -> None:
+        calls.append(self.name)
+        if len(calls) == 1:
+            raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(SimulatedBackend, "open", fail_once)
+    code, out, err = run(capsys, backend)
+    assert (code, err) == (1, "kerf: family gpu: ZeroDivisionError('oops')\n")
+    assert out.startswith("fpga.kerf.dev, pool this-node/fpga\n")

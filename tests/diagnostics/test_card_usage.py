@@ -1,5 +1,7 @@
 """Cards are reconstructed from published devices."""
 
+import dataclasses
+
 import pytest
 
 from api.model.devices import Attribute
@@ -54,6 +56,17 @@ def test_an_fpga_comes_back_with_functions_and_slots() -> None:
     [found] = find_published_cards(published).known
     assert found.card == fpga
     assert found.partitions == compiled.partitions
+
+
+def test_a_card_whose_numa_node_is_published_as_a_list_comes_back() -> None:
+    words, near = GPU.vocabulary.with_lists(), dataclasses.replace(card(0), numa_node=1, pcie_root="pci0000:80")
+    compiled = compile_pool("node-1/gpu", "node-1", [near], vocabulary=words, layout=SliceLayout.SPLIT)
+    spec = slices("node-1")[0].spec
+    published = [
+        replace(slices("node-1")[0], spec=replace(spec, devices=content.devices)) for content in compiled.pool.slices
+    ]
+    [found] = find_published_cards(published).known
+    assert found.card == near
 
 
 def test_cards_come_in_the_order_of_nodes_and_numbers() -> None:

@@ -331,7 +331,7 @@ def test_right_parameters_and_those_of_other_vendors_are_no_cause() -> None:
 
 
 def test_parameters_that_may_not_be_read_are_not_called_missing() -> None:
-    now = replace(cluster(claim(PARAMETERS)), unread={"gpuclaimparameters": "forbidden"})
+    now = replace(cluster(claim(PARAMETERS)), forbidden_lists={"gpuclaimparameters": "forbidden"})
     assert [cause.code for cause in explain(now).causes] == ["scheduler"]
 
 

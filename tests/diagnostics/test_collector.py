@@ -92,7 +92,7 @@ async def test_events_about_devices_are_read_the_newest_of_each_pod(tmp_path: Pa
         await report(client, about(made, name="other"), ["BackOff"])
         state = await collect(client)
     assert [event.message for event in state.events] == [f"message {number}" for number in range(11, 3, -1)]
-    assert (state.unread, state.resource_classes, state.classic) == ({}, (), None)
+    assert (state.forbidden_lists, state.resource_classes, state.classic) == ({}, (), None)
 
 
 async def test_without_permission_for_all_namespaces_events_of_one_are_read(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_without_permission_for_all_namespaces_events_of_one_are_read(tmp_
         server.faults.add(FORBIDDEN, verb="list", resource="events", times=2)
         state = await collect(client, namespace="default")
     assert len(state.events) == 1
-    assert state.unread == {}
+    assert state.forbidden_lists == {}
 
 
 @pytest.mark.parametrize("namespace", ["", "default"])
@@ -111,8 +111,8 @@ async def test_events_that_may_not_be_read_are_named_and_all_else_is_there(tmp_p
         await create_pod(client, "p")
         server.faults.add(FORBIDDEN, verb="list", resource="events", times=4)
         state = await collect(client, namespace)
-    assert list(state.unread) == ["events"]
-    assert "403" in state.unread["events"]
+    assert list(state.forbidden_lists) == ["events"]
+    assert "403" in state.forbidden_lists["events"]
     assert len(state.pods) == 1
 
 
@@ -137,4 +137,4 @@ async def test_a_classic_cluster_is_collected_as_one(tmp_path: Path) -> None:
     assert [class_.driver_name for class_ in classic.classes] == ["gpu.example.com"]
     assert [context.metadata.name for context in classic.contexts] == ["p"]
     assert [event.involved_object.kind for event in state.events] == ["Pod"], "the kubelet's `Failed` is about images"
-    assert (classic.inventories, state.unread) == ((), {})
+    assert (classic.inventories, state.forbidden_lists) == ((), {})

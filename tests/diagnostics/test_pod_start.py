@@ -231,7 +231,7 @@ def test_without_a_fault_the_report_says_what_was_looked_at() -> None:
 
 
 def test_events_that_could_not_be_read_are_no_proof_of_anything() -> None:
-    [cause] = explain(replace(placed(), unread={"events": "forbidden"})).causes
+    [cause] = explain(replace(placed(), forbidden_lists={"events": "forbidden"})).causes
     assert "events could not be read" in cause.message
 
 

@@ -150,7 +150,7 @@ def test_sentences_fit_a_terminal_and_names_stay_whole(capsys: pytest.CaptureFix
 
 def test_lists_that_could_not_be_read_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "dump.json"
-    file.write_bytes(encode_dump(replace(busy(), unread={"events": "events is forbidden"})))
+    file.write_bytes(encode_dump(replace(busy(), forbidden_lists={"events": "events is forbidden"})))
     main(["why", "pod/b", "--from", str(file)])
     assert "events could not be read, so what they say is missing here: events is forbidden" in capsys.readouterr().out
 

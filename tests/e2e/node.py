@@ -30,21 +30,20 @@ class NodeView:
 
     @property
     def gpu_partitions(self) -> Sequence[tuple[str, str, int]]:
-        """Card, profile and first slice of every GPU partition; a whole card in use has the profile ``whole``."""
-        found: list[tuple[str, str, int]] = []
-        for card, state in self._cards("gpu-*.json"):
-            found += [(card, "whole", 0)] if state["whole"] else []
-            found += [(card, one["profile"], one["placement"][0]) for one in state["instances"]]
-        return sorted(found)
+        """Card, profile and first slice of every GPU partition, whoever made it."""
+        return sorted(
+            (card, one["profile"], one["placement"][0])
+            for card, state in self._cards("gpu-*.json")
+            for one in state["instances"]
+        )
 
     @property
     def fpga_functions(self) -> Sequence[tuple[str, str, int]]:
-        """Card, function and first slot of every FPGA region in use."""
+        """Card, function and first slot of every function in an FPGA, whoever loaded it; half loaded ones, too."""
         return sorted(
             (card, region["function"], region["image"][0])
             for card, state in self._cards("fpga-*.json")
             for region in state["regions"]
-            if region["owner"]
         )
 
     @property
@@ -102,6 +101,10 @@ class NodeView:
             yield by_hand
         finally:
             self._change(card, destroy)
+
+    def switch_mig_off(self, card: str) -> None:
+        """Switch the MIG mode of an idle card off by hand, as it is after a boot."""
+        self._change(card, lambda state: {**state, "mig": False})
 
     def holds(self, uuid: str) -> bool:
         """Whether a partition with this UUID is on the node's cards."""

@@ -60,7 +60,8 @@ async def test_parameters_for_another_kind_of_device_are_refused_where_they_name
     await namespace.template("bad", *both, config=[pods.opaque(parameters, "gpu")])
     await namespace.create_pods("bad", "p")
     message = await namespace.wait_event("p", "FailedPrepareDynamicResources")
-    assert "is for fpga devices, request 'gpu' got the gpu device" in message
+    assert "FpgaConfig" in message
+    assert "GpuConfig" in message, "what the GPU's driver takes instead"
 
 
 async def test_a_hardware_failure_is_told_and_retried(namespace: Namespace) -> None:

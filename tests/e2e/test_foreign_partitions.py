@@ -1,5 +1,7 @@
 """Partitions that somebody cuts by hand: pods go elsewhere, run beside them, and come back when they are gone."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from tests.e2e import pods
@@ -23,8 +25,9 @@ def preferring(node: str) -> Document:
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
 
 
-async def whole_card_deployment(namespace: Namespace) -> None:
-    """Create a Deployment of one pod with a whole card, which prefers the first node."""
+@asynccontextmanager
+async def whole_card_deployment(namespace: Namespace) -> AsyncIterator[None]:
+    """Run a Deployment of one pod with a whole card, which prefers the first node; it is gone after the context."""
     whole = await namespace.resource_class("whole", device="gpu", cut="Whole")
     await namespace.template("whole", pods.exactly("gpu", whole))
     pod = pods.pod("whole", {"devices": pods.by_template("whole")}, affinity=preferring(FIRST))
@@ -41,6 +44,15 @@ async def whole_card_deployment(namespace: Namespace) -> None:
             },
         }
     )
+    try:
+        yield
+    finally:
+        await namespace.api.delete("apps/v1", "Deployment", "whole", namespace.name)
+
+        async def no_pods() -> bool:
+            return not await namespace.api.list("v1", "Pod", namespace.name)
+
+        await eventually("the Deployment's pods are gone", no_pods)
 
 
 async def running_on(namespace: Namespace) -> str | None:
@@ -56,30 +68,27 @@ async def wait_runs_elsewhere(namespace: Namespace) -> None:
     async def runs_elsewhere() -> bool:
         return await running_on(namespace) == SECOND
 
-    async def situation() -> object:
-        found = await namespace.api.list("v1", "Pod", namespace.name)
-        return [await namespace.describe_pod(pod["metadata"]["name"]) for pod in found]
-
-    await eventually("the pod runs on the other node", runs_elsewhere, within_s=ELSEWHERE_S, but=situation)
+    await eventually(
+        "the pod runs on the other node", runs_elsewhere, within_s=ELSEWHERE_S, but=lambda: describe_pods(namespace)
+    )
 
 
-async def remove_deployment(namespace: Namespace) -> None:
-    await namespace.api.delete("apps/v1", "Deployment", "whole", namespace.name)
+async def describe_pods(namespace: Namespace) -> object:
+    found = await namespace.api.list("v1", "Pod", namespace.name)
+    return [await namespace.describe_pod(pod["metadata"]["name"]) for pod in found]
 
-    async def no_pods() -> bool:
-        return not await namespace.api.list("v1", "Pod", namespace.name)
 
-    await eventually("the Deployment's pods are gone", no_pods)
+async def cordon(namespace: Namespace, node: str, *, is_on: bool) -> None:
+    await namespace.api.patch("v1", "Node", node, {"spec": {"unschedulable": is_on}})
 
 
 async def test_a_pod_runs_on_the_other_node_when_the_card_was_cut_by_hand_before(namespace: Namespace) -> None:
     first = namespace.nodes[FIRST]
     with first.cut_by_hand("gpu-0", "3g.40gb", start=0, size=4) as by_hand:
-        await whole_card_deployment(namespace)
-        await wait_runs_elsewhere(namespace)
-        assert first.gpu_partitions == [("gpu-0", "3g.40gb", 0)]
-        assert first.holds(by_hand), "what somebody else has cut is theirs"
-    await remove_deployment(namespace)
+        async with whole_card_deployment(namespace):
+            await wait_runs_elsewhere(namespace)
+            assert first.gpu_partitions == [("gpu-0", "3g.40gb", 0)]
+            assert first.holds(by_hand), "what somebody else has cut is theirs"
 
 
 async def test_a_pod_is_evicted_to_the_other_node_when_the_card_was_cut_by_hand_after_its_allocation(
@@ -87,18 +96,26 @@ async def test_a_pod_is_evicted_to_the_other_node_when_the_card_was_cut_by_hand_
 ) -> None:
     first = namespace.nodes[FIRST]
     await kerf.crash_plugin(FIRST)  # until it is back the pod is allocated and bound, and not prepared
-    await whole_card_deployment(namespace)
+    await cordon(namespace, SECOND, is_on=True)
 
     async def is_bound() -> bool:
         found = await namespace.api.list("v1", "Pod", namespace.name)
         return [pod["spec"].get("nodeName") for pod in found] == [FIRST]
 
-    await eventually("the pod is bound to the node that it prefers", is_bound)
-    with first.cut_by_hand("gpu-0", "3g.40gb", start=0, size=4) as by_hand:
-        await kerf.start_plugin(FIRST)
-        await wait_runs_elsewhere(namespace)
-        assert first.holds(by_hand)
-    await remove_deployment(namespace)
+    async with whole_card_deployment(namespace):
+        try:
+            await eventually(
+                "the pod is bound to the only node that takes pods", is_bound, but=lambda: describe_pods(namespace)
+            )
+            with first.cut_by_hand("gpu-0", "3g.40gb", start=0, size=4) as by_hand:
+                await cordon(namespace, SECOND, is_on=False)
+                await kerf.start_plugin(FIRST)
+                await wait_runs_elsewhere(namespace)
+                assert first.holds(by_hand)
+        finally:
+            await cordon(namespace, SECOND, is_on=False)
+            if not first.plugin_is_running:
+                await kerf.start_plugin(FIRST)
 
 
 async def test_a_pod_that_fits_beside_a_partition_cut_by_hand_runs_beside_it(namespace: Namespace) -> None:

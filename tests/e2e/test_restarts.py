@@ -90,6 +90,7 @@ async def test_running_pods_do_not_notice_a_restart_of_containerd(namespace: Nam
 async def test_a_plugin_killed_while_it_cuts_leaves_one_partition_for_the_pod(
     namespace: Namespace, kerf: Kerf, step: str, when: str
 ) -> None:
+    namespace.node.switch_mig_off("gpu-0")
     namespace.node.break_step(step, effect="crash", when=when)
     await small_pods(namespace, "p")
 

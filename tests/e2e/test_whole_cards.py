@@ -39,7 +39,7 @@ async def test_pods_and_containers_share_a_claim(namespace: Namespace) -> None:
     told = [told for name in ("one", "two") for told in (await namespace.wait_running(name)).containers.values()]
     assert len({tuple(one.kerf_devices.items()) for one in told}) == 1
     await namespace.delete_pod("one")
-    assert len(namespace.node.gpu_partitions) == 1
+    assert len(namespace.node.cdi_files) == 1
     await namespace.delete_pod("two")
     await namespace.wait_clean()
 

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 import yaml
+from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
@@ -19,7 +20,7 @@ from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
 from api.model.base import JsonObject
 from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
-from api.model.devices import ResourceSlice
+from api.model.devices import AttributeValue, ResourceSlice
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.kinds import ResourceKinds, allocated_claim_kind
@@ -34,8 +35,10 @@ from driver.kubeletplugin import app
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.backends.simulated import open_backend
 from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.settings import ProcessSettings, Settings
 from driver.local.apiserver import ApiServer, ApiServerSettings
+from driver.runtime import metrics
 from tests.fakes.claims import NODE, claim, ref, result
 from tests.fakes.kubelet import ClaimError, FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
@@ -225,6 +228,55 @@ async def test_where_the_api_server_drops_what_makes_devices_shareable_nothing_i
             await place.until_published(SLICE, without=f"{SLICE}-shared")
 
 
+async def test_all_families_of_a_process_share_one_watch_of_resource_classes() -> None:
+    def lists() -> float:
+        value = metrics.REGISTRY.get_sample_value("kerf_informer_lists_total", {"resource": "resourceclasses"})
+        return value or 0.0
+
+    async with site(ApiServerSettings()) as place:
+        await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
+        before = lists()
+        async with running(place):
+            await place.until_published(SLICE)
+            await place.until_published(FUNCTION)
+            await place.client.create(RESOURCE_CLASSES, in_shares("1g.10gb"))
+            spec: JsonObject = {"device": "fpga", "cut": "Monitor"}
+            monitor = ResourceClassObject(metadata=ObjectMeta(name="monitor"), spec=spec)
+            await place.client.create(RESOURCE_CLASSES, monitor)
+            await place.until_published(f"{SLICE}-shared")
+            await place.until_published("fpga-0-monitor")
+        assert lists() == before + 1
+
+
+async def test_when_the_follower_that_runs_the_watch_of_classes_ends_the_next_one_goes_on() -> None:
+    async with site(ApiServerSettings()) as place, anyio.create_task_group() as group:
+        await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
+        watch = ResourceClassWatch(place.client)
+        assert await watch.list_now() == ()
+        heard: dict[str, list[set[str]]] = {"first": [], "second": [], "third": []}
+
+        async def follow(name: str, *, task_status: TaskStatus[anyio.CancelScope]) -> None:
+            with anyio.CancelScope() as scope:
+                task_status.started(scope)
+                await watch.follow(lambda: heard[name].append({one.metadata.name for one in watch.classes}), poll_s=60)
+
+        async def until_heard(name: str, classes: set[str]) -> None:
+            await until(lambda: heard[name][-1:] == [classes])
+
+        first = await group.start(follow, "first")
+        await place.client.create(RESOURCE_CLASSES, replace(in_shares("1g.10gb"), metadata=ObjectMeta(name="a")))
+        await until_heard("first", {"a"})
+        await group.start(follow, "second")
+        await until_heard("second", {"a"})
+        first.cancel()
+        await place.client.create(RESOURCE_CLASSES, replace(in_shares("1g.10gb"), metadata=ObjectMeta(name="b")))
+        await until_heard("second", {"a", "b"})
+        assert heard["first"] == [{"a"}], "it has ended"
+        await group.start(follow, "third")
+        await until_heard("third", {"a", "b"})
+        group.cancel_scope.cancel()
+
+
 async def conditional(place: Site) -> set[str]:
     """Devices that are published with binding conditions."""
     return {device.name for one in await place.slices() for device in one.spec.devices if device.binding_conditions}
@@ -279,6 +331,25 @@ async def test_where_the_api_server_drops_conditions_none_are_published(caplog: 
         async with running(place):
             await until(lambda: "the API server drops binding conditions" in caplog.text)
             await place.until_published(FUNCTION)
+
+
+async def numa_nodes(place: Site) -> set[AttributeValue | None]:
+    name = "resource.kubernetes.io/numaNode"
+    return {device.attributes[name].value for one in await place.slices() for device in one.spec.devices}
+
+
+async def test_numa_nodes_are_lists_only_by_the_setting_and_where_the_api_server_takes_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for takes_lists, is_set, expected in ((True, False, {0, 1}), (True, True, {(0,), (1,)}), (False, True, {0, 1})):
+        caplog.clear()
+        async with site(ApiServerSettings(dropped_fields={}) if takes_lists else ApiServerSettings()) as place:
+            place.change(list_attributes=is_set)
+            async with running(place):
+                await place.until_published(SLICE)
+                await place.until_published(FUNCTION)
+                assert await numa_nodes(place) == expected
+        assert ("the API server takes no lists" in caplog.text) == (is_set and not takes_lists)
 
 
 async def test_an_ill_card_is_tainted_on_the_server() -> None:

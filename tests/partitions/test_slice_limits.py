@@ -129,6 +129,22 @@ BEYOND = {
         SPLIT,
         "attribute driverVersion: '535.104.05' is no semantic version",
     ),
+    "a long text in a list": (
+        split(with_attribute("a", Attribute(strings=("a", "ü" * 33)))),
+        SPLIT,
+        "device gpu-0-a: attribute a: .* has more than 64 bytes",
+    ),
+    "a version in a list": (
+        split(with_attribute("a", Attribute(versions=("1.0.0", "1.0")))),
+        SPLIT,
+        "attribute a: '1.0' is no semantic version",
+    ),
+    "an empty list": (split(with_attribute("a", Attribute(ints=()))), SPLIT, "attribute a: an empty list"),
+    "values in lists": (
+        split(with_attribute("a", Attribute(ints=tuple(range(49))))),
+        SPLIT,
+        "device gpu-0-a: 49 values of attributes together, at most 48",
+    ),
     "an attribute without a value": (split(with_attribute("a", Attribute())), SPLIT, "attribute a: no value"),
     "taints": (split(msgspec.structs.replace(device(), taints=TAINTS)), SPLIT, "17 taints, at most 16"),
     "taints before 1.35": (

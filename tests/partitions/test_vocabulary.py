@@ -12,7 +12,7 @@ from driver.families.gpu import GPU
 from driver.partitions.device_attributes import Vocabulary
 from driver.partitions.device_names import device_name, parse_device_name
 from driver.partitions.geometry import Card, Geometry, InvalidGeometryError, Partition, PartitionSpec, Placement
-from driver.partitions.pool_compiler import CompileError, SliceLayout, compile_pool
+from driver.partitions.pool_compiler import CompileError, SliceLayout, build_monitor_slices, compile_pool
 from driver.partitions.unit_map import get_unit_map
 from tests.partitions.cards import fpga, gpu
 from tests.partitions.counters import devices
@@ -155,3 +155,52 @@ def test_an_fpgas_devices_say_what_is_loaded_and_how_long_a_load_takes() -> None
 def test_a_partition_is_found_by_what_it_is() -> None:
     partition = Partition(kind="gpu", card_uuid="GPU-0", profile="9g.90gb", placement=Placement(0, 1))
     assert get_unit_map(gpu()).find(partition) is None
+
+
+ROOT, NUMA = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
+
+
+def near_two() -> Card:
+    lists = {ROOT: Attribute(strings=("pci0000:00", "pci0000:80")), NUMA: Attribute(ints=(1, 0))}
+    return replace(gpu(), attributes=lists)
+
+
+@pytest.mark.parametrize("make", [gpu, fpga], ids=["gpu", "fpga"])
+def test_in_a_vocabulary_with_lists_root_and_numa_node_of_every_device_are_lists_and_nothing_else_changes(
+    make: Any,
+) -> None:
+    words = (GPU if make is gpu else FPGA).vocabulary
+    card = make()
+    plain, listed = compiled(card, words), compiled(card, words.with_lists())
+    assert plain.keys() == listed.keys()
+    for name, device in listed.items():
+        assert device.attributes == {
+            **plain[name].attributes,
+            ROOT: Attribute(strings=(plain[name].attributes[ROOT].string,)),
+            NUMA: Attribute(ints=(plain[name].attributes[NUMA].int_value,)),
+        }
+
+
+def test_a_card_near_several_roots_has_all_of_them_in_lists_and_the_first_otherwise() -> None:
+    card = near_two()
+    listed, plain = compiled(card, GPU.vocabulary.with_lists()), compiled(card, GPU.vocabulary)
+    assert {device.attributes[ROOT].value for device in listed.values()} == {("pci0000:00", "pci0000:80")}
+    assert {device.attributes[NUMA].value for device in listed.values()} == {(1, 0)}
+    assert {device.attributes[ROOT].value for device in plain.values()} == {"pci0000:00"}
+    assert {device.attributes[NUMA].value for device in plain.values()} == {1}
+
+
+def test_a_monitor_device_has_the_same_types_as_all_others() -> None:
+    (monitor,) = next(build_monitor_slices([near_two()], "n", GPU.vocabulary.with_lists())).devices
+    assert monitor.attributes[NUMA] == Attribute(ints=(1, 0))
+
+
+def test_a_vocabulary_without_root_and_numa_node_has_no_lists() -> None:
+    assert VOCABULARY.with_lists() == VOCABULARY
+
+
+def test_a_list_of_another_type_is_refused() -> None:
+    card = replace(gpu(), attributes={NUMA: Attribute(strings=("0",))})
+    for words in (GPU.vocabulary, GPU.vocabulary.with_lists()):
+        with pytest.raises(CompileError, match=f"attribute '{NUMA}' is .*str, but .*int in the vocabulary"):
+            compiled(card, words)

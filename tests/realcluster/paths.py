@@ -20,8 +20,8 @@ from typing import Final
 _PORTS: Final = range(20_000, 32_768)
 """Below those that the kernel gives to outgoing connections (ip_local_port_range, ip(7)): one of these could take the
 port of a server that is about to start again."""
-ROOTS: Final = Path("/tmp/kerf-e2e")
-"""Short: a plugin's registration socket, with a pod's UID in its name, must stay below 108 bytes (sun_path)."""
+ROOTS: Final = Path("/tmp/k8s")
+"""Short: the registration sockets have a driver and a pod's UID in its name, and 107 bytes at most (sun_path)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ the suffix of a whole card is empty. Cards of one geometry share their suffixes,
 use is computed once and cached for all such cards of the cluster.
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from api.kerf.node_inventory import (
     InventoryPartitions,
     NodeInventorySpec,
 )
+from api.model.semver import version_numbers
 from driver.partitions.device_names import card_name, device_name, parse_device_name
 from driver.partitions.geometry import (
     Amounts,
@@ -36,7 +36,6 @@ from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
 
 WHOLE: Final = ""
 """The suffix of a whole card's device name."""
-_NUMBERS: Final = re.compile(r"\d+")
 _TAINT_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 """Effects that keep a device from being allocated (KEP-5055)."""
 
@@ -91,16 +90,6 @@ def _availability(unit_map: UnitMap, suffixes: tuple[str, ...]) -> CardAvailabil
     specs, whole = _CUTS[unit_map], unit_map.specs[-1]
     taken = (specs.get(suffix, whole).of("") for suffix in suffixes)
     return CardAvailability(unit_map.free(taken), tuple(suffix for suffix in suffixes if suffix not in specs))
-
-
-@lru_cache(maxsize=256)  # driver versions in a cluster, parsed for every card
-def parse_driver_version(version: str) -> tuple[int, ...]:
-    """Parse a driver's version for comparison; an unknown one is empty, which is older than any other.
-
-    >>> parse_driver_version("535.104.05") < parse_driver_version("550.54"), parse_driver_version("")
-    (True, ())
-    """
-    return tuple(int(number) for number in _NUMBERS.findall(version))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +159,7 @@ def _node_card(card: Card) -> NodeCard:
         unit_map=unit_map,
         name=name,
         model=card.geometry.model,
-        driver_version=parse_driver_version(card.driver_version),
+        driver_version=version_numbers(card.driver_version),
     )
 
 

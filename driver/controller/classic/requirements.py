@@ -34,7 +34,7 @@ from api.model.allocations import ConfigSource, DeviceAllocationConfiguration, O
 from api.model.classic import MAX_CONSUMERS, ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
 from api.model.metadata import ObjectMeta
 from api.model.names import ObjectRef
-from driver.controller.classic.node_model import parse_driver_version
+from api.model.semver import version_numbers
 from driver.controller.classic.placement import DeviceRequirements
 from driver.controller.classic.state import ClusterView
 from driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
@@ -153,7 +153,7 @@ def merge_parameters(
         device, config = _fpga(class_spec, claim_spec), _fpga_config(class_spec, claim_spec)
     return RequestRequirements(
         name=name,
-        device=replace(device, driver_version=parse_driver_version(class_spec.min_driver_version or "")),
+        device=replace(device, driver_version=version_numbers(class_spec.min_driver_version or "")),
         count=count * claim_spec.count,
         nodes=class_spec.nodes,
         max_pods=class_spec.max_pods,

@@ -220,7 +220,7 @@ class _ClassicExplainer:
 
     def _check_reference(self, reference: ParametersReference, namespace: str, subject: str) -> Iterator[Cause]:
         kind = reference.kind
-        if reference.api_group.partition("/")[0] != GROUP or kind.lower() in self.cluster.state.unread:
+        if reference.api_group.partition("/")[0] != GROUP or kind.lower() in self.cluster.state.forbidden_lists:
             return  # another vendor's, or not readable: the events of its controller tell
         ref = ObjectRef(namespace, reference.name)
         found = next((each for each in self.state.parameters.get(kind, ()) if each.ref == ref), None)

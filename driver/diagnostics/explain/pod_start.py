@@ -294,7 +294,11 @@ def _claim_in(message: str, claims: Sequence[HeldClaim]) -> HeldClaim | None:
 
 def _preparing(cluster: ClusterIndex, pod: Pod, claims: Sequence[HeldClaim]) -> Cause:
     drivers = list_names(list(dict.fromkeys(driver for claim in claims for driver in claim.drivers)))
-    events = "events could not be read" if "events" in cluster.state.unread else "no event tells of a failed prepare"
+    events = (
+        "events could not be read"
+        if "events" in cluster.state.forbidden_lists
+        else "no event tells of a failed prepare"
+    )
     return Cause(
         code=CauseCode.PREPARING,
         message=f"no fault is found: node {pod.spec.node_name} is ready, the plugin of {drivers} is there, the devices "

@@ -160,7 +160,10 @@ class Backend(Protocol):
     name: str
 
     def open(self) -> None:
-        """Connect to the hardware's driver. Called before any other method, and again after ``close``."""
+        """Connect to the hardware's driver. Called before any other method, and again after ``close``.
+
+        Other processes may have the hardware open: ``kerf devices`` opens, discovers and surveys beside the plugin.
+        """
         ...
 
     def close(self) -> None:

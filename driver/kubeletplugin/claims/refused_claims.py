@@ -14,6 +14,7 @@ from api.errors import InvalidDocumentError
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef, DeviceId, ObjectRef
 from api.model.prepared import ClaimState
+from driver.kubeletplugin.backends.base import HardwareConflictError
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.cluster.base import Cluster, claim_reference
@@ -29,6 +30,9 @@ _log = logging.getLogger(__name__)
 
 _REASON: Final = "DeviceRefused"
 """The reason of the events."""
+RECHECK_S: Final = 2.0
+"""Time between two looks at what somebody else holds, each of which counts as a refusal: the kubelet's own tries are
+some ten seconds apart, and a card that is held for seconds only should not cost a pod its node."""
 _REFUSED: Final = metrics.counter(
     "kerf_refused_placements_total", "Placements that the hardware refused too often.", ["driver", "outcome"]
 )
@@ -46,8 +50,13 @@ class RefusedClaims:
         driver: str,
         survey: Callable[[str], None],
         on_change: Callable[[], None],
+        recheck_s: float = RECHECK_S,
     ) -> None:
-        """``survey`` has a card surveyed soon; ``on_change`` is called when the devices may have changed."""
+        """``survey`` has a card surveyed soon; ``on_change`` is called when the devices may have changed.
+
+        Tests give ``recheck_s``.
+        """
+        self._recheck_s = recheck_s
         self._cluster = cluster
         self._checkpoint = checkpoint
         self._restrictions = restrictions
@@ -57,6 +66,13 @@ class RefusedClaims:
         self._on_change = on_change
         self._queue: WorkQueue[ClaimRef] = WorkQueue()
         self._due: dict[ClaimRef, dict[DeviceId, tuple[Partition, str]]] = {}
+        self._held: dict[ClaimRef, dict[DeviceId, Partition]] = {}
+        """What somebody else held at the last try or look."""
+
+    @property
+    def is_rechecking(self) -> bool:
+        """Whether what somebody else held at a try is looked at again."""
+        return bool(self._held)
 
     def note_failure(self, claim: ClaimRef, error: DevicesFailedError, *, has_pod: bool = True) -> None:
         """Note that devices of ``claim`` could not be prepared. Only what the hardware says counts as a refusal.
@@ -70,20 +86,39 @@ class RefusedClaims:
             if self._restrictions.allocated.add(device.share.id):
                 self._on_change()
             self._survey(partition.card_uuid)
-            if has_pod and self._tracker.record(claim.uid, device.share.id):
-                self._due.setdefault(claim, {})[device.share.id] = (partition, _describe(failure))
-                self._queue.add(claim)
+            if has_pod:
+                self._record(claim, device.share.id, partition, _describe(failure))
+                if isinstance(failure, HardwareConflictError):
+                    self._held.setdefault(claim, {})[device.share.id] = partition
+                    self._queue.add(claim, after_s=self._recheck_s)
 
     def note_success(self, claim: ClaimRef) -> None:
         """Note that ``claim`` is prepared or released: what was refused to it no longer matters."""
         self._tracker.forget(claim.uid)
         self._due.pop(claim, None)
+        self._held.pop(claim, None)
 
     async def run(self) -> None:
         """Taint what was refused too often, and tell whom it concerns, until cancelled."""
         await self._queue.run(self._handle, workers=1)
 
+    def _record(self, claim: ClaimRef, device: DeviceId, partition: Partition, reason: str) -> None:
+        if self._tracker.record(claim.uid, device):
+            self._due.setdefault(claim, {})[device] = (partition, reason)
+            self._queue.add(claim)
+
+    def _recheck(self, claim: ClaimRef) -> None:
+        """Count what the latest survey still shows as held; what is not held any more the kubelet's next try gets."""
+        for device, partition in self._held.pop(claim, {}).items():
+            reason = self._restrictions.surveys.find_held(partition)
+            if reason is not None and device not in self._tracker.placements:
+                self._record(claim, device, partition, reason)
+                self._held.setdefault(claim, {})[device] = partition
+                self._survey(partition.card_uuid)
+                self._queue.add(claim, after_s=self._recheck_s)
+
     async def _handle(self, ref: ClaimRef) -> None:
+        self._recheck(ref)
         due = self._due.get(ref)
         claim = await self._cluster.read_claim(ref) if due else None
         if not due or claim is None or claim.metadata.uid != ref.uid:
@@ -98,7 +133,8 @@ class RefusedClaims:
         self, claim: ResourceClaim, pods: Sequence[Pod], device: DeviceId, partition: Partition, reason: str
     ) -> None:
         obstacle = self._find_obstacle(claim, pods, device)
-        is_new = self._tracker.taint(device, partition, reason, evicts=not obstacle)
+        was_held = self._restrictions.surveys.find_held(partition) is not None
+        is_new = self._tracker.taint(device, partition, reason, evicts=not obstacle, was_held=was_held)
         evicts = self._tracker.placements[device].evicts
         message = f"the hardware keeps refusing {device.device}: {reason}"
         if evicts:

@@ -8,7 +8,9 @@ be stored (KEP-576), so one shows which fields are kept.
 import logging
 from typing import Final
 
+from api.model.device_attributes import ATTRIBUTE_NUMA_NODE, ATTRIBUTE_PCIE_ROOT
 from api.model.devices import (
+    Attribute,
     Capacity,
     CapacityRange,
     CapacityRequestPolicy,
@@ -56,6 +58,27 @@ async def probe_dropped_fields(client: Client, kind: Kind[ResourceSlice], target
     return frozenset(find_dropped_fields(to_builtins(sent.spec), to_builtins(kept.spec)))
 
 
+async def probe_list_attributes(client: Client, kind: Kind[ResourceSlice], target: PublishTarget) -> bool:
+    """Return whether the API server takes attributes with lists (KEP-5491).
+
+    With the gate DRAListTypeAttributes off it drops the lists, and then refuses the whole slice because of attributes
+    without a value. Raises UnreachableError.
+    """
+    lists = {ATTRIBUTE_PCIE_ROOT: Attribute(strings=("pci0000:00",)), ATTRIBUTE_NUMA_NODE: Attribute(ints=(0,))}
+    sent = _build_slice(target, (Device(name="listed", attributes=lists),))
+    try:
+        kept = await client.create(kind, sent, dry_run=True)
+    except UnreachableError:
+        raise
+    except ApiError as error:
+        _log.warning("PCIe root and NUMA node are published as single values: the API server takes no lists: %s", error)
+        return False
+    if find_dropped_fields(to_builtins(sent.spec), to_builtins(kept.spec)):
+        _log.warning("PCIe root and NUMA node are published as single values: the API server drops lists")
+        return False
+    return True
+
+
 def _build_full_slice(target: PublishTarget) -> ResourceSlice:
     """Build a slice with every field that a server may drop and Kerf's devices need, each in a device of its own."""
     conditions = BindingConditions.of_driver(target.driver)
@@ -80,6 +103,12 @@ def _build_full_slice(target: PublishTarget) -> ResourceSlice:
         Device(name="tainted", taints=(DeviceTaint(key=f"{target.driver}/probe", effect="NoSchedule"),)),
     )
     is_combined = target.layout is SliceLayout.COMBINED
+    return _build_slice(target, devices, (CounterSet(name="card", counters=counters),) if is_combined else ())
+
+
+def _build_slice(
+    target: PublishTarget, devices: tuple[Device, ...], counters: tuple[CounterSet, ...] = ()
+) -> ResourceSlice:
     return ResourceSlice(
         metadata=ObjectMeta(name=slice_name(0, target.driver, target.node, _POOL)),
         spec=ResourceSliceSpec(
@@ -87,6 +116,6 @@ def _build_full_slice(target: PublishTarget) -> ResourceSlice:
             pool=ResourcePool(name=_POOL, generation=1, resource_slice_count=1),
             node_name=target.node,
             devices=devices,
-            shared_counters=(CounterSet(name="card", counters=counters),) if is_combined else (),
+            shared_counters=counters,
         ),
     )

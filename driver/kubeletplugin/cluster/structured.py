@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +9,6 @@ import anyio
 
 from api.core.v1 import Node, ObjectReference, Pod
 from api.dra.registry import STRUCTURED_SERVICES, PluginServices
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.names import ClaimRef, ObjectRef
@@ -19,12 +17,12 @@ from api.wire import to_builtins
 from driver.kube.discovery import ApiFeatures
 from driver.kube.events import EventKind, EventReporter
 from driver.kube.http.client import Client
-from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
 from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, node_reference, read_claim, read_pod
-from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields
+from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
+from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
 from driver.kubeletplugin.settings import Settings
@@ -53,20 +51,16 @@ class StructuredCluster:
         settings: Settings,
         target: PublishTarget,
         *,
-        can_watch_classes: bool,
+        classes: ResourceClassWatch,
         dropped: Collection[str] = (),
     ) -> None:
-        """``can_watch_classes`` says whether the kind ResourceClass is installed now and may be read.
-
-        ``dropped`` are the paths of fields of slices that the API server is known to drop.
-        """
+        """``dropped`` are the paths of fields of slices that the API server is known to drop."""
         self.kubelet_services: PluginServices = STRUCTURED_SERVICES
         self._client = client
         self._claims = features.resource.resource_claims
         self._allocated = allocated_claim_kind(features.resource.version)
         self._on_target_change: Callable[[], None] = lambda: None
-        self._classes = Informer(client, RESOURCE_CLASSES, on_change=self._classes_changed)
-        self._can_watch_classes = can_watch_classes
+        self._classes = classes
         self._classes_poll_s = settings.classes_poll_s
         self._field_manager = settings.field_manager
         self.target = target
@@ -87,19 +81,23 @@ class StructuredCluster:
 
     @classmethod
     async def connect(
-        cls, client: Client, features: ApiFeatures, node: Node, settings: Settings
+        cls, client: Client, features: ApiFeatures, node: Node, settings: Settings, classes: ResourceClassWatch
     ) -> "StructuredCluster":
         """Find out what the API server keeps of this driver's slices. Raises ApiError for a call that fails."""
-        classes = await _list_resource_classes(client)
+        listed = await classes.list_now()
         target = PublishTarget(
             driver=settings.driver_name,
             node=settings.node_name,
             layout=SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED,
-            optional_devices=find_optional_devices(classes or (), settings.family),
+            optional_devices=find_optional_devices(listed or (), settings.family),
         )
         dropped = await probe_dropped_fields(client, features.resource.resource_slices, target)
         target = _restrict(target, dropped)
-        return cls(client, features, node, settings, target, can_watch_classes=classes is not None, dropped=dropped)
+        kind = features.resource.resource_slices
+        if settings.list_attributes and await probe_list_attributes(client, kind, target):
+            words = {name: vocabulary.with_lists() for name, vocabulary in target.vocabularies.items()}
+            target = replace(target, vocabularies=words)
+        return cls(client, features, node, settings, target, classes=classes, dropped=dropped)
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
         return await read_claim(self._client, self._claims, claim)
@@ -146,22 +144,15 @@ class StructuredCluster:
             group.start_soon(self._events.run)
 
     async def _watch_classes(self) -> None:
-        """Watch ResourceClasses once they can be watched: their definition may be installed after the plugin."""
-        while not self._can_watch_classes:
-            await anyio.sleep(self._classes_poll_s)
-            with suppress(ApiError):
-                await self._client.list(RESOURCE_CLASSES)
-                self._can_watch_classes = True
-                _log.info("ResourceClasses can be watched now")
-        await self._classes.run()
+        await self._classes.follow(self._classes_changed, poll_s=self._classes_poll_s)
 
     def _set_target(self, target: PublishTarget) -> None:
         if target != self.target:
             self.target = target
             self._on_target_change()
 
-    def _classes_changed(self, _: ObjectChange[ResourceClassObject]) -> None:
-        wanted = find_optional_devices(self._classes.store.values(), self._family)
+    def _classes_changed(self) -> None:
+        wanted = find_optional_devices(self._classes.classes, self._family)
         # Until the first list is complete, a class that is missing may still come.
         known = OptionalDevices() if self._classes.synced else self.target.optional_devices
         self._set_target(replace(self.target, optional_devices=wanted.union(known)))
@@ -183,12 +174,3 @@ def _restrict(target: PublishTarget, dropped: Collection[str]) -> PublishTarget:
         _log.error("pods are bound before their devices are ready: the API server drops binding conditions")
         target = replace(target, keeps_conditions=False)
     return target
-
-
-async def _list_resource_classes(client: Client) -> Sequence[ResourceClassObject] | None:
-    """Return the ResourceClasses; None: there is no such kind, or it may not be read, so no device is shared."""
-    try:
-        return (await client.list(RESOURCE_CLASSES)).items
-    except (NotFoundError, ForbiddenError) as error:
-        _log.warning("no shared devices are published until ResourceClasses can be watched: %s", error)
-        return None

@@ -20,8 +20,8 @@ MAX_EVICTING: Final = 2
 """Placements of a node that are tainted NoExecute at a time: a defect of a driver refuses everything, and evicting all
 of a node's pods would only carry the load to the next node."""
 HOLD_S: Final = 120.0
-"""Shortest time for which a placement stays tainted: the pod is evicted and scheduled anew within it, and not to the
-placement that has just refused it; and a person may look."""
+"""Shortest time for which a placement stays tainted whose refusals no survey explains: the pod is evicted and scheduled
+anew within it, and not to the placement that has just refused it; and a person may look."""
 FORGET_S: Final = 600.0
 """Refusals that are further apart are unrelated: the kubelet's own back-off ends at a few minutes."""
 
@@ -40,6 +40,8 @@ class RefusedPlacement:
     reason: str
     evicts: bool
     """Whether its taint evicts the pods that have it."""
+    was_held: bool
+    """Whether a survey shows who holds it: then the next one that no longer does ends the taint."""
     since: float
 
 
@@ -75,17 +77,24 @@ class RefusalTracker:
         for key in [key for key in self._counts if key[0] == claim_uid]:
             del self._counts[key]
 
-    def taint(self, device: DeviceId, partition: Partition, reason: str, *, evicts: bool) -> bool:
+    def taint(
+        self, device: DeviceId, partition: Partition, reason: str, *, evicts: bool, was_held: bool = False
+    ) -> bool:
         """Taint a placement; returns whether its taint is new. ``evicts`` counts only while ``may_evict_more``."""
         known = self._placements.get(device)
         evicts = (known is not None and known.evicts) or (evicts and self.may_evict_more)
         self._placements[device] = RefusedPlacement(
-            device=device, partition=partition, reason=reason, evicts=evicts, since=self._now()
+            device=device,
+            partition=partition,
+            reason=reason,
+            evicts=evicts,
+            was_held=was_held,
+            since=self._now(),
         )
         return known is None or known.evicts != evicts
 
     def expire(self, card_uuid: str, is_held: Callable[[Partition], bool]) -> bool:
-        """Apply a survey of the card: placements that have been tainted for HOLD_S and are not held become free.
+        """Apply a survey of the card: placements that are not held become free, at once if that was the reason.
 
         Returns whether there were any.
         """
@@ -94,7 +103,7 @@ class RefusalTracker:
             placement.device
             for placement in self._placements.values()
             if placement.partition.card_uuid == card_uuid
-            and now - placement.since >= HOLD_S
+            and (placement.was_held or now - placement.since >= HOLD_S)
             and not is_held(placement.partition)
         ]
         for device in freed:

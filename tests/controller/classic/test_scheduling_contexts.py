@@ -338,6 +338,7 @@ def test_a_node_that_cannot_be_had_is_unsuitable_for_a_reason(reason: str) -> No
     [
         ("550.54.15", "550.54", True),
         ("550.54.15", "550.54.15", True),
+        ("550.54", "550.54.0", True),
         ("550.54.15", "550.90", False),
         ("535.104.05", "550", False),
         ("", "550", False),

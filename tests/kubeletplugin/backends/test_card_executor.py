@@ -18,7 +18,7 @@ from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
 from driver.kubeletplugin.backends.worker_threads import Report, WorkerThreads
 from driver.partitions.geometry import Placement
-from driver.runtime import logs
+from driver.runtime import logs, metrics
 from tests.fakes.cards import gpu
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.harness import LONGEST_S
@@ -161,6 +161,62 @@ async def test_a_call_whose_caller_is_cancelled_keeps_its_card_until_it_returns(
         assert node.executor.has_hanging_calls
         node.release.set()
         await until(lambda: not node.executor.has_hanging_calls)
+
+
+def gauges() -> tuple[float, float]:
+    names = "kerf_hardware_queue_length", "kerf_stuck_cards"
+    waiting, stuck = (metrics.REGISTRY.get_sample_value(name) for name in names)
+    assert waiting is not None
+    assert stuck is not None
+    return waiting, stuck
+
+
+async def test_calls_that_wait_count_over_all_executors_of_the_process(node: Node) -> None:
+    other = Node()
+    waiting, stuck = gauges()
+    with anyio.fail_after(LONGEST_S):
+        async with anyio.create_task_group() as group:
+            for each, calls in ((node, 3), (other, 2)):
+                for _ in range(calls):
+                    group.start_soon(each.call, "GPU-0")
+            await until(lambda: node.running == other.running == 1)
+            await anyio.wait_all_tasks_blocked()
+            assert gauges() == (waiting + 3, stuck), "two for one executor's card, and one for the other's"
+            other.release.set()
+            await until(lambda: other.running == 0 and gauges()[0] == waiting + 2)
+            group.cancel_scope.cancel()
+    assert gauges()[0] == waiting, "whoever is cancelled waits no more"
+    node.release.set()
+    await until(lambda: not node.executor.stuck)
+    other.executor.close()
+
+
+async def test_stuck_cards_count_over_all_executors_of_the_process(impatient: Node) -> None:
+    node, other = impatient, Node(call_timeout_s=0.01)
+    before = gauges()[1]
+    for each, card in ((node, "GPU-0"), (node, "GPU-1"), (other, "GPU-0")):
+        with pytest.raises(HardwareBusyError, match="gave no answer"):
+            await each.call(card)
+    assert gauges()[1] == before + 3
+    with pytest.raises(HardwareBusyError, match="has not returned"):
+        await other.call("GPU-0")
+    assert gauges()[1] == before + 3, "a card that is refused is not counted again"
+    with anyio.fail_after(LONGEST_S):
+        other.release.set()
+        await until(lambda: not other.executor.stuck)
+        assert gauges()[1] == before + 2, "the other executor's cards hang on"
+        node.release.set()
+        await until(lambda: not node.executor.stuck)
+    assert gauges()[1] == before
+    other.executor.close()
+
+
+async def test_a_backend_that_hangs_is_no_stuck_card(impatient: Node) -> None:
+    before = gauges()[1]
+    impatient.backend.discover = impatient.hang  # type: ignore[assignment,method-assign]
+    with pytest.raises(HardwareBusyError, match="gave no answer"):
+        await impatient.executor.discover("fake")
+    assert gauges()[1] == before
 
 
 async def test_more_calls_may_hang_than_a_pool_of_threads_has(impatient: Node) -> None:

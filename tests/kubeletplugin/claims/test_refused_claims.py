@@ -14,14 +14,16 @@ from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ClaimRef, ObjectRef
 from api.model.prepared import PreparedClaim, PreparedDevice
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError
+from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HardwareBusyError, HardwareConflictError
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.inventory.refusals import MAX_EVICTING, REFUSALS, RefusalTracker
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
+from driver.partitions.geometry import Placement
 from driver.partitions.records import from_card_part
 from driver.scheduling.extended_resources import EXTENDED_CLAIM
+from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NAMESPACE, claim, ref
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.harness import LONGEST_S
@@ -60,6 +62,7 @@ class Node:
             driver=DRIVER,
             survey=self.surveyed.append,
             on_change=self._change,
+            recheck_s=0.001,
         )
 
     def add(self, name: str, *owners: OwnerReference, annotations: dict[str, str] | None = None) -> ClaimRef:
@@ -75,6 +78,12 @@ class Node:
         )
         self.cluster.pods[ObjectRef(NAMESPACE, consumer.name)] = pod
         return ref(made)
+
+    def hold(self, start: int) -> None:
+        """Let a survey find that somebody else has the partition at ``start``."""
+        found = FoundPartition(id="by-hand", profile="1g.1gb", placement=Placement(start, 1))
+        survey = CardSurvey(card_uuid="GPU-0", partitions=(found,))
+        self.restrictions.surveys.update(gpu(0), survey, (), "boot", lambda *_: False)
 
     def put(self, made: ResourceClaim) -> None:
         self.cluster.add(made)
@@ -93,7 +102,8 @@ class Node:
 
 
 def refused(start: int = 0) -> PreparedDevice:
-    return device(f"gpu-0-1g-1gb-at-{start}", start=start)
+    made = device(f"gpu-0-1g-1gb-at-{start}", start=start)
+    return replace(made, part=replace(made.part, profile="1g.1gb"))
 
 
 @asynccontextmanager
@@ -124,6 +134,29 @@ async def test_a_pod_with_an_owner_is_evicted_after_the_third_refusal_and_not_be
         ("ResourceClaim", "web", "DeviceRefused", message),
         ("Pod", "pod-of-web", "DeviceRefused", message),
     ]
+
+
+async def test_what_stays_held_after_one_try_is_not_left_to_the_kubelets_next_ones() -> None:
+    """The kubelet repeats a failed prepare every ten to twenty seconds: three of its tries would take half a minute."""
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    node.hold(start=0)
+    async with running(node):
+        node.refuse(held, times=1)
+        await until(lambda: bool(node.effect()))
+        assert node.surveyed == ["GPU-0"] * REFUSALS
+    assert node.effect() == "NoExecute"
+
+
+async def test_what_is_free_again_at_the_second_look_costs_nobody_its_node() -> None:
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    async with running(node):
+        node.refuse(held, times=1)
+        await until(lambda: not node.refused.is_rechecking)
+        node.refuse(held, times=1)
+        await until(lambda: not node.refused.is_rechecking)
+    assert node.effect() == ""
 
 
 @pytest.mark.parametrize(
