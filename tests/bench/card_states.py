@@ -99,7 +99,7 @@ def _best(used: int, profile: str) -> list[tuple[tuple[int, ...], int]]:
     unit_map = get_unit_map(card)
     free = FreeUnits(unit_map.all.mask & ~used, unit_map.all.engines)
     specs = [spec for spec in unit_map.specs if spec.profile == profile and not spec.mask & used]
-    ranks = [(rank_placement(card, unit_map, spec, free), spec.mask) for spec in specs]
+    ranks = [(rank_placement(unit_map, spec, free, card.loaded), spec.mask) for spec in specs]
     return [min(ranks)] if ranks else []
 
 

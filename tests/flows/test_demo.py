@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from driver.demo.environment import find_packaged_folder
 
@@ -98,6 +99,19 @@ def test_a_claim_by_size_gets_the_smallest_partition_of_every_geometry(folder: P
     assert (code, err) == (0, "")
     [pod] = json.loads(out)["pods"]
     assert pod["claims"][0]["devices"][0]["profile"] == profile
+
+
+def test_eight_pods_at_once_share_two_of_eight_cards(folder: Path, tmp_path: Path) -> None:
+    documents = list(yaml.safe_load_all((find_packaged_folder("examples") / "gpu-by-size.yaml").read_text()))
+    documents[0]["spec"] = {"device": "gpu", "profile": "1g.10gb"}
+    pod = documents.pop()
+    documents += [{**pod, "metadata": {"name": f"p{number}"}} for number in range(8)]
+    burst = tmp_path / "burst.yaml"
+    burst.write_text(yaml.safe_dump_all(documents))
+    code, out, err = run(folder, "-f", str(burst), "--nodes", "1", "--gpus", "8", "-o", "json")
+    assert (code, err) == (0, "")
+    names = [pod["claims"][0]["devices"][0]["device"] for pod in json.loads(out)["pods"]]
+    assert sorted(name.partition("-1g-10gb-at-")[0] for name in names) == [*["gpu-0"] * 7, "gpu-1"]
 
 
 def test_the_text_tells_the_story_line_by_line_when_piped(folder: Path) -> None:

@@ -16,8 +16,8 @@ from driver.families.gpu.geometry import gpu_geometry
 from driver.families.gpu.model import GpuModel
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Geometry, Partition, Placement
-from driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
-from driver.partitions.unit_map import UnitMap, longest_run
+from driver.partitions.publish_order import PlacementRank, PublishOrder, needs_republish, publish_order, rank_placement
+from driver.partitions.unit_map import UnitMap, get_unit_map, longest_run
 from tests.partitions import loss_system
 from tests.partitions.cards import fpga, gpu, gpu_partition, gpus, slots, whole
 from tests.partitions.oracle import may_coexist
@@ -119,6 +119,30 @@ def test_the_order_does_not_depend_on_the_order_of_what_is_taken(data: st.DataOb
     cards = gpus(3)
     taken = data.draw(st.lists(st.sampled_from(publish_order(cards, ()).partitions), unique=True, max_size=6))
     assert publish_order(cards, taken) == publish_order(cards, data.draw(st.permutations(taken)))
+
+
+@given(data=st.data())
+def test_the_first_of_each_size_is_the_best_as_things_are_now(data: st.DataObject) -> None:
+    """So one claim gets what KEEP gives, whatever follows in the sequence."""
+    cards: list[Card] = (
+        [*gpus(3)] if data.draw(st.booleans()) else [fpga("quad", 0, {Placement(1, 2): "fft-large"}), fpga()]
+    )
+    everything = publish_order(cards, ()).partitions
+    taken = data.draw(st.lists(st.sampled_from(everything), unique=True, max_size=6))
+    order = publish_order(cards, taken)
+    ranked: dict[object, list[tuple[tuple[PlacementRank, int, int], Partition]]] = {}
+    for position, card in enumerate(cards):
+        unit_map = get_unit_map(card)
+        free = unit_map.free([partition for partition in taken if partition.card_uuid == card.uuid])
+        for number, spec in enumerate(unit_map.specs):
+            if unit_map.fits(spec, free):
+                rank = rank_placement(unit_map, spec, free, card.loaded)
+                size = (spec.placement is None, spec.size)
+                ranked.setdefault(size, []).append(((rank, position, number), spec.of(card.uuid)))
+    for candidates in ranked.values():
+        _, best = min(candidates, key=lambda candidate: candidate[0])
+        of_size = {partition for _, partition in candidates}
+        assert next(partition for partition in order.partitions if partition in of_size) == best
 
 
 def fits_by_search(placements: tuple[Placement, ...], free: set[int]) -> int:

@@ -258,7 +258,7 @@ class _Search:
             rank = (
                 spec.placement is None,
                 spec.size,
-                rank_placement(card.card, card.unit_map, spec, free[number]),
+                rank_placement(card.unit_map, spec, free[number], card.card.loaded),
                 number,
             )
             found.append((rank, number, spec))

@@ -1,4 +1,4 @@
-"""Keeps the published devices up to date: discovers cards, watches their health, orders devices for the next claim.
+"""Keeps the published devices up to date: discovers cards, watches their health, orders devices for the next claims.
 
 With each claim the devices in use change, and with them the best order (``driver.partitions.publish_order``). A change
 is published only when it makes a difference to the scheduler, and computed no sooner than it could be published.

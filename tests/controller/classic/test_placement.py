@@ -70,6 +70,30 @@ def test_large_wants_choose_first_so_that_all_fit() -> None:
     assert given_to(state(gpu("n1", 0)), SMALL, SMALL, SMALL, HALF) is not None
 
 
+def test_claims_of_pods_that_come_at_once_fill_one_card_before_the_next() -> None:
+    """The controller allocates one after the other, each knowing what those before it have."""
+    cards, taken = [gpu("n1", number) for number in range(8)], list[str]()
+    for _ in range(8):
+        taken += given_to(state(*cards, taken=tuple(taken)), SMALL) or ()
+    assert [device[:5] for device in taken] == ["gpu-0"] * 7 + ["gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("required", "cards"),
+    [
+        ((SMALL,) * 2, {"gpu-0"}),
+        ((SMALL,) * 7, {"gpu-0"}),
+        ((SMALL,) * 8, {"gpu-0", "gpu-1"}),
+        ((HALF, SMALL, SMALL), {"gpu-0"}),
+        ((HALF,) * 4, {"gpu-0", "gpu-1"}),
+    ],
+)
+def test_devices_that_one_pod_wants_share_cards(required: tuple[DeviceRequirements, ...], cards: set[str]) -> None:
+    found = given_to(state(*(gpu("n1", number) for number in range(8))), *required)
+    assert found is not None
+    assert {device[:5] for device in found} == cards
+
+
 def occupied_slices(names: Collection[str]) -> dict[str, set[int]]:
     """The memory slices of each card that partitions occupy, read from the partitions' names alone."""
     sizes = {"1g-10gb": 1, "1g-20gb": 2, "2g-20gb": 2, "3g-40gb": 4, "4g-40gb": 4, "7g-80gb": 8}
