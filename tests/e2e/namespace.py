@@ -78,7 +78,7 @@ class Namespace:
             return [
                 left
                 for node in self.nodes.values()
-                for left in (*node.gpu_partitions, *node.fpga_functions, *node.cdi_files, await node.claim_records())
+                for left in (*node.gpu_partitions, *node.half_loaded, *node.cdi_files, await node.claim_records())
                 if left
             ]
 

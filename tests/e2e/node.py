@@ -39,9 +39,17 @@ class NodeView:
 
     @property
     def fpga_functions(self) -> Sequence[tuple[str, str, int]]:
-        """Card, function and first slot of every function in an FPGA, whoever loaded it; half loaded ones, too."""
+        """Card, function and first slot of every function that an FPGA runs, also of those that no claim uses now."""
+        return [found for found, is_ready in self._regions() if is_ready]
+
+    @property
+    def half_loaded(self) -> Sequence[tuple[str, str, int]]:
+        """The same of loads that were begun and not ended. A function may stay when its claim ends, this may not."""
+        return [found for found, is_ready in self._regions() if not is_ready]
+
+    def _regions(self) -> Sequence[tuple[tuple[str, str, int], bool]]:
         return sorted(
-            (card, region["function"], region["image"][0])
+            ((card, region["function"], region["image"][0]), bool(region["function"]) and region["bridged"])
             for card, state in self._cards("fpga-*.json")
             for region in state["regions"]
         )

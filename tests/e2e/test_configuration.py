@@ -57,7 +57,8 @@ async def test_parameters_for_another_kind_of_device_are_refused_where_they_name
     fpga = await namespace.resource_class("zstd", device="fpga", function="zstd")
     parameters = {"apiVersion": API_VERSION, "kind": "FpgaConfig", "release": "Keep"}
     both = (pods.exactly("gpu", gpu), pods.exactly("fpga", fpga))
-    await namespace.template("bad", *both, config=[pods.opaque(parameters, "gpu")])
+    for_gpus = {"requests": ["gpu"], "opaque": {"driver": "gpu.kerf.dev", "parameters": parameters}}
+    await namespace.template("bad", *both, config=[for_gpus])
     await namespace.create_pods("bad", "p")
     message = await namespace.wait_event("p", "FailedPrepareDynamicResources")
     assert "FpgaConfig" in message

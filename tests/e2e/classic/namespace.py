@@ -45,7 +45,7 @@ class ClassicNamespace:
 
         async def left() -> list[object]:
             node = self.node
-            found = (*node.gpu_partitions, *node.fpga_functions, *node.cdi_files, await node.claim_records())
+            found = (*node.gpu_partitions, *node.half_loaded, *node.cdi_files, await node.claim_records())
             return [one for one in found if one]
 
         async def is_nothing() -> bool:
