@@ -61,9 +61,12 @@ sys.exit(anyio.run(demo._run_in_folder, Run()))
 def started(
     code: str, *arguments: str, ignores_hangup: bool = False, **environment: str
 ) -> Iterator[subprocess.Popen[str]]:
-    before = signal.getsignal(signal.SIGHUP)
+    # A child inherits what is ignored: below nohup or in the background of a script that is more than it should be.
+    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)}
+    for number in before:
+        signal.signal(number, signal.SIG_DFL)
     if ignores_hangup:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a child inherits it, as below nohup
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
@@ -73,7 +76,8 @@ def started(
             env={**os.environ, **environment},
         )
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     with process:
         try:
             yield process

@@ -78,7 +78,7 @@ def _drivers(requirements: Iterable[DeviceRequirements]) -> tuple[str, ...]:
 
 def _outdated_driver(state: NodeState, requirements: DeviceRequirements) -> str | None:
     """Return a message if no card of the required kind has a driver that is known to be recent enough."""
-    cards = [card for card in state.cards if card.card.kind is requirements.kind]
+    cards = [card for card in state.cards if card.card.kind == requirements.kind]
     if not cards or any(has_recent_driver(card, requirements) for card in cards):
         return None
     found = ", ".join(sorted({card.card.driver_version or "not known" for card in cards}))

@@ -1,5 +1,6 @@
 """Failures of any part at any time: claims are allocated once, pods run, and nothing is left."""
 
+import shutil
 import signal
 from collections.abc import AsyncIterator
 
@@ -133,7 +134,7 @@ async def test_a_plugin_that_is_away_makes_its_node_unsuitable_and_pods_run_when
     try:
         await namespace.claim("one", "gpu-small")
         await namespace.pod("pod", {"gpu": ONE})
-        await namespace.wait_event("pod", "its kubelet plugin is not running (1)")
+        await namespace.wait_event("pod", "its kubelet plugin of gpu.kerf.dev is not running (1)")
     finally:
         await kerf.start_plugin(namespace.node.name)
     await namespace.wait_running("pod")
@@ -150,6 +151,7 @@ async def test_a_node_that_is_lost_gives_its_claims_back_and_is_clean_when_it_re
     await namespace.wait_running("pod")
     await cluster.power_off(node)
     await kerf.crash_plugin(node)
+    shutil.rmtree(kerf.hardware_state(node))  # partitions do not survive a boot
     await namespace.delete_pod("pod")
     await namespace.wait_released("one")
     await cluster.boot_node(node)
