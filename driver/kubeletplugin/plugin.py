@@ -17,13 +17,13 @@ from api.model.names import ShareId
 from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.backends.ownership import BEFORE
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
 from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
 from driver.kubeletplugin.claims.hardware import HardwareExecutor
 from driver.kubeletplugin.claims.held_claims import HeldClaims
-from driver.kubeletplugin.claims.ownership import BEFORE
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.steps import StepExecutor

@@ -24,8 +24,8 @@ from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef, DeviceId
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError
+from driver.kubeletplugin.backends.ownership import BEFORE
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.claims.ownership import BEFORE
 from driver.kubeletplugin.claims.transitions import is_gone
 from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part
@@ -245,7 +245,7 @@ class AnyHistory(RuleBasedStateMachine):
             self.by_hand.add(backend.cut_by_hand(partition_of(name)).serial)
 
     def _is_in_window(self, place: Partition) -> bool:
-        """Whether a cut at ``place`` now would be in the window that ``claims.ownership`` names.
+        """Whether a cut at ``place`` now would be in the window that ``backends.ownership`` names.
 
         A process died, or hardware failed, between the note on exactly this place and its partition, or between the end
         of its partition and that of the note.

@@ -30,10 +30,10 @@ from driver.kubeletplugin.backends.base import (
     Journal,
 )
 from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
 from driver.kubeletplugin.backends.survey_validation import survey_card
 from driver.kubeletplugin.claims.allocation import Configurations, decode_config
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal
-from driver.kubeletplugin.claims.ownership import BEFORE, check_free, find_ours, list_before
 from driver.partitions.records import from_card_part
 from driver.runtime import logs, metrics
 from driver.runtime.concurrency import for_each

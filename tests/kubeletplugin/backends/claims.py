@@ -10,6 +10,7 @@ import msgspec
 from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.names import ClaimRef, DeviceId, ShareId
 from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError
+from driver.kubeletplugin.backends.ownership import BEFORE
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
 from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of
 from driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
@@ -17,7 +18,6 @@ from driver.kubeletplugin.backends.simulated.gpu import GpuState
 from driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
 from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, HardwareStep
 from driver.kubeletplugin.claims.hardware import DeviceJob
-from driver.kubeletplugin.claims.ownership import BEFORE
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Partition, Placement
 

@@ -104,7 +104,7 @@ class SimulatedHardware(RuleBasedStateMachine):
 
     @rule(number=st.integers(0))
     def cut_by_hand(self, number: int) -> None:
-        """Somebody cuts a partition, but for the window that ``claims.ownership`` names: exactly what a half-done
+        """Somebody cuts a partition, but for the window that ``backends.ownership`` names: exactly what a half-done
         claim is to have, where it has it not."""
         partition = self.choices[number % len(self.choices)]
         card = self.machine.cards[partition.card_uuid]

@@ -15,9 +15,9 @@ from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
 from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.backends.ownership import BEFORE
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
-from driver.kubeletplugin.claims.ownership import BEFORE
 from driver.partitions.geometry import Placement
 from driver.partitions.records import from_card_part
 from tests.fakes.cards import gpu

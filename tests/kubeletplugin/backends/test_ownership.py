@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HardwareBusyError, HardwareConflictError
-from driver.kubeletplugin.claims.ownership import BEFORE, check_free, find_ours, list_before
+from driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
 from driver.partitions.geometry import Partition, Placement
 
 GPU = "gpu"
